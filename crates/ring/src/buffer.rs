@@ -1,0 +1,344 @@
+//! Aligned memory that the drive reads and writes without a copy.
+//!
+//! A [`Buf`] starts on a block boundary, may have headroom in front of its data (so that a record header and its
+//! payload leave in one write), and knows whether it lies in the registered arena of a [`Pool`]. Nothing else in
+//! this crate allocates I/O memory.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
+
+use stoker_format::BLOCK;
+
+use crate::sys;
+
+/// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
+pub const HEADROOM: usize = 20 << 10;
+
+const HUGE: usize = 2 << 20;
+
+/// Rounds up to whole blocks.
+pub const fn blocks_up(len: usize) -> usize {
+    len.div_ceil(BLOCK) * BLOCK
+}
+
+enum Home {
+    Heap(Layout),
+    Pool { pool: Arc<Pool>, class: usize },
+    Foreign(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
+}
+
+/// Block-aligned memory that travels to the drive and back as itself.
+pub struct Buf {
+    base: NonNull<u8>,
+    headroom: usize,
+    capacity: usize,
+    len: usize,
+    home: Home,
+}
+
+// SAFETY: a Buf owns its memory exclusively (heap, a pool slot handed out once, or a foreign owner that the
+// constructor's contract makes exclusive), so moving it between threads moves the only access.
+unsafe impl Send for Buf {}
+// SAFETY: shared access only reads; mutation needs `&mut`.
+unsafe impl Sync for Buf {}
+
+impl Buf {
+    /// Allocates zeroed heap memory for `len` bytes, outside every pool.
+    pub fn heap(len: usize) -> Buf {
+        let capacity = blocks_up(len.max(1));
+        let layout = Layout::from_size_align(capacity, BLOCK).expect("block-aligned layout");
+        // SAFETY: the layout has a non-zero size.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let base = NonNull::new(raw).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        Buf { base, headroom: 0, capacity, len, home: Home::Heap(layout) }
+    }
+
+    /// Copies bytes into fresh heap memory; for tests and small control data.
+    pub fn copy_of(bytes: &[u8]) -> Buf {
+        let mut buf = Buf::heap(bytes.len());
+        buf.as_mut_slice().copy_from_slice(bytes);
+        buf
+    }
+
+    /// Wraps memory that a caller owns (a NumPy array, a pinned tensor), to be used in place.
+    ///
+    /// # Safety
+    /// `ptr` is block-aligned and valid for reads and writes of `capacity` bytes (a multiple of the block size)
+    /// until `owner` is dropped, and nobody else touches that memory while this Buf lives.
+    pub unsafe fn foreign(
+        ptr: NonNull<u8>,
+        capacity: usize,
+        len: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Buf {
+        assert!(ptr.as_ptr().addr().is_multiple_of(BLOCK) && capacity.is_multiple_of(BLOCK) && len <= capacity);
+        Buf { base: ptr, headroom: 0, capacity, len, home: Home::Foreign(owner) }
+    }
+
+    fn data(&self) -> *mut u8 {
+        // SAFETY: headroom lies inside the allocation.
+        unsafe { self.base.as_ptr().add(self.headroom) }
+    }
+
+    /// Bytes in use.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if no byte is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that fit; always whole blocks.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes how many bytes are in use; memory is always initialised, so growing shows old bytes.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity);
+        self.len = len;
+    }
+
+    /// The bytes in use.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `data..data+len` is inside the initialised allocation that self owns.
+        unsafe { std::slice::from_raw_parts(self.data(), self.len) }
+    }
+
+    /// The bytes in use, writable.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes it the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.data(), self.len) }
+    }
+
+    /// Zeroes what a whole-block write would carry beyond the bytes in use, so that no old memory reaches the drive.
+    pub fn zero_tail(&mut self) {
+        let (len, padded) = (self.len, blocks_up(self.len));
+        // SAFETY: capacity is whole blocks, so `len..padded` is inside the allocation.
+        unsafe { std::ptr::write_bytes(self.data().add(len), 0, padded - len) };
+    }
+
+    /// The last `n` bytes in front of the data, if there is that much headroom.
+    pub fn head_mut(&mut self, n: usize) -> Option<&mut [u8]> {
+        if n > self.headroom {
+            return None;
+        }
+        // SAFETY: `data-n..data` is headroom inside the allocation; `&mut self` makes it the only access.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.data().sub(n), n) })
+    }
+
+    /// The last `n` bytes in front of the data, as a write would carry them.
+    pub fn head(&self, n: usize) -> &[u8] {
+        assert!(n <= self.headroom);
+        // SAFETY: `data-n..data` is initialised headroom inside the allocation.
+        unsafe { std::slice::from_raw_parts(self.data().sub(n), n) }
+    }
+
+    pub(crate) fn io_ptr(&self, head: usize) -> *mut u8 {
+        assert!(head <= self.headroom);
+        // SAFETY: `head` bytes of headroom lie in front of the data.
+        unsafe { self.data().sub(head) }
+    }
+
+    /// Pool arena this memory lies in, if any; decides between fixed and plain I/O.
+    pub(crate) fn arena(&self) -> Option<*const u8> {
+        match &self.home {
+            Home::Pool { pool, .. } => Some(pool.arena.as_ptr()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        match &self.home {
+            // SAFETY: allocated in `heap` with this layout and freed once.
+            Home::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), *layout) },
+            Home::Pool { pool, class } => {
+                let offset = self.base.as_ptr().addr() - pool.arena.as_ptr().addr();
+                pool.give_back(*class, offset);
+            }
+            Home::Foreign(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+/// Data capacities of the slots that an arena is cut into.
+const CLASSES: [usize; 9] =
+    [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, (1 << 20) + (128 << 10), 4 << 20, 8 << 20, 16 << 20];
+
+struct Free {
+    next: usize,
+    lists: [Vec<usize>; CLASSES.len()],
+    waiters: Vec<Waker>,
+}
+
+/// A fixed arena of huge-page memory, cut into slots; shared by the rings of a node and registered with each.
+pub struct Pool {
+    arena: NonNull<u8>,
+    size: usize,
+    me: Weak<Pool>,
+    free: Mutex<Free>,
+    in_use: AtomicUsize,
+    dry: AtomicUsize,
+}
+
+// SAFETY: the arena is only reached through slots that `free` hands out once each.
+unsafe impl Send for Pool {}
+// SAFETY: as above; the free lists are behind a mutex.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Maps an arena of `size` bytes (rounded up to 2 MiB); it never grows.
+    pub fn new(size: usize) -> std::io::Result<Arc<Pool>> {
+        let size = size.max(HUGE).div_ceil(HUGE) * HUGE;
+        let arena = sys::map_arena(size, HUGE)?;
+        Ok(Arc::new_cyclic(|me| Pool {
+            arena,
+            size,
+            me: me.clone(),
+            free: Mutex::new(Free { next: 0, lists: Default::default(), waiters: Vec::new() }),
+            in_use: AtomicUsize::new(0),
+            dry: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Bytes of the arena.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Bytes handed out at present.
+    pub fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// How often a request found no slot.
+    pub fn dry(&self) -> usize {
+        self.dry.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn region(&self) -> (*mut u8, usize) {
+        (self.arena.as_ptr(), self.size)
+    }
+
+    /// Takes a slot with headroom for `len` bytes; None when the arena is used up or `len` exceeds its largest slot.
+    pub fn take(&self, len: usize) -> Option<Buf> {
+        let class = CLASSES.iter().position(|&c| c >= len)?;
+        let (class, offset) = {
+            let mut free = self.free.lock().unwrap();
+            // The fitting class first, then fresh arena, then a larger slot that lies idle.
+            if let Some(offset) = free.lists[class].pop() {
+                (class, offset)
+            } else if free.next + stride(class) <= self.size {
+                free.next += stride(class);
+                (class, free.next - stride(class))
+            } else {
+                let larger = (class + 1..CLASSES.len()).find(|&c| !free.lists[c].is_empty());
+                let Some(c) = larger else {
+                    self.dry.fetch_add(1, Ordering::Relaxed);
+                    return None;
+                };
+                (c, free.lists[c].pop()?)
+            }
+        };
+        self.in_use.fetch_add(stride(class), Ordering::Relaxed);
+        // SAFETY: `offset + stride` is inside the arena.
+        let base = unsafe { self.arena.add(offset) };
+        let pool = self.me.upgrade()?;
+        Some(Buf { base, headroom: HEADROOM, capacity: CLASSES[class], len, home: Home::Pool { pool, class } })
+    }
+
+    /// Takes a slot, waiting for one to come back; a request larger than any slot gets heap memory.
+    pub async fn get(&self, len: usize) -> Buf {
+        if len > CLASSES[CLASSES.len() - 1] || stride(class_of(len)) > self.size {
+            return Buf::heap(len);
+        }
+        std::future::poll_fn(|cx| {
+            if let Some(buf) = self.take(len) {
+                return std::task::Poll::Ready(buf);
+            }
+            self.free.lock().unwrap().waiters.push(cx.waker().clone());
+            // A slot may have come back between the look and the registration.
+            match self.take(len) {
+                Some(buf) => std::task::Poll::Ready(buf),
+                None => std::task::Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn give_back(&self, class: usize, offset: usize) {
+        let waiters = {
+            let mut free = self.free.lock().unwrap();
+            free.lists[class].push(offset);
+            std::mem::take(&mut free.waiters)
+        };
+        self.in_use.fetch_sub(stride(class), Ordering::Relaxed);
+        waiters.into_iter().for_each(Waker::wake);
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    CLASSES.iter().position(|&c| c >= len).unwrap_or(CLASSES.len() - 1)
+}
+
+const fn stride(class: usize) -> usize {
+    HEADROOM + CLASSES[class]
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        sys::unmap_arena(self.arena, self.size);
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} of {} bytes in use)", self.in_use(), self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_back_and_the_arena_never_grows() {
+        let pool = Pool::new(4 << 20).unwrap();
+        let first = pool.take(1 << 20).unwrap();
+        let second = pool.take(1 << 20).unwrap();
+        let third = pool.take(1 << 20).unwrap();
+        assert!(pool.take(1 << 20).is_none());
+        assert_eq!(pool.dry(), 1);
+        drop(second);
+        assert!(pool.take(1 << 20).is_some());
+        drop((first, third));
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn headroom_is_in_front_of_the_data() {
+        let pool = Pool::new(2 << 20).unwrap();
+        let mut buf = pool.take(5000).unwrap();
+        buf.as_mut_slice().fill(7);
+        buf.head_mut(BLOCK).unwrap().fill(9);
+        assert!(buf.as_slice().iter().all(|&b| b == 7));
+        assert!(buf.io_ptr(BLOCK).addr().is_multiple_of(BLOCK));
+        assert!(buf.head_mut(HEADROOM + 1).is_none());
+        assert!(Buf::heap(10).head_mut(1).is_none());
+    }
+}

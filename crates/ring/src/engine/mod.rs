@@ -1,0 +1,607 @@
+//! The decisions of a ring, pure: requests, completions and time go in, I/O commands and answers come out.
+//!
+//! A driver executes the commands on a real drive; the simulation executes them on a simulated one, in any order,
+//! and crashes between any two. No I/O, no clock and no thread is in here.
+//!
+//! - [`writer`](self) places records: large ones alone, small ones packed into a batch;
+//! - `reclaimer` frees segments and moves what must stay;
+//! - `segments` keeps the state of every segment and what lives in it.
+
+mod packer;
+mod reclaimer;
+mod segments;
+mod writer;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use stoker_format::{
+    BLOCK, ChunkId, Death, FooterEntry, RECORD_LEN_MAX, RecordKind, RingId, Seq, VolumeId, encode_deaths,
+};
+
+use crate::admission::{Admission, Occasion};
+use crate::buffer::{Buf, Pool};
+use crate::error::{ErrorKind, Result, RingError};
+use crate::index::{Entry, Index, Marks};
+use crate::settings::Settings;
+use crate::stats::Stats;
+use crate::tables::{Table, Tables};
+
+pub use packer::record_span;
+use reclaimer::Reclaim;
+pub use segments::{Segment, SegmentCounts, State};
+use writer::{InFlight, Stream};
+
+/// Names an I/O command; completions carry it back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct OpId(pub u64);
+
+/// Memory of one write: an optional head block area, then a body whose headroom may hold the header.
+#[derive(Debug, Default)]
+pub struct WriteData {
+    /// Written first.
+    pub head: Option<Buf>,
+    /// Written after it, in whole blocks.
+    pub body: Option<Buf>,
+    /// Bytes of the body's headroom that are part of the write.
+    pub body_head: usize,
+}
+
+impl WriteData {
+    /// Bytes that reach the drive.
+    pub fn len(&self) -> usize {
+        let head = self.head.as_ref().map_or(0, |b| crate::buffer::blocks_up(b.len()));
+        let body = self.body.as_ref().map_or(0, |b| crate::buffer::blocks_up(b.len()));
+        head + self.body_head + body
+    }
+
+    /// True if nothing would be written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a driver has to do. Offsets are inside the segment and block-aligned.
+#[derive(Debug)]
+pub enum Io {
+    /// Write; if `durable`, completion means it survives power loss.
+    Write {
+        /// Segment to write into.
+        segment: u32,
+        /// Where.
+        offset: u32,
+        /// What.
+        data: WriteData,
+        /// Completion waits for stable media.
+        durable: bool,
+    },
+    /// Read `buf.len()` bytes (whole blocks).
+    Read {
+        /// Segment to read from.
+        segment: u32,
+        /// Where.
+        offset: u32,
+        /// Destination.
+        buf: Buf,
+    },
+    /// Make every completed write of a segment durable.
+    Flush {
+        /// Segment.
+        segment: u32,
+    },
+    /// Make a segment writable: exists, has full size, is zero-written, carries this header twice; all durable. With
+    /// `replace`, the old file is not touched but replaced, atomically.
+    Prepare {
+        /// Segment.
+        segment: u32,
+        /// Encoded segment header for the first and the last block.
+        header: Box<[u8]>,
+        /// A lease may still show the old file.
+        replace: bool,
+    },
+    /// Read the whole segment and list its records as a footer would.
+    Scan {
+        /// Segment.
+        segment: u32,
+    },
+    /// Remember durably that a lease on this segment was given out.
+    MarkLeased {
+        /// Segment.
+        segment: u32,
+    },
+}
+
+/// A command of the engine.
+#[derive(Debug)]
+pub struct Command {
+    /// Its name.
+    pub op: OpId,
+    /// What to do.
+    pub io: Io,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Write, flush, prepare, mark: done; a write gives its memory back.
+    Done(WriteData),
+    /// Read: the bytes.
+    Read(Buf),
+    /// Scan: the records found.
+    Scanned(Vec<FooterEntry>),
+    /// It failed, in words.
+    Failed(String),
+}
+
+/// How long a record stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retention {
+    /// Precious until it is marked clean.
+    Dirty,
+    /// A copy of what the lake has.
+    Clean,
+    /// Precious for good: its volume never drains.
+    Never,
+}
+
+/// CRCs of a payload, computed where the bytes were touched last.
+#[derive(Clone, Debug)]
+pub enum Crcs {
+    /// At most one block.
+    One(u32),
+    /// A table and the CRC of the whole.
+    Many(Table, u32),
+}
+
+impl Crcs {
+    /// Computes the CRCs of a payload.
+    pub fn of(payload: &[u8]) -> Crcs {
+        if payload.len() <= BLOCK {
+            return Crcs::One(stoker_format::crc32c(payload));
+        }
+        let table = stoker_format::block_table(payload);
+        let whole = stoker_format::table_crc(&table, payload.len());
+        Crcs::Many(table.into(), whole)
+    }
+
+    /// CRC of the whole payload.
+    pub fn whole(&self) -> u32 {
+        match self {
+            Crcs::One(crc) | Crcs::Many(_, crc) => *crc,
+        }
+    }
+
+    /// One CRC per block.
+    pub fn blocks(&self) -> &[u32] {
+        match self {
+            Crcs::One(crc) => std::slice::from_ref(crc),
+            Crcs::Many(table, _) => table,
+        }
+    }
+}
+
+/// One record to append.
+#[derive(Debug)]
+pub struct Append {
+    /// Its id.
+    pub chunk: ChunkId,
+    /// Its owner.
+    pub volume: VolumeId,
+    /// Chunk or name record.
+    pub kind: RecordKind,
+    /// How long it stays.
+    pub retention: Retention,
+    /// Its bytes.
+    pub payload: Buf,
+    /// Their CRCs.
+    pub crcs: Crcs,
+}
+
+/// The answer to one append or delete.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// Who asked.
+    pub token: T,
+    /// Durable, or why not.
+    pub result: Result<()>,
+    /// The caller's memory.
+    pub payload: Option<Buf>,
+}
+
+/// A record that cannot be read any more, for whoever can repair it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// Which one.
+    pub chunk: ChunkId,
+    /// True if nothing of it is left here.
+    pub gone: bool,
+}
+
+/// A record waiting for its place.
+pub(crate) struct Item<T> {
+    chunk: ChunkId,
+    volume: VolumeId,
+    kind: RecordKind,
+    marks: Marks,
+    payload: Buf,
+    crcs: Crcs,
+    token: Option<T>,
+    /// Relocation: the entry that this copy replaces.
+    from: Option<Entry>,
+    /// Dead records: what they say, for the footer.
+    deaths: Vec<Death>,
+}
+
+/// Records that share a segment: one volume if it allows leases (R4), and relocations apart from fresh writes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct StreamKey {
+    /// The volume that has the segment for itself; zero for the shared stream.
+    pub volume: VolumeId,
+    /// Moved records.
+    pub relocation: bool,
+}
+
+/// What the engine is made of; the driver hands it over after recovery.
+pub struct EngineParts {
+    /// Numbers.
+    pub settings: Settings,
+    /// Identity, in every record.
+    pub ring: RingId,
+    /// Bytes per segment.
+    pub segment_size: u32,
+    /// Index, shared with readers.
+    pub index: Arc<Index>,
+    /// CRC tables, shared with readers.
+    pub tables: Arc<Tables>,
+    /// Counters, shared with everyone.
+    pub stats: Arc<Stats>,
+    /// Memory for batches.
+    pub pool: Arc<Pool>,
+    /// State of the segments as recovered.
+    pub segments: Vec<Segment>,
+    /// First sequence number to give out.
+    pub next_seq: Seq,
+    /// Source of nonces.
+    pub entropy: Box<dyn FnMut() -> u64 + Send>,
+}
+
+/// The state of one ring.
+pub struct Engine<T> {
+    settings: Settings,
+    ring: RingId,
+    segment_size: u32,
+    index: Arc<Index>,
+    tables: Arc<Tables>,
+    stats: Arc<Stats>,
+    pool: Arc<Pool>,
+    segments: Vec<Segment>,
+    free: VecDeque<u32>,
+    next_seq: Seq,
+    next_order: u64,
+    entropy: Box<dyn FnMut() -> u64 + Send>,
+    streams: BTreeMap<StreamKey, Stream<T>>,
+    leasable: std::collections::BTreeSet<VolumeId>,
+    ops: HashMap<OpId, InFlight<T>>,
+    next_op: u64,
+    in_flight_bytes: usize,
+    records_in_flight: usize,
+    /// Written, not yet covered by a flush.
+    written: Vec<writer::Records<T>>,
+    never_bytes: u64,
+    /// Never-draining bytes that are queued or being written.
+    never_queued: u64,
+    prepare_pause_until_ms: u64,
+    reclaim: Option<Reclaim>,
+    lease_waiters: HashMap<u32, Vec<T>>,
+    close_waiters: Vec<(T, Vec<u32>)>,
+    admission: Admission,
+    admission_hits_seen: u64,
+    coldest_cache: (u32, Option<f64>),
+    poisoned: Option<String>,
+    now_ms: u64,
+    now_us: u64,
+    commands: Vec<Command>,
+    done: Vec<Done<T>>,
+    damages: Vec<Damage>,
+}
+
+impl<T> Engine<T> {
+    /// Takes up a recovered ring.
+    pub fn new(parts: EngineParts) -> Engine<T> {
+        let mut engine = Engine {
+            admission: Admission::new(parts.settings.index_entries_max().min(1 << 20)),
+            settings: parts.settings,
+            ring: parts.ring,
+            segment_size: parts.segment_size,
+            index: parts.index,
+            tables: parts.tables,
+            stats: parts.stats,
+            pool: parts.pool,
+            segments: parts.segments,
+            free: VecDeque::new(),
+            next_seq: parts.next_seq,
+            next_order: 1,
+            entropy: parts.entropy,
+            streams: BTreeMap::new(),
+            leasable: Default::default(),
+            ops: HashMap::new(),
+            next_op: 1,
+            in_flight_bytes: 0,
+            records_in_flight: 0,
+            written: Vec::new(),
+            never_bytes: 0,
+            never_queued: 0,
+            prepare_pause_until_ms: 0,
+            reclaim: None,
+            lease_waiters: HashMap::new(),
+            close_waiters: Vec::new(),
+            admission_hits_seen: 0,
+            coldest_cache: (0, None),
+            poisoned: None,
+            now_ms: 0,
+            now_us: 0,
+            commands: Vec::new(),
+            done: Vec::new(),
+            damages: Vec::new(),
+        };
+        engine.take_up_segments();
+        engine
+    }
+
+    /// Tells the time; wall clock for headers, monotonic for latencies.
+    pub fn set_time(&mut self, unix_ms: u64, monotonic_us: u64) {
+        (self.now_ms, self.now_us) = (unix_ms, monotonic_us);
+    }
+
+    /// Lets a volume have segments for itself, so that leases on them can be given out.
+    pub fn set_leasable(&mut self, volume: VolumeId, leasable: bool) {
+        if leasable {
+            self.leasable.insert(volume);
+        } else {
+            self.leasable.remove(&volume);
+        }
+    }
+
+    /// Largest payload that fits this ring's segments.
+    pub fn record_len_max(&self) -> usize {
+        // An eighth of a segment bounds what a closing segment can waste, and with it what relocation needs (R3).
+        RECORD_LEN_MAX.min(self.segment_size as usize / 8)
+    }
+
+    /// Queues a record; its answer comes through [`Engine::take_done`].
+    pub fn append(&mut self, append: Append, token: T) {
+        let refusal = if let Some(why) = &self.poisoned {
+            Some(RingError::new(ErrorKind::Poisoned, why.clone()))
+        } else if append.payload.is_empty() || append.payload.len() > self.record_len_max() {
+            let (len, max) = (append.payload.len(), self.record_len_max());
+            Some(RingError::new(ErrorKind::Invalid, format!("a record holds 1 to {max} bytes, not {len}")))
+        } else if append.retention == Retention::Never && self.never_bytes + self.never_queued + append.payload.len() as u64 > self.never_max()
+        {
+            self.stats.refused_full.add(1);
+            let max = self.never_max();
+            Some(RingError::new(ErrorKind::Full, format!("volumes that never drain have filled their share of {max} bytes")))
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            self.done.push(Done { token, result: Err(error), payload: Some(append.payload) });
+            return;
+        }
+        let marks = match append.retention {
+            Retention::Dirty => Marks::default(),
+            Retention::Clean => Marks::CLEAN,
+            Retention::Never => Marks::NEVER,
+        };
+        let name = if append.kind == RecordKind::Name { Marks::NAME } else { Marks::default() };
+        if append.retention == Retention::Never {
+            self.never_queued += append.payload.len() as u64;
+        }
+        let volume = if self.leasable.contains(&append.volume) { append.volume } else { VolumeId(0) };
+        self.enqueue(
+            StreamKey { volume, relocation: false },
+            Item {
+                chunk: append.chunk,
+                volume: append.volume,
+                kind: append.kind,
+                marks: marks.with(name),
+                payload: append.payload,
+                crcs: append.crcs,
+                token: Some(token),
+                from: None,
+                deaths: Vec::new(),
+            },
+        );
+    }
+
+    /// Forgets records at once and durably: when the answer comes, no crash brings them back.
+    pub fn delete(&mut self, chunks: &[ChunkId], token: T) {
+        if let Some(why) = self.poisoned.clone() {
+            self.done.push(Done { token, result: Err(RingError::new(ErrorKind::Poisoned, why)), payload: None });
+            return;
+        }
+        if chunks.is_empty() {
+            self.done.push(Done { token, result: Ok(()), payload: None });
+            return;
+        }
+        let below = self.next_seq;
+        let mut deaths = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            if let Some(gone) = self.index.remove_if(chunk, |_| true) {
+                self.forget(&gone);
+                self.tables.remove(chunk);
+            }
+            deaths.push(Death { chunk: *chunk, below });
+        }
+        self.cancel_in_flight(chunks);
+        self.enqueue_deaths(deaths, false, Some(token));
+    }
+
+    fn enqueue_deaths(&mut self, deaths: Vec<Death>, relocation: bool, token: Option<T>) {
+        let payload = Buf::copy_of(&encode_deaths(&deaths));
+        assert!(payload.len() <= self.record_len_max(), "the caller splits long delete lists");
+        let crcs = Crcs::of(payload.as_slice());
+        let item = Item {
+            chunk: ChunkId::from_bytes([0; 16]),
+            volume: VolumeId(0),
+            kind: RecordKind::Dead,
+            marks: Marks::default(),
+            payload,
+            crcs,
+            token,
+            from: None,
+            deaths,
+        };
+        self.enqueue(StreamKey { volume: VolumeId(0), relocation }, item);
+    }
+
+    /// Most deaths that one delete may carry.
+    pub fn deaths_max(&self) -> usize {
+        (self.segment_size as usize / 64 / stoker_format::DEATH_LEN).min(2000)
+    }
+
+    /// Changes marks of records (clean, dirty, pinned, unpinned); unknown records are skipped. Returns how many changed.
+    pub fn remark(&mut self, chunks: &[ChunkId], change: impl Fn(Marks) -> Marks) -> usize {
+        let mut changed = 0;
+        for chunk in chunks {
+            let Some((before, after)) = self.index.remark(chunk, &change) else { continue };
+            if before.marks != after.marks {
+                self.forget(&before);
+                self.account(&after);
+                changed += 1;
+            }
+        }
+        changed
+    }
+
+    /// Asks that every open segment be closed; answered when their footers are durable.
+    pub fn close_open(&mut self, token: T) {
+        let open: Vec<u32> = self.streams.values_mut().filter_map(|s| s.segment.take()).collect();
+        let mut waiting = Vec::new();
+        for id in open {
+            if matches!(self.segments[id as usize].state, State::Opening { .. }) {
+                // An opening segment has no records yet; it stays the stream's next one.
+                let key = self.segments[id as usize].stream;
+                self.streams.get_mut(&key).expect("the stream of an opening segment").segment = Some(id);
+                continue;
+            }
+            self.begin_close(id);
+            waiting.push(id);
+        }
+        self.close_waiters.push((token, waiting));
+        self.settle_close_waiters();
+    }
+
+    fn settle_close_waiters(&mut self) {
+        let segments = &self.segments;
+        for (_, waiting) in &mut self.close_waiters {
+            waiting.retain(|&id| segments[id as usize].state == State::Closing);
+        }
+        while let Some(at) = self.close_waiters.iter().position(|(_, waiting)| waiting.is_empty()) {
+            let (token, _) = self.close_waiters.swap_remove(at);
+            self.done.push(Done { token, result: Ok(()), payload: None });
+        }
+    }
+
+    /// Asks for a lease on a record's segment: answered once it is durable that the segment must be replaced, not reused.
+    pub fn lease(&mut self, chunk: &ChunkId, token: T) {
+        let refusal = match self.index.get(chunk) {
+            None => Some(RingError::new(ErrorKind::NotFound, format!("no record {chunk}"))),
+            Some(entry) if !self.segments[entry.segment as usize].leasable => Some(RingError::new(
+                ErrorKind::Invalid,
+                format!("volume {} gives no leases: its records share segments", entry.volume),
+            )),
+            Some(entry) => {
+                if !self.segments[entry.segment as usize].leased {
+                    let waiters = self.lease_waiters.entry(entry.segment).or_default();
+                    waiters.push(token);
+                    if waiters.len() == 1 {
+                        let op = self.issue(Io::MarkLeased { segment: entry.segment });
+                        self.ops.insert(op, InFlight::MarkLeased(entry.segment));
+                    }
+                    return;
+                }
+                None
+            }
+        };
+        self.done.push(Done { token, result: refusal.map_or(Ok(()), Err), payload: None });
+    }
+
+    /// Notes that a chunk was wanted and not here; says whether to write it to flash.
+    pub fn admits(&mut self, chunk: &ChunkId, staged: bool) -> bool {
+        let hits = self.index.touches();
+        let new_hits = hits - std::mem::replace(&mut self.admission_hits_seen, hits);
+        self.admission.set_residents(self.index.len());
+        if self.admission.touch(chunk, new_hits) {
+            (0..self.segments.len()).for_each(|id| self.index.segment(id as u32).cool());
+            self.coldest_cache.0 = 0;
+        }
+        let room = self.poisoned.is_none() && self.has_room();
+        let coldest = if room { None } else { self.coldest() };
+        self.admission.admits(chunk, Occasion { staged, room, coldest })
+    }
+
+    /// Commands to execute.
+    pub fn take_commands(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// Answers to give.
+    pub fn take_done(&mut self) -> Vec<Done<T>> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Records found unreadable since the last call.
+    pub fn take_damages(&mut self) -> Vec<Damage> {
+        std::mem::take(&mut self.damages)
+    }
+
+    /// Why the drive takes no more writes, if so.
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poisoned.as_deref()
+    }
+
+    /// True while commands are under way or answers are owed.
+    pub fn is_busy(&self) -> bool {
+        !self.ops.is_empty() || self.streams.values().any(|s| !s.queue.is_empty())
+    }
+
+    /// Payload bytes that wait for a place.
+    pub fn queued_bytes(&self) -> usize {
+        self.streams.values().map(|s| s.queued_bytes).sum()
+    }
+
+    /// The segments, for people and tests.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    fn issue(&mut self, io: Io) -> OpId {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        self.commands.push(Command { op, io });
+        op
+    }
+
+    /// A write or flush failed: nothing more is written here, ever; everyone who waits is told.
+    fn poison(&mut self, why: String) {
+        self.stats.io_errors.add(1);
+        if self.poisoned.is_some() {
+            return;
+        }
+        let error = RingError::new(ErrorKind::Poisoned, why.clone());
+        self.poisoned = Some(why);
+        self.reclaim = None;
+        for stream in self.streams.values_mut() {
+            stream.queued_bytes = 0;
+            for item in stream.queue.drain(..) {
+                if let Some(token) = item.token {
+                    self.done.push(Done { token, result: Err(error.clone()), payload: Some(item.payload) });
+                }
+            }
+        }
+        let waiters = std::mem::take(&mut self.lease_waiters).into_values().flatten();
+        for token in waiters.chain(std::mem::take(&mut self.close_waiters).into_iter().map(|(t, _)| t)) {
+            self.done.push(Done { token, result: Err(error.clone()), payload: None });
+        }
+    }
+}

@@ -1,0 +1,570 @@
+//! Places queued records, follows their writes to durability, and answers those who wait.
+
+use std::collections::VecDeque;
+
+use stoker_format::{
+    BLOCK, ChunkId, FooterEntry, KeyId, RecordHeader, RecordKind, Seq, header_len, header_span,
+};
+
+use super::packer::{lay_out, lay_out_large};
+use super::reclaimer::Urgency;
+use super::segments::State;
+use super::{Crcs, Done, Engine, Io, Item, OpId, Outcome, StreamKey, WriteData};
+use crate::buffer::{Buf, blocks_up};
+use crate::error::{ErrorKind, RingError};
+use crate::index::{Entry, Marks};
+use crate::settings::SyncMode;
+
+/// Records of one kind of segment, in order.
+pub(crate) struct Stream<T> {
+    pub queue: VecDeque<Item<T>>,
+    pub queued_bytes: usize,
+    pub segment: Option<u32>,
+    pub batches_in_flight: usize,
+    pub last_used: u64,
+}
+
+impl<T> Default for Stream<T> {
+    fn default() -> Self {
+        Stream { queue: VecDeque::new(), queued_bytes: 0, segment: None, batches_in_flight: 0, last_used: 0 }
+    }
+}
+
+/// A record on its way to the drive.
+pub(crate) struct Placed<T> {
+    chunk: ChunkId,
+    kind: RecordKind,
+    entry: Entry,
+    crcs: Crcs,
+    token: Option<T>,
+    payload: Option<Buf>,
+    from: Option<Entry>,
+    cancelled: bool,
+}
+
+/// Records that one write carries.
+pub(crate) struct Records<T> {
+    segment: u32,
+    stream: StreamKey,
+    batch: bool,
+    bytes: usize,
+    submitted_us: u64,
+    placed: Vec<Placed<T>>,
+}
+
+/// A command under way, and what its end means.
+pub(crate) enum InFlight<T> {
+    Records(Records<T>),
+    Flush(Vec<Records<T>>),
+    Header(u32),
+    Footer(u32),
+    Prepare { segment: u32, replace: bool },
+    MarkLeased(u32),
+    Reclaim,
+}
+
+impl<T> Engine<T> {
+    pub(super) fn enqueue(&mut self, key: StreamKey, item: Item<T>) {
+        let stream = self.streams.entry(key).or_default();
+        stream.queued_bytes += item.payload.len();
+        self.stats.queued_bytes.add(item.payload.len() as u64);
+        stream.queue.push_back(item);
+    }
+
+    fn dequeue(&mut self, key: &StreamKey) -> Option<Item<T>> {
+        let stream = self.streams.get_mut(key)?;
+        let item = stream.queue.pop_front()?;
+        stream.queued_bytes -= item.payload.len();
+        self.stats.queued_bytes.sub(item.payload.len() as u64);
+        Some(item)
+    }
+
+    /// Moves everything that can move; called after every request and completion.
+    pub fn pump(&mut self) {
+        self.prepare_next();
+        if self.poisoned.is_some() {
+            return;
+        }
+        self.advance_reclaim();
+        let keys: Vec<StreamKey> = self.streams.keys().copied().collect();
+        // Relocation first: it makes the room that everyone else waits for.
+        for relocation in [true, false] {
+            for key in keys.iter().filter(|k| k.relocation == relocation) {
+                while self.poisoned.is_none() && self.place_next(*key) {}
+            }
+        }
+        self.start_reclaim_if_low();
+        self.flush_written();
+    }
+
+    /// Places the next large record or batch of a stream; false if it has to wait.
+    fn place_next(&mut self, key: StreamKey) -> bool {
+        let Some(stream) = self.streams.get(&key) else { return false };
+        let Some(front) = stream.queue.front() else { return false };
+        let large = front.payload.len() > self.settings.small_bytes_max;
+        if !large && stream.batches_in_flight >= self.settings.batches_in_flight_max {
+            return false;
+        }
+        if self.in_flight_bytes > 0
+            && self.in_flight_bytes + front.payload.len() > self.settings.in_flight_bytes_max
+        {
+            return false;
+        }
+        if !key.relocation && self.index.len() + self.records_in_flight >= self.index.max() {
+            return self.wait_or_refuse(key, "the index has reached its memory cap");
+        }
+        let Some(id) = stream.segment else { return self.open_for(key) };
+        if self.segments[id as usize].state != State::Open {
+            return false;
+        }
+        if large { self.place_large(key, id) } else { self.place_batch(key, id) }
+    }
+
+    fn open_for(&mut self, key: StreamKey) -> bool {
+        let leasable = self.streams.iter().filter(|(k, s)| k.volume.0 != 0 && s.segment.is_some());
+        if key.volume.0 != 0 && leasable.count() >= self.settings.open_streams_max.min(self.segments.len() / 8) {
+            self.close_idlest();
+        }
+        match self.open_segment(key) {
+            Some(id) => {
+                let order = self.next_order;
+                let stream = self.streams.get_mut(&key).expect("stream of the caller");
+                stream.segment = Some(id);
+                stream.last_used = order;
+                false
+            }
+            None if key.relocation => {
+                self.cancel_reclaim();
+                false
+            }
+            None => self.wait_or_refuse(key, "every segment holds bytes that must stay"),
+        }
+    }
+
+    fn close_idlest(&mut self) {
+        let idlest = self
+            .streams
+            .iter()
+            .filter(|(key, s)| key.volume.0 != 0 && s.segment.is_some_and(|id| self.segments[id as usize].state == State::Open))
+            .min_by_key(|(_, s)| s.last_used)
+            .map(|(key, _)| *key);
+        if let Some(id) = idlest.and_then(|key| self.streams.get_mut(&key)?.segment.take()) {
+            self.begin_close(id);
+        }
+    }
+
+    /// Waits if anything under way can make room, starts a reclaim if one is worth it, refuses otherwise.
+    fn wait_or_refuse(&mut self, key: StreamKey, why: &str) -> bool {
+        if self.reclaim.is_some() || self.segment_is_coming() || self.start_reclaim(Urgency::Now) {
+            return false;
+        }
+        // Idle streams may sit on half-filled segments that a close turns into victims.
+        let idle = self.streams.iter().filter(|(k, s)| !k.relocation && s.queue.is_empty());
+        let closable: Vec<u32> = idle.filter_map(|(_, s)| s.segment).filter(|&id| self.worth_closing(id)).collect();
+        for &id in &closable {
+            self.streams.values_mut().filter(|s| s.segment == Some(id)).for_each(|s| s.segment = None);
+            self.begin_close(id);
+        }
+        if !closable.is_empty() {
+            return false;
+        }
+        let error = RingError::new(ErrorKind::Full, format!("the ring is full: {why}"));
+        while let Some(item) = self.dequeue(&key) {
+            self.stats.refused_full.add(1);
+            if item.marks.has(Marks::NEVER) {
+                self.never_queued -= item.payload.len() as u64;
+            }
+            if let Some(token) = item.token {
+                self.done.push(Done { token, result: Err(error.clone()), payload: Some(item.payload) });
+            }
+        }
+        false
+    }
+
+    /// True if a relocation item still is what the index points at.
+    fn still_wanted(&self, item: &Item<T>) -> bool {
+        match &item.from {
+            Some(from) => self.index.get(&item.chunk).is_some_and(|e| e.same_place(from)),
+            None => true,
+        }
+    }
+
+    fn place_large(&mut self, key: StreamKey, id: u32) -> bool {
+        let len = self.streams[&key].queue[0].payload.len();
+        let (head, span) = lay_out_large(len);
+        if !self.fits(id, span, 1) {
+            self.streams.get_mut(&key).expect("stream of the caller").segment = None;
+            self.begin_close(id);
+            return true;
+        }
+        let mut item = self.dequeue(&key).expect("looked at just above");
+        if !self.still_wanted(&item) {
+            self.moved_or_dropped(item.payload.len());
+            return true;
+        }
+        let offset = self.segments[id as usize].cursor;
+        let header = self.header_for(id, &item, offset, offset + head as u32);
+        item.payload.zero_tail();
+        let mut data = WriteData::default();
+        {
+            let nonce = self.segments[id as usize].nonce;
+            let mut heap = None;
+            let area = match item.payload.head_mut(head) {
+                Some(area) => {
+                    data.body_head = head;
+                    area
+                }
+                None => heap.insert(Buf::heap(head)).as_mut_slice(),
+            };
+            let used = header_span(len, 0);
+            header.encode(nonce, item.crcs.blocks(), &[], &mut area[..used]);
+            area[used..].fill(0);
+            data.head = heap;
+        }
+        self.stats.padding_bytes.add((span - len) as u64);
+        self.advance_cursor(id, span);
+        let placed = self.note_placed(id, &mut item, header);
+        data.body = Some(item.payload);
+        self.submit_records(key, id, offset, data, vec![placed], len);
+        true
+    }
+
+    fn place_batch(&mut self, key: StreamKey, id: u32) -> bool {
+        let mut items: Vec<Item<T>> = Vec::new();
+        let (mut lens, mut bytes, mut lines, mut spans) = (Vec::new(), 0, 0, 0);
+        let mut full = false;
+        while let Some(front) = self.streams[&key].queue.front() {
+            let len = front.payload.len();
+            let (more_lines, span) = (front.deaths.len().max(1), header_span(len, 0) + len.next_multiple_of(64));
+            if len > self.settings.small_bytes_max
+                || items.len() >= self.settings.batch_records_max
+                || (!items.is_empty() && bytes + len > self.settings.batch_bytes_max)
+            {
+                break;
+            }
+            // Padding of a batch is under two blocks, whatever its mix.
+            if !self.fits(id, spans + span + 2 * BLOCK, lines + more_lines) {
+                full = true;
+                break;
+            }
+            let item = self.dequeue(&key).expect("looked at just above");
+            if !self.still_wanted(&item) {
+                self.moved_or_dropped(len);
+                continue;
+            }
+            (bytes, lines, spans) = (bytes + len, lines + more_lines, spans + span);
+            lens.push(len);
+            items.push(item);
+        }
+        if items.is_empty() {
+            if full {
+                self.streams.get_mut(&key).expect("stream of the caller").segment = None;
+                self.begin_close(id);
+            }
+            return full || !self.streams[&key].queue.is_empty();
+        }
+        let (spots, span) = lay_out(&lens);
+        let mut out = self.pool.take(span).unwrap_or_else(|| Buf::heap(span));
+        out.set_len(span);
+        let offset = self.segments[id as usize].cursor;
+        let nonce = self.segments[id as usize].nonce;
+        let mut placed = Vec::with_capacity(items.len());
+        let mut end_of_last = 0;
+        {
+            let area = out.as_mut_slice();
+            for (mut item, spot) in items.into_iter().zip(&spots) {
+                let len = item.payload.len();
+                let header =
+                    self.header_for(id, &item, offset + spot.header as u32, offset + spot.payload as u32);
+                header.encode(nonce, item.crcs.blocks(), &[], &mut area[spot.header..][..header_span(len, 0)]);
+                area[spot.payload..][..len].copy_from_slice(item.payload.as_slice());
+                let padded = if len.is_multiple_of(BLOCK) { len } else { len.next_multiple_of(64) };
+                area[spot.payload + len..spot.payload + padded].fill(0);
+                end_of_last = end_of_last.max(spot.payload + padded);
+                let mut record = self.note_placed(id, &mut item, header);
+                record.payload = Some(item.payload);
+                placed.push(record);
+            }
+            zero_gaps(area, &spots, &lens, end_of_last);
+        }
+        self.stats.batches.add(1);
+        self.stats.padding_bytes.add((span - bytes) as u64);
+        self.advance_cursor(id, span);
+        let data = WriteData { head: Some(out), body: None, body_head: 0 };
+        self.submit_records(key, id, offset, data, placed, bytes);
+        true
+    }
+
+    fn advance_cursor(&mut self, id: u32, span: usize) {
+        let segment = &mut self.segments[id as usize];
+        segment.cursor += blocks_up(span) as u32;
+        segment.in_flight += 1;
+    }
+
+    fn header_for(&mut self, id: u32, item: &Item<T>, header_offset: u32, payload_offset: u32) -> RecordHeader {
+        let seq = self.next_seq;
+        self.next_seq = Seq(seq.0 + 1);
+        let segment = &mut self.segments[id as usize];
+        segment.last_seq = seq;
+        RecordHeader {
+            kind: item.kind,
+            flags: item.marks.to_flags(),
+            ring: self.ring,
+            generation: segment.generation,
+            header_offset,
+            payload_offset,
+            len: item.payload.len() as u32,
+            seq,
+            chunk: item.chunk,
+            volume: item.volume,
+            key: KeyId(0),
+            aux_per_block: 0,
+            payload_crc: item.crcs.whole(),
+        }
+    }
+
+    /// Writes the footer lines of a record and turns it into one that is under way.
+    fn note_placed(&mut self, id: u32, item: &mut Item<T>, header: RecordHeader) -> Placed<T> {
+        let line = FooterEntry {
+            chunk: header.chunk,
+            seq: header.seq,
+            header_offset: header.header_offset,
+            payload_offset: header.payload_offset,
+            len: header.len,
+            volume: header.volume,
+            flags: header.flags,
+            payload_crc: header.payload_crc,
+            kind: header.kind,
+            aux_per_block: 0,
+            key: header.key,
+        };
+        let segment = &mut self.segments[id as usize];
+        if header.kind == RecordKind::Dead {
+            segment.deaths += item.deaths.len() as u32;
+            let deaths = item.deaths.iter().map(|d| FooterEntry { chunk: d.chunk, seq: d.below, ..line });
+            segment.lines.extend(deaths);
+        } else {
+            segment.lines.push(line);
+        }
+        Placed {
+            chunk: header.chunk,
+            kind: header.kind,
+            entry: Entry { marks: item.marks, ..Entry::from_footer(id, &line) },
+            crcs: item.crcs.clone(),
+            token: item.token.take(),
+            payload: None,
+            from: item.from,
+            cancelled: false,
+        }
+    }
+
+    fn submit_records(
+        &mut self,
+        key: StreamKey,
+        id: u32,
+        offset: u32,
+        data: WriteData,
+        placed: Vec<Placed<T>>,
+        bytes: usize,
+    ) {
+        let batch = data.body.is_none();
+        let durable = self.settings.sync == SyncMode::Dsync;
+        if key.relocation {
+            self.stats.relocated_bytes.add(bytes as u64);
+        } else {
+            self.stats.user_bytes.add(bytes as u64);
+            self.stats.append_records.add(placed.len() as u64);
+        }
+        self.stats.writes.add(1);
+        self.in_flight_bytes += bytes;
+        self.records_in_flight += placed.len();
+        let order = self.next_order;
+        let stream = self.streams.get_mut(&key).expect("stream of the caller");
+        stream.batches_in_flight += usize::from(batch);
+        stream.last_used = order;
+        let op = self.issue(Io::Write { segment: id, offset, data, durable });
+        let records =
+            Records { segment: id, stream: key, batch, bytes, submitted_us: self.now_us, placed };
+        self.ops.insert(op, InFlight::Records(records));
+    }
+
+    /// Tells the engine how a command ended. Call [`Engine::pump`] afterwards.
+    pub fn complete(&mut self, op: OpId, outcome: Outcome) {
+        let Some(in_flight) = self.ops.remove(&op) else { panic!("completion of unknown {op:?}") };
+        if let Outcome::Failed(why) = outcome {
+            return self.failed(op, in_flight, why);
+        }
+        match (in_flight, outcome) {
+            (InFlight::Records(mut records), Outcome::Done(data)) => {
+                self.stats.write_latency.record_us(self.now_us.saturating_sub(records.submitted_us));
+                if let Some(body) = data.body {
+                    records.placed[0].payload = Some(body);
+                }
+                if let Some(stream) = self.streams.get_mut(&records.stream).filter(|_| records.batch) {
+                    stream.batches_in_flight -= 1;
+                }
+                match self.settings.sync {
+                    SyncMode::Dsync => self.durable(records),
+                    SyncMode::Flush => self.written.push(records),
+                }
+            }
+            (InFlight::Flush(all), _) => all.into_iter().for_each(|records| self.durable(records)),
+            (InFlight::Header(id), _) => self.header_written(id),
+            (InFlight::Footer(id), _) => self.footer_written(id),
+            (InFlight::Prepare { segment, .. }, _) => self.prepared(segment),
+            (InFlight::MarkLeased(id), _) => {
+                self.segments[id as usize].leased = true;
+                for token in self.lease_waiters.remove(&id).unwrap_or_default() {
+                    self.done.push(Done { token, result: Ok(()), payload: None });
+                }
+            }
+            (InFlight::Reclaim, outcome) => self.reclaim_input(op, outcome),
+            (InFlight::Records(_), other) => panic!("a write ended as {other:?}"),
+        }
+    }
+
+    fn failed(&mut self, op: OpId, in_flight: InFlight<T>, why: String) {
+        match in_flight {
+            InFlight::Records(records) => {
+                let why = format!("write to segment {} failed: {why}", records.segment);
+                self.poison(why);
+                self.fail_records(records);
+            }
+            InFlight::Flush(all) => {
+                let segment = all.first().map_or(0, |r| r.segment);
+                self.poison(format!("flush of segment {segment} failed: {why}"));
+                all.into_iter().for_each(|records| self.fail_records(records));
+            }
+            // A segment that cannot be made (no space, a lease holding the old file's blocks) is tried again later.
+            InFlight::Prepare { segment, replace } => self.prepare_failed(segment, replace),
+            InFlight::Reclaim => {
+                self.stats.io_errors.add(1);
+                self.reclaim_input(op, Outcome::Failed(why));
+            }
+            InFlight::Header(id) | InFlight::Footer(id) | InFlight::MarkLeased(id) => {
+                self.poison(format!("write to segment {id} failed: {why}"));
+            }
+        }
+    }
+
+    fn fail_records(&mut self, records: Records<T>) {
+        let why = self.poisoned.clone().unwrap_or_default();
+        self.in_flight_bytes -= records.bytes;
+        self.records_in_flight -= records.placed.len();
+        self.segments[records.segment as usize].in_flight -= 1;
+        for record in records.placed {
+            self.unqueue_never(&record);
+            if let Some(token) = record.token {
+                let result = Err(RingError::new(ErrorKind::Poisoned, why.clone()));
+                self.done.push(Done { token, result, payload: record.payload });
+            }
+        }
+    }
+
+    fn unqueue_never(&mut self, record: &Placed<T>) {
+        if record.from.is_none() && record.entry.marks.has(Marks::NEVER) {
+            self.never_queued -= u64::from(record.entry.len);
+        }
+    }
+
+    /// Groups what was written since the last flush; one flush per segment answers for all of it.
+    fn flush_written(&mut self) {
+        let flushing: Vec<u32> = self
+            .ops
+            .values()
+            .filter_map(|op| match op {
+                InFlight::Flush(all) => all.first().map(|r| r.segment),
+                _ => None,
+            })
+            .collect();
+        while let Some(id) = self.written.iter().map(|r| r.segment).find(|id| !flushing.contains(id)) {
+            let (now, later) = std::mem::take(&mut self.written).into_iter().partition(|r| r.segment == id);
+            self.written = later;
+            self.stats.flushes.add(1);
+            let op = self.issue(Io::Flush { segment: id });
+            self.ops.insert(op, InFlight::Flush(now));
+        }
+    }
+
+    /// Records are on stable media: they become visible, then their writers hear of it.
+    fn durable(&mut self, records: Records<T>) {
+        self.in_flight_bytes -= records.bytes;
+        self.records_in_flight -= records.placed.len();
+        for record in records.placed {
+            self.unqueue_never(&record);
+            let is_dead = record.kind == RecordKind::Dead;
+            match &record.from {
+                Some(from) => {
+                    self.land_relocated(&record.chunk, from, record.entry);
+                    self.moved_or_dropped(record.entry.len as usize);
+                }
+                None if is_dead || record.cancelled => {}
+                None => self.land_fresh(record.chunk, record.entry, &record.crcs),
+            }
+            if is_dead && records.stream.relocation {
+                self.moved_or_dropped(record.entry.len as usize);
+            }
+            if let Some(token) = record.token {
+                self.done.push(Done { token, result: Ok(()), payload: record.payload });
+            }
+        }
+        self.segments[records.segment as usize].in_flight -= 1;
+        self.write_footer_when_quiet(records.segment);
+    }
+
+    fn land_fresh(&mut self, chunk: ChunkId, entry: Entry, crcs: &Crcs) {
+        match self.index.insert(chunk, entry) {
+            Ok(old) => {
+                if let Some(old) = old {
+                    self.forget(&old);
+                }
+                self.account(&entry);
+                if let Crcs::Many(table, _) = crcs {
+                    self.tables.put(chunk, table.clone());
+                }
+            }
+            // A newer record of the chunk landed first; this one is dead where it lies.
+            Err(_) => {}
+        }
+    }
+
+    fn land_relocated(&mut self, chunk: &ChunkId, from: &Entry, to: Entry) {
+        // Marks may have changed since the copy was made, so accounting uses what the index holds.
+        let Some(current) = self.index.get(chunk).filter(|e| e.same_place(from)) else { return };
+        if let Some(after) = self.index.relocate(chunk, from, to) {
+            self.forget(&current);
+            self.account(&after);
+        }
+    }
+
+    /// A delete outruns puts that are still being written.
+    pub(super) fn cancel_in_flight(&mut self, chunks: &[ChunkId]) {
+        let records = self
+            .ops
+            .values_mut()
+            .flat_map(|op| match op {
+                InFlight::Records(records) => std::slice::from_mut(records),
+                InFlight::Flush(all) => all.as_mut_slice(),
+                _ => &mut [],
+            })
+            .chain(&mut self.written);
+        let placed = records.flat_map(|r| &mut r.placed).filter(|p| chunks.contains(&p.chunk));
+        placed.for_each(|p| p.cancelled = true);
+    }
+}
+
+/// Zeroes what lies between the parts of a batch, so that no old memory reaches the drive.
+fn zero_gaps(area: &mut [u8], spots: &[super::packer::Spot], lens: &[usize], end: usize) {
+    let headers_end: usize = lens.iter().map(|&len| header_span(len, 0)).sum();
+    let odd_end = spots
+        .iter()
+        .zip(lens)
+        .filter(|(_, len)| !len.is_multiple_of(BLOCK))
+        .map(|(spot, len)| (spot.payload + len).next_multiple_of(64))
+        .max()
+        .unwrap_or(headers_end);
+    let odd_block_end = blocks_up(odd_end).min(area.len());
+    area[odd_end..odd_block_end].fill(0);
+    area[end.max(odd_end)..].fill(0);
+    debug_assert!(lens.iter().all(|&len| header_len(len, 0) <= header_span(len, 0)));
+}

@@ -1,0 +1,197 @@
+//! The one gate, the same locally and in CI. It stops at the first failure and prints the one command
+//! that repeats it. A new step is one line in `STEPS`.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use crate::workspace::{cargo, in_ci, succeeds};
+use crate::{Failure, sim, tidy};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tier {
+    /// Before every push.
+    Normal,
+    /// Before a merge that touches what several crates agree on.
+    Full,
+    /// Before a release, or overnight.
+    Long,
+}
+
+impl Tier {
+    const fn name(self) -> &'static str {
+        match self {
+            Tier::Normal => "normal",
+            Tier::Full => "full",
+            Tier::Long => "long",
+        }
+    }
+}
+
+enum Action {
+    /// Arguments of cargo, split at spaces.
+    Cargo(&'static str),
+    /// `sim ring` over that many seeds, starting at the first.
+    SimRing {
+        seeds: &'static str,
+    },
+    Tidy,
+}
+
+struct Step {
+    name: &'static str,
+    tiers: &'static [Tier],
+    action: Action,
+}
+
+const fn step(name: &'static str, tiers: &'static [Tier], action: Action) -> Step {
+    Step { name, tiers, action }
+}
+
+const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
+
+/// What the gate runs, in this order: cheapest first, so that a slip is told within seconds.
+/// Only steps that exist are listed here; the others are in `LATER`.
+const STEPS: &[Step] = &[
+    step("fmt", EVERY, Action::Cargo("fmt --all --check")),
+    step("clippy", EVERY, Action::Cargo("clippy --workspace --all-targets --locked -- -D warnings")),
+    step("tidy", EVERY, Action::Tidy),
+    step("test", EVERY, Action::Cargo("test --workspace --locked")),
+    step("sim ring, 40 seeds", &[Tier::Normal], Action::SimRing { seeds: "40" }),
+    step("sim ring, 400 seeds", &[Tier::Full], Action::SimRing { seeds: "400" }),
+    step("sim ring, 4000 seeds", &[Tier::Long], Action::SimRing { seeds: "4000" }),
+];
+
+/// What a tier should hold and does not yet, with the reason. Printed, so that a green gate is not
+/// taken for more than it is.
+const LATER: &[(&[Tier], &str, &str)] = &[
+    (&[Tier::Full, Tier::Long], "kill test of the ring on a real file system", "not written yet"),
+    (&[Tier::Full, Tier::Long], "services (PostgreSQL, S3 lake)", "no catalog and no lake yet"),
+    (&[Tier::Full, Tier::Long], "real clients (boto3, NFS, FUSE)", "no gateways yet"),
+    (&[Tier::Long], "simulated cluster", "no cell yet"),
+    (&[Tier::Long], "fuzzing", "needs cargo-fuzz, which the gate must not; run `cargo xtask fuzz`"),
+];
+
+/// Runs the gate.
+pub fn run(args: &[String]) -> Result<(), Failure> {
+    let tier = parse(args)?;
+    announce(tier);
+
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.tiers.contains(&tier)).collect();
+    let mut total = Duration::ZERO;
+    for (index, step) in steps.iter().enumerate() {
+        let place = format!("{}/{}", index + 1, steps.len());
+        heading(&format!("[{place}] {}: {}", step.name, step.command_line()));
+        let (passed, took) = timed(|| step.passes());
+        total += took;
+        if !passed {
+            heading(&format!("[{place}] {}: FAILED after {}", step.name, seconds(took)));
+            eprintln!(
+                "check: failed at step {place} after {}; repeat it with: {}",
+                seconds(total),
+                step.command_line()
+            );
+            return Err(Failure::Failed);
+        }
+        heading(&format!("[{place}] {}: ok, {}", step.name, seconds(took)));
+    }
+    eprintln!("check: passed, {} steps of the {} tier in {}", steps.len(), tier.name(), seconds(total));
+    Ok(())
+}
+
+fn parse(args: &[String]) -> Result<Tier, Failure> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        [] => Ok(Tier::Normal),
+        ["--full"] => Ok(Tier::Full),
+        ["--long"] => Ok(Tier::Long),
+        _ => Err(Failure::Usage(format!("check: cannot make sense of `{}`", args.join(" ")))),
+    }
+}
+
+/// Says what a tier above the normal one adds and what it still lacks.
+fn announce(tier: Tier) {
+    if tier == Tier::Normal {
+        return;
+    }
+    for step in STEPS.iter().filter(|step| step.tiers.contains(&tier) && !step.tiers.contains(&Tier::Normal))
+    {
+        eprintln!("check: {} adds: {}", tier.name(), step.name);
+    }
+    for (_, name, why) in LATER.iter().filter(|(tiers, ..)| tiers.contains(&tier)) {
+        eprintln!("check: skipped: {name} ({why})");
+    }
+}
+
+impl Step {
+    fn command_line(&self) -> String {
+        match self.action {
+            Action::Cargo(args) => format!("cargo {args}"),
+            Action::SimRing { seeds } => format!("cargo xtask sim ring --seeds {seeds}"),
+            Action::Tidy => "cargo xtask tidy".into(),
+        }
+    }
+
+    fn passes(&self) -> bool {
+        match self.action {
+            Action::Cargo(args) => succeeds(cargo().args(args.split(' '))),
+            Action::SimRing { seeds } => sim::run(&["ring", "--seeds", seeds].map(String::from)).is_ok(),
+            Action::Tidy => tidy::run(&[]).is_ok(),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the gate is the edge: it tells a person how long a step took")]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed())
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+/// Prints a line that stands out between pages of cargo output, where a person is looking.
+fn heading(line: &str) {
+    let plain = in_ci() || std::env::var_os("NO_COLOR").is_some() || !std::io::stderr().is_terminal();
+    if plain {
+        eprintln!("{line}");
+    } else {
+        eprintln!("\x1b[1m{line}\x1b[0m");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(tier: Tier) -> Vec<&'static str> {
+        STEPS.iter().filter(|step| step.tiers.contains(&tier)).map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn every_tier_starts_with_the_cheap_steps_and_simulates_once() {
+        for tier in EVERY {
+            let names = names(*tier);
+            assert_eq!(names[..4], ["fmt", "clippy", "tidy", "test"]);
+            assert_eq!(names.iter().filter(|name| name.starts_with("sim ring")).count(), 1, "{tier:?}");
+        }
+    }
+
+    #[test]
+    fn command_lines_split_at_single_spaces() {
+        for step in STEPS {
+            assert!(step.command_line().split(' ').all(|word| !word.is_empty()), "{}", step.name);
+        }
+    }
+
+    #[test]
+    fn tiers_are_parsed_and_anything_else_is_refused() {
+        let parsed = |args: &[&str]| parse(&args.iter().map(ToString::to_string).collect::<Vec<_>>()).ok();
+        assert_eq!(parsed(&[]), Some(Tier::Normal));
+        assert_eq!(parsed(&["--full"]), Some(Tier::Full));
+        assert_eq!(parsed(&["--long"]), Some(Tier::Long));
+        assert_eq!(parsed(&["--fast"]), None);
+        assert_eq!(parsed(&["--full", "--long"]), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! The project's own automation. One file per subcommand; CI calls `check` and nothing else.
+//!
+//! Standard library only: the gate has to build in seconds on a fresh machine, and it must not fail
+//! because of a dependency that it is there to judge.
+
+mod check;
+mod fuzz;
+mod sim;
+mod tidy;
+mod workspace;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask <command>
+
+  check [--full | --long]     the one gate: format, lints, tidy, tests, simulation
+  tidy                        the rules that the compiler does not check
+  sim ring --seeds N [--first S] [...]
+                              the ring simulation in release mode; arguments go through as they are
+  fuzz [--seconds N] [TARGET ...]
+                              every decoder on random bytes, N seconds each (needs cargo-fuzz)
+
+Exit code: 0 passed, 1 failed, 2 the command line was wrong.
+";
+
+/// How a subcommand failed. What went wrong has been printed by then, except for `Usage`.
+enum Failure {
+    /// Something that was checked is not as it should be.
+    Failed,
+    /// The command line was wrong; the text says how.
+    Usage(String),
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Failed) => ExitCode::from(1),
+        Err(Failure::Usage(what)) => {
+            eprintln!("xtask: {what}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<(), Failure> {
+    let Some((command, rest)) = args.split_first() else {
+        return Err(Failure::Usage("no command given".into()));
+    };
+    match command.as_str() {
+        "check" => check::run(rest),
+        "tidy" => tidy::run(rest),
+        "sim" => sim::run(rest),
+        "fuzz" => fuzz::run(rest),
+        "help" | "--help" | "-h" => {
+            // A reader that closed the pipe has seen enough.
+            let _ = std::io::stdout().write_all(USAGE.as_bytes());
+            Ok(())
+        }
+        other => Err(Failure::Usage(format!("unknown command `{other}`"))),
+    }
+}

@@ -1,0 +1,68 @@
+//! What the rules allow. Every row is a decision: a new one comes with its reason, here and, if it
+//! changes the shape of the project, in ARCHITECTURE.md.
+
+/// This file, for messages that tell where to look.
+pub const HERE: &str = "xtask/src/tidy/tables.rs";
+
+/// Package -> workspace packages that it may depend on, for building, testing or both.
+/// Dependencies point down; a package that is not listed fails.
+pub const ARROWS: &[(&str, &[&str])] = &[
+    ("stoker-format", &[]),
+    ("stoker-ring", &["stoker-format"]),
+    ("stoker-sim", &["stoker-format", "stoker-ring"]),
+    ("stoker", &["stoker-format", "stoker-ring"]),
+    ("xtask", &[]),
+];
+
+/// Something that a rule lets pass, and why.
+pub struct Exception {
+    /// A path from the repository root; every path that starts like this is meant.
+    pub prefix: &'static str,
+    pub reason: &'static str,
+}
+
+const fn exception(prefix: &'static str, reason: &'static str) -> Exception {
+    Exception { prefix, reason }
+}
+
+/// Files that may hold `unsafe`.
+pub const UNSAFE: &[Exception] = &[
+    exception("crates/ring/src/uring", "the io_uring driver hands memory and descriptors to the kernel"),
+    exception("crates/ring/src/buffer", "aligned, huge-page and registered buffers are raw memory"),
+    exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
+    exception("crates/stoker/src/bench/raw", "measures the drive without the ring, with its own io_uring"),
+];
+
+/// Source files that may be longer than the limit.
+pub const LONG: &[Exception] = &[];
+
+/// Files that may hold an absolute path of somebody's machine.
+pub const PATHS: &[Exception] = &[];
+
+/// The row of a table that covers a path, if there is one.
+pub fn covering<'t>(table: &'t [Exception], path: &str) -> Option<&'t Exception> {
+    table.iter().find(|exception| path.starts_with(exception.prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_gives_a_reason() {
+        for exception in UNSAFE.iter().chain(LONG).chain(PATHS) {
+            assert!(exception.reason.contains(' '), "{} has no reason", exception.prefix);
+        }
+    }
+
+    /// The table itself must not hold a cycle; cargo would refuse it only once it is in manifests.
+    #[test]
+    fn arrows_point_down() {
+        for (index, (package, below)) in ARROWS.iter().enumerate() {
+            for other in *below {
+                let place = ARROWS.iter().position(|(name, _)| name == other);
+                assert!(place.is_some_and(|place| place < index), "{package} -> {other}: list {other} above");
+            }
+        }
+    }
+}
