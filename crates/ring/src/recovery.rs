@@ -14,7 +14,7 @@ use stoker_format::{
 };
 
 use crate::buffer::{Buf, blocks_up};
-use crate::engine::{Segment, State, StreamKey};
+use crate::engine::{HeaderCopy, Segment, State, StreamKey};
 use crate::error::{ErrorKind, Result, RingError};
 use crate::index::{Entry, Index};
 
@@ -137,7 +137,9 @@ impl Recovery<'_> {
             return Ok(segment);
         }
         segment.leased = self.media.leased(id);
-        match self.life(id)? {
+        let (life, weak_copy) = self.life(id)?;
+        segment.weak_copy = weak_copy;
+        match life {
             Life::Unknown => segment.state = State::Damaged,
             Life::Header(header) => {
                 self.next_seq = self.next_seq.max(header.first_seq.0);
@@ -181,7 +183,7 @@ impl Recovery<'_> {
         self.media.read(id, offset, &mut buf).ok().map(|()| buf)
     }
 
-    fn life(&mut self, id: u32) -> Result<Life> {
+    fn life(&mut self, id: u32) -> Result<(Life, HeaderCopy)> {
         let last = self.shape.segment_size - BLOCK as u32;
         let (first, last) = (self.read(id, 0, BLOCK), self.read(id, last, BLOCK));
         let mut foreign = false;
@@ -194,8 +196,8 @@ impl Recovery<'_> {
         let footer = last.as_ref().and_then(|block| Footer::decode(block.as_slice()).ok());
         foreign |= footer.as_ref().is_some_and(|f| f.ring != self.shape.ring);
         let footer = footer.filter(|f| f.ring == self.shape.ring && f.segment.0 == id);
-        let header = headers.into_iter().flatten().max_by_key(|h| h.generation);
-        Ok(match (header, footer) {
+        let header = headers.iter().flatten().max_by_key(|h| h.generation).copied();
+        let life = match (header, footer) {
             (Some(header), Some(footer)) if footer.generation < header.generation => Life::Header(header),
             (_, Some(footer)) => Life::Footer(footer),
             (Some(header), None) => Life::Header(header),
@@ -204,7 +206,12 @@ impl Recovery<'_> {
                 return Err(RingError::new(ErrorKind::Foreign, message));
             }
             (None, None) => Life::Unknown,
-        })
+        };
+        let last_is_good = match &life {
+            Life::Header(header) => headers[1].is_some_and(|h| h.generation == header.generation),
+            Life::Footer(_) | Life::Unknown => true,
+        };
+        Ok((life, if last_is_good { HeaderCopy::First } else { HeaderCopy::Last }))
     }
 
     fn footer_lines(&mut self, id: u32, footer: &Footer) -> Result<Option<Vec<FooterEntry>>> {
@@ -226,8 +233,14 @@ impl Recovery<'_> {
             offset: 0,
             segment_size: self.shape.segment_size,
         };
-        let scan = scan(self.media, segment.id, &place, &mut self.report)
+        let mut scan = scan(self.media, segment.id, &place, &mut self.report)
             .map_err(|e| RingError::io(format!("scan of segment {}", segment.id), &e))?;
+        if segment.leasable {
+            // Whoever holds a lease can read the nonce and could plant headers in a payload whose own header is torn:
+            // such a header must not speak for another volume, nor of deaths.
+            let volume = segment.stream.volume;
+            scan.lines.retain(|line| line.volume == volume && line.kind != RecordKind::Dead);
+        }
         segment.state = State::Closing;
         segment.footer_good = false;
         segment.cursor = scan.end;
@@ -246,7 +259,8 @@ impl Recovery<'_> {
                 segment.deaths += 1;
                 let below = self.deaths.entry(line.chunk).or_insert(line.seq);
                 *below = (*below).max(line.seq);
-            } else {
+            } else if self.index.get(&line.chunk).is_none_or(|known| known.volume == line.volume) {
+                // A chunk never changes its volume, so a record that says so is not believed.
                 let _ = self.index.insert(line.chunk, Entry::from_footer(segment.id, line));
             }
         }

@@ -49,8 +49,6 @@ pub struct Settings {
     pub never_share: f64,
     /// Share of user bytes that second chances may add in flash writes.
     pub rescue_share: f64,
-    /// Leasable volumes that may have an open segment at the same time.
-    pub open_streams_max: usize,
     /// How writes become durable.
     pub sync: SyncMode,
     /// What does the I/O.
@@ -84,7 +82,6 @@ impl Default for Settings {
             reserved_segments: 2,
             never_share: 0.5,
             rescue_share: 0.1,
-            open_streams_max: 16,
             sync: SyncMode::Dsync,
             io: IoMode::Auto,
             queue_depth: 256,

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use stoker_ring::buffer::{Buf, blocks_up};
 use stoker_ring::engine::{Io, OpId, Outcome, WriteData};
@@ -28,10 +29,10 @@ struct Write {
 #[derive(Clone, Debug)]
 struct File {
     inode: u64,
-    /// What a read returns.
-    live: Vec<u8>,
+    /// What a read returns. Shared until written, so that a crash image costs only what differs.
+    live: Arc<Vec<u8>>,
     /// What a crash certainly keeps.
-    durable: Vec<u8>,
+    durable: Arc<Vec<u8>>,
 }
 
 /// Which faults a drive has.
@@ -55,7 +56,7 @@ pub struct SimDrive {
     /// Completed, not yet durable.
     unflushed: Vec<Write>,
     /// Old files that leases may show.
-    replaced: HashMap<u64, Vec<u8>>,
+    replaced: HashMap<u64, Arc<Vec<u8>>>,
     next_inode: u64,
     leased: Vec<bool>,
     /// Faults in force.
@@ -107,8 +108,8 @@ impl SimDrive {
         let segment = rng.below(self.files.len());
         let Some(file) = &mut self.files[segment] else { return };
         let (at, bit) = (rng.below(self.segment_size), 1u8 << rng.below(8));
-        file.live[at] ^= bit;
-        file.durable[at] ^= bit;
+        Arc::make_mut(&mut file.live)[at] ^= bit;
+        Arc::make_mut(&mut file.durable)[at] ^= bit;
         self.tainted.push((segment as u32, at, at + 1));
     }
 
@@ -157,13 +158,13 @@ impl SimDrive {
 
     fn apply(&mut self, write: &Write) {
         if let Some(file) = &mut self.files[write.segment as usize] {
-            file.live[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
+            Arc::make_mut(&mut file.live)[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
         }
     }
 
     fn apply_durable(&mut self, write: &Write) {
         if let Some(file) = &mut self.files[write.segment as usize] {
-            file.durable[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
+            Arc::make_mut(&mut file.durable)[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
         }
     }
 
@@ -184,6 +185,7 @@ impl SimDrive {
         bytes[last..].copy_from_slice(header);
         self.unflushed.retain(|w| w.segment != segment);
         self.tainted.retain(|t| t.0 != segment);
+        let bytes = Arc::new(bytes);
         let file = File { inode: self.next_inode, live: bytes.clone(), durable: bytes };
         self.next_inode += 1;
         if let Some(old) = self.files[segment as usize].replace(file) {
@@ -219,9 +221,6 @@ impl SimDrive {
                 _ => {}
             }
         }
-        for file in after.files.iter_mut().flatten() {
-            file.live.copy_from_slice(&file.durable);
-        }
         // The cache writes back in any order.
         for at in (1..pending.len()).rev() {
             pending.swap(at, rng.below(at + 1));
@@ -230,11 +229,12 @@ impl SimDrive {
             for (n, sector) in write.bytes.chunks(SECTOR).enumerate() {
                 if rng.percent(survive_percent) {
                     let offset = write.offset + n * SECTOR;
-                    let part = Write { segment: write.segment, offset, bytes: sector.to_vec() };
-                    after.apply(&part);
-                    after.apply_durable(&part);
+                    after.apply_durable(&Write { segment: write.segment, offset, bytes: sector.to_vec() });
                 }
             }
+        }
+        for file in after.files.iter_mut().flatten() {
+            file.live = file.durable.clone();
         }
         after
     }

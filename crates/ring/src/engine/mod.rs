@@ -29,7 +29,7 @@ use crate::tables::{Table, Tables};
 
 pub use packer::record_span;
 use reclaimer::Reclaim;
-pub use segments::{Segment, SegmentCounts, State};
+pub use segments::{HeaderCopy, Segment, SegmentCounts, State};
 use writer::{InFlight, Stream};
 
 /// Names an I/O command; completions carry it back.
@@ -353,13 +353,18 @@ impl<T> Engine<T> {
         (self.now_ms, self.now_us) = (unix_ms, monotonic_us);
     }
 
-    /// Lets a volume have segments for itself, so that leases on them can be given out.
-    pub fn set_leasable(&mut self, volume: VolumeId, leasable: bool) {
-        if leasable {
-            self.leasable.insert(volume);
-        } else {
+    /// Lets a volume have segments for itself, so that leases on them can be given out; false if too many have.
+    pub fn set_leasable(&mut self, volume: VolumeId, leasable: bool) -> bool {
+        if !leasable {
             self.leasable.remove(&volume);
+            return true;
         }
+        // Each such volume keeps up to two segments open; a quarter of the ring at most is held that way.
+        let room = self.leasable.len() < (self.segments.len() / 8).max(1);
+        if room && volume != VolumeId(0) {
+            self.leasable.insert(volume);
+        }
+        self.leasable.contains(&volume)
     }
 
     /// Largest payload that fits this ring's segments.

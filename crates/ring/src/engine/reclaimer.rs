@@ -11,7 +11,7 @@ use stoker_format::{
     VolumeId, crc32c, footer_span,
 };
 
-use super::segments::State;
+use super::segments::{Segment, State};
 use super::writer::InFlight;
 use super::{Crcs, Damage, Engine, Io, Item, OpId, Outcome, StreamKey};
 use crate::buffer::{Buf, blocks_up};
@@ -153,7 +153,7 @@ impl<T> Engine<T> {
             return true;
         }
         let bound = self.keep_bound(id);
-        let largest = segment.keep_max as usize + 2 * BLOCK;
+        let largest = segment.keep_max as usize;
         bound + 2 * largest <= self.usable()
             && segment.keep_bytes as usize <= self.segment_size as usize / 16 * 15
             && bound <= self.relocation_room(segment.stream.volume, largest)
@@ -171,10 +171,10 @@ impl<T> Engine<T> {
     /// Oldest first; a hot segment is passed over once. A mostly precious one costs more flash than it gains, so it
     /// comes last, and only when somebody waits.
     fn pick_victim(&mut self, urgency: Urgency) -> Option<u32> {
-        let cheap = |keep: u64| keep <= u64::from(self.segment_size) / 2;
+        // Space that was never written counts as no gain here, or two half-filled segments could chase each other.
+        let cheap = |s: &&Segment| s.keep_bytes * 2 <= u64::from(s.cursor);
         let candidates = self.segments.iter().filter(|s| self.is_victim(s.id));
-        let mut victims: Vec<(u64, u32)> =
-            candidates.clone().filter(|s| cheap(s.keep_bytes)).map(|s| (s.order, s.id)).collect();
+        let mut victims: Vec<(u64, u32)> = candidates.clone().filter(cheap).map(|s| (s.order, s.id)).collect();
         if victims.is_empty() && urgency == Urgency::Now {
             victims.extend(candidates.map(|s| (s.keep_bytes, s.id)).min());
         }

@@ -94,6 +94,8 @@ pub struct Segment {
     pub deaths: u32,
     /// The reclaimer passed it over once.
     pub spared: bool,
+    /// The copy of its header that may be torn or old; rewritten first, so that one good copy is always left.
+    pub weak_copy: HeaderCopy,
     /// Its footer was written or read well; otherwise the reclaimer scans it.
     pub footer_good: bool,
 }
@@ -122,6 +124,7 @@ impl Segment {
             keep_max: 0,
             deaths: 0,
             spared: false,
+            weak_copy: HeaderCopy::First,
             footer_good: true,
         }
     }
@@ -133,6 +136,24 @@ impl Segment {
             State::Open | State::Closing | State::Closed | State::Reclaiming | State::Freeing { .. } | State::Damaged
         );
         holds && self.first_seq < below
+    }
+}
+
+/// Which of the two copies of a segment's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderCopy {
+    /// In the first block.
+    First,
+    /// In the last block, where the footer will be.
+    Last,
+}
+
+impl HeaderCopy {
+    fn other(self) -> HeaderCopy {
+        match self {
+            HeaderCopy::First => HeaderCopy::Last,
+            HeaderCopy::Last => HeaderCopy::First,
+        }
     }
 }
 
@@ -244,16 +265,18 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Writes both copies of a segment's header; returns how many writes that are.
-    fn write_header(&mut self, id: u32, state: SegmentState) -> u8 {
+    /// Writes the weaker copy of a segment's header. The other follows when it is durable: a power cut that tore both
+    /// would leave a segment that nobody dares to use.
+    fn write_header(&mut self, id: u32, state: SegmentState) {
+        let offset = match self.segments[id as usize].weak_copy {
+            HeaderCopy::First => 0,
+            HeaderCopy::Last => self.segment_size - BLOCK as u32,
+        };
         let bytes = self.header_of(id, state).encode();
-        for offset in [0, self.segment_size - BLOCK as u32] {
-            let data = WriteData { head: Some(Buf::copy_of(&bytes)), body: None, body_head: 0 };
-            self.stats.padding_bytes.add(BLOCK as u64);
-            let op = self.issue(Io::Write { segment: id, offset, data, durable: true });
-            self.ops.insert(op, InFlight::Header(id));
-        }
-        2
+        let data = WriteData { head: Some(Buf::copy_of(&bytes)), body: None, body_head: 0 };
+        self.stats.padding_bytes.add(BLOCK as u64);
+        let op = self.issue(Io::Write { segment: id, offset, data, durable: true });
+        self.ops.insert(op, InFlight::Header(id));
     }
 
     /// Takes a free segment for a stream; user streams leave the reserve to relocation.
@@ -274,28 +297,34 @@ impl<T> Engine<T> {
             stream: key,
             leasable: key.volume != VolumeId(0),
             leased,
+            weak_copy: segment.weak_copy,
             ..Segment::unprepared(id)
         };
         self.index.segment(id).reset_heat();
         self.index.segment(id).set_life(self.segments[id as usize].generation, nonce);
-        let writes = self.write_header(id, SegmentState::Open);
-        self.segments[id as usize].state = State::Opening { writes };
+        self.write_header(id, SegmentState::Open);
+        self.segments[id as usize].state = State::Opening { writes: 2 };
         Some(id)
     }
 
     /// A header write finished.
     pub(super) fn header_written(&mut self, id: u32) {
         let segment = &mut self.segments[id as usize];
-        segment.state = match segment.state {
-            State::Opening { writes: 1 } => State::Open,
+        segment.weak_copy = segment.weak_copy.other();
+        let (state, next) = match self.segments[id as usize].state {
+            State::Opening { writes: 2 } => (State::Opening { writes: 1 }, Some(SegmentState::Open)),
+            State::Freeing { writes: 2 } => (State::Freeing { writes: 1 }, Some(SegmentState::Free)),
+            State::Opening { writes: 1 } => (State::Open, None),
             State::Freeing { writes: 1 } => {
                 self.free.push_back(id);
-                State::Free
+                (State::Free, None)
             }
-            State::Opening { writes } => State::Opening { writes: writes - 1 },
-            State::Freeing { writes } => State::Freeing { writes: writes - 1 },
             other => unreachable!("header of segment {id} written in state {other:?}"),
         };
+        self.segments[id as usize].state = state;
+        if let Some(state) = next {
+            self.write_header(id, state);
+        }
     }
 
     /// True if a record of `span` bytes with `lines` footer lines still fits an open segment.
@@ -376,8 +405,8 @@ impl<T> Engine<T> {
             self.stats.replaced_segments.add(1);
             self.prepare(id, true);
         } else {
-            let writes = self.write_header(id, SegmentState::Free);
-            self.segments[id as usize].state = State::Freeing { writes };
+            self.write_header(id, SegmentState::Free);
+            self.segments[id as usize].state = State::Freeing { writes: 2 };
         }
     }
 

@@ -21,12 +21,11 @@ pub(crate) struct Stream<T> {
     pub queued_bytes: usize,
     pub segment: Option<u32>,
     pub batches_in_flight: usize,
-    pub last_used: u64,
 }
 
 impl<T> Default for Stream<T> {
     fn default() -> Self {
-        Stream { queue: VecDeque::new(), queued_bytes: 0, segment: None, batches_in_flight: 0, last_used: 0 }
+        Stream { queue: VecDeque::new(), queued_bytes: 0, segment: None, batches_in_flight: 0 }
     }
 }
 
@@ -121,16 +120,9 @@ impl<T> Engine<T> {
     }
 
     fn open_for(&mut self, key: StreamKey) -> bool {
-        let leasable = self.streams.iter().filter(|(k, s)| k.volume.0 != 0 && s.segment.is_some());
-        if key.volume.0 != 0 && leasable.count() >= self.settings.open_streams_max.min(self.segments.len() / 8) {
-            self.close_idlest();
-        }
         match self.open_segment(key) {
             Some(id) => {
-                let order = self.next_order;
-                let stream = self.streams.get_mut(&key).expect("stream of the caller");
-                stream.segment = Some(id);
-                stream.last_used = order;
+                self.streams.get_mut(&key).expect("stream of the caller").segment = Some(id);
                 false
             }
             None if key.relocation => {
@@ -138,18 +130,6 @@ impl<T> Engine<T> {
                 false
             }
             None => self.wait_or_refuse(key, "every segment holds bytes that must stay"),
-        }
-    }
-
-    fn close_idlest(&mut self) {
-        let idlest = self
-            .streams
-            .iter()
-            .filter(|(key, s)| key.volume.0 != 0 && s.segment.is_some_and(|id| self.segments[id as usize].state == State::Open))
-            .min_by_key(|(_, s)| s.last_used)
-            .map(|(key, _)| *key);
-        if let Some(id) = idlest.and_then(|key| self.streams.get_mut(&key)?.segment.take()) {
-            self.begin_close(id);
         }
     }
 
@@ -378,10 +358,8 @@ impl<T> Engine<T> {
         self.stats.writes.add(1);
         self.in_flight_bytes += bytes;
         self.records_in_flight += placed.len();
-        let order = self.next_order;
         let stream = self.streams.get_mut(&key).expect("stream of the caller");
         stream.batches_in_flight += usize::from(batch);
-        stream.last_used = order;
         let op = self.issue(Io::Write { segment: id, offset, data, durable });
         let records =
             Records { segment: id, stream: key, batch, bytes, submitted_us: self.now_us, placed };

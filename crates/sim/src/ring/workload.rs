@@ -48,6 +48,10 @@ impl Workload {
                     world.engine.remark(&[*chunk], |m| {
                         if pin { m.with(Marks::PINNED) } else { m.without(Marks::PINNED) }
                     });
+                    let evictable = world.index.get(chunk).is_some_and(|e| !e.marks.must_keep());
+                    if evictable && let Some(content) = world.model.content(chunk) {
+                        world.model.set(*chunk, Known::Either(content));
+                    }
                 }
             }
         }
@@ -68,7 +72,7 @@ impl Workload {
         let chunk = self.fresh();
         let mut bytes = vec![0; rng.between(1, 2000)];
         rng.fill(&mut bytes);
-        self.append(world, chunk, VolumeId(2), Retention::Dirty, &bytes);
+        self.append(world, chunk, VolumeId(1 + chunk.index % 3), Retention::Dirty, &bytes);
         world.pump()
     }
 
@@ -113,7 +117,8 @@ impl Workload {
         } else {
             Retention::Dirty
         };
-        let volume = VolumeId(rng.between(1, 3) as u32);
+        // A chunk id belongs to one version of one file, so it never changes its volume.
+        let volume = VolumeId(1 + chunk.index % 3);
         self.append(world, chunk, volume, retention, &bytes);
     }
 
