@@ -166,6 +166,11 @@ impl Recovery<'_> {
                         segment.cursor = footer.records_end;
                         segment.last_seq = footer.last_seq;
                         self.take_lines(&mut segment, &lines);
+                        let spare = footer.entries_offset.saturating_sub(footer.records_end);
+                        if spare >= self.shape.segment_size / 8 {
+                            // Worth taking up again where it ended.
+                            segment.lines = lines;
+                        }
                     }
                     None => {
                         self.report.bad_footers += 1;
@@ -207,11 +212,13 @@ impl Recovery<'_> {
             }
             (None, None) => Life::Unknown,
         };
-        let last_is_good = match &life {
-            Life::Header(header) => headers[1].is_some_and(|h| h.generation == header.generation),
-            Life::Footer(_) | Life::Unknown => true,
+        let (generation, last_is_good) = match &life {
+            Life::Header(best) => (best.generation, headers[1].is_some_and(|h| h.generation == best.generation)),
+            Life::Footer(footer) => (footer.generation, true),
+            Life::Unknown => (Generation(0), true),
         };
-        Ok((life, if last_is_good { HeaderCopy::First } else { HeaderCopy::Last }))
+        let first_is_good = headers[0].is_some_and(|h| h.generation == generation);
+        Ok((life, if last_is_good && !first_is_good { HeaderCopy::First } else { HeaderCopy::Last }))
     }
 
     fn footer_lines(&mut self, id: u32, footer: &Footer) -> Result<Option<Vec<FooterEntry>>> {

@@ -580,6 +580,18 @@ impl<T> Engine<T> {
         &self.segments
     }
 
+    /// Streams, reclaim and counts in one line, for finding out why a ring waits.
+    pub fn describe(&self) -> String {
+        let streams = self.streams.iter().map(|(key, s)| {
+            let state = s.segment.map(|id| (id, self.segments[id as usize].state));
+            format!("{key:?}: {} queued, {} batches, segment {state:?}", s.queue.len(), s.batches_in_flight)
+        });
+        let streams: Vec<String> = streams.collect();
+        let reclaim = self.reclaim.as_ref().map(Reclaim::describe);
+        let (ops, bytes) = (self.ops.len(), self.in_flight_bytes);
+        format!("{streams:?}, {reclaim:?}, {:?}, {ops} commands, {bytes} bytes in flight", self.counts())
+    }
+
     fn issue(&mut self, io: Io) -> OpId {
         let op = OpId(self.next_op);
         self.next_op += 1;

@@ -65,6 +65,13 @@ struct Window {
     records: Vec<(FooterEntry, Entry)>,
 }
 
+impl Reclaim {
+    pub(super) fn describe(&self) -> String {
+        let (at, of) = (self.next, self.lines.len());
+        format!("reclaim of {}: {:?} {at}/{of}, {} reads, {} moving", self.segment, self.phase, self.reads.len(), self.moving)
+    }
+}
+
 impl<T> Engine<T> {
     /// Starts a reclaim before the ring runs dry.
     pub(super) fn start_reclaim_if_low(&mut self) {
@@ -260,6 +267,17 @@ impl<T> Engine<T> {
             return None;
         }
         footer.decode_entries(bytes).ok()
+    }
+
+    /// True if [`Engine::advance_reclaim`] would do something now.
+    pub(super) fn reclaim_can_advance(&self) -> bool {
+        self.reclaim.as_ref().is_some_and(|reclaim| match reclaim.phase {
+            Phase::Moving if reclaim.next < reclaim.lines.len() => {
+                reclaim.reads.len() < READS_MAX && reclaim.moving_bytes <= self.settings.in_flight_bytes_max / 2
+            }
+            Phase::Moving => reclaim.reads.is_empty() && reclaim.moving == 0,
+            Phase::Listing | Phase::Unpinning => false,
+        })
     }
 
     /// Drives the current reclaim as far as it goes without waiting.

@@ -124,17 +124,15 @@ impl Segment {
             keep_max: 0,
             deaths: 0,
             spared: false,
-            weak_copy: HeaderCopy::First,
+            weak_copy: HeaderCopy::Last,
             footer_good: true,
         }
     }
 
     /// True if the drive may hold records of this segment with a sequence number below `below`.
     pub fn may_hold_below(&self, below: Seq) -> bool {
-        let holds = matches!(
-            self.state,
-            State::Open | State::Closing | State::Closed | State::Reclaiming | State::Freeing { .. } | State::Damaged
-        );
+        // A segment that is opening may be an old one taken up again.
+        let holds = !matches!(self.state, State::Unprepared | State::Preparing | State::Free);
         holds && self.first_seq < below
     }
 }
@@ -175,29 +173,40 @@ pub struct SegmentCounts {
 }
 
 impl<T> Engine<T> {
-    /// Sorts the recovered segments into queues; what was open is closed, so that no block is ever rewritten (R1).
+    /// Sorts the recovered segments into queues and takes up the last one of each stream where it ended. That keeps a
+    /// restart from wasting space, and above all keeps the room that relocation had (R3).
     pub(super) fn take_up_segments(&mut self) {
-        let mut closed: Vec<u32> = Vec::new();
+        let mut old: Vec<u32> = Vec::new();
         for id in 0..self.segments.len() as u32 {
             let segment = &self.segments[id as usize];
             self.index.segment(id).set_life(segment.generation, segment.nonce);
-            match self.segments[id as usize].state {
+            match segment.state {
                 State::Free => self.free.push_back(id),
-                State::Closed | State::Closing => closed.push(id),
+                State::Closed | State::Closing => old.push(id),
                 _ => {}
             }
         }
-        closed.sort_by_key(|&id| self.segments[id as usize].first_seq);
-        for id in closed {
-            self.segments[id as usize].order = self.next_order;
-            self.next_order += 1;
-        }
         let index = self.index.clone();
         index.for_each(|_, entry| self.account(entry));
-        for id in 0..self.segments.len() as u32 {
-            if self.segments[id as usize].state == State::Closing {
-                self.write_footer_when_quiet(id);
+        old.sort_by_key(|&id| std::cmp::Reverse(self.segments[id as usize].first_seq));
+        for &id in &old {
+            let segment = &mut self.segments[id as usize];
+            let key = segment.stream;
+            // A closed segment gives up its footer for a header again; only if the first copy is there to back it.
+            let usable = !segment.lines.is_empty()
+                && (segment.state == State::Closing || segment.weak_copy == HeaderCopy::Last);
+            if usable && self.streams.entry(key).or_default().segment.is_none() {
+                self.segments[id as usize].state = State::Opening { writes: 1 };
+                self.write_header(id, SegmentState::Open);
+                self.streams.get_mut(&key).expect("just made").segment = Some(id);
+            } else if segment.state == State::Closed {
+                segment.lines = Vec::new();
             }
+        }
+        for &id in old.iter().rev() {
+            self.segments[id as usize].order = self.next_order;
+            self.next_order += 1;
+            self.write_footer_when_quiet(id);
         }
     }
 
@@ -322,7 +331,7 @@ impl<T> Engine<T> {
             other => unreachable!("header of segment {id} written in state {other:?}"),
         };
         self.segments[id as usize].state = state;
-        if let Some(state) = next {
+        if let Some(state) = next.filter(|_| self.poisoned.is_none()) {
             self.write_header(id, state);
         }
     }
@@ -347,7 +356,8 @@ impl<T> Engine<T> {
     /// The footer promises that all it lists is there, so it is written after the last record is durable.
     pub(super) fn write_footer_when_quiet(&mut self, id: u32) {
         let segment = &self.segments[id as usize];
-        if segment.state != State::Closing || segment.in_flight > 0 {
+        // On a poisoned drive a record that failed would be in the footer's list.
+        if segment.state != State::Closing || segment.in_flight > 0 || self.poisoned.is_some() {
             return;
         }
         if segment.lines.is_empty() {

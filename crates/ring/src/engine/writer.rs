@@ -84,12 +84,18 @@ impl<T> Engine<T> {
         if self.poisoned.is_some() {
             return;
         }
-        self.advance_reclaim();
-        let keys: Vec<StreamKey> = self.streams.keys().copied().collect();
-        // Relocation first: it makes the room that everyone else waits for.
-        for relocation in [true, false] {
-            for key in keys.iter().filter(|k| k.relocation == relocation) {
-                while self.poisoned.is_none() && self.place_next(*key) {}
+        loop {
+            self.advance_reclaim();
+            let keys: Vec<StreamKey> = self.streams.keys().copied().collect();
+            // Relocation first: it makes the room that everyone else waits for.
+            for relocation in [true, false] {
+                for key in keys.iter().filter(|k| k.relocation == relocation) {
+                    while self.poisoned.is_none() && self.place_next(*key) {}
+                }
+            }
+            // Placing may have found that a copy is not wanted any more, and with it ended the moving.
+            if !self.reclaim_can_advance() {
+                break;
             }
         }
         self.start_reclaim_if_low();

@@ -92,7 +92,7 @@ fn liveness(world: &mut World, workload: &mut Workload, rng: &mut Rng, tally: &m
     world.advance_ms(2000)?;
     settle(world, rng, tally)?;
     if world.engine.queued_bytes() > 0 {
-        return Err("idle with requests unanswered".into());
+        return Err(format!("idle with requests unanswered: {}", world.engine.describe()));
     }
     world.check_now()?;
     workload.delete_half(world)?;
