@@ -146,14 +146,6 @@ impl Buf {
         // SAFETY: `head` bytes of headroom lie in front of the data.
         unsafe { self.data().sub(head) }
     }
-
-    /// Pool arena this memory lies in, if any; decides between fixed and plain I/O.
-    pub(crate) fn arena(&self) -> Option<*const u8> {
-        match &self.home {
-            Home::Pool { pool, .. } => Some(pool.arena.as_ptr()),
-            _ => None,
-        }
-    }
 }
 
 impl Drop for Buf {

@@ -5,12 +5,26 @@
 
 pub mod admission;
 pub mod buffer;
+pub mod drive;
+mod driver;
 pub mod engine;
 pub mod error;
+mod gate;
 pub mod index;
+mod io;
 pub mod read;
 pub mod recovery;
+mod ring;
 pub mod settings;
 pub mod stats;
 mod sys;
 pub mod tables;
+
+pub use buffer::{Buf, Pool};
+pub use drive::{Drive, DriveKind, InitOptions};
+pub use engine::{Damage, Retention, SegmentCounts};
+pub use error::{ErrorKind, Result, RingError};
+pub use ring::{Lease, OpenOptions, Put, ReadView, RecordInfo, Ring, ScrubCursor, Status, now_unix_ms};
+pub use settings::{IoMode, Settings, SyncMode};
+pub use stats::Stats;
+pub use sys::disk_space;

@@ -63,6 +63,8 @@ pub struct SimDrive {
     pub faults: Faults,
     /// Byte ranges (segment, start, end) that a fault has touched.
     pub tainted: Vec<(u32, usize, usize)>,
+    /// A fault has touched something, at some time.
+    pub was_tainted: bool,
     writes: u64,
 }
 
@@ -78,6 +80,7 @@ impl SimDrive {
             leased: vec![false; segments as usize],
             faults,
             tainted: Vec::new(),
+            was_tainted: false,
             writes: 0,
         }
     }
@@ -111,6 +114,7 @@ impl SimDrive {
         Arc::make_mut(&mut file.live)[at] ^= bit;
         Arc::make_mut(&mut file.durable)[at] ^= bit;
         self.tainted.push((segment as u32, at, at + 1));
+        self.was_tainted = true;
     }
 
     /// Executes a command to its end.
@@ -143,6 +147,7 @@ impl SimDrive {
         let mut write = Write { segment, offset: offset as usize, bytes: gather(&data) };
         if rng.percent(self.faults.misdirected_percent) {
             let len = write.bytes.len();
+            self.was_tainted = true;
             self.tainted.push((segment, write.offset, write.offset + len));
             write.offset = rng.below((self.segment_size - len) / BLOCK + 1) * BLOCK;
             self.tainted.push((segment, write.offset, write.offset + len));

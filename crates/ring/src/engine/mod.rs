@@ -291,6 +291,7 @@ pub struct Engine<T> {
     /// Never-draining bytes that are queued or being written.
     never_queued: u64,
     prepare_pause_until_ms: u64,
+    winding_down: bool,
     reclaim: Option<Reclaim>,
     lease_waiters: HashMap<u32, Vec<T>>,
     close_waiters: Vec<(T, Vec<u32>)>,
@@ -332,6 +333,7 @@ impl<T> Engine<T> {
             never_bytes: 0,
             never_queued: 0,
             prepare_pause_until_ms: 0,
+            winding_down: false,
             reclaim: None,
             lease_waiters: HashMap::new(),
             close_waiters: Vec::new(),
@@ -568,6 +570,12 @@ impl<T> Engine<T> {
     /// True while commands are under way or answers are owed.
     pub fn is_busy(&self) -> bool {
         !self.ops.is_empty() || self.streams.values().any(|s| !s.queue.is_empty())
+    }
+
+    /// Starts nothing new in the background: the ring is about to be closed.
+    pub fn wind_down(&mut self) {
+        self.prepare_pause_until_ms = u64::MAX;
+        self.winding_down = true;
     }
 
     /// Payload bytes that wait for a place.

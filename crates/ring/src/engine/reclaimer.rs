@@ -78,7 +78,7 @@ impl<T> Engine<T> {
         let headroom = (self.segments.len() / 64).clamp(1, 8) as u32;
         let low = self.free.len() as u32 <= self.settings.reserved_segments + headroom;
         let all_prepared = !self.segments.iter().any(|s| matches!(s.state, State::Unprepared | State::Preparing));
-        if low && all_prepared && self.reclaim.is_none() {
+        if low && all_prepared && self.reclaim.is_none() && !self.winding_down {
             self.start_reclaim(Urgency::Ahead);
         }
     }

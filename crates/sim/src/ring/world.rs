@@ -196,7 +196,16 @@ impl World {
         for done in self.engine.take_done() {
             self.answer(done)?;
         }
-        self.engine.take_damages();
+        for damage in self.engine.take_damages() {
+            let faults = &self.plan.faults;
+            if faults.rot_percent + faults.misdirected_percent == 0 {
+                return Err(format!("damage without a fault: {damage:?}"));
+            }
+            // Reported, not silent: whoever reads the report repairs it from another copy.
+            if let Some(content) = self.model.content(&damage.chunk) {
+                self.model.set(damage.chunk, Known::Either(content));
+            }
+        }
         Ok(())
     }
 
@@ -389,7 +398,7 @@ fn check_promises(model: &Model, drive: &SimDrive, index: &Index, lives: &[Life]
             (Known::Absent, None) | (Known::Either(_), None) => {}
             (Known::Absent, Some(_)) if faulty => {}
             (Known::Absent, Some(entry)) => return Err(format!("{chunk} came back from the dead: {entry:?}")),
-            (Known::Present(_), None) if faulty && !drive.tainted.is_empty() => {}
+            (Known::Present(_), None) if faulty && drive.was_tainted => {}
             (Known::Present(_), None) => return Err(format!("acknowledged {chunk} is lost")),
             (Known::Present(content) | Known::Either(content), Some(entry)) => {
                 check_bytes(chunk, &entry, content, drive, &lives[entry.segment as usize], faulty)?;

@@ -1,0 +1,357 @@
+//! io_uring: registered files, registered buffers, batched submission, one ring per driver thread.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+use super::psync::parts_of;
+use super::{EventWake, Executor, Job, Tag};
+use crate::buffer::{Buf, Pool};
+use crate::drive::Drive;
+use crate::engine::{Io, Outcome, WriteData};
+use crate::settings::Settings;
+use crate::sys;
+
+/// `user_data` of the poll on the wake descriptor.
+const WAKE: u64 = u64::MAX;
+
+/// The kernel takes registered buffers of up to this size.
+const REGISTERED_MAX: usize = 1 << 30;
+
+struct Slot {
+    job: Job,
+    offset: u64,
+    len: usize,
+    done: usize,
+    /// Memory list of a write in two parts; the kernel reads it until the completion.
+    parts: Option<Box<[libc::iovec; 2]>>,
+}
+
+/// One io_uring on one drive.
+pub(crate) struct Uring {
+    ring: IoUring,
+    drive: Arc<Drive>,
+    wake: Arc<EventWake>,
+    arena: (*mut u8, usize),
+    fixed_buffers: bool,
+    fixed_files: bool,
+    iopoll: bool,
+    slots: Vec<Option<Slot>>,
+    idle: Vec<usize>,
+    in_flight: usize,
+    wake_armed: bool,
+    features: String,
+    /// Keeps the registered arena mapped for as long as the ring.
+    _pool: Arc<Pool>,
+}
+
+// SAFETY: the raw arena pointer is only compared and offset; the memory belongs to `_pool`, which is Send and Sync.
+unsafe impl Send for Uring {}
+
+impl Uring {
+    /// Sets a ring up; the error says why io_uring cannot be used here.
+    pub fn new(drive: Arc<Drive>, pool: Arc<Pool>, wake: Arc<EventWake>, settings: &Settings) -> io::Result<Uring> {
+        let ring = build(settings)?;
+        let mut uring = Uring {
+            arena: pool.region(),
+            fixed_buffers: false,
+            fixed_files: false,
+            iopoll: settings.iopoll,
+            slots: Vec::new(),
+            idle: Vec::new(),
+            in_flight: 0,
+            wake_armed: false,
+            features: String::new(),
+            ring,
+            drive,
+            wake,
+            _pool: pool,
+        };
+        uring.register();
+        let mut features = vec!["io_uring"];
+        for (on, name) in [
+            (uring.fixed_buffers, "registered buffers"),
+            (uring.fixed_files, "registered files"),
+            (settings.sqpoll, "SQPOLL"),
+            (settings.iopoll, "IOPOLL"),
+        ] {
+            if on {
+                features.push(name);
+            }
+        }
+        uring.features = features.join(", ");
+        Ok(uring)
+    }
+
+    /// Registers arena and files; where the kernel refuses (a low memlock limit), plain I/O does.
+    fn register(&mut self) {
+        let (base, size) = self.arena;
+        let parts: Vec<libc::iovec> = (0..size)
+            .step_by(REGISTERED_MAX)
+            .map(|at| libc::iovec {
+                iov_base: base.wrapping_add(at).cast(),
+                iov_len: REGISTERED_MAX.min(size - at),
+            })
+            .collect();
+        // SAFETY: the arena stays mapped while `_pool` lives, which is longer than the ring.
+        self.fixed_buffers = unsafe { self.ring.submitter().register_buffers(&parts) }.is_ok();
+        let count = self.drive.shape().segment_count;
+        self.fixed_files = self.ring.submitter().register_files_sparse(count).is_ok();
+        for segment in 0..count {
+            if !self.fixed_files {
+                break;
+            }
+            self.segment_changed(segment);
+        }
+    }
+
+    fn fixed_index(&self, ptr: *const u8, len: usize) -> Option<u16> {
+        let (base, size) = self.arena;
+        let at = ptr.addr().checked_sub(base.addr()).filter(|at| at + len <= size)?;
+        let (first, last) = (at / REGISTERED_MAX, (at + len - 1) / REGISTERED_MAX);
+        (self.fixed_buffers && first == last).then_some(first as u16)
+    }
+
+    /// Builds the entry for what is left of a slot's job.
+    fn entry(&mut self, index: usize) -> Result<squeue::Entry, String> {
+        let slot = self.slots[index].as_mut().expect("a slot in use");
+        let segment = match &slot.job.io {
+            Io::Write { segment, .. } | Io::Read { segment, .. } | Io::Flush { segment } => *segment,
+            other => unreachable!("{other:?} goes to the background thread"),
+        };
+        let Some((file, start)) = self.drive.file(segment) else { return Err("no such segment".into()) };
+        let at = start + slot.offset + slot.done as u64;
+        let raw = file.as_raw_fd();
+        let (fixed_files, wide) = (self.fixed_files, self.slots[index].as_ref().expect("in use"));
+        macro_rules! on_file {
+            ($build:expr) => {
+                if fixed_files { $build(Target::Fixed(Fixed(segment))) } else { $build(Target::Raw(Fd(raw))) }
+            };
+        }
+        let entry = match &wide.job.io {
+            Io::Flush { .. } => on_file!(|t: Target| t.fsync()),
+            Io::Read { buf, .. } => {
+                let (ptr, len) = (buf.io_ptr(0).wrapping_add(wide.done), (wide.len - wide.done) as u32);
+                let fixed = self.fixed_index(ptr, len as usize);
+                on_file!(|t: Target| t.read(ptr, len, at, fixed))
+            }
+            Io::Write { data, durable, .. } => {
+                let (parts, count) = parts_of(data, wide.done);
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                if count == 1 {
+                    let (ptr, len) = (parts[0].iov_base.cast::<u8>(), parts[0].iov_len);
+                    let fixed = self.fixed_index(ptr, len);
+                    on_file!(|t: Target| t.write(ptr, len as u32, at, fixed, flags))
+                } else {
+                    let slot = self.slots[index].as_mut().expect("in use");
+                    let list = slot.parts.insert(Box::new(parts)).as_ptr();
+                    on_file!(|t: Target| t.writev(list, count as u32, at, flags))
+                }
+            }
+            other => unreachable!("{other:?} goes to the background thread"),
+        };
+        Ok(entry.user_data(index as u64))
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        loop {
+            // SAFETY: buffers and iovecs of the entry live in its slot, which stays until its completion is reaped.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return;
+            }
+            let _ = self.ring.submit();
+        }
+    }
+
+    fn arm_wake(&mut self) {
+        if self.wake_armed || self.iopoll {
+            return;
+        }
+        let fd = Fd(self.wake.fd().as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
+        self.push(&entry);
+        self.wake_armed = true;
+    }
+
+    /// One completion: done, failed, or to be continued.
+    fn complete(&mut self, index: usize, result: i32, out: &mut Vec<(Tag, Outcome)>) {
+        let slot = self.slots[index].as_mut().expect("completion of a slot in use");
+        let again = match result {
+            r if r == -libc::EINTR || r == -libc::EAGAIN => true,
+            r if r < 0 => false,
+            r => {
+                slot.done += r as usize;
+                // A short count is no error; what is left is asked for again. Nothing at all is.
+                r > 0 && slot.done < slot.len
+            }
+        };
+        if again && let Ok(entry) = self.entry(index) {
+            return self.push(&entry);
+        }
+        let slot = self.slots[index].take().expect("seen above");
+        self.idle.push(index);
+        self.in_flight -= 1;
+        let outcome = if result < 0 {
+            Outcome::Failed(io::Error::from_raw_os_error(-result).to_string())
+        } else if slot.done < slot.len {
+            Outcome::Failed(format!("only {} of {} bytes", slot.done, slot.len))
+        } else {
+            match slot.job.io {
+                Io::Read { buf, .. } => Outcome::Read(buf),
+                Io::Write { data, .. } => Outcome::Done(data),
+                _ => Outcome::Done(WriteData::default()),
+            }
+        };
+        out.push((slot.job.tag, outcome));
+    }
+}
+
+impl Executor for Uring {
+    fn name(&self) -> String {
+        self.features.clone()
+    }
+
+    fn submit(&mut self, job: Job) {
+        let (offset, len) = match &job.io {
+            Io::Write { offset, data, .. } => (u64::from(*offset), data.len()),
+            Io::Read { offset, buf, .. } => (u64::from(*offset), Buf::len(buf)),
+            _ => (0, 0),
+        };
+        let slot = Slot { job, offset, len, done: 0, parts: None };
+        let index = match self.idle.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        self.slots[index] = Some(slot);
+        self.in_flight += 1;
+        match self.entry(index) {
+            Ok(entry) => self.push(&entry),
+            // Without a file there is nothing to submit; a completion that failed says so in the usual way.
+            Err(_) => {
+                let entry = opcode::Nop::new().build().user_data(index as u64);
+                self.push(&entry);
+            }
+        }
+    }
+
+    fn kick(&mut self) {
+        if !self.ring.submission().is_empty() {
+            let _ = self.ring.submit();
+        }
+    }
+
+    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>) {
+        if self.in_flight > 0 && (self.iopoll || self.ring.completion().is_empty()) {
+            // Deferred completions appear only when asked for.
+            // SAFETY: no pointer is passed.
+            let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, GETEVENTS, None) };
+        }
+        loop {
+            let Some(cqe) = self.ring.completion().next() else { return };
+            if cqe.user_data() == WAKE {
+                sys::eventfd_clear(self.wake.fd());
+                self.wake_armed = false;
+            } else {
+                self.complete(cqe.user_data() as usize, cqe.result(), out);
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout_ms: u32) {
+        if self.iopoll {
+            // A polled ring cannot wait for a wake; with work under way it polls, without it waits outside.
+            if self.in_flight == 0 {
+                sys::wait_readable(self.wake.fd(), timeout_ms as i32);
+                sys::eventfd_clear(self.wake.fd());
+            }
+            return;
+        }
+        self.arm_wake();
+        let time = Timespec::new().sec(u64::from(timeout_ms / 1000)).nsec(timeout_ms % 1000 * 1_000_000);
+        let args = SubmitArgs::new().timespec(&time);
+        let _ = self.ring.submitter().submit_with_args(1, &args);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn segment_changed(&mut self, segment: u32) {
+        if let Some((file, _)) = self.drive.file(segment).filter(|_| self.fixed_files) {
+            let _ = self.ring.submitter().register_files_update(segment, &[file.as_raw_fd()]);
+        }
+    }
+}
+
+/// IORING_ENTER_GETEVENTS.
+const GETEVENTS: u32 = 1;
+
+fn build(settings: &Settings) -> io::Result<IoUring> {
+    let depth = settings.queue_depth.next_power_of_two();
+    let mut builder = IoUring::builder();
+    builder.setup_cqsize(depth * 2);
+    if settings.iopoll {
+        builder.setup_iopoll();
+    }
+    if settings.sqpoll {
+        builder.setup_sqpoll(1000);
+        return builder.build(depth);
+    }
+    let mut modern = builder.clone();
+    modern.setup_single_issuer();
+    if !settings.iopoll {
+        modern.setup_defer_taskrun();
+    }
+    modern.build(depth).or_else(|_| builder.build(depth))
+}
+
+/// A file as an entry names it.
+enum Target {
+    Fixed(Fixed),
+    Raw(Fd),
+}
+
+impl Target {
+    fn fsync(self) -> squeue::Entry {
+        let flags = io_uring::types::FsyncFlags::DATASYNC;
+        match self {
+            Target::Fixed(fd) => opcode::Fsync::new(fd).flags(flags).build(),
+            Target::Raw(fd) => opcode::Fsync::new(fd).flags(flags).build(),
+        }
+    }
+
+    fn read(self, ptr: *mut u8, len: u32, at: u64, fixed: Option<u16>) -> squeue::Entry {
+        match (self, fixed) {
+            (Target::Fixed(fd), Some(index)) => opcode::ReadFixed::new(fd, ptr, len, index).offset(at).build(),
+            (Target::Raw(fd), Some(index)) => opcode::ReadFixed::new(fd, ptr, len, index).offset(at).build(),
+            (Target::Fixed(fd), None) => opcode::Read::new(fd, ptr, len).offset(at).build(),
+            (Target::Raw(fd), None) => opcode::Read::new(fd, ptr, len).offset(at).build(),
+        }
+    }
+
+    fn write(self, ptr: *const u8, len: u32, at: u64, fixed: Option<u16>, flags: i32) -> squeue::Entry {
+        match (self, fixed) {
+            (Target::Fixed(fd), Some(index)) => {
+                opcode::WriteFixed::new(fd, ptr, len, index).offset(at).rw_flags(flags).build()
+            }
+            (Target::Raw(fd), Some(index)) => {
+                opcode::WriteFixed::new(fd, ptr, len, index).offset(at).rw_flags(flags).build()
+            }
+            (Target::Fixed(fd), None) => opcode::Write::new(fd, ptr, len).offset(at).rw_flags(flags).build(),
+            (Target::Raw(fd), None) => opcode::Write::new(fd, ptr, len).offset(at).rw_flags(flags).build(),
+        }
+    }
+
+    fn writev(self, list: *const libc::iovec, count: u32, at: u64, flags: i32) -> squeue::Entry {
+        match self {
+            Target::Fixed(fd) => opcode::Writev::new(fd, list, count).offset(at).rw_flags(flags).build(),
+            Target::Raw(fd) => opcode::Writev::new(fd, list, count).offset(at).rw_flags(flags).build(),
+        }
+    }
+}

@@ -1,0 +1,682 @@
+//! The ring as callers see it: async, from any thread, without copies.
+
+use std::ops::{Deref, Range};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use stoker_format::{BLOCK, ChunkId, ClusterId, RecordKind, Seq, Superblock, VolumeId};
+
+use crate::buffer::{Buf, Pool};
+use crate::drive::Drive;
+use crate::driver::{Answer, Call, Driver, Inbox, Request, unix_now_ms};
+use crate::engine::{Append, Crcs, Damage, Engine, EngineParts, Retention, SegmentCounts};
+use crate::error::{ErrorKind, Result, RingError};
+use crate::gate::Gate;
+use crate::index::{Entry, Index, Marks, Pin};
+use crate::io::{Background, EventWake, Executor, Psync, Uring};
+use crate::read::{self, Life, ReadPlan};
+use crate::recovery::{self, Report};
+use crate::settings::{IoMode, Settings, SyncMode};
+use crate::stats::Stats;
+use crate::sys;
+use crate::tables::{Table, Tables};
+
+/// How a ring is opened.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Numbers.
+    pub settings: Settings,
+    /// Refuse a drive of another cluster.
+    pub cluster: Option<ClusterId>,
+    /// Buffers shared with other rings; the ring makes its own otherwise.
+    pub pool: Option<Arc<Pool>>,
+}
+
+/// A record to append.
+#[derive(Debug)]
+pub struct Put {
+    /// Its id; never written twice with different bytes.
+    pub chunk: ChunkId,
+    /// Its owner.
+    pub volume: VolumeId,
+    /// Chunk or name record.
+    pub kind: RecordKind,
+    /// How long it stays.
+    pub retention: Retention,
+    /// Its bytes.
+    pub payload: Buf,
+}
+
+impl Put {
+    /// A chunk that is precious until marked clean.
+    pub fn chunk(chunk: ChunkId, volume: VolumeId, payload: Buf) -> Put {
+        Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Dirty, payload }
+    }
+}
+
+/// Verified bytes, in the buffer that the drive wrote them to.
+#[derive(Debug)]
+pub struct ReadView {
+    buf: Buf,
+    range: Range<usize>,
+}
+
+impl ReadView {
+    /// The memory, for the next read; the wanted bytes are at the range given by `range`.
+    pub fn into_buf(self) -> Buf {
+        self.buf
+    }
+
+    /// Where the wanted bytes are in the buffer.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+}
+
+impl Deref for ReadView {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf.as_slice()[self.range.clone()]
+    }
+}
+
+/// What is known of a live record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordInfo {
+    /// Id.
+    pub chunk: ChunkId,
+    /// Owner.
+    pub volume: VolumeId,
+    /// Chunk or name record.
+    pub kind: RecordKind,
+    /// Payload bytes.
+    pub len: u32,
+    /// CRC32C of the payload.
+    pub crc: u32,
+    /// Segment.
+    pub segment: u32,
+    /// Header inside the segment.
+    pub header_offset: u32,
+    /// Payload inside the segment.
+    pub payload_offset: u32,
+    /// Order in the ring.
+    pub seq: Seq,
+    /// May be dropped.
+    pub clean: bool,
+    /// Never drains.
+    pub never: bool,
+    /// Kept by request.
+    pub pinned: bool,
+    /// A block failed its CRC when it was moved.
+    pub damaged: bool,
+}
+
+impl RecordInfo {
+    /// The public view of an index entry.
+    pub fn of(chunk: ChunkId, entry: &Entry) -> RecordInfo {
+        RecordInfo {
+            chunk,
+            volume: entry.volume,
+            kind: entry.kind(),
+            len: entry.len,
+            crc: entry.crc,
+            segment: entry.segment,
+            header_offset: entry.header_offset,
+            payload_offset: entry.payload_offset,
+            seq: entry.seq,
+            clean: entry.marks.has(Marks::CLEAN),
+            never: entry.marks.has(Marks::NEVER),
+            pinned: entry.marks.has(Marks::PINNED),
+            damaged: entry.marks.has(Marks::DAMAGED),
+        }
+    }
+}
+
+/// A right to read a record straight from its segment file. The bytes behind it never change (R4); the holder checks
+/// them against the table, or calls them unverified.
+#[derive(Debug)]
+pub struct Lease {
+    /// Read-only descriptor of the segment file.
+    pub file: OwnedFd,
+    /// Where the payload starts in it.
+    pub offset: u64,
+    /// Payload bytes.
+    pub len: u32,
+    /// CRC32C of each 4 KiB block.
+    pub table: Arc<[u32]>,
+}
+
+/// The state of a ring at one moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Identity and geometry.
+    pub superblock: Superblock,
+    /// Segments by state.
+    pub segments: SegmentCounts,
+    /// Live records.
+    pub records: usize,
+    /// Drive bytes of records that must stay.
+    pub keep_bytes: u64,
+    /// Drive bytes of records that may be dropped.
+    pub clean_bytes: u64,
+    /// Payload bytes waiting for the drive.
+    pub queued_bytes: usize,
+    /// Why the drive takes no more writes, if so.
+    pub poisoned: Option<String>,
+    /// What does the I/O, in words.
+    pub io_engine: String,
+    /// Why not io_uring, if a fallback was chosen.
+    pub io_fallback: Option<String>,
+    /// Whether I/O bypasses the page cache.
+    pub direct: bool,
+    /// How writes become durable.
+    pub sync: SyncMode,
+    /// What recovery saw when the ring was opened.
+    pub recovery: Report,
+    /// Upper bound of memory.
+    pub memory_bytes_max: usize,
+    /// Streams and reclaim in one line, for support.
+    pub detail: String,
+}
+
+/// Where a scrub stands.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ScrubCursor {
+    shard: usize,
+    /// Records checked so far in this lap.
+    pub checked: u64,
+}
+
+struct Inner {
+    inbox: Arc<Inbox>,
+    index: Arc<Index>,
+    tables: Arc<Tables>,
+    stats: Arc<Stats>,
+    pool: Arc<Pool>,
+    drive: Arc<Drive>,
+    settings: Settings,
+    gate: Arc<Gate>,
+    deaths_max: usize,
+    record_len_max: usize,
+    report: Report,
+    io_fallback: Option<String>,
+    damages: Arc<Mutex<Vec<Damage>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Without a close this is like a crash that nobody notices: what was acknowledged is durable.
+        let _ = self.inbox.push(Request::Stop(Call::new(1)));
+    }
+}
+
+/// A ring on one drive.
+#[derive(Clone)]
+pub struct Ring {
+    inner: Arc<Inner>,
+}
+
+impl Ring {
+    /// Opens a ring: takes the lock, recovers, starts the driver thread. Blocks for as long as recovery reads.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Ring> {
+        let settings = options.settings;
+        let drive = Arc::new(Drive::open(path, options.cluster)?);
+        let shape = drive.shape();
+        settings.check(u64::from(shape.segment_size)).map_err(|e| RingError::new(ErrorKind::Invalid, e))?;
+        let io_error = |e: std::io::Error| RingError::io(path.display(), &e);
+        let pool = match options.pool {
+            Some(pool) => pool,
+            None => Pool::new(settings.pool_bytes).map_err(io_error)?,
+        };
+        let wake = EventWake::new().map_err(io_error)?;
+        let index = Index::new(settings.index_entries_max(), shape.segment_count, sys::random_u64(), wake.clone());
+        let recovered = recovery::recover(drive.as_ref(), shape, &index)?;
+        let (tables, stats) = (Arc::new(Tables::new(settings.tables_bytes_max)), Arc::new(Stats::default()));
+        let engine = Engine::new(EngineParts {
+            settings: settings.clone(),
+            ring: shape.ring,
+            segment_size: shape.segment_size,
+            index: index.clone(),
+            tables: tables.clone(),
+            stats: stats.clone(),
+            pool: pool.clone(),
+            segments: recovered.segments,
+            next_seq: recovered.next_seq,
+            entropy: Box::new(sys::random_u64),
+        });
+        let inbox = Arc::new(Inbox::new(wake.clone()));
+        let background = Background::new(drive.clone(), index.clone(), wake.clone()).map_err(io_error)?;
+        let damages: Arc<Mutex<Vec<Damage>>> = Arc::default();
+        let (deaths_max, record_len_max) = (engine.deaths_max(), engine.record_len_max());
+        let io_fallback = start(
+            StartParts {
+                engine,
+                background,
+                inbox: inbox.clone(),
+                wake,
+                stats: stats.clone(),
+                damages: damages.clone(),
+                drive: drive.clone(),
+                pool: pool.clone(),
+            },
+            &settings,
+        )?;
+        let gate = Arc::new(Gate::new(settings.queue_bytes_max));
+        Ok(Ring {
+            inner: Arc::new(Inner {
+                inbox,
+                index,
+                tables,
+                stats,
+                pool,
+                drive,
+                settings,
+                gate,
+                deaths_max,
+                record_len_max,
+                report: recovered.report,
+                io_fallback,
+                damages,
+            }),
+        })
+    }
+
+    /// Appends records; when this returns they survive power loss. The buffers come back.
+    pub async fn append(&self, puts: Vec<Put>) -> Result<Vec<Buf>> {
+        if puts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let bytes: usize = puts.iter().map(|put| put.payload.len()).sum();
+        let pass = self.inner.gate.enter(bytes).await;
+        let appends: Vec<Append> = puts
+            .into_iter()
+            .map(|put| Append {
+                chunk: put.chunk,
+                volume: put.volume,
+                kind: put.kind,
+                retention: put.retention,
+                crcs: Crcs::of(put.payload.as_slice()),
+                payload: put.payload,
+            })
+            .collect();
+        let call = Call::with_pass(appends.len(), Some(pass));
+        self.inner.inbox.push(Request::Append(appends, call.clone()))?;
+        let (result, payloads) = call.wait().await;
+        result.map(|()| payloads)
+    }
+
+    /// Appends one record; its buffer comes back.
+    pub async fn append_one(&self, put: Put) -> Result<Buf> {
+        let mut bufs = self.append(vec![put]).await?;
+        bufs.pop().ok_or_else(|| RingError::new(ErrorKind::Closed, "the ring is closed"))
+    }
+
+    /// Reads and verifies `len` bytes at `offset` of a record, into a buffer of the pool.
+    pub async fn read(&self, chunk: ChunkId, offset: usize, len: usize) -> Result<ReadView> {
+        let (entry, pin) = self.pin(&chunk)?;
+        let plan = read::plan(&chunk, &entry, offset, len)?;
+        let buf = self.inner.pool.get(plan.len).await;
+        self.read_planned(chunk, entry, pin, plan, buf).await
+    }
+
+    /// Reads and verifies into the caller's memory, without a copy. Ranges that start or end inside a block need room
+    /// for the whole blocks around them.
+    pub async fn read_into(&self, chunk: ChunkId, offset: usize, len: usize, buf: Buf) -> Result<ReadView> {
+        let (entry, pin) = self.pin(&chunk)?;
+        let plan = read::plan(&chunk, &entry, offset, len)?;
+        if buf.capacity() < plan.len {
+            let message = format!("the buffer holds {} bytes, the blocks around this range are {}", buf.capacity(), plan.len);
+            return Err(RingError::new(ErrorKind::Invalid, message));
+        }
+        self.read_planned(chunk, entry, pin, plan, buf).await
+    }
+
+    fn pin(&self, chunk: &ChunkId) -> Result<(Entry, Pin)> {
+        let pinned = self.inner.index.pin(chunk);
+        pinned.ok_or_else(|| RingError::new(ErrorKind::NotFound, format!("no record {chunk} in this ring")))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the edge: latencies are measured here")]
+    async fn read_planned(
+        &self,
+        chunk: ChunkId,
+        entry: Entry,
+        pin: Pin,
+        plan: ReadPlan,
+        mut buf: Buf,
+    ) -> Result<ReadView> {
+        let started = Instant::now();
+        let inner = &self.inner;
+        buf.set_len(plan.len);
+        let table = self.cached_table(&chunk, &entry);
+        // Without a cached table its header is read at the same time as the payload.
+        let header = match &table {
+            Some(_) => None,
+            None => Some(self.start_header_read(&entry)?),
+        };
+        let answer = Answer::new();
+        let (segment, offset) = (plan.segment, plan.offset);
+        inner.inbox.push(Request::Read { segment, offset, buf, answer: answer.clone() })?;
+        let buf = answer.wait().await?;
+        let table = match (table, header) {
+            (Some(table), _) => table,
+            (None, Some(header)) => self.table_from_header(&chunk, &entry, header.wait().await?.as_slice())?,
+            (None, None) => unreachable!("a header read was started"),
+        };
+        drop(pin);
+        if let Some(block) = plan.bad_block(&entry, &table, buf.as_slice()) {
+            inner.stats.corrupt_blocks.add(1);
+            let message = format!("block {block} of record {chunk} fails its CRC (segment {})", entry.segment);
+            return Err(RingError::new(ErrorKind::Corrupt, message));
+        }
+        inner.stats.reads.add(1);
+        inner.stats.read_bytes.add(plan.view.len() as u64);
+        inner.stats.read_latency.record_us(started.elapsed().as_micros() as u64);
+        Ok(ReadView { buf, range: plan.view })
+    }
+
+    fn cached_table(&self, chunk: &ChunkId, entry: &Entry) -> Option<Table> {
+        if entry.len as usize <= BLOCK {
+            return Some(Arc::new([entry.crc]));
+        }
+        self.inner.tables.get(chunk)
+    }
+
+    fn start_header_read(&self, entry: &Entry) -> Result<Arc<Answer<Result<Buf>>>> {
+        self.inner.stats.table_misses.add(1);
+        let (offset, len) = read::header_place(entry);
+        let mut buf = self.inner.pool.take(len).unwrap_or_else(|| Buf::heap(len));
+        buf.set_len(len);
+        let answer = Answer::new();
+        let request = Request::Read { segment: entry.segment, offset, buf, answer: answer.clone() };
+        self.inner.inbox.push(request)?;
+        Ok(answer)
+    }
+
+    fn table_from_header(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Result<Table> {
+        let shape = self.inner.drive.shape();
+        let (generation, nonce) = self.inner.index.segment(entry.segment).life();
+        let life = Life { ring: shape.ring, generation, nonce, segment_size: shape.segment_size };
+        let Some(table) = read::table_of(chunk, entry, &life, bytes) else {
+            self.inner.stats.corrupt_blocks.add(1);
+            let message = format!("the header of record {chunk} cannot be read (segment {})", entry.segment);
+            return Err(RingError::new(ErrorKind::Corrupt, message));
+        };
+        let table: Table = table.into();
+        self.inner.tables.put(*chunk, table.clone());
+        Ok(table)
+    }
+
+    /// Forgets records; when this returns no crash brings them back.
+    pub async fn delete(&self, chunks: Vec<ChunkId>) -> Result<()> {
+        let mut calls = Vec::new();
+        for part in chunks.chunks(self.inner.deaths_max) {
+            let call = Call::new(1);
+            self.inner.inbox.push(Request::Delete(part.to_vec(), call.clone()))?;
+            calls.push(call);
+        }
+        for call in calls {
+            call.wait().await.0?;
+        }
+        Ok(())
+    }
+
+    async fn remark(&self, chunks: Vec<ChunkId>, change: fn(Marks) -> Marks) -> Result<usize> {
+        let answer = Answer::new();
+        self.inner.inbox.push(Request::Remark(chunks, change, answer.clone()))?;
+        Ok(answer.wait().await)
+    }
+
+    /// Lets the ring drop records: the lake has them. A hint that does not survive a restart (R8).
+    pub async fn mark_clean(&self, chunks: Vec<ChunkId>) -> Result<usize> {
+        self.remark(chunks, |marks| marks.with(Marks::CLEAN)).await
+    }
+
+    /// Makes records precious again.
+    pub async fn mark_dirty(&self, chunks: Vec<ChunkId>) -> Result<usize> {
+        self.remark(chunks, |marks| marks.without(Marks::CLEAN)).await
+    }
+
+    /// Keeps records, clean or not.
+    pub async fn pin_records(&self, chunks: Vec<ChunkId>) -> Result<usize> {
+        self.remark(chunks, |marks| marks.with(Marks::PINNED)).await
+    }
+
+    /// Ends a pin.
+    pub async fn unpin_records(&self, chunks: Vec<ChunkId>) -> Result<usize> {
+        self.remark(chunks, |marks| marks.without(Marks::PINNED)).await
+    }
+
+    /// What is known of a record, from memory.
+    pub fn stat(&self, chunk: &ChunkId) -> Option<RecordInfo> {
+        self.inner.index.get(chunk).map(|entry| RecordInfo::of(*chunk, &entry))
+    }
+
+    /// Every live record, page by page; records that come or go meanwhile may be missed or seen.
+    pub fn pages(&self) -> impl Iterator<Item = Vec<RecordInfo>> {
+        let index = self.inner.index.clone();
+        (0..).map_while(move |shard| index.page(shard)).map(|page| {
+            page.iter().map(|(chunk, entry)| RecordInfo::of(*chunk, entry)).collect()
+        })
+    }
+
+    /// Records that only this ring may have.
+    pub fn dirty(&self) -> Vec<RecordInfo> {
+        self.pages().flatten().filter(|info| !info.clean).collect()
+    }
+
+    /// Largest payload of a record here.
+    pub fn record_len_max(&self) -> usize {
+        self.inner.record_len_max
+    }
+
+    /// Closes every open segment, so that a restart reads footers only.
+    pub async fn close_segments(&self) -> Result<()> {
+        let call = Call::new(1);
+        self.inner.inbox.push(Request::CloseSegments(call.clone()))?;
+        call.wait().await.0
+    }
+
+    /// Gives a volume segments of its own, so that leases on its records can be had; false if too many have.
+    pub async fn set_leasable(&self, volume: VolumeId, leasable: bool) -> Result<bool> {
+        let answer = Answer::new();
+        self.inner.inbox.push(Request::Leasable(volume, leasable, answer.clone()))?;
+        Ok(answer.wait().await)
+    }
+
+    /// Gives a local reader the file and the place of a record.
+    pub async fn lease(&self, chunk: ChunkId) -> Result<Lease> {
+        loop {
+            let before = self.stat(&chunk).map(|info| info.segment);
+            let call = Call::new(1);
+            self.inner.inbox.push(Request::Lease(chunk, call.clone()))?;
+            call.wait().await.0?;
+            let (entry, pin) = self.pin(&chunk)?;
+            if Some(entry.segment) != before {
+                // The reclaimer moved it; the mark is on its old segment.
+                continue;
+            }
+            let table = match self.cached_table(&chunk, &entry) {
+                Some(table) => table,
+                None => {
+                    let header = self.start_header_read(&entry)?.wait().await?;
+                    self.table_from_header(&chunk, &entry, header.as_slice())?
+                }
+            };
+            let file = self.inner.drive.lease_file(entry.segment);
+            let file = file.map_err(|e| RingError::io("lease", &e))?;
+            drop(pin);
+            return Ok(Lease { file, offset: u64::from(entry.payload_offset), len: entry.len, table });
+        }
+    }
+
+    /// Notes that a chunk was wanted and not here; says whether to write it to flash.
+    pub async fn admits(&self, chunk: ChunkId, staged: bool) -> Result<bool> {
+        let answer = Answer::new();
+        self.inner.inbox.push(Request::Admits(chunk, staged, answer.clone()))?;
+        Ok(answer.wait().await)
+    }
+
+    /// Reads up to `count` more records from end to end and returns those that are not sound. A lap is over when the
+    /// cursor is back at its start.
+    pub async fn scrub(&self, cursor: &mut ScrubCursor, count: usize) -> Result<Vec<ChunkId>> {
+        let (mut bad, mut done) = (Vec::new(), 0);
+        while done < count {
+            let Some(page) = self.inner.index.page(cursor.shard) else {
+                *cursor = ScrubCursor::default();
+                break;
+            };
+            cursor.shard += 1;
+            for (chunk, entry) in page {
+                done += 1;
+                cursor.checked += 1;
+                match self.read(chunk, 0, entry.len as usize).await {
+                    Ok(_) => self.inner.stats.scrubbed_records.add(1),
+                    Err(e) if e.kind == ErrorKind::Corrupt || e.kind == ErrorKind::Io => bad.push(chunk),
+                    Err(e) if e.kind == ErrorKind::NotFound => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(bad)
+    }
+
+    /// Records found unreadable while they were moved, since the last call.
+    pub fn take_damages(&self) -> Vec<Damage> {
+        std::mem::take(&mut self.inner.damages.lock().unwrap())
+    }
+
+    /// The state of the ring.
+    pub async fn status(&self) -> Result<Status> {
+        let answer = Answer::new();
+        self.inner.inbox.push(Request::Snapshot(answer.clone()))?;
+        let snapshot = answer.wait().await;
+        Ok(Status {
+            superblock: self.inner.drive.superblock().clone(),
+            segments: snapshot.counts,
+            records: self.inner.index.len(),
+            keep_bytes: snapshot.keep_bytes,
+            clean_bytes: snapshot.clean_bytes,
+            queued_bytes: snapshot.queued_bytes,
+            poisoned: snapshot.poisoned,
+            io_engine: snapshot.engine,
+            io_fallback: self.inner.io_fallback.clone(),
+            direct: self.inner.drive.is_direct(),
+            sync: self.inner.settings.sync,
+            recovery: self.inner.report,
+            memory_bytes_max: self.inner.settings.memory_bytes_max(),
+            detail: snapshot.describe,
+        })
+    }
+
+    /// Waits until every segment is zero-written and writes run at full speed everywhere.
+    pub async fn wait_prepared(&self) -> Result<()> {
+        let call = Call::new(1);
+        self.inner.inbox.push(Request::WaitPrepared(call.clone()))?;
+        call.wait().await.0
+    }
+
+    /// Buffers that travel to the drive without a copy.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.inner.pool
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.inner.stats
+    }
+
+    /// Finishes what is under way, closes the segments and stops the driver.
+    pub async fn close(self) -> Result<()> {
+        let call = Call::new(1);
+        self.inner.inbox.push(Request::Stop(call.clone()))?;
+        call.wait().await.0
+    }
+}
+
+struct StartParts {
+    engine: Engine<Arc<Call>>,
+    background: Background,
+    inbox: Arc<Inbox>,
+    wake: Arc<EventWake>,
+    stats: Arc<Stats>,
+    damages: Arc<Mutex<Vec<Damage>>>,
+    drive: Arc<Drive>,
+    pool: Arc<Pool>,
+}
+
+/// Starts the driver thread; returns why io_uring is not used, if it is not.
+fn start(parts: StartParts, settings: &Settings) -> Result<Option<String>> {
+    let settings = settings.clone();
+    let ready = Arc::new((Mutex::new(None), std::sync::Condvar::new()));
+    let tell = ready.clone();
+    let run = move || {
+        let pinned = settings.core.map_or(Ok(()), sys::pin_to_core);
+        // The ring is set up by the thread that will use it: SINGLE_ISSUER binds it to that thread.
+        let made = pinned.map_err(|e| RingError::io("pinning the driver thread", &e)).and_then(|()| {
+            executor(parts.drive, parts.pool, &parts.wake, &settings)
+        });
+        let (executor, fallback) = match made {
+            Ok(made) => made,
+            Err(e) => {
+                *tell.0.lock().unwrap() = Some(Err(e));
+                tell.1.notify_all();
+                return;
+            }
+        };
+        *tell.0.lock().unwrap() = Some(Ok(fallback));
+        tell.1.notify_all();
+        let driver = Driver {
+            engine: parts.engine,
+            executor,
+            background: parts.background,
+            inbox: parts.inbox,
+            wake: parts.wake,
+            stats: parts.stats,
+            damages: parts.damages,
+            spin: Duration::from_micros(u64::from(settings.spin_us)),
+            readers: Vec::new(),
+            readers_idle: Vec::new(),
+            prepared_waiters: Vec::new(),
+            stopping: None,
+        };
+        // A broken invariant must not leave callers waiting for ever, nor a half-trusted engine running.
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run())).is_err() {
+            eprintln!("stoker: the ring's driver found a broken invariant (see above); stopping at once");
+            std::process::abort();
+        }
+    };
+    std::thread::Builder::new()
+        .name("stoker-ring".into())
+        .spawn(run)
+        .map_err(|e| RingError::io("starting the driver thread", &e))?;
+    let mut state = ready.0.lock().unwrap();
+    loop {
+        if let Some(outcome) = state.take() {
+            return outcome;
+        }
+        state = ready.1.wait(state).unwrap();
+    }
+}
+
+type Made = (Box<dyn Executor>, Option<String>);
+
+fn executor(drive: Arc<Drive>, pool: Arc<Pool>, wake: &Arc<EventWake>, settings: &Settings) -> Result<Made> {
+    let mut why = None;
+    if settings.io != IoMode::Psync {
+        match Uring::new(drive.clone(), pool, wake.clone(), settings) {
+            Ok(uring) => return Ok((Box::new(uring), None)),
+            Err(e) if settings.io == IoMode::Uring => return Err(RingError::io("io_uring", &e)),
+            Err(e) => why = Some(format!("io_uring is not allowed here ({e})")),
+        }
+    }
+    let psync = Psync::new(drive, wake.clone(), settings.psync_threads);
+    Ok((Box::new(psync.map_err(|e| RingError::io("starting I/O threads", &e))?), why))
+}
+
+/// Milliseconds since the epoch, for whoever makes a ring.
+pub fn now_unix_ms() -> u64 {
+    unix_now_ms()
+}

@@ -1,0 +1,105 @@
+//! How a subcommand fails: the cause, then what to do about it.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+use stoker_ring::{ErrorKind, RingError};
+
+use crate::out;
+
+/// Why a subcommand ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// It failed; a person reads this.
+    Failed {
+        /// What happened, and where.
+        cause: String,
+        /// What to do, if there is something to say.
+        hint: Option<String>,
+    },
+    /// Nobody reads stdout any more (`stoker … | head`): that is success.
+    PipeClosed,
+}
+
+impl Failure {
+    /// A failure that explains itself.
+    pub fn new(cause: impl Into<String>) -> Failure {
+        Failure::Failed { cause: cause.into(), hint: None }
+    }
+
+    /// A failure of the operating system, with what was being done.
+    pub fn io(what: impl Display, error: &io::Error) -> Failure {
+        let failure = Failure::new(format!("{what}: {error}"));
+        match error.raw_os_error() {
+            Some(libc::ENOSPC) => failure.hint("no space is left: choose a smaller --size or free some"),
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => failure.hint("check owner, mode and mount options"),
+            Some(libc::ENOENT) => failure.hint("check the path"),
+            _ => failure,
+        }
+    }
+
+    /// The same failure with advice, unless it has some.
+    pub fn hint(self, advice: impl Into<String>) -> Failure {
+        match self {
+            Failure::Failed { cause, hint: None } => Failure::Failed { cause, hint: Some(advice.into()) },
+            other => other,
+        }
+    }
+
+    /// Tells it on stderr; returns the exit code.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            Failure::PipeClosed => ExitCode::SUCCESS,
+            Failure::Failed { cause, hint } => {
+                out::say(format!("stoker: {cause}"));
+                if let Some(hint) = hint {
+                    out::say(format!("  hint: {hint}"));
+                }
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+impl From<RingError> for Failure {
+    fn from(error: RingError) -> Failure {
+        let (cause, advice) = split_advice(&error.message);
+        let failure = Failure::new(cause);
+        let by_kind = match error.kind {
+            ErrorKind::Locked => "stop the other process, or choose another --dir",
+            ErrorKind::Foreign => "leave it to the cluster or the release that it belongs to",
+            ErrorKind::Corrupt => "put the missing bytes back, or start anew with `stoker ring init --force`",
+            ErrorKind::Full => "delete or drain records, or make a larger ring",
+            ErrorKind::Poisoned => "the drive failed a write: look at the kernel log, replace the drive",
+            ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::Io | ErrorKind::Closed => "",
+        };
+        match advice {
+            Some(advice) => failure.hint(advice),
+            None if by_kind.is_empty() => failure,
+            None => failure.hint(by_kind),
+        }
+    }
+}
+
+/// Messages of the ring carry their advice in the last parentheses; `(os error 2)` is none.
+fn split_advice(message: &str) -> (&str, Option<&str>) {
+    let Some((cause, advice)) = message.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) else {
+        return (message, None);
+    };
+    if advice.starts_with("os error") { (message, None) } else { (cause, Some(advice)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_advice;
+
+    #[test]
+    fn advice_is_told_from_error_numbers() {
+        let check = |message, expect| assert_eq!(split_advice(message), expect, "{message}");
+        check("a: gone", ("a: gone", None));
+        check("a: gone (make one)", ("a: gone", Some("make one")));
+        check("a: gone (os error 2)", ("a: gone (os error 2)", None));
+        check("a: no (os error 13) (check the mode)", ("a: no (os error 13)", Some("check the mode")));
+    }
+}

@@ -1,0 +1,77 @@
+//! The only place that prints: data to stdout, words to stderr.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Writes bytes to stdout as they are.
+pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::PipeClosed,
+        _ => Failure::io("stdout", &error),
+    })
+}
+
+/// Writes a line of data to stdout.
+pub fn line(text: impl Display) -> Result<(), Failure> {
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// Writes a JSON value to stdout, on one line.
+pub fn json(value: &Value) -> Result<(), Failure> {
+    line(value)
+}
+
+/// Writes `name  value` lines to stdout, values aligned.
+pub fn fields(rows: &[(&str, String)]) -> Result<(), Failure> {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter().try_for_each(|(name, value)| line(format!("{name:width$}  {value}")))
+}
+
+/// Writes rows to stdout in aligned columns; the first column is text, the others lie to the right. The last column is
+/// text again.
+pub fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column| rows.iter().filter_map(|row| row.get(column)).map(|cell: &String| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    rows.iter().try_for_each(|row| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if column == 0 || column + 1 == columns { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+        });
+        line(cells.collect::<Vec<_>>().join("  ").trim_end())
+    })
+}
+
+/// Tells a person something on stderr; that nobody listens is no error.
+pub fn say(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// A number with a space between thousands.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn thousands_are_apart() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1 000"), (12_345_678, "12 345 678")] {
+            assert_eq!(count(number), text);
+        }
+    }
+}

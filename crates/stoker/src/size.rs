@@ -1,0 +1,96 @@
+//! Sizes as people write them, and how a ring of some size is divided.
+
+use stoker_format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
+
+const UNITS: [(&str, u64); 13] = [
+    ("B", 1),
+    ("K", 1 << 10),
+    ("KiB", 1 << 10),
+    ("KB", 1000),
+    ("M", 1 << 20),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("G", 1 << 30),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("T", 1 << 40),
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+];
+
+/// Segments that a ring has at least if nobody asks for a segment size.
+const SEGMENTS_WANTED: u64 = 16;
+
+/// Reads `64GiB`, `64G` (the same), `500MB` (decimal), `1.5TiB` or plain bytes.
+pub fn parse(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim());
+    let unit = if unit.is_empty() { "B" } else { unit };
+    let scale = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|&(_, scale)| scale);
+    let scale = scale.ok_or_else(|| format!("`{unit}` is no unit: use KiB, MiB, GiB, TiB, KB, MB, GB or TB"))?;
+    let bytes = match number.parse::<u64>() {
+        Ok(number) => number.checked_mul(scale),
+        Err(_) => match number.parse::<f64>() {
+            Ok(number) if number * (scale as f64) < u64::MAX as f64 => Some((number * scale as f64) as u64),
+            Ok(_) => None,
+            Err(_) => return Err("expected a number with a unit, such as 64GiB".into()),
+        },
+    };
+    bytes.ok_or_else(|| "that is more than a drive can have".into())
+}
+
+/// Writes a size for people: `64 GiB`, `1.5 MiB`, `100 B`.
+pub fn human(bytes: u64) -> String {
+    for (unit, scale) in [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
+        if bytes >= scale {
+            let value = format!("{:.1}", bytes as f64 / scale as f64);
+            return format!("{} {unit}", value.trim_end_matches(".0"));
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// The segment size of a ring for which nobody chose one: the usual one, or less if the ring would have too few.
+pub fn segment_size_for(bytes: u64) -> u64 {
+    let most = (bytes / SEGMENTS_WANTED).max(SEGMENT_SIZE_MIN);
+    SEGMENT_SIZE_DEFAULT.min(1 << most.ilog2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in [
+            ("64GiB", 64 << 30),
+            ("64G", 64 << 30),
+            ("64 gib", 64 << 30),
+            ("500MB", 500_000_000),
+            ("4096", 4096),
+            ("1.5KiB", 1536),
+            ("0", 0),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GiB", "12XB", "-1", "1.2.3M", "99999999TiB", "1e9"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written() {
+        for (bytes, text) in [(100, "100 B"), (1 << 20, "1 MiB"), (3 << 29, "1.5 GiB"), (4096, "4 KiB")] {
+            assert_eq!(human(bytes), text);
+        }
+    }
+
+    #[test]
+    fn small_rings_get_small_segments() {
+        for (ring, segment) in [(64 << 30, 256 << 20), (4 << 30, 256 << 20), (2 << 30, 128 << 20), (64 << 20, 4 << 20)] {
+            assert_eq!(segment_size_for(ring), segment);
+        }
+        assert_eq!(segment_size_for(0), SEGMENT_SIZE_MIN);
+    }
+}
