@@ -6,8 +6,9 @@
 
 use stoker_format::ChunkId;
 
-/// How much hotter than the coldest resident a newcomer must be, in touches.
-const MARGIN: f64 = 1.5;
+/// How much hotter than the coldest resident a newcomer must be, in touches. In a loop over a set, a newcomer that was
+/// touched in this lap is up to one ahead of residents that were not yet, and halving rounds up to one more away.
+const MARGIN: f64 = 2.0;
 
 /// What is known when a chunk asks to enter.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +36,10 @@ impl Admission {
         Admission { counters: vec![0; width / 2], mask: width - 1, since_halving: 0, halving_every: u64::MAX }
     }
 
-    /// Sets the fading to the number of residents: two laps over them halve every frequency.
-    pub fn set_residents(&mut self, residents: usize) {
-        self.halving_every = (residents as u64 * 3).max(4096);
+    /// Sets the fading: with `residents` in a full ring, some laps over them halve every frequency. While there is room
+    /// nothing fades, because how many will be resident is not known yet.
+    pub fn set_residents(&mut self, residents: Option<usize>) {
+        self.halving_every = residents.map_or(u64::MAX, |n| (n as u64 * 4).max(1024));
     }
 
     /// Notes the touch of a chunk that is not here, and how many touches of others went by (`hits`); true if everything was halved, so that segment heat can be halved with it.
@@ -74,7 +76,7 @@ impl Admission {
         if frequency < 2.0 {
             return false;
         }
-        occasion.room || occasion.coldest.is_some_and(|coldest| frequency >= coldest + MARGIN)
+        occasion.room || occasion.coldest.is_some_and(|coldest| frequency > coldest + MARGIN)
     }
 
     fn slots(&self, chunk: &ChunkId) -> [usize; 4] {
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn frequencies_fade() {
         let mut admission = Admission::new(1000);
-        admission.set_residents(1);
+        admission.set_residents(Some(1));
         for _ in 0..8 {
             admission.touch(&chunk(1), 0);
         }
@@ -143,7 +145,7 @@ mod tests {
         for n in 0..10_000u32 {
             halved += u32::from(admission.touch(&chunk(100 + n), 0));
         }
-        assert_eq!(halved, 2);
-        assert!(admission.frequency(&chunk(1)) <= 4);
+        assert_eq!(halved, 9);
+        assert!(admission.frequency(&chunk(1)) <= 1);
     }
 }

@@ -174,6 +174,11 @@ impl SegmentShare {
         self.heat.load(Ordering::Relaxed)
     }
 
+    /// Adds touches that a record had before it came here.
+    pub fn warm(&self, touches: u32) {
+        self.heat.fetch_add(touches, Ordering::Relaxed);
+    }
+
     /// Halves the heat, so that old popularity fades.
     pub fn cool(&self) {
         let _ = self.heat.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |h| Some(h / 2));

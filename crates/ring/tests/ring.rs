@@ -247,7 +247,7 @@ fn a_lease_shows_its_bytes_after_the_ring_went_round() {
             ring.append_one(put(n, 100_000)).await.unwrap();
             ring.mark_clean(vec![id(n)]).await.unwrap();
         }
-        assert_eq!(ring.read(id(1), 0, 10).await.unwrap_err().kind, ErrorKind::NotFound);
+        // The leased record itself may be gone or have got a second chance elsewhere; the leased file is what counts.
         assert!(ring.stats().replaced_segments.get() >= 1);
         let file = std::fs::File::from(lease.file);
         let mut seen = Buf::heap(lease.len as usize);

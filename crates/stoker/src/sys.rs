@@ -1,10 +1,5 @@
 //! Thin wrappers around the system calls that the standard library does not offer.
 
-use std::ffi::CString;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
 /// User and system time that all threads of this process have used, in seconds.
 pub fn cpu_seconds() -> f64 {
     // SAFETY: a zeroed rusage is valid for the call to fill.
@@ -15,19 +10,6 @@ pub fn cpu_seconds() -> f64 {
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
-/// Free bytes of the file system that holds `path`, for users without privileges.
-pub fn disk_free(path: &Path) -> io::Result<u64> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: a zeroed statvfs is valid for the call to fill, the path is NUL-terminated.
-    unsafe {
-        let mut stat: libc::statvfs = std::mem::zeroed();
-        if libc::statvfs(path.as_ptr(), &mut stat) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(stat.f_bavail * stat.f_frsize)
-    }
 }
 
 /// The signals that ask a process to stop, held back so that [`StopSignals::wait`] receives them.

@@ -537,12 +537,12 @@ impl<T> Engine<T> {
     pub fn admits(&mut self, chunk: &ChunkId, staged: bool) -> bool {
         let hits = self.index.touches();
         let new_hits = hits - std::mem::replace(&mut self.admission_hits_seen, hits);
-        self.admission.set_residents(self.index.len());
+        let room = self.poisoned.is_none() && self.has_room();
+        self.admission.set_residents((!room).then(|| self.index.len()));
         if self.admission.touch(chunk, new_hits) {
             (0..self.segments.len()).for_each(|id| self.index.segment(id as u32).cool());
             self.coldest_cache.0 = 0;
         }
-        let room = self.poisoned.is_none() && self.has_room();
         let coldest = if room { None } else { self.coldest() };
         self.admission.admits(chunk, Occasion { staged, room, coldest })
     }

@@ -75,8 +75,7 @@ impl Reclaim {
 impl<T> Engine<T> {
     /// Starts a reclaim before the ring runs dry.
     pub(super) fn start_reclaim_if_low(&mut self) {
-        let headroom = (self.segments.len() / 64).clamp(1, 8) as u32;
-        let low = self.free.len() as u32 <= self.settings.reserved_segments + headroom;
+        let low = self.free.len() as u32 <= self.low_water();
         let all_prepared = !self.segments.iter().any(|s| matches!(s.state, State::Unprepared | State::Preparing));
         if low && all_prepared && self.reclaim.is_none() && !self.winding_down {
             self.start_reclaim(Urgency::Ahead);
@@ -200,7 +199,7 @@ impl<T> Engine<T> {
         victims.first().map(|&(_, id)| id)
     }
 
-    fn mean_heat(&self, id: u32) -> Option<f64> {
+    pub(super) fn mean_heat(&self, id: u32) -> Option<f64> {
         let clean = self.segments[id as usize].clean_count;
         (clean > 0).then(|| f64::from(self.index.segment(id).heat()) / f64::from(clean))
     }

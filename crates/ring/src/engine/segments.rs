@@ -246,9 +246,14 @@ impl<T> Engine<T> {
         (bytes * self.settings.never_share) as u64
     }
 
-    /// True if a user record could be placed without anything leaving first.
+    /// Free segments at which the reclaimer starts to make more.
+    pub(super) fn low_water(&self) -> u32 {
+        self.settings.reserved_segments + (self.segments.len() / 64).clamp(1, 8) as u32
+    }
+
+    /// True if a user record could be placed without anything leaving for it, now or soon after.
     pub(super) fn has_room(&self) -> bool {
-        self.index.len() < self.index.max() && self.free.len() as u32 > self.settings.reserved_segments + 1
+        self.index.len() < self.index.max() && self.free.len() as u32 > self.low_water() + 1
     }
 
     fn header_of(&self, id: u32, state: SegmentState) -> SegmentHeader {

@@ -503,6 +503,10 @@ impl<T> Engine<T> {
                     self.forget(&old);
                 }
                 self.account(&entry);
+                if entry.marks.has(Marks::CLEAN) {
+                    // It was admitted for its touches; without them the next newcomer would push it out again.
+                    self.index.segment(entry.segment).warm(u32::from(self.admission.frequency(&chunk)));
+                }
                 if let Crcs::Many(table, _) = crcs {
                     self.tables.put(chunk, table.clone());
                 }
@@ -515,7 +519,11 @@ impl<T> Engine<T> {
     fn land_relocated(&mut self, chunk: &ChunkId, from: &Entry, to: Entry) {
         // Marks may have changed since the copy was made, so accounting uses what the index holds.
         let Some(current) = self.index.get(chunk).filter(|e| e.same_place(from)) else { return };
+        let heat = self.mean_heat(from.segment).unwrap_or(0.0).ceil();
         if let Some(after) = self.index.relocate(chunk, from, to) {
+            if after.marks.has(Marks::CLEAN) {
+                self.index.segment(after.segment).warm(heat as u32);
+            }
             self.forget(&current);
             self.account(&after);
         }

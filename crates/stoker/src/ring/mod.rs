@@ -1,0 +1,43 @@
+//! `stoker ring`: one file per verb.
+
+mod dump;
+mod init;
+mod snapshot;
+mod stat;
+mod torture;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+pub use init::{make, Wish};
+
+/// The verbs of `stoker ring`.
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Make a new ring in a directory, in a file or on a block device.
+    Init(init::Args),
+    /// Show identity, segments, records and health of a ring that is not in use.
+    Stat(stat::Args),
+    /// Read every live record and check every block; exit code 1 if one is bad.
+    Verify(verify::Args),
+    /// Show segments, the records of one, or the header and bytes of a record.
+    Dump(dump::Args),
+    /// Write, read and delete at full speed until killed; for tests.
+    #[command(hide = true)]
+    Torture(torture::Args),
+}
+
+/// Runs a verb.
+pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Init(args) => init::run(args),
+        Verb::Stat(args) => stat::run(args),
+        Verb::Verify(args) => verify::run(args),
+        Verb::Dump(args) => dump::run(args),
+        Verb::Torture(args) => torture::run(args),
+    }
+}
