@@ -125,6 +125,11 @@ impl Buf {
         unsafe { std::ptr::write_bytes(self.data().add(len), 0, padded - len) };
     }
 
+    /// True if a record header fits in front of the data.
+    pub fn has_headroom(&self) -> bool {
+        self.headroom == HEADROOM
+    }
+
     /// The last `n` bytes in front of the data, if there is that much headroom.
     pub fn head_mut(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.headroom {

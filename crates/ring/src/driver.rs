@@ -1,11 +1,13 @@
 //! The driver thread of one drive: takes requests, lets the engine decide, has the executor do it, gives answers.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use stoker_format::{ChunkId, VolumeId};
+use tokio::io::unix::AsyncFd;
 
 use crate::buffer::Buf;
 use crate::engine::{Append, Damage, Done, Engine, Io, Outcome, SegmentCounts};
@@ -14,10 +16,12 @@ use crate::gate::Pass;
 use crate::index::Marks;
 use crate::io::{Background, EventWake, Executor, Job, Tag};
 use crate::stats::{Stats, Wake};
+use crate::sys;
 
 /// A request to the driver.
 pub(crate) enum Request {
     Append(Vec<Append>, Arc<Call>),
+    AppendOne(Append, Arc<Call>),
     Delete(Vec<ChunkId>, Arc<Call>),
     Remark(Vec<ChunkId>, fn(Marks) -> Marks, Arc<Answer<usize>>),
     Read { segment: u32, offset: u32, buf: Buf, answer: Arc<Answer<Result<Buf>>> },
@@ -65,10 +69,10 @@ impl<V> Answer<V> {
         std::future::poll_fn(|cx| {
             let mut state = self.0.lock().unwrap();
             match state.0.take() {
-                Some(value) => std::task::Poll::Ready(value),
+                Some(value) => Poll::Ready(value),
                 None => {
                     state.1 = Some(cx.waker().clone());
-                    std::task::Poll::Pending
+                    Poll::Pending
                 }
             }
         })
@@ -79,7 +83,9 @@ impl<V> Answer<V> {
 struct CallState {
     left: usize,
     error: Option<RingError>,
-    payloads: Vec<Buf>,
+    /// The first buffer apart from the others: most calls have one, and need no list.
+    first: Option<Buf>,
+    others: Vec<Buf>,
     waker: Option<Waker>,
 }
 
@@ -98,7 +104,7 @@ impl Call {
     /// A call that holds a share of the queue's budget until its last part is answered.
     #[expect(clippy::disallowed_methods, reason = "the edge: latencies are measured here")]
     pub fn with_pass(parts: usize, pass: Option<Pass>) -> Arc<Call> {
-        let state = CallState { left: parts, error: None, payloads: Vec::new(), waker: None };
+        let state = CallState { left: parts, error: None, first: None, others: Vec::new(), waker: None };
         Arc::new(Call { state: Mutex::new(state), started: Instant::now(), _pass: pass })
     }
 
@@ -106,7 +112,10 @@ impl Call {
     fn part(&self, result: Result<()>, payload: Option<Buf>) -> (bool, Option<Waker>) {
         let mut state = self.state.lock().unwrap();
         state.left -= 1;
-        state.payloads.extend(payload);
+        match state.first {
+            None => state.first = payload,
+            Some(_) => state.others.extend(payload),
+        }
         if let Err(error) = result {
             state.error.get_or_insert(error);
         }
@@ -114,18 +123,23 @@ impl Call {
         (last, if last { state.waker.take() } else { None })
     }
 
-    /// Waits for the last part; the callers' buffers come back in the order of durability.
-    pub async fn wait(&self) -> (Result<()>, Vec<Buf>) {
+    /// Waits for the last part.
+    pub async fn wait(&self) -> Result<()> {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock().unwrap();
             if state.left > 0 {
                 state.waker = Some(cx.waker().clone());
-                return std::task::Poll::Pending;
+                return Poll::Pending;
             }
-            let result = state.error.take().map_or(Ok(()), Err);
-            std::task::Poll::Ready((result, std::mem::take(&mut state.payloads)))
+            Poll::Ready(state.error.take().map_or(Ok(()), Err))
         })
         .await
+    }
+
+    /// The callers' buffers, in the order of durability.
+    pub fn take_payloads(&self) -> (Option<Buf>, Vec<Buf>) {
+        let mut state = self.state.lock().unwrap();
+        (state.first.take(), std::mem::take(&mut state.others))
     }
 }
 
@@ -180,6 +194,30 @@ type Reader = Arc<Answer<Result<Buf>>>;
 
 /// The loop around engine and executor.
 pub(crate) struct Driver {
+    engine: Engine<Arc<Call>>,
+    executor: Box<dyn Executor>,
+    background: Background,
+    inbox: Arc<Inbox>,
+    wake: Arc<EventWake>,
+    stats: Arc<Stats>,
+    damages: Arc<Mutex<Vec<Damage>>>,
+    spin: Duration,
+    readers: Vec<Option<Reader>>,
+    readers_idle: Vec<usize>,
+    prepared_waiters: Vec<Arc<Call>>,
+    stopping: Option<Arc<Call>>,
+    started: Instant,
+    /// Wall clock in milliseconds, and when it was read.
+    wall: (u64, u64),
+    // Kept for their capacity between steps.
+    requests: VecDeque<Request>,
+    finished: Vec<(Tag, Outcome)>,
+    changed: Vec<u32>,
+    wakers: Vec<Waker>,
+}
+
+/// What a driver is made of.
+pub(crate) struct DriverParts {
     pub engine: Engine<Arc<Call>>,
     pub executor: Box<dyn Executor>,
     pub background: Background,
@@ -188,67 +226,143 @@ pub(crate) struct Driver {
     pub stats: Arc<Stats>,
     pub damages: Arc<Mutex<Vec<Damage>>>,
     pub spin: Duration,
-    pub readers: Vec<Option<Reader>>,
-    pub readers_idle: Vec<usize>,
-    pub prepared_waiters: Vec<Arc<Call>>,
-    pub stopping: Option<Arc<Call>>,
 }
+
+/// Completions taken at a time. Taking all of them lets requests march in step: the drive idles while they are answered,
+/// and the callers while it works. In small groups the first are on their way again before the last are looked at.
+const REAP_MAX: usize = 16;
 
 /// Damage reports kept until somebody asks; older ones are counted in the statistics.
 const DAMAGES_MAX: usize = 4096;
 
 impl Driver {
-    /// Runs until asked to stop.
-    #[expect(clippy::disallowed_methods, reason = "the edge: time enters the engine here")]
+    #[expect(clippy::disallowed_methods, reason = "the edge: the monotonic clock starts here")]
+    pub fn new(parts: DriverParts) -> Driver {
+        Driver {
+            engine: parts.engine,
+            executor: parts.executor,
+            background: parts.background,
+            inbox: parts.inbox,
+            wake: parts.wake,
+            stats: parts.stats,
+            damages: parts.damages,
+            spin: parts.spin,
+            readers: Vec::new(),
+            readers_idle: Vec::new(),
+            prepared_waiters: Vec::new(),
+            stopping: None,
+            started: Instant::now(),
+            wall: (unix_now_ms(), 0),
+            requests: VecDeque::new(),
+            finished: Vec::new(),
+            changed: Vec::new(),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Runs on a thread of its own until asked to stop.
     pub fn run(mut self) {
-        let start = Instant::now();
-        let (mut requests, mut finished, mut wakers) = (VecDeque::new(), Vec::new(), Vec::new());
-        let mut changed = Vec::new();
-        // Written often, read by nobody but the engine; a cached wall clock is good enough for headers.
-        let mut unix_ms = unix_now_ms();
-        loop {
-            self.inbox.take(&mut requests);
-            let mut worked = !requests.is_empty();
-            self.engine.set_time(unix_ms, start.elapsed().as_micros() as u64);
-            for request in requests.drain(..) {
-                self.request(request);
-            }
-            self.executor.reap(&mut finished);
-            self.background.reap(&mut finished, &mut changed);
-            changed.drain(..).for_each(|segment| self.executor.segment_changed(segment));
-            worked |= !finished.is_empty();
-            for (tag, outcome) in finished.drain(..) {
-                self.finished(tag, outcome, &mut wakers);
-            }
-            self.engine.pump();
-            for command in self.engine.take_commands() {
-                worked = true;
-                if let Some((tag, io)) = self.background.take(Tag::Engine(command.op), command.io) {
-                    self.executor.submit(Job { tag, io });
-                }
-            }
-            self.executor.kick();
-            for done in self.engine.take_done() {
-                worked = true;
-                self.answer(done, &mut wakers);
-            }
-            self.keep_damages();
-            self.tell_prepared(&mut wakers);
-            wakers.drain(..).for_each(Waker::wake);
-            if self.stopping.is_some() && !self.engine.is_busy() && self.executor.in_flight() == 0 {
-                break;
-            }
-            if !worked {
-                self.idle();
-                unix_ms = unix_now_ms();
+        while self.stopping.is_none() || self.is_busy() {
+            if !self.step() {
+                self.sleep();
             }
         }
         self.stop();
     }
 
+    /// Runs as a task of the caller's runtime until asked to stop: requests of that thread then cost no thread hop.
+    pub async fn run_local(mut self) -> std::io::Result<()> {
+        let event = self.executor.completion_event()?.map(sys::async_fd).transpose()?;
+        while self.stopping.is_none() || self.is_busy() {
+            if self.step() {
+                // Whoever got an answer now makes the next request; those are taken together.
+                yield_once().await;
+            } else {
+                self.wait_local(event.as_ref()).await?;
+            }
+        }
+        self.stop();
+        Ok(())
+    }
+
+    async fn wait_local(&mut self, event: Option<&AsyncFd<OwnedFd>>) -> std::io::Result<()> {
+        std::future::poll_fn(|cx| {
+            self.wake.about_to_sleep(Some(cx.waker()));
+            if !self.inbox.is_empty() || self.background.has_finished() || self.executor.ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let Some(event) = event else { return Poll::Pending };
+            match event.poll_read_ready(cx) {
+                Poll::Ready(Ok(mut guard)) => {
+                    sys::eventfd_clear(event.get_ref());
+                    guard.clear_ready();
+                    Poll::Ready(Ok(()))
+                }
+                Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await?;
+        self.wake.awake();
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.engine.is_busy() || self.executor.in_flight() > 0
+    }
+
+    /// Does everything that can be done without waiting; false if there was nothing.
+    #[expect(clippy::disallowed_methods, reason = "the edge: time enters the engine here")]
+    fn step(&mut self) -> bool {
+        let mut requests = std::mem::take(&mut self.requests);
+        self.inbox.take(&mut requests);
+        let mut worked = !requests.is_empty();
+        let now_us = self.started.elapsed().as_micros() as u64;
+        // The wall clock goes into headers only; the monotonic one carries it on between looks.
+        if now_us - self.wall.1 > 1_000_000 {
+            self.wall = (unix_now_ms(), now_us);
+        }
+        self.engine.set_time(self.wall.0 + (now_us - self.wall.1) / 1000, now_us);
+        for request in requests.drain(..) {
+            self.request(request);
+        }
+        self.requests = requests;
+        let mut finished = std::mem::take(&mut self.finished);
+        self.executor.reap(&mut finished, REAP_MAX);
+        self.background.reap(&mut finished, &mut self.changed);
+        for segment in self.changed.drain(..) {
+            self.executor.segment_changed(segment);
+        }
+        worked |= !finished.is_empty();
+        for (tag, outcome) in finished.drain(..) {
+            self.finish(tag, outcome);
+        }
+        self.finished = finished;
+        self.engine.pump();
+        for command in self.engine.take_commands() {
+            worked = true;
+            if let Some((tag, io)) = self.background.take(Tag::Engine(command.op), command.io) {
+                self.executor.submit(Job { tag, io });
+            }
+        }
+        self.executor.kick();
+        let answers = self.engine.take_done();
+        if !answers.is_empty() {
+            worked = true;
+            let now = Instant::now();
+            answers.into_iter().for_each(|done| self.answer(done, now));
+        }
+        if worked {
+            self.keep_damages();
+            self.tell_prepared();
+            self.wakers.drain(..).for_each(Waker::wake);
+        }
+        worked
+    }
+
     /// Looks for work a little longer, then sleeps.
     #[expect(clippy::disallowed_methods, reason = "the edge: spinning is bounded by time")]
-    fn idle(&mut self) {
+    fn sleep(&mut self) {
         if self.executor.in_flight() == 0 && !self.spin.is_zero() {
             let until = Instant::now() + self.spin;
             while Instant::now() < until {
@@ -260,7 +374,7 @@ impl Driver {
                 }
             }
         }
-        self.wake.about_to_sleep();
+        self.wake.about_to_sleep(None);
         if self.inbox.is_empty() && !self.background.has_finished() {
             self.executor.wait(500);
         }
@@ -274,6 +388,7 @@ impl Driver {
                     self.engine.append(append, call.clone());
                 }
             }
+            Request::AppendOne(append, call) => self.engine.append(append, call),
             Request::Delete(chunks, call) => self.engine.delete(&chunks, call),
             Request::Remark(chunks, change, answer) => answer.give(self.engine.remark(&chunks, change)),
             Request::Read { segment, offset, buf, answer } => {
@@ -302,7 +417,7 @@ impl Driver {
         }
     }
 
-    fn finished(&mut self, tag: Tag, outcome: Outcome, _wakers: &mut Vec<Waker>) {
+    fn finish(&mut self, tag: Tag, outcome: Outcome) {
         match tag {
             Tag::Engine(op) => self.engine.complete(op, outcome),
             Tag::Reader(number) => {
@@ -320,18 +435,20 @@ impl Driver {
         }
     }
 
-    fn answer(&mut self, done: Done<Arc<Call>>, wakers: &mut Vec<Waker>) {
+    fn answer(&mut self, done: Done<Arc<Call>>, now: Instant) {
         let (last, waker) = done.token.part(done.result, done.payload);
         if last {
-            self.stats.append_latency.record_us(done.token.started.elapsed().as_micros() as u64);
+            let waited = now.saturating_duration_since(done.token.started);
+            self.stats.append_latency.record_us(waited.as_micros() as u64);
         }
-        wakers.extend(waker);
+        self.wakers.extend(waker);
     }
 
-    fn tell_prepared(&mut self, wakers: &mut Vec<Waker>) {
+    fn tell_prepared(&mut self) {
         let over = self.stopping.is_some() || self.engine.poisoned().is_some();
         if !self.prepared_waiters.is_empty() && (over || self.engine.counts().unprepared == 0) {
-            wakers.extend(self.prepared_waiters.drain(..).filter_map(|call| call.part(Ok(()), None).1));
+            let calls = self.prepared_waiters.drain(..);
+            self.wakers.extend(calls.filter_map(|call| call.part(Ok(()), None).1));
         }
     }
 
@@ -369,6 +486,10 @@ impl Driver {
                     }
                     continue;
                 }
+                Request::AppendOne(append, call) => {
+                    wakers.extend(call.part(Err(closed()), Some(append.payload)).1);
+                    continue;
+                }
                 Request::Read { answer, .. } => {
                     answer.give(Err(closed()));
                     continue;
@@ -404,6 +525,18 @@ impl Driver {
             waker.wake();
         }
     }
+}
+
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[expect(clippy::disallowed_methods, reason = "the edge: wall time enters headers here")]

@@ -24,7 +24,7 @@ pub use buffer::{Buf, Pool};
 pub use drive::{Drive, DriveKind, InitOptions};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
-pub use ring::{Lease, OpenOptions, Put, ReadView, RecordInfo, Ring, ScrubCursor, Status, now_unix_ms};
+pub use ring::{Lease, LocalDriver, OpenOptions, Put, ReadView, RecordInfo, Ring, ScrubCursor, Status, now_unix_ms};
 pub use settings::{IoMode, Settings, SyncMode};
 pub use stats::Stats;
 pub use sys::disk_space;

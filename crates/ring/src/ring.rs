@@ -3,6 +3,7 @@
 use std::ops::{Deref, Range};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,11 @@ use stoker_format::{BLOCK, ChunkId, ClusterId, RecordKind, Seq, Superblock, Volu
 
 use crate::buffer::{Buf, Pool};
 use crate::drive::Drive;
-use crate::driver::{Answer, Call, Driver, Inbox, Request, unix_now_ms};
+use crate::driver::{Answer, Call, Driver, DriverParts, Inbox, Request, unix_now_ms};
 use crate::engine::{Append, Crcs, Damage, Engine, EngineParts, Retention, SegmentCounts};
 use crate::error::{ErrorKind, Result, RingError};
 use crate::gate::Gate;
-use crate::index::{Entry, Index, Marks, Pin};
+use crate::index::{Entry, Index, Marks, Pin as SegmentPin};
 use crate::io::{Background, EventWake, Executor, Psync, Uring};
 use crate::read::{self, Life, ReadPlan};
 use crate::recovery::{self, Report};
@@ -53,6 +54,13 @@ impl Put {
     /// A chunk that is precious until marked clean.
     pub fn chunk(chunk: ChunkId, volume: VolumeId, payload: Buf) -> Put {
         Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Dirty, payload }
+    }
+
+    /// Computes the CRCs here, on the caller's thread, where the bytes are still in its cache.
+    fn into_append(self) -> Append {
+        let crcs = Crcs::of(self.payload.as_slice());
+        let Put { chunk, volume, kind, retention, payload } = self;
+        Append { chunk, volume, kind, retention, payload, crcs }
     }
 }
 
@@ -212,6 +220,9 @@ impl Drop for Inner {
     }
 }
 
+/// The driver of a ring that was opened with [`Ring::open_local`]; ends when the ring is closed.
+pub type LocalDriver = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
+
 /// A ring on one drive.
 #[derive(Clone)]
 pub struct Ring {
@@ -221,6 +232,23 @@ pub struct Ring {
 impl Ring {
     /// Opens a ring: takes the lock, recovers, starts the driver thread. Blocks for as long as recovery reads.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Ring> {
+        let (mut ring, parts) = Ring::recover(path, options)?;
+        let io_fallback = start_thread(parts, &ring.settings)?;
+        ring.io_fallback = io_fallback;
+        Ok(Ring { inner: Arc::new(ring) })
+    }
+
+    /// Opens a ring whose driver is a task: the future has to be polled, on this thread and inside a tokio runtime with
+    /// I/O, for as long as the ring is used. Requests from this thread then cost no thread hop.
+    pub fn open_local(path: &Path, options: OpenOptions) -> Result<(Ring, LocalDriver)> {
+        let (mut ring, parts) = Ring::recover(path, options)?;
+        let (executor, io_fallback) = executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &ring.settings)?;
+        ring.io_fallback = io_fallback;
+        let driver = parts.driver(executor, &ring.settings);
+        Ok((Ring { inner: Arc::new(ring) }, Box::pin(driver.run_local())))
+    }
+
+    fn recover(path: &Path, options: OpenOptions) -> Result<(Inner, StartParts)> {
         let settings = options.settings;
         let drive = Arc::new(Drive::open(path, options.cluster)?);
         let shape = drive.shape();
@@ -249,38 +277,22 @@ impl Ring {
         let inbox = Arc::new(Inbox::new(wake.clone()));
         let background = Background::new(drive.clone(), index.clone(), wake.clone()).map_err(io_error)?;
         let damages: Arc<Mutex<Vec<Damage>>> = Arc::default();
-        let (deaths_max, record_len_max) = (engine.deaths_max(), engine.record_len_max());
-        let io_fallback = start(
-            StartParts {
-                engine,
-                background,
-                inbox: inbox.clone(),
-                wake,
-                stats: stats.clone(),
-                damages: damages.clone(),
-                drive: drive.clone(),
-                pool: pool.clone(),
-            },
-            &settings,
-        )?;
-        let gate = Arc::new(Gate::new(settings.queue_bytes_max));
-        Ok(Ring {
-            inner: Arc::new(Inner {
-                inbox,
-                index,
-                tables,
-                stats,
-                pool,
-                drive,
-                settings,
-                gate,
-                deaths_max,
-                record_len_max,
-                report: recovered.report,
-                io_fallback,
-                damages,
-            }),
-        })
+        let inner = Inner {
+            gate: Arc::new(Gate::new(settings.queue_bytes_max)),
+            deaths_max: engine.deaths_max(),
+            record_len_max: engine.record_len_max(),
+            report: recovered.report,
+            io_fallback: None,
+            inbox: inbox.clone(),
+            index,
+            tables,
+            stats: stats.clone(),
+            pool: pool.clone(),
+            drive: drive.clone(),
+            settings,
+            damages: damages.clone(),
+        };
+        Ok((inner, StartParts { engine, background, inbox, wake, stats, damages, drive, pool }))
     }
 
     /// Appends records; when this returns they survive power loss. The buffers come back.
@@ -290,27 +302,22 @@ impl Ring {
         }
         let bytes: usize = puts.iter().map(|put| put.payload.len()).sum();
         let pass = self.inner.gate.enter(bytes).await;
-        let appends: Vec<Append> = puts
-            .into_iter()
-            .map(|put| Append {
-                chunk: put.chunk,
-                volume: put.volume,
-                kind: put.kind,
-                retention: put.retention,
-                crcs: Crcs::of(put.payload.as_slice()),
-                payload: put.payload,
-            })
-            .collect();
+        let appends: Vec<Append> = puts.into_iter().map(Put::into_append).collect();
         let call = Call::with_pass(appends.len(), Some(pass));
         self.inner.inbox.push(Request::Append(appends, call.clone()))?;
-        let (result, payloads) = call.wait().await;
-        result.map(|()| payloads)
+        call.wait().await?;
+        let (first, mut all) = call.take_payloads();
+        all.extend(first);
+        Ok(all)
     }
 
     /// Appends one record; its buffer comes back.
     pub async fn append_one(&self, put: Put) -> Result<Buf> {
-        let mut bufs = self.append(vec![put]).await?;
-        bufs.pop().ok_or_else(|| RingError::new(ErrorKind::Closed, "the ring is closed"))
+        let pass = self.inner.gate.enter(put.payload.len()).await;
+        let call = Call::with_pass(1, Some(pass));
+        self.inner.inbox.push(Request::AppendOne(put.into_append(), call.clone()))?;
+        call.wait().await?;
+        call.take_payloads().0.ok_or_else(|| RingError::new(ErrorKind::Closed, "the ring is closed"))
     }
 
     /// Reads and verifies `len` bytes at `offset` of a record, into a buffer of the pool.
@@ -333,7 +340,7 @@ impl Ring {
         self.read_planned(chunk, entry, pin, plan, buf).await
     }
 
-    fn pin(&self, chunk: &ChunkId) -> Result<(Entry, Pin)> {
+    fn pin(&self, chunk: &ChunkId) -> Result<(Entry, SegmentPin)> {
         let pinned = self.inner.index.pin(chunk);
         pinned.ok_or_else(|| RingError::new(ErrorKind::NotFound, format!("no record {chunk} in this ring")))
     }
@@ -343,7 +350,7 @@ impl Ring {
         &self,
         chunk: ChunkId,
         entry: Entry,
-        pin: Pin,
+        pin: SegmentPin,
         plan: ReadPlan,
         mut buf: Buf,
     ) -> Result<ReadView> {
@@ -418,7 +425,7 @@ impl Ring {
             calls.push(call);
         }
         for call in calls {
-            call.wait().await.0?;
+            call.wait().await?;
         }
         Ok(())
     }
@@ -476,7 +483,7 @@ impl Ring {
     pub async fn close_segments(&self) -> Result<()> {
         let call = Call::new(1);
         self.inner.inbox.push(Request::CloseSegments(call.clone()))?;
-        call.wait().await.0
+        call.wait().await
     }
 
     /// Gives a volume segments of its own, so that leases on its records can be had; false if too many have.
@@ -492,7 +499,7 @@ impl Ring {
             let before = self.stat(&chunk).map(|info| info.segment);
             let call = Call::new(1);
             self.inner.inbox.push(Request::Lease(chunk, call.clone()))?;
-            call.wait().await.0?;
+            call.wait().await?;
             let (entry, pin) = self.pin(&chunk)?;
             if Some(entry.segment) != before {
                 // The reclaimer moved it; the mark is on its old segment.
@@ -575,7 +582,7 @@ impl Ring {
     pub async fn wait_prepared(&self) -> Result<()> {
         let call = Call::new(1);
         self.inner.inbox.push(Request::WaitPrepared(call.clone()))?;
-        call.wait().await.0
+        call.wait().await
     }
 
     /// Buffers that travel to the drive without a copy.
@@ -592,7 +599,7 @@ impl Ring {
     pub async fn close(self) -> Result<()> {
         let call = Call::new(1);
         self.inner.inbox.push(Request::Stop(call.clone()))?;
-        call.wait().await.0
+        call.wait().await
     }
 }
 
@@ -607,41 +614,40 @@ struct StartParts {
     pool: Arc<Pool>,
 }
 
+impl StartParts {
+    fn driver(self, executor: Box<dyn Executor>, settings: &Settings) -> Driver {
+        Driver::new(DriverParts {
+            engine: self.engine,
+            executor,
+            background: self.background,
+            inbox: self.inbox,
+            wake: self.wake,
+            stats: self.stats,
+            damages: self.damages,
+            spin: Duration::from_micros(u64::from(settings.spin_us)),
+        })
+    }
+}
+
 /// Starts the driver thread; returns why io_uring is not used, if it is not.
-fn start(parts: StartParts, settings: &Settings) -> Result<Option<String>> {
+fn start_thread(parts: StartParts, settings: &Settings) -> Result<Option<String>> {
     let settings = settings.clone();
-    let ready = Arc::new((Mutex::new(None), std::sync::Condvar::new()));
-    let tell = ready.clone();
+    let (tell, told) = std::sync::mpsc::channel();
     let run = move || {
         let pinned = settings.core.map_or(Ok(()), sys::pin_to_core);
+        let pinned = pinned.map_err(|e| RingError::io("pinning the driver thread", &e));
         // The ring is set up by the thread that will use it: SINGLE_ISSUER binds it to that thread.
-        let made = pinned.map_err(|e| RingError::io("pinning the driver thread", &e)).and_then(|()| {
-            executor(parts.drive, parts.pool, &parts.wake, &settings)
-        });
+        let made = pinned
+            .and_then(|()| executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &settings));
         let (executor, fallback) = match made {
             Ok(made) => made,
             Err(e) => {
-                *tell.0.lock().unwrap() = Some(Err(e));
-                tell.1.notify_all();
+                let _ = tell.send(Err(e));
                 return;
             }
         };
-        *tell.0.lock().unwrap() = Some(Ok(fallback));
-        tell.1.notify_all();
-        let driver = Driver {
-            engine: parts.engine,
-            executor,
-            background: parts.background,
-            inbox: parts.inbox,
-            wake: parts.wake,
-            stats: parts.stats,
-            damages: parts.damages,
-            spin: Duration::from_micros(u64::from(settings.spin_us)),
-            readers: Vec::new(),
-            readers_idle: Vec::new(),
-            prepared_waiters: Vec::new(),
-            stopping: None,
-        };
+        let _ = tell.send(Ok(fallback));
+        let driver = parts.driver(executor, &settings);
         // A broken invariant must not leave callers waiting for ever, nor a half-trusted engine running.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run())).is_err() {
             eprintln!("stoker: the ring's driver found a broken invariant (see above); stopping at once");
@@ -652,13 +658,7 @@ fn start(parts: StartParts, settings: &Settings) -> Result<Option<String>> {
         .name("stoker-ring".into())
         .spawn(run)
         .map_err(|e| RingError::io("starting the driver thread", &e))?;
-    let mut state = ready.0.lock().unwrap();
-    loop {
-        if let Some(outcome) = state.take() {
-            return outcome;
-        }
-        state = ready.1.wait(state).unwrap();
-    }
+    told.recv().unwrap_or_else(|_| Err(RingError::new(ErrorKind::Closed, "the driver thread ended at once")))
 }
 
 type Made = (Box<dyn Executor>, Option<String>);

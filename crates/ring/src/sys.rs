@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
+use tokio::io::unix::AsyncFd;
+
 fn check(rc: i64) -> io::Result<usize> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as usize) }
 }
@@ -137,6 +139,12 @@ pub fn eventfd_clear(fd: &OwnedFd) {
     let mut count = 0u64;
     // SAFETY: reads eight bytes into a local integer.
     unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+}
+
+/// Watches a descriptor with the runtime of the caller.
+pub fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: OwnedFd keeps its descriptor open and does not change it until it is dropped with the AsyncFd.
+    Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
 /// Waits until the descriptor is readable or the time is over.

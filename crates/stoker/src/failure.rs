@@ -33,7 +33,9 @@ impl Failure {
         let failure = Failure::new(format!("{what}: {error}"));
         match error.raw_os_error() {
             Some(libc::ENOSPC) => failure.hint("no space is left: choose a smaller --size or free some"),
-            Some(libc::EACCES | libc::EPERM | libc::EROFS) => failure.hint("check owner, mode and mount options"),
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+                failure.hint("check owner, mode and mount options")
+            }
             Some(libc::ENOENT) => failure.hint("check the path"),
             _ => failure,
         }
@@ -68,7 +70,9 @@ impl From<RingError> for Failure {
         let failure = Failure::new(cause);
         let by_kind = match error.kind {
             ErrorKind::Locked => "stop the other process, or choose another --dir",
-            ErrorKind::Foreign => "leave it to the cluster or the release that it belongs to",
+            ErrorKind::Foreign => {
+                "leave it alone: it is damaged, or belongs to another cluster or a newer release"
+            }
             ErrorKind::Corrupt => "put the missing bytes back, or start anew with `stoker ring init --force`",
             ErrorKind::Full => "delete or drain records, or make a larger ring",
             ErrorKind::Poisoned => "the drive failed a write: look at the kernel log, replace the drive",

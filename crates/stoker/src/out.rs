@@ -36,11 +36,17 @@ pub fn fields(rows: &[(&str, String)]) -> Result<(), Failure> {
 /// text again.
 pub fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column| rows.iter().filter_map(|row| row.get(column)).map(|cell: &String| cell.chars().count()).max();
+    let width = |column| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell: &String| cell.chars().count()).max()
+    };
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     rows.iter().try_for_each(|row| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 0 || column + 1 == columns { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+            if column == 0 || column + 1 == columns {
+                format!("{cell:width$}")
+            } else {
+                format!("{cell:>width$}")
+            }
         });
         line(cells.collect::<Vec<_>>().join("  ").trim_end())
     })

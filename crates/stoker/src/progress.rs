@@ -1,7 +1,6 @@
 //! Progress of long work on stderr; nothing is drawn if stderr is no terminal or the answer is JSON.
 
 use std::io::{IsTerminal, stderr};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -38,11 +37,6 @@ impl Progress {
     /// Moves on.
     pub fn add(&self, n: u64) {
         self.0.inc(n);
-    }
-
-    /// How long this has been going on.
-    pub fn elapsed(&self) -> Duration {
-        self.0.elapsed()
     }
 }
 

@@ -28,7 +28,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let (number, unit) = (&text[..digits], text[digits..].trim());
     let unit = if unit.is_empty() { "B" } else { unit };
     let scale = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|&(_, scale)| scale);
-    let scale = scale.ok_or_else(|| format!("`{unit}` is no unit: use KiB, MiB, GiB, TiB, KB, MB, GB or TB"))?;
+    let scale =
+        scale.ok_or_else(|| format!("`{unit}` is no unit: use KiB, MiB, GiB, TiB, KB, MB, GB or TB"))?;
     let bytes = match number.parse::<u64>() {
         Ok(number) => number.checked_mul(scale),
         Err(_) => match number.parse::<f64>() {
@@ -88,7 +89,9 @@ mod tests {
 
     #[test]
     fn small_rings_get_small_segments() {
-        for (ring, segment) in [(64 << 30, 256 << 20), (4 << 30, 256 << 20), (2 << 30, 128 << 20), (64 << 20, 4 << 20)] {
+        for (ring, segment) in
+            [(64 << 30, 256 << 20), (4 << 30, 256 << 20), (2 << 30, 128 << 20), (64 << 20, 4 << 20)]
+        {
             assert_eq!(segment_size_for(ring), segment);
         }
         assert_eq!(segment_size_for(0), SEGMENT_SIZE_MIN);

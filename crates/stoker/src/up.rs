@@ -51,7 +51,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         make(&path, Wish { size: Some(size), cluster: args.cluster, ..Wish::default() })?;
     }
     let ring = Ring::open(&path, OpenOptions { cluster: args.cluster, ..OpenOptions::default() })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| Failure::io("runtime", &e))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().map_err(|e| Failure::io("runtime", &e))?;
     let status = runtime.block_on(ring.status())?;
     tell(args, &path, &status, is_new)?;
     if !args.check {
@@ -121,7 +122,9 @@ fn tell(args: &Args, path: &Path, status: &Status, is_new: bool) -> Result<(), F
         ("memory", format!("at most {}", size::human(status.memory_bytes_max as u64))),
     ])?;
     out::say("");
-    out::say("This is all there is today: the log on one drive. There are no gateways (S3, NFS, FUSE, Python) yet,");
+    out::say(
+        "This is all there is today: the log on one drive. There are no gateways (S3, NFS, FUSE, Python) yet,",
+    );
     out::say("no second copy on another node, and nothing is drained to a lake.");
     if !args.check {
         out::say("Stop with Ctrl-C.");
@@ -136,7 +139,9 @@ mod tests {
     #[test]
     fn a_tenth_of_the_free_space_within_bounds() {
         let gb = 1_000_000_000;
-        for (free, size) in [(3 << 30, 2 << 30), (10 * gb, 2 << 30), (100 * gb, 10 * gb), (10_000 * gb, 64 << 30)] {
+        for (free, size) in
+            [(3 << 30, 2 << 30), (10 * gb, 2 << 30), (100 * gb, 10 * gb), (10_000 * gb, 64 << 30)]
+        {
             assert_eq!(share_of(free), size);
         }
     }

@@ -76,8 +76,7 @@ impl<T> Engine<T> {
     /// Starts a reclaim before the ring runs dry.
     pub(super) fn start_reclaim_if_low(&mut self) {
         let low = self.free.len() as u32 <= self.low_water();
-        let all_prepared = !self.segments.iter().any(|s| matches!(s.state, State::Unprepared | State::Preparing));
-        if low && all_prepared && self.reclaim.is_none() && !self.winding_down {
+        if low && self.census.unprepared == 0 && self.reclaim.is_none() && !self.winding_down {
             self.start_reclaim(Urgency::Ahead);
         }
     }
@@ -88,8 +87,8 @@ impl<T> Engine<T> {
             return false;
         }
         let Some(id) = self.pick_victim(urgency) else { return false };
-        let segment = &mut self.segments[id as usize];
-        segment.state = State::Reclaiming;
+        self.set_state(id, State::Reclaiming);
+        let segment = &self.segments[id as usize];
         let io = if segment.footer_good {
             let span = footer_span(segment.entry_count as usize);
             let mut buf = self.pool.take(span).unwrap_or_else(|| Buf::heap(span));
@@ -288,7 +287,7 @@ impl<T> Engine<T> {
                 Phase::Moving if reclaim.cancelled => {
                     if reclaim.reads.is_empty() && reclaim.moving == 0 {
                         self.reclaim = None;
-                        self.segments[id as usize].state = State::Closed;
+                        self.set_state(id, State::Closed);
                         self.segments[id as usize].order = self.next_order;
                         self.next_order += 1;
                     }

@@ -172,6 +172,19 @@ pub struct SegmentCounts {
     pub damaged: u32,
 }
 
+impl SegmentCounts {
+    fn of(&mut self, state: State) -> &mut u32 {
+        match state {
+            State::Unprepared | State::Preparing => &mut self.unprepared,
+            State::Free => &mut self.free,
+            State::Opening { .. } | State::Open | State::Closing => &mut self.open,
+            State::Closed => &mut self.closed,
+            State::Reclaiming | State::Freeing { .. } => &mut self.reclaiming,
+            State::Damaged => &mut self.damaged,
+        }
+    }
+}
+
 impl<T> Engine<T> {
     /// Sorts the recovered segments into queues and takes up the last one of each stream where it ended. That keeps a
     /// restart from wasting space, and above all keeps the room that relocation had (R3).
@@ -180,6 +193,7 @@ impl<T> Engine<T> {
         for id in 0..self.segments.len() as u32 {
             let segment = &self.segments[id as usize];
             self.index.segment(id).set_life(segment.generation, segment.nonce);
+            *self.census.of(segment.state) += 1;
             match segment.state {
                 State::Free => self.free.push_back(id),
                 State::Closed | State::Closing => old.push(id),
@@ -196,7 +210,7 @@ impl<T> Engine<T> {
             let usable = !segment.lines.is_empty()
                 && (segment.state == State::Closing || segment.weak_copy == HeaderCopy::Last);
             if usable && self.streams.entry(key).or_default().segment.is_none() {
-                self.segments[id as usize].state = State::Opening { writes: 1 };
+                self.set_state(id, State::Opening { writes: 1 });
                 self.write_header(id, SegmentState::Open);
                 self.streams.get_mut(&key).expect("just made").segment = Some(id);
             } else if segment.state == State::Closed {
@@ -312,12 +326,13 @@ impl<T> Engine<T> {
             leasable: key.volume != VolumeId(0),
             leased,
             weak_copy: segment.weak_copy,
+            state: segment.state,
             ..Segment::unprepared(id)
         };
         self.index.segment(id).reset_heat();
         self.index.segment(id).set_life(self.segments[id as usize].generation, nonce);
         self.write_header(id, SegmentState::Open);
-        self.segments[id as usize].state = State::Opening { writes: 2 };
+        self.set_state(id, State::Opening { writes: 2 });
         Some(id)
     }
 
@@ -335,7 +350,7 @@ impl<T> Engine<T> {
             }
             other => unreachable!("header of segment {id} written in state {other:?}"),
         };
-        self.segments[id as usize].state = state;
+        self.set_state(id, state);
         if let Some(state) = next.filter(|_| self.poisoned.is_none()) {
             self.write_header(id, state);
         }
@@ -350,10 +365,9 @@ impl<T> Engine<T> {
 
     /// Takes no more records into a segment.
     pub(super) fn begin_close(&mut self, id: u32) {
-        let segment = &mut self.segments[id as usize];
-        assert_eq!(segment.state, State::Open);
-        segment.state = State::Closing;
-        segment.order = self.next_order;
+        assert_eq!(self.segments[id as usize].state, State::Open);
+        self.set_state(id, State::Closing);
+        self.segments[id as usize].order = self.next_order;
         self.next_order += 1;
         self.write_footer_when_quiet(id);
     }
@@ -398,8 +412,8 @@ impl<T> Engine<T> {
 
     /// The footer is durable.
     pub(super) fn footer_written(&mut self, id: u32) {
+        self.set_state(id, State::Closed);
         let segment = &mut self.segments[id as usize];
-        segment.state = State::Closed;
         segment.entry_count = segment.lines.len() as u32;
         segment.lines = Vec::new();
         segment.footer_good = true;
@@ -421,7 +435,7 @@ impl<T> Engine<T> {
             self.prepare(id, true);
         } else {
             self.write_header(id, SegmentState::Free);
-            self.segments[id as usize].state = State::Freeing { writes: 2 };
+            self.set_state(id, State::Freeing { writes: 2 });
         }
     }
 
@@ -431,22 +445,21 @@ impl<T> Engine<T> {
         }
         let header = self.header_of(id, SegmentState::Free).encode();
         // Until it is replaced, a leased segment keeps its old records on the drive: `Freeing` counts as holding them.
-        self.segments[id as usize].state = if replace { State::Freeing { writes: 1 } } else { State::Preparing };
+        self.set_state(id, if replace { State::Freeing { writes: 1 } } else { State::Preparing });
         let op = self.issue(Io::Prepare { segment: id, header: Box::from(&header[..]), replace });
         self.ops.insert(op, InFlight::Prepare { segment: id, replace });
     }
 
     /// Prepares the next segment in the background, one at a time and in order.
     pub(super) fn prepare_next(&mut self) {
-        if self.poisoned.is_some()
-            || self.now_ms < self.prepare_pause_until_ms
-            || self.segments.iter().any(|s| s.state == State::Preparing)
-        {
+        let wanted = self.census.unprepared + self.replace_again > 0 && self.preparing == 0;
+        if !wanted || self.poisoned.is_some() || self.now_ms < self.prepare_pause_until_ms {
             return;
         }
-        if let Some(id) = self.segments.iter().position(|s| s.state == State::Freeing { writes: 0 }) {
+        let first = |state| self.segments.iter().position(|s| s.state == state);
+        if let Some(id) = first(State::Freeing { writes: 0 }) {
             self.prepare(id as u32, true);
-        } else if let Some(id) = self.segments.iter().position(|s| s.state == State::Unprepared) {
+        } else if let Some(id) = first(State::Unprepared) {
             self.prepare(id as u32, false);
         }
     }
@@ -457,7 +470,7 @@ impl<T> Engine<T> {
         self.stats.io_errors.add(1);
         self.prepare_pause_until_ms = self.now_ms + PREPARE_PAUSE_MS;
         // The old file is still in place and its records could come back, so it stays `Freeing`.
-        self.segments[id as usize].state = if replace { State::Freeing { writes: 0 } } else { State::Unprepared };
+        self.set_state(id, if replace { State::Freeing { writes: 0 } } else { State::Unprepared });
     }
 
     /// True if a segment becomes free without anybody's help.
@@ -473,27 +486,25 @@ impl<T> Engine<T> {
 
     /// A segment was created or replaced.
     pub(super) fn prepared(&mut self, id: u32) {
-        let segment = &mut self.segments[id as usize];
-        segment.state = State::Free;
-        segment.leased = false;
+        self.set_state(id, State::Free);
+        self.segments[id as usize].leased = false;
         self.stats.prepared_bytes.add(u64::from(self.segment_size));
         self.free.push_back(id);
     }
 
     /// Counts of segments by state.
     pub fn counts(&self) -> SegmentCounts {
-        let mut counts = SegmentCounts::default();
-        for segment in &self.segments {
-            *match segment.state {
-                State::Unprepared | State::Preparing => &mut counts.unprepared,
-                State::Free => &mut counts.free,
-                State::Opening { .. } | State::Open | State::Closing => &mut counts.open,
-                State::Closed => &mut counts.closed,
-                State::Reclaiming | State::Freeing { .. } => &mut counts.reclaiming,
-                State::Damaged => &mut counts.damaged,
-            } += 1;
-        }
-        counts
+        self.census
+    }
+
+    /// The one place that changes a state; the census follows.
+    pub(super) fn set_state(&mut self, id: u32, state: State) {
+        let old = std::mem::replace(&mut self.segments[id as usize].state, state);
+        *self.census.of(old) -= 1;
+        *self.census.of(state) += 1;
+        self.preparing = self.preparing + u32::from(state == State::Preparing) - u32::from(old == State::Preparing);
+        let retry = State::Freeing { writes: 0 };
+        self.replace_again = self.replace_again + u32::from(state == retry) - u32::from(old == retry);
     }
 
     /// Segments freed since the ring was opened.

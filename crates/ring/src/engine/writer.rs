@@ -106,7 +106,9 @@ impl<T> Engine<T> {
     fn place_next(&mut self, key: StreamKey) -> bool {
         let Some(stream) = self.streams.get(&key) else { return false };
         let Some(front) = stream.queue.front() else { return false };
-        let large = front.payload.len() > self.settings.small_bytes_max;
+        // A record of some size that finds no company goes out as it is: packing it alone would only copy it.
+        let alone = stream.queue.len() == 1 && front.payload.len() >= self.settings.small_bytes_max / 2;
+        let large = front.payload.len() > self.settings.small_bytes_max || (alone && front.payload.has_headroom());
         if !large && stream.batches_in_flight >= self.settings.batches_in_flight_max {
             return false;
         }
@@ -216,10 +218,13 @@ impl<T> Engine<T> {
     }
 
     fn place_batch(&mut self, key: StreamKey, id: u32) -> bool {
-        let mut items: Vec<Item<T>> = Vec::new();
-        let (mut lens, mut bytes, mut lines, mut spans) = (Vec::new(), 0, 0, 0);
+        let stream = self.streams.get_mut(&key).expect("stream of the caller");
+        let mut queue = std::mem::take(&mut stream.queue);
+        let room = queue.len().min(self.settings.batch_records_max);
+        let (mut items, mut lens) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let (mut bytes, mut lines, mut spans, mut taken) = (0, 0, 0, 0);
         let mut full = false;
-        while let Some(front) = self.streams[&key].queue.front() {
+        while let Some(front) = queue.front() {
             let len = front.payload.len();
             let (more_lines, span) = (front.deaths.len().max(1), header_span(len, 0) + len.next_multiple_of(64));
             if len > self.settings.small_bytes_max
@@ -233,7 +238,8 @@ impl<T> Engine<T> {
                 full = true;
                 break;
             }
-            let item = self.dequeue(&key).expect("looked at just above");
+            let item = queue.pop_front().expect("looked at just above");
+            taken += len;
             if !self.still_wanted(&item) {
                 self.moved_or_dropped(len);
                 continue;
@@ -242,6 +248,10 @@ impl<T> Engine<T> {
             lens.push(len);
             items.push(item);
         }
+        let stream = self.streams.get_mut(&key).expect("stream of the caller");
+        stream.queue = queue;
+        stream.queued_bytes -= taken;
+        self.stats.queued_bytes.sub(taken as u64);
         if items.is_empty() {
             if full {
                 self.streams.get_mut(&key).expect("stream of the caller").segment = None;

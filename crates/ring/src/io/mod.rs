@@ -6,8 +6,9 @@ mod uring;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use crate::engine::{Io, OpId, Outcome};
 use crate::stats::Wake;
@@ -39,8 +40,12 @@ pub(crate) trait Executor: Send {
     fn submit(&mut self, job: Job);
     /// Hands everything that was submitted to the kernel.
     fn kick(&mut self);
-    /// Collects what has finished, without waiting.
-    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>);
+    /// Collects up to `max` of what has finished, without waiting.
+    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>, max: usize);
+    /// Whether something has finished, without waiting.
+    fn ready(&mut self) -> bool;
+    /// A descriptor that becomes readable when something finishes, for a driver that is a task; None if the wake does.
+    fn completion_event(&mut self) -> io::Result<Option<OwnedFd>>;
     /// Waits until something finished, a wake came, or the time is over.
     fn wait(&mut self, timeout_ms: u32);
     /// Jobs under way.
@@ -49,23 +54,31 @@ pub(crate) trait Executor: Send {
     fn segment_changed(&mut self, segment: u32);
 }
 
-/// Wakes a driver thread; costs nothing while it is awake.
+/// Wakes a driver, thread or task; costs nothing while it is awake.
 pub(crate) struct EventWake {
     fd: OwnedFd,
     sleeping: AtomicBool,
+    task: Mutex<Option<Waker>>,
 }
 
 impl EventWake {
     pub fn new() -> io::Result<Arc<EventWake>> {
-        Ok(Arc::new(EventWake { fd: sys::eventfd()?, sleeping: AtomicBool::new(false) }))
+        Ok(Arc::new(EventWake { fd: sys::eventfd()?, sleeping: AtomicBool::new(false), task: Mutex::new(None) }))
     }
 
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Announces sleep; the caller looks for work once more before it really sleeps.
-    pub fn about_to_sleep(&self) {
+    /// Announces sleep, as a task or as a thread; the caller looks for work once more before it really sleeps.
+    pub fn about_to_sleep(&self, task: Option<&Waker>) {
+        if let Some(waker) = task {
+            let mut known = self.task.lock().unwrap();
+            match &mut *known {
+                Some(known) => known.clone_from(waker),
+                None => *known = Some(waker.clone()),
+            }
+        }
         self.sleeping.store(true, Ordering::SeqCst);
     }
 
@@ -76,8 +89,12 @@ impl EventWake {
 
 impl Wake for EventWake {
     fn wake(&self) {
-        if self.sleeping.swap(false, Ordering::SeqCst) {
-            sys::eventfd_signal(&self.fd);
+        if !self.sleeping.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        match &*self.task.lock().unwrap() {
+            Some(waker) => waker.wake_by_ref(),
+            None => sys::eventfd_signal(&self.fd),
         }
     }
 }

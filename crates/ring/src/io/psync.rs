@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
@@ -59,10 +59,19 @@ impl Executor for Psync {
 
     fn kick(&mut self) {}
 
-    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>) {
-        let finished = std::mem::take(&mut self.shared.queue.lock().unwrap().finished);
-        self.in_flight -= finished.len();
-        out.extend(finished);
+    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>, max: usize) {
+        let mut queue = self.shared.queue.lock().unwrap();
+        let count = queue.finished.len().min(max);
+        self.in_flight -= count;
+        out.extend(queue.finished.drain(..count));
+    }
+
+    fn ready(&mut self) -> bool {
+        !self.shared.queue.lock().unwrap().finished.is_empty()
+    }
+
+    fn completion_event(&mut self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
     }
 
     fn wait(&mut self, timeout_ms: u32) {

@@ -1,7 +1,7 @@
 //! io_uring: registered files, registered buffers, batched submission, one ring per driver thread.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
@@ -166,6 +166,12 @@ impl Uring {
         }
     }
 
+    /// Deferred completions appear only when asked for.
+    fn fetch_completions(&mut self) {
+        // SAFETY: no pointer is passed.
+        let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, GETEVENTS, None) };
+    }
+
     fn arm_wake(&mut self) {
         if self.wake_armed || self.iopoll {
             return;
@@ -246,13 +252,11 @@ impl Executor for Uring {
         }
     }
 
-    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>) {
+    fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>, max: usize) {
         if self.in_flight > 0 && (self.iopoll || self.ring.completion().is_empty()) {
-            // Deferred completions appear only when asked for.
-            // SAFETY: no pointer is passed.
-            let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, 0, GETEVENTS, None) };
+            self.fetch_completions();
         }
-        loop {
+        while out.len() < max {
             let Some(cqe) = self.ring.completion().next() else { return };
             if cqe.user_data() == WAKE {
                 sys::eventfd_clear(self.wake.fd());
@@ -261,6 +265,19 @@ impl Executor for Uring {
                 self.complete(cqe.user_data() as usize, cqe.result(), out);
             }
         }
+    }
+
+    fn ready(&mut self) -> bool {
+        if self.in_flight > 0 && self.ring.completion().is_empty() {
+            self.fetch_completions();
+        }
+        !self.ring.completion().is_empty()
+    }
+
+    fn completion_event(&mut self) -> io::Result<Option<OwnedFd>> {
+        let event = sys::eventfd()?;
+        self.ring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(Some(event))
     }
 
     fn wait(&mut self, timeout_ms: u32) {

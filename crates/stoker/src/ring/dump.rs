@@ -84,8 +84,9 @@ fn dump_segments(snapshot: &Snapshot, json: bool) -> Result<ExitCode, Failure> {
 
 fn dump_segment(snapshot: &Snapshot, segment: u32, json: bool) -> Result<ExitCode, Failure> {
     let Some(state) = snapshot.recovered.segments.get(segment as usize) else {
-        let count = snapshot.recovered.segments.len();
-        return Err(Failure::new(format!("there is no segment {segment}: they are numbered from 0 to {}", count - 1)));
+        let last = snapshot.recovered.segments.len() - 1;
+        let cause = format!("there is no segment {segment}: they are numbered from 0 to {last}");
+        return Err(Failure::new(cause).hint("`stoker ring dump` lists them"));
     };
     let lines = match state.state {
         State::Unprepared | State::Damaged | State::Free => Vec::new(),
@@ -211,7 +212,13 @@ fn show_record(chunk: &ChunkId, entry: &Entry, record: Option<&Record>, sound: b
     out::fields(&rows)
 }
 
-fn json_of_record(chunk: &ChunkId, entry: &Entry, record: Option<&Record>, sound: bool, start: &[u8]) -> Value {
+fn json_of_record(
+    chunk: &ChunkId,
+    entry: &Entry,
+    record: Option<&Record>,
+    sound: bool,
+    start: &[u8],
+) -> Value {
     json!({
         "chunk": chunk.to_string(),
         "kind": kind_name(entry.kind()),
@@ -257,7 +264,8 @@ fn write_raw(snapshot: &Snapshot, entry: &Entry, target: &Path) -> Result<(), Fa
     while at < end {
         let len = (1 << 20).min(end - at);
         let bytes = window.get(entry.segment, at, len as usize).ok_or_else(|| {
-            Failure::new(format!("segment {} cannot be read at {at}", entry.segment)).hint("see the kernel log")
+            Failure::new(format!("segment {} cannot be read at {at}", entry.segment))
+                .hint("see the kernel log")
         })?;
         match &mut file {
             Some(file) => file.write_all(bytes).map_err(|e| Failure::io(target.display(), &e))?,
@@ -287,6 +295,8 @@ mod tests {
     fn bytes_are_shown_in_hex_and_text() {
         let lines = hexdump(b"Stoker \x00\xff keeps GPUs fed");
         assert_eq!(lines[0], "00000000  53 74 6f 6b 65 72 20 00 ff 20 6b 65 65 70 73 20  |Stoker .. keeps |");
-        assert!(lines[1].starts_with("00000010  47 50 55 73 20 66 65 64  ") && lines[1].ends_with("|GPUs fed|"));
+        assert!(
+            lines[1].starts_with("00000010  47 50 55 73 20 66 65 64  ") && lines[1].ends_with("|GPUs fed|")
+        );
     }
 }

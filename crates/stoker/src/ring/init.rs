@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use stoker_format::{ClusterId, LABEL_LEN_MAX, Superblock};
-use stoker_ring::{Drive, DriveKind, InitOptions};
+use stoker_ring::{Drive, DriveKind, ErrorKind, InitOptions};
 
 use crate::failure::Failure;
 use crate::{clock, out, size};
@@ -58,16 +58,21 @@ pub struct Wish {
 
 /// Makes a ring.
 pub fn make(path: &Path, wish: Wish) -> Result<Superblock, Failure> {
-    let kind = if path.exists() { Drive::kind_of(path).map_err(|e| Failure::io(path.display(), &e))? } else {
+    let kind = if path.exists() {
+        Drive::kind_of(path).map_err(|e| Failure::io(path.display(), &e))?
+    } else {
         wish.kind.unwrap_or(DriveKind::Directory)
     };
     if wish.label.len() > LABEL_LEN_MAX || wish.label.contains('\0') {
-        return Err(Failure::new(format!("a label has at most {LABEL_LEN_MAX} bytes")).hint("choose a shorter --label"));
+        return Err(Failure::new(format!("a label has at most {LABEL_LEN_MAX} bytes"))
+            .hint("choose a shorter --label"));
     }
     let size = match (wish.size, kind) {
         (Some(size), _) => size,
         (None, DriveKind::Device) => 0,
-        (None, _) => return Err(Failure::new("the ring needs a size").hint("add --size, for example --size 64GiB")),
+        (None, _) => {
+            return Err(Failure::new("the ring needs a size").hint("add --size, for example --size 64GiB"));
+        }
     };
     // The superblock of a flat drive comes on top, so that the size asked for is the size of the segments.
     let segment_size = wish.segment_size.unwrap_or_else(|| match size {
@@ -83,7 +88,10 @@ pub fn make(path: &Path, wish: Wish) -> Result<Superblock, Failure> {
         force: wish.force,
         ..InitOptions::default()
     };
-    Ok(Drive::init(path, &options, clock::unix_ms())?)
+    Drive::init(path, &options, clock::unix_ms()).map_err(|error| match error.kind {
+        ErrorKind::Invalid => Failure::from(error).hint("change --size or --segment-size"),
+        _ => error.into(),
+    })
 }
 
 /// Makes a ring and says what was made.

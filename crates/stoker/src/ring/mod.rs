@@ -13,7 +13,7 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 
-pub use init::{make, Wish};
+pub use init::{Wish, make};
 
 /// The verbs of `stoker ring`.
 #[derive(Subcommand)]

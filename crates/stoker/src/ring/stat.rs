@@ -68,7 +68,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let snapshot = Snapshot::take(&args.dir)?;
     let (report, totals) = (snapshot.recovered.report, Totals::of(&snapshot));
     let troubles = troubles(&report, &totals);
-    if args.json { print_json(&snapshot, &totals, &troubles)? } else { print_text(&snapshot, &totals, &troubles)? }
+    if args.json {
+        print_json(&snapshot, &totals, &troubles)?
+    } else {
+        print_text(&snapshot, &totals, &troubles)?
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -132,8 +136,10 @@ fn print_text(snapshot: &Snapshot, totals: &Totals, troubles: &[String]) -> Resu
     let bytes = superblock.segment_size * u64::from(superblock.segment_count);
     let states: Vec<String> =
         snapshot.segments_by_state().iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let label = if superblock.label.is_empty() { String::new() } else { format!(" \"{}\"", superblock.label) };
-    let direct = if snapshot.drive.is_direct() { "O_DIRECT" } else { "no O_DIRECT here: through the page cache" };
+    let label =
+        if superblock.label.is_empty() { String::new() } else { format!(" \"{}\"", superblock.label) };
+    let direct =
+        if snapshot.drive.is_direct() { "O_DIRECT" } else { "no O_DIRECT here: through the page cache" };
     let cluster = if superblock.cluster.is_zero() { "none".into() } else { superblock.cluster.to_string() };
     out::fields(&[
         ("ring", format!("{}{label}", superblock.ring)),

@@ -33,7 +33,12 @@ pub struct Fault {
 }
 
 /// Reads a record from end to end; `None` means that every block is what was written.
-pub fn fault_of(snapshot: &Snapshot, window: &mut Window<'_>, chunk: &ChunkId, entry: &Entry) -> Option<Fault> {
+pub fn fault_of(
+    snapshot: &Snapshot,
+    window: &mut Window<'_>,
+    chunk: &ChunkId,
+    entry: &Entry,
+) -> Option<Fault> {
     let (offset, len) = header_place(entry);
     let header = window.get(entry.segment, offset, len);
     let table = header.and_then(|bytes| table_of(chunk, entry, &snapshot.life(entry.segment), bytes));
@@ -88,8 +93,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }))?;
     } else {
         for (chunk, entry, fault) in &bad {
-            let blocks = if fault.blocks.is_empty() { String::new() } else { format!(": {}", ranges(&fault.blocks)) };
-            let place = format!("segment {}, offset {}, {} bytes", entry.segment, entry.payload_offset, entry.len);
+            let blocks =
+                if fault.blocks.is_empty() { String::new() } else { format!(": {}", ranges(&fault.blocks)) };
+            let place =
+                format!("segment {}, offset {}, {} bytes", entry.segment, entry.payload_offset, entry.len);
             out::line(format!("bad  {chunk}  {place}: {}{blocks}", fault.why))?;
         }
         if lost > 0 {

@@ -44,7 +44,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     log.line("opening")?;
     let settings = Settings { pool_bytes: 64 << 20, ..Settings::default() };
     let ring = Ring::open(&args.dir, OpenOptions { settings, ..OpenOptions::default() })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| Failure::io("runtime", &e))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().map_err(|e| Failure::io("runtime", &e))?;
     runtime.block_on(torture(&ring, args.seed, log))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -78,7 +79,10 @@ async fn perform(ring: &Ring, work: Work) -> Result<Work, Failure> {
         Work::Read(specimen) => {
             let view = ring.read(specimen.chunk, 0, specimen.len).await?;
             if !specimen.is(&view) {
-                return Err(Failure::new(format!("record {} has other bytes than were written", specimen.chunk)));
+                return Err(Failure::new(format!(
+                    "record {} has other bytes than were written",
+                    specimen.chunk
+                )));
             }
         }
         Work::Delete(chunks) => ring.delete(chunks.clone()).await?,

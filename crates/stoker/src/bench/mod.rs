@@ -1,0 +1,40 @@
+//! `stoker bench`: what a drive can do bare, and what is left of it through the ring.
+
+mod device;
+mod leave;
+mod machine;
+mod measure;
+mod raw;
+mod recovery;
+mod report;
+mod ring;
+mod scratch;
+mod subject;
+mod workload;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+/// The verbs of `stoker bench`.
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Measure a drive without the ring: O_DIRECT reads and durable writes through io_uring.
+    Device(device::Args),
+    /// Measure the ring against the same drive without it, in alternating rounds.
+    Ring(ring::Args),
+    /// Write into a ring and wait to be killed; `bench ring` measures the recovery.
+    #[command(hide = true)]
+    Leave(leave::Args),
+}
+
+/// Runs a verb.
+pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Device(args) => device::run(args),
+        Verb::Ring(args) => ring::run(args),
+        Verb::Leave(args) => leave::run(args),
+    }
+}

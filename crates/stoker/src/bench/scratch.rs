@@ -1,0 +1,66 @@
+//! The folder that a benchmark works in: gone when it ends, fails or is interrupted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::failure::Failure;
+use crate::sys::StopSignals;
+use crate::{out, size};
+
+/// A folder of our own below the one that was given.
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the folder, if `bytes` fit. Call it before other threads start: they leave the stop signals to it.
+    pub fn new(dir: &Path, bytes: u64) -> Result<Scratch, Failure> {
+        let meta = fs::metadata(dir).map_err(|e| Failure::io(dir.display(), &e))?;
+        if !meta.is_dir() {
+            return Err(Failure::new(format!("{} is no directory", dir.display()))
+                .hint("give the drive's mount point"));
+        }
+        let (free, _) = stoker_ring::disk_space(dir).map_err(|e| Failure::io(dir.display(), &e))?;
+        if free < bytes {
+            let (need, free) = (size::human(bytes), size::human(free));
+            let cause = format!("the files take {need}, {} has {free} free", dir.display());
+            return Err(Failure::new(cause).hint("choose a smaller --size or another --dir"));
+        }
+        let signals = StopSignals::hold();
+        let path = dir.join(format!("stoker-bench-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|e| Failure::io(path.display(), &e))?;
+        let scratch = Scratch { path: path.clone() };
+        let watch = move || {
+            let signal = signals.wait();
+            remove(&path);
+            std::process::exit(128 + signal);
+        };
+        thread::Builder::new()
+            .name("stoker-signal".into())
+            .spawn(watch)
+            .map_err(|e| Failure::io("thread", &e))?;
+        Ok(scratch)
+    }
+
+    /// A path inside.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes everything; again, if a ring that still works has made a file meanwhile.
+fn remove(path: &Path) {
+    for _ in 0..20 {
+        if fs::remove_dir_all(path).is_ok() || !path.exists() {
+            return;
+        }
+    }
+    out::say(format!("stoker: {} could not be removed, please do", path.display()));
+}
