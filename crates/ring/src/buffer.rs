@@ -29,6 +29,7 @@ pub const fn blocks_up(len: usize) -> usize {
 enum Home {
     Heap(Layout),
     Pool { pool: Arc<Pool>, class: usize },
+    Nowhere,
     Foreign(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
 }
 
@@ -56,6 +57,11 @@ impl Buf {
         let raw = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(raw).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
         Buf { base, headroom: 0, capacity, len, home: Home::Heap(layout) }
+    }
+
+    /// Holds nothing and costs nothing; stands in while the real memory is on its way.
+    pub fn none() -> Buf {
+        Buf { base: NonNull::dangling(), headroom: 0, capacity: 0, len: 0, home: Home::Nowhere }
     }
 
     /// Copies bytes into fresh heap memory; for tests and small control data.
@@ -162,7 +168,7 @@ impl Drop for Buf {
                 let offset = self.base.as_ptr().addr() - pool.arena.as_ptr().addr();
                 pool.give_back(*class, offset);
             }
-            Home::Foreign(_) => {}
+            Home::Foreign(_) | Home::Nowhere => {}
         }
     }
 }

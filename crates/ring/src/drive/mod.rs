@@ -8,7 +8,7 @@ mod flat;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -74,8 +74,7 @@ pub struct Drive {
     superblock: Superblock,
     direct: bool,
     read_only: bool,
-    /// Held for its lock.
-    _lock: File,
+    lock: File,
     /// Directory: a file per segment. Otherwise one file for all.
     files: RwLock<Vec<Option<Arc<File>>>>,
 }
@@ -181,7 +180,7 @@ impl Drive {
             superblock,
             direct,
             read_only: !write || access == Access::ReadOnly,
-            _lock: lock,
+            lock,
             files: RwLock::new(Vec::new()),
         };
         drive.files = RwLock::new(match kind {
@@ -234,6 +233,12 @@ impl Drive {
         }
     }
 
+    /// The descriptor that holds the drive's lock. An io_uring must keep it registered: after a kill its writes may still
+    /// be on their way, and nobody may open the drive before they have landed.
+    pub fn lock_fd(&self) -> RawFd {
+        self.lock.as_raw_fd()
+    }
+
     /// The file that holds a segment and where it starts in it.
     pub fn file(&self, segment: u32) -> Option<(Arc<File>, u64)> {
         let files = self.files.read().unwrap();
@@ -244,6 +249,14 @@ impl Drive {
                 let start = superblock.data_offset + u64::from(segment) * superblock.segment_size;
                 files[0].clone().map(|file| (file, start))
             }
+        }
+    }
+
+    /// Where a segment starts in its file; None if it was not made yet.
+    pub fn start_of(&self, segment: u32) -> Option<u64> {
+        match self.kind {
+            DriveKind::Directory => self.files.read().unwrap().get(segment as usize)?.as_ref().map(|_| 0),
+            _ => Some(self.superblock.data_offset + u64::from(segment) * self.superblock.segment_size),
         }
     }
 
@@ -332,15 +345,20 @@ fn lock(path: &Path, kind: DriveKind) -> Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(kind == DriveKind::Directory).truncate(false);
     let file = options.open(&place).map_err(|e| RingError::io(place.display(), &e))?;
-    match sys::try_lock(&file) {
-        Ok(true) => Ok(file),
-        Ok(false) => {
-            let message = format!("{} is in use by another process", path.display());
-            Err(RingError::new(ErrorKind::Locked, message))
+    for _ in 0..LOCK_TRIES {
+        match sys::try_lock(&file) {
+            Ok(true) => return Ok(file),
+            // A process that was just killed holds the lock until its last write has landed.
+            Ok(false) => std::thread::sleep(LOCK_PAUSE),
+            Err(e) => return Err(RingError::io(place.display(), &e)),
         }
-        Err(e) => Err(RingError::io(place.display(), &e)),
     }
+    Err(RingError::new(ErrorKind::Locked, format!("{} is in use by another process", path.display())))
 }
+
+/// How long the lock of a dying process is waited for: a second.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 fn read_superblock(file: &File, place: &Path) -> Result<Superblock> {
     let mut buf = Buf::heap(2 * BLOCK);

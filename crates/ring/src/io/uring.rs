@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::psync::parts_of;
@@ -37,7 +37,6 @@ pub(crate) struct Uring {
     wake: Arc<EventWake>,
     arena: (*mut u8, usize),
     fixed_buffers: bool,
-    fixed_files: bool,
     iopoll: bool,
     slots: Vec<Option<Slot>>,
     idle: Vec<usize>,
@@ -58,7 +57,6 @@ impl Uring {
         let mut uring = Uring {
             arena: pool.region(),
             fixed_buffers: false,
-            fixed_files: false,
             iopoll: settings.iopoll,
             slots: Vec::new(),
             idle: Vec::new(),
@@ -70,11 +68,10 @@ impl Uring {
             wake,
             _pool: pool,
         };
-        uring.register();
+        uring.register()?;
         let mut features = vec!["io_uring"];
         for (on, name) in [
             (uring.fixed_buffers, "registered buffers"),
-            (uring.fixed_files, "registered files"),
             (settings.sqpoll, "SQPOLL"),
             (settings.iopoll, "IOPOLL"),
         ] {
@@ -86,8 +83,10 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Registers arena and files; where the kernel refuses (a low memlock limit), plain I/O does.
-    fn register(&mut self) {
+    /// Registers the arena (where a low memlock limit refuses it, plain buffers do), the segment files, and the lock: the
+    /// kernel lets go of registered files only after the last request, so that after a kill nobody opens the drive
+    /// while old writes are still landing.
+    fn register(&mut self) -> io::Result<()> {
         let (base, size) = self.arena;
         let parts: Vec<libc::iovec> = (0..size)
             .step_by(REGISTERED_MAX)
@@ -99,13 +98,10 @@ impl Uring {
         // SAFETY: the arena stays mapped while `_pool` lives, which is longer than the ring.
         self.fixed_buffers = unsafe { self.ring.submitter().register_buffers(&parts) }.is_ok();
         let count = self.drive.shape().segment_count;
-        self.fixed_files = self.ring.submitter().register_files_sparse(count).is_ok();
-        for segment in 0..count {
-            if !self.fixed_files {
-                break;
-            }
-            self.segment_changed(segment);
-        }
+        self.ring.submitter().register_files_sparse(count + 1)?;
+        self.ring.submitter().register_files_update(count, &[self.drive.lock_fd()])?;
+        (0..count).for_each(|segment| self.segment_changed(segment));
+        Ok(())
     }
 
     fn fixed_index(&self, ptr: *const u8, len: usize) -> Option<u16> {
@@ -122,21 +118,19 @@ impl Uring {
             Io::Write { segment, .. } | Io::Read { segment, .. } | Io::Flush { segment } => *segment,
             other => unreachable!("{other:?} goes to the background thread"),
         };
-        let Some((file, start)) = self.drive.file(segment) else { return Err("no such segment".into()) };
+        let Some(start) = self.drive.start_of(segment) else { return Err("no such segment".into()) };
         let at = start + slot.offset + slot.done as u64;
-        let raw = file.as_raw_fd();
-        let (fixed_files, wide) = (self.fixed_files, self.slots[index].as_ref().expect("in use"));
-        macro_rules! on_file {
-            ($build:expr) => {
-                if fixed_files { $build(Target::Fixed(Fixed(segment))) } else { $build(Target::Raw(Fd(raw))) }
-            };
-        }
+        let file = Fixed(segment);
+        let wide = self.slots[index].as_ref().expect("in use");
         let entry = match &wide.job.io {
-            Io::Flush { .. } => on_file!(|t: Target| t.fsync()),
+            Io::Flush { .. } => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
             Io::Read { buf, .. } => {
                 let (ptr, len) = (buf.io_ptr(0).wrapping_add(wide.done), (wide.len - wide.done) as u32);
                 let fixed = self.fixed_index(ptr, len as usize);
-                on_file!(|t: Target| t.read(ptr, len, at, fixed))
+                match fixed {
+                    Some(index) => opcode::ReadFixed::new(file, ptr, len, index).offset(at).build(),
+                    None => opcode::Read::new(file, ptr, len).offset(at).build(),
+                }
             }
             Io::Write { data, durable, .. } => {
                 let (parts, count) = parts_of(data, wide.done);
@@ -144,11 +138,16 @@ impl Uring {
                 if count == 1 {
                     let (ptr, len) = (parts[0].iov_base.cast::<u8>(), parts[0].iov_len);
                     let fixed = self.fixed_index(ptr, len);
-                    on_file!(|t: Target| t.write(ptr, len as u32, at, fixed, flags))
+                    match (fixed, len as u32) {
+                        (Some(index), len) => {
+                            opcode::WriteFixed::new(file, ptr, len, index).offset(at).rw_flags(flags).build()
+                        }
+                        (None, len) => opcode::Write::new(file, ptr, len).offset(at).rw_flags(flags).build(),
+                    }
                 } else {
                     let slot = self.slots[index].as_mut().expect("in use");
                     let list = slot.parts.insert(Box::new(parts)).as_ptr();
-                    on_file!(|t: Target| t.writev(list, count as u32, at, flags))
+                    opcode::Writev::new(file, list, count as u32).offset(at).rw_flags(flags).build()
                 }
             }
             other => unreachable!("{other:?} goes to the background thread"),
@@ -300,7 +299,7 @@ impl Executor for Uring {
     }
 
     fn segment_changed(&mut self, segment: u32) {
-        if let Some((file, _)) = self.drive.file(segment).filter(|_| self.fixed_files) {
+        if let Some((file, _)) = self.drive.file(segment) {
             let _ = self.ring.submitter().register_files_update(segment, &[file.as_raw_fd()]);
         }
     }
@@ -326,49 +325,4 @@ fn build(settings: &Settings) -> io::Result<IoUring> {
         modern.setup_defer_taskrun();
     }
     modern.build(depth).or_else(|_| builder.build(depth))
-}
-
-/// A file as an entry names it.
-enum Target {
-    Fixed(Fixed),
-    Raw(Fd),
-}
-
-impl Target {
-    fn fsync(self) -> squeue::Entry {
-        let flags = io_uring::types::FsyncFlags::DATASYNC;
-        match self {
-            Target::Fixed(fd) => opcode::Fsync::new(fd).flags(flags).build(),
-            Target::Raw(fd) => opcode::Fsync::new(fd).flags(flags).build(),
-        }
-    }
-
-    fn read(self, ptr: *mut u8, len: u32, at: u64, fixed: Option<u16>) -> squeue::Entry {
-        match (self, fixed) {
-            (Target::Fixed(fd), Some(index)) => opcode::ReadFixed::new(fd, ptr, len, index).offset(at).build(),
-            (Target::Raw(fd), Some(index)) => opcode::ReadFixed::new(fd, ptr, len, index).offset(at).build(),
-            (Target::Fixed(fd), None) => opcode::Read::new(fd, ptr, len).offset(at).build(),
-            (Target::Raw(fd), None) => opcode::Read::new(fd, ptr, len).offset(at).build(),
-        }
-    }
-
-    fn write(self, ptr: *const u8, len: u32, at: u64, fixed: Option<u16>, flags: i32) -> squeue::Entry {
-        match (self, fixed) {
-            (Target::Fixed(fd), Some(index)) => {
-                opcode::WriteFixed::new(fd, ptr, len, index).offset(at).rw_flags(flags).build()
-            }
-            (Target::Raw(fd), Some(index)) => {
-                opcode::WriteFixed::new(fd, ptr, len, index).offset(at).rw_flags(flags).build()
-            }
-            (Target::Fixed(fd), None) => opcode::Write::new(fd, ptr, len).offset(at).rw_flags(flags).build(),
-            (Target::Raw(fd), None) => opcode::Write::new(fd, ptr, len).offset(at).rw_flags(flags).build(),
-        }
-    }
-
-    fn writev(self, list: *const libc::iovec, count: u32, at: u64, flags: i32) -> squeue::Entry {
-        match self {
-            Target::Fixed(fd) => opcode::Writev::new(fd, list, count).offset(at).rw_flags(flags).build(),
-            Target::Raw(fd) => opcode::Writev::new(fd, list, count).offset(at).rw_flags(flags).build(),
-        }
-    }
 }

@@ -24,6 +24,11 @@ impl Meter {
         Meter { cpu_seconds: sys::cpu_seconds(), bytes: 0, ops: 0, latency_ns, started: clock::now() }
     }
 
+    /// When the clocks started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Seconds since the start.
     pub fn elapsed_s(&self, now: Instant) -> f64 {
         (now - self.started).as_secs_f64()

@@ -1,16 +1,16 @@
-//! The ring under measurement, and the one task that keeps it busy.
+//! The ring under measurement, and the tasks that keep it busy: one per slot of the queue, on one thread.
 //!
-//! It behaves like a drained workload: every appended chunk is marked clean soon after its acknowledgement, so that
-//! reclaim can drop it. What that costs is part of the figures.
+//! Records are appended as clean, so that the ring goes round and reclaim drops what it meets. What that costs is part
+//! of the figures.
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use stoker_format::{ChunkId, VersionId, VolumeId};
-use stoker_ring::{Buf, ErrorKind, OpenOptions, Put, Ring, RingError, Status};
+use stoker_ring::{Buf, ErrorKind, OpenOptions, Put, Retention, Ring, RingError, Status};
 use tokio::runtime::{Builder, Runtime};
 
 use super::measure::{Meter, Round};
@@ -20,10 +20,6 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::ring::{Wish, make};
 use crate::rng::Rng;
-
-/// Chunks are marked clean in lists of this many, or of this many bytes.
-const MARKS_MAX: usize = 256;
-const MARKS_BYTES_MAX: usize = 32 << 20;
 
 /// Share of the ring that is kept readable, in percent; the rest is room for appends between reclaims.
 const RESIDENT: u64 = 40;
@@ -41,35 +37,6 @@ pub struct Subject {
     /// Whole chunks of [`CHUNK`] bytes, oldest first, that reads may go to.
     resident: VecDeque<ChunkId>,
     resident_max: usize,
-}
-
-enum Work {
-    Append(ChunkId, Buf),
-    Read(ChunkId, usize, usize, Buf),
-    MarkClean(Vec<ChunkId>),
-}
-
-enum Done {
-    Appended(ChunkId, Buf, Duration),
-    Read(Buf, Duration),
-    /// The ring had dropped the chunk: clean ones may go at any time.
-    Missed(ChunkId),
-    Marked,
-}
-
-async fn perform(ring: &Ring, work: Work, started: Instant) -> Result<Done, RingError> {
-    match work {
-        Work::Append(chunk, payload) => {
-            let buf = ring.append_one(Put::chunk(chunk, VolumeId(1), payload)).await?;
-            Ok(Done::Appended(chunk, buf, clock::now() - started))
-        }
-        Work::Read(chunk, offset, len, buf) => match ring.read_into(chunk, offset, len, buf).await {
-            Ok(view) => Ok(Done::Read(view.into_buf(), clock::now() - started)),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Done::Missed(chunk)),
-            Err(error) => Err(error),
-        },
-        Work::MarkClean(chunks) => ring.mark_clean(chunks).await.map(|_| Done::Marked),
-    }
 }
 
 impl Subject {
@@ -150,20 +117,41 @@ impl Subject {
 
     /// Keeps the ring busy until the limit, then waits for the last operation. [`Subject::equip`] comes first.
     pub fn round(&mut self, job: &Job, limit: Limit) -> Result<Round, Failure> {
-        let ring = self.ring.clone();
-        let mut client = Client {
+        let round = Arc::new(Shared {
+            ring: self.ring.clone(),
             job: *job,
-            number: &mut self.number,
-            rng: &mut self.rng,
-            resident: &mut self.resident,
-            resident_max: self.resident_max,
-            unmarked: Vec::new(),
-        };
-        let (round, bufs) =
-            self.runtime.block_on(client.run(&ring, limit, std::mem::take(&mut self.bufs)))?;
+            limit,
+            meter: Mutex::new(Meter::start()),
+            next: AtomicU64::new(self.number),
+            issued: AtomicU64::new(0),
+            readable: self.resident.iter().copied().collect(),
+            appended: Mutex::new(Vec::new()),
+        });
+        let bufs = std::mem::take(&mut self.bufs);
+        let clients: Vec<Client> = bufs
+            .into_iter()
+            .map(|buf| Client { round: round.clone(), buf, rng: Rng::new(self.rng.next()) })
+            .collect();
+        let bufs = self.runtime.block_on(async {
+            let tasks: Vec<_> = clients.into_iter().map(|client| tokio::spawn(client.run())).collect();
+            let mut bufs = Vec::new();
+            for task in tasks {
+                bufs.push(task.await.expect("a client that does not panic")?);
+            }
+            Ok::<_, RingError>(bufs)
+        })?;
         self.bufs = bufs;
+        let round = Arc::into_inner(round).expect("every client has ended");
+        self.number = round.next.into_inner();
+        for chunk in round.appended.into_inner().expect("no client panicked") {
+            self.resident.push_back(chunk);
+            if self.resident.len() > self.resident_max {
+                self.resident.pop_front();
+            }
+        }
+        let measured = round.meter.into_inner().expect("no client panicked").finish();
         self.settle()?;
-        Ok(round)
+        Ok(measured)
     }
 
     /// Waits, but not for long, for what the ring still does: the next round is the other side's.
@@ -188,103 +176,86 @@ impl Subject {
     }
 }
 
-/// One round's client: decides what comes next, and marks clean what was acknowledged.
-struct Client<'a> {
+/// What the clients of one round share.
+struct Shared {
+    ring: Ring,
     job: Job,
-    number: &'a mut u64,
-    rng: &'a mut Rng,
-    resident: &'a mut VecDeque<ChunkId>,
-    resident_max: usize,
-    unmarked: Vec<ChunkId>,
+    limit: Limit,
+    meter: Mutex<Meter>,
+    next: AtomicU64,
+    issued: AtomicU64,
+    /// Chunks that reads go to.
+    readable: Vec<ChunkId>,
+    /// Whole chunks that were written.
+    appended: Mutex<Vec<ChunkId>>,
 }
 
-impl Client<'_> {
-    async fn run(
-        &mut self,
-        ring: &Ring,
-        limit: Limit,
-        mut idle: Vec<Buf>,
-    ) -> Result<(Round, Vec<Buf>), RingError> {
-        let mut under_way = FuturesUnordered::new();
-        let (mut busy, mut issued, len) = (0, 0, self.job.len);
-        let mut meter = Meter::start();
+/// One slot of the queue: a task with a buffer that asks for one operation after the other.
+struct Client {
+    round: Arc<Shared>,
+    buf: Buf,
+    rng: Rng,
+}
+
+impl Client {
+    async fn run(mut self) -> Result<Buf, RingError> {
+        let round = self.round.clone();
+        let started = round.meter.lock().expect("no client panicked").started();
+        let len = round.job.len;
         loop {
             let now = clock::now();
-            while limit.is_open(meter.elapsed_s(now), issued) {
-                let Some(buf) = idle.pop() else { break };
-                under_way.push(perform(ring, self.next(buf), now));
-                issued += len as u64;
-                busy += 1;
+            let issued = round.issued.fetch_add(len as u64, Ordering::Relaxed);
+            if !round.limit.is_open((now - started).as_secs_f64(), issued) {
+                return Ok(self.buf);
             }
-            if self.unmarked.len() >= MARKS_MAX.min(MARKS_BYTES_MAX / len) {
-                under_way.push(perform(ring, Work::MarkClean(std::mem::take(&mut self.unmarked)), now));
-            }
-            if busy == 0 {
-                break;
-            }
-            match under_way.next().await.expect("work is under way") {
-                Ok(Done::Appended(chunk, buf, took)) => {
-                    meter.note(len, took);
-                    self.appended(chunk);
-                    idle.push(buf);
-                    busy -= 1;
-                }
-                Ok(Done::Read(buf, took)) => {
-                    meter.note(len, took);
-                    idle.push(buf);
-                    busy -= 1;
-                }
-                Ok(Done::Missed(chunk)) => {
-                    self.resident.retain(|other| *other != chunk);
-                    if self.resident.is_empty() {
-                        return Err(RingError::new(
-                            ErrorKind::NotFound,
-                            "every chunk that could be read was dropped",
-                        ));
+            let number = round.next.fetch_add(1, Ordering::Relaxed);
+            let is_append = match round.job.mix {
+                Mix::Writes => true,
+                Mix::Reads => false,
+                Mix::Half => number.is_multiple_of(2),
+            };
+            self.buf = match is_append {
+                true => self.append(number).await?,
+                false => match self.read().await? {
+                    Some(buf) => buf,
+                    // The ring had dropped the chunk: clean ones may go at any time.
+                    None => {
+                        self.buf = round.ring.pool().get(len).await;
+                        continue;
                     }
-                    idle.push(ring.pool().get(len).await);
-                    busy -= 1;
-                }
-                Ok(Done::Marked) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let round = meter.finish();
-        while let Some(done) = under_way.next().await {
-            done?;
-        }
-        ring.mark_clean(std::mem::take(&mut self.unmarked)).await?;
-        Ok((round, idle))
-    }
-
-    fn appended(&mut self, chunk: ChunkId) {
-        self.unmarked.push(chunk);
-        if self.job.len == CHUNK {
-            self.resident.push_back(chunk);
-            if self.resident.len() > self.resident_max {
-                self.resident.pop_front();
-            }
+                },
+            };
+            round.meter.lock().expect("no client panicked").note(len, clock::now() - now);
         }
     }
 
-    fn next(&mut self, mut buf: Buf) -> Work {
-        let number = *self.number;
-        *self.number += 1;
-        let is_append = match self.job.mix {
-            Mix::Writes => true,
-            Mix::Reads => false,
-            Mix::Half => number.is_multiple_of(2),
-        };
-        if is_append {
-            let mut version = [0; 12];
-            version[..8].copy_from_slice(&(number >> 10).to_le_bytes());
-            let chunk = ChunkId::new(VersionId(version), (number & 1023) as u32);
-            buf.set_len(self.job.len);
-            buf.as_mut_slice()[..16].copy_from_slice(&chunk.to_bytes());
-            return Work::Append(chunk, buf);
+    async fn append(&mut self, number: u64) -> Result<Buf, RingError> {
+        let mut version = [0; 12];
+        version[..8].copy_from_slice(&(number >> 10).to_le_bytes());
+        let chunk = ChunkId::new(VersionId(version), (number & 1023) as u32);
+        let mut payload = std::mem::replace(&mut self.buf, Buf::none());
+        payload.set_len(self.round.job.len);
+        payload.as_mut_slice()[..16].copy_from_slice(&chunk.to_bytes());
+        let put = Put { retention: Retention::Clean, ..Put::chunk(chunk, VolumeId(1), payload) };
+        let buf = self.round.ring.append_one(put).await?;
+        if self.round.job.len == CHUNK {
+            self.round.appended.lock().expect("no client panicked").push(chunk);
         }
-        let chunk = self.resident[self.rng.below(self.resident.len() as u64) as usize];
-        let place = self.rng.below((CHUNK / self.job.len) as u64) as usize;
-        Work::Read(chunk, place * self.job.len, self.job.len, buf)
+        Ok(buf)
+    }
+
+    async fn read(&mut self) -> Result<Option<Buf>, RingError> {
+        let (readable, len) = (&self.round.readable, self.round.job.len);
+        if readable.is_empty() {
+            return Err(RingError::new(ErrorKind::NotFound, "every chunk that could be read was dropped"));
+        }
+        let chunk = readable[self.rng.below(readable.len() as u64) as usize];
+        let place = self.rng.below((CHUNK / len) as u64) as usize;
+        let buf = std::mem::replace(&mut self.buf, Buf::none());
+        match self.round.ring.read_into(chunk, place * len, len, buf).await {
+            Ok(view) => Ok(Some(view.into_buf())),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
