@@ -17,9 +17,8 @@ const FLAG_LEASABLE: u32 = 1;
 /// Bytes of one entry as this release writes it. A later release may append to entries.
 pub const FOOTER_ENTRY_LEN: usize = 64;
 
-/// Later releases keep entries within this, in steps of [`ENTRY_LEN_STEP`].
+/// Later releases keep entries within this, in steps of eight bytes.
 const ENTRY_LEN_MAX: usize = 256;
-const ENTRY_LEN_STEP: usize = 8;
 
 /// One record, or one death of a dead list, as the index of a closed segment holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +72,8 @@ pub struct Footer {
     pub leasable: bool,
     /// End of the last batch; nothing of this generation lies between here and the entries.
     pub records_end: u32,
+    /// Bytes of one entry, [`FOOTER_ENTRY_LEN`] or what a later release made of it; [`encode_footer`] fills it in.
+    pub entry_size: u16,
     /// Number of entries; [`encode_footer`] fills it in.
     pub entry_count: u32,
     /// Where the entries begin: segment size less [`footer_span`].
@@ -96,6 +97,7 @@ pub fn encode_footer(footer: &Footer, entries: &[FooterEntry]) -> Vec<u8> {
         entry.put(slot);
     }
     let footer = Footer {
+        entry_size: FOOTER_ENTRY_LEN as u16,
         entry_count: u32::try_from(entries.len()).expect("a segment holds fewer records than 2^32"),
         entries_crc: crc64_seeded(footer.nonce, &[index]),
         ..*footer
@@ -109,10 +111,14 @@ impl Footer {
     pub fn decode(last_block: &[u8]) -> Result<Self, FormatError> {
         let block = le::open_block(last_block, MAGIC, "the checksum of a segment footer does not hold")?;
         le::check_version(le::u16(block, 8))?;
-        if !entry_lens().any(|len| len == le::u16(block, 10) as usize) {
+        let entry_size = le::u16(block, 10);
+        if !(FOOTER_ENTRY_LEN..=ENTRY_LEN_MAX).contains(&(entry_size as usize))
+            || !entry_size.is_multiple_of(8)
+        {
             return Err(FormatError::Corrupt("a segment footer has an impossible entry size"));
         }
         Ok(Self {
+            entry_size,
             entry_count: le::u32(block, 12),
             ring: RingId(le::array(block, 16)),
             segment: SegmentId(le::u32(block, 32)),
@@ -132,23 +138,21 @@ impl Footer {
 
     /// Decodes the entries; `bytes` start at `entries_offset` and may reach further than the entries do.
     pub fn decode_entries(&self, bytes: &[u8]) -> Result<Vec<FooterEntry>, FormatError> {
-        let count = self.entry_count as usize;
-        let need = count.saturating_mul(FOOTER_ENTRY_LEN);
-        if bytes.len() < need {
-            return Err(FormatError::Short { need, have: bytes.len() });
+        let entry_size = self.entry_size as usize;
+        if entry_size < FOOTER_ENTRY_LEN {
+            return Err(FormatError::Corrupt("a segment footer has an impossible entry size"));
         }
-        // The size of an entry is in the trailer and not in `Footer`. The CRC covers exactly the entries, so it
-        // holds for the true size only; entries of this release are found at the first try.
-        let (index, entry_len) = entry_lens()
-            .filter_map(|len| Some((bytes.get(..count.checked_mul(len)?)?, len)))
-            .find(|(index, _)| crc64_seeded(self.nonce, &[index]) == self.entries_crc)
-            .ok_or(FormatError::Corrupt("the checksum of a footer's entries does not hold"))?;
-        index.chunks_exact(entry_len).map(FooterEntry::from_slot).collect()
+        let need = (self.entry_count as usize).saturating_mul(entry_size);
+        let index = bytes.get(..need).ok_or(FormatError::Short { need, have: bytes.len() })?;
+        if crc64_seeded(self.nonce, &[index]) != self.entries_crc {
+            return Err(FormatError::Corrupt("the checksum of a footer's entries does not hold"));
+        }
+        index.chunks_exact(entry_size).map(FooterEntry::from_slot).collect()
     }
 
     fn encode_trailer(&self) -> [u8; BLOCK] {
         let mut block = le::new_block(MAGIC, FORMAT_VERSION);
-        le::put(&mut block, 10, &(FOOTER_ENTRY_LEN as u16).to_le_bytes());
+        le::put(&mut block, 10, &self.entry_size.to_le_bytes());
         le::put(&mut block, 12, &self.entry_count.to_le_bytes());
         le::put(&mut block, 16, &self.ring.0);
         le::put(&mut block, 32, &self.segment.0.to_le_bytes());
@@ -199,8 +203,4 @@ impl FooterEntry {
             key: KeyId(le::u32(slot, 52)),
         })
     }
-}
-
-fn entry_lens() -> impl Iterator<Item = usize> {
-    (FOOTER_ENTRY_LEN..=ENTRY_LEN_MAX).step_by(ENTRY_LEN_STEP)
 }

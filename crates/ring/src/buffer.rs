@@ -82,7 +82,9 @@ impl Buf {
         len: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Buf {
-        assert!(ptr.as_ptr().addr().is_multiple_of(BLOCK) && capacity.is_multiple_of(BLOCK) && len <= capacity);
+        assert!(
+            ptr.as_ptr().addr().is_multiple_of(BLOCK) && capacity.is_multiple_of(BLOCK) && len <= capacity
+        );
         Buf { base: ptr, headroom: 0, capacity, len, home: Home::Foreign(owner) }
     }
 
@@ -262,7 +264,13 @@ impl Pool {
         // SAFETY: `offset + stride` is inside the arena.
         let base = unsafe { self.arena.add(offset) };
         let pool = self.me.upgrade()?;
-        Some(Buf { base, headroom: HEADROOM, capacity: CLASSES[class], len, home: Home::Pool { pool, class } })
+        Some(Buf {
+            base,
+            headroom: HEADROOM,
+            capacity: CLASSES[class],
+            len,
+            home: Home::Pool { pool, class },
+        })
     }
 
     /// Takes a slot, waiting for one to come back; a request larger than any slot gets heap memory.

@@ -346,6 +346,7 @@ impl Driver {
             }
         }
         self.executor.kick();
+        self.stats.in_flight.set(self.executor.in_flight() as u64);
         let answers = self.engine.take_done();
         if !answers.is_empty() {
             worked = true;

@@ -12,6 +12,7 @@ pub mod error;
 mod gate;
 pub mod index;
 mod io;
+mod launch;
 pub mod read;
 pub mod recovery;
 mod ring;
@@ -24,7 +25,9 @@ pub use buffer::{Buf, Pool};
 pub use drive::{Drive, DriveKind, InitOptions};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
-pub use ring::{Lease, LocalDriver, OpenOptions, Put, ReadView, RecordInfo, Ring, ScrubCursor, Status, now_unix_ms};
+pub use ring::{
+    Lease, LocalDriver, OpenOptions, Put, ReadView, RecordInfo, Ring, ScrubCursor, Status, now_unix_ms,
+};
 pub use settings::{IoMode, Settings, SyncMode};
 pub use stats::Stats;
 pub use sys::disk_space;

@@ -29,7 +29,8 @@ pub struct ReadPlan {
 pub fn plan(chunk: &ChunkId, entry: &Entry, offset: usize, len: usize) -> Result<ReadPlan> {
     let end = offset.checked_add(len).filter(|&end| end <= entry.len as usize && len > 0);
     let Some(end) = end else {
-        let message = format!("read of {len} bytes at {offset} lies beyond record {chunk} of {} bytes", entry.len);
+        let message =
+            format!("read of {len} bytes at {offset} lies beyond record {chunk} of {} bytes", entry.len);
         return Err(RingError::new(ErrorKind::Invalid, message));
     };
     let blocks = offset / BLOCK..end.div_ceil(BLOCK);

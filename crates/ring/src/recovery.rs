@@ -207,13 +207,16 @@ impl Recovery<'_> {
             (_, Some(footer)) => Life::Footer(footer),
             (Some(header), None) => Life::Header(header),
             (None, None) if foreign && self.media.foreign_is_error() => {
-                let message = format!("segment {id} belongs to another ring than its drive: do not mix their files");
+                let message =
+                    format!("segment {id} belongs to another ring than its drive: do not mix their files");
                 return Err(RingError::new(ErrorKind::Foreign, message));
             }
             (None, None) => Life::Unknown,
         };
         let (generation, last_is_good) = match &life {
-            Life::Header(best) => (best.generation, headers[1].is_some_and(|h| h.generation == best.generation)),
+            Life::Header(best) => {
+                (best.generation, headers[1].is_some_and(|h| h.generation == best.generation))
+            }
             Life::Footer(footer) => (footer.generation, true),
             Life::Unknown => (Generation(0), true),
         };
@@ -283,7 +286,8 @@ impl Recovery<'_> {
         self.report.records = self.index.len() as u64;
         if self.index.len() > self.index.max() {
             let (len, max) = (self.index.len(), self.index.max());
-            let message = format!("{len} records need more than the index cap of {max}: raise index_bytes_max");
+            let message =
+                format!("{len} records need more than the index cap of {max}: raise index_bytes_max");
             return Err(RingError::new(ErrorKind::Full, message));
         }
         Ok(Recovered { segments: self.segments, next_seq: Seq(self.next_seq), report: self.report })
@@ -322,13 +326,15 @@ pub struct Scan {
 
 /// Finds every record of one life of a segment. `place.offset` is not used.
 pub fn scan(media: &dyn Media, id: u32, place: &RecordPlace, report: &mut Report) -> io::Result<Scan> {
-    let mut reader = Reader { media, id, size: place.segment_size as usize, start: 0, buf: None, bytes_read: 0 };
+    let mut reader =
+        Reader { media, id, size: place.segment_size as usize, start: 0, buf: None, bytes_read: 0 };
     let mut found = find_headers(&mut reader, place, report)?;
     found.sort_by_key(|record| record.header.payload_offset);
     let mut scan = Scan { lines: Vec::new(), end: BLOCK as u32, last_seq: Seq(0) };
     for record in found {
         let header = &record.header;
-        let headers_end = header.header_offset as usize + header_span(header.len as usize, header.aux_per_block);
+        let headers_end =
+            header.header_offset as usize + header_span(header.len as usize, header.aux_per_block);
         let end = headers_end.max((header.payload_offset + header.len) as usize);
         scan.end = scan.end.max(blocks_up(end) as u32);
         scan.last_seq = scan.last_seq.max(header.seq);
@@ -442,7 +448,8 @@ impl Reader<'_> {
     /// The bytes at an offset; None if the drive cannot read them.
     fn get(&mut self, offset: usize, len: usize) -> io::Result<Option<&[u8]>> {
         assert!(offset + len <= self.size);
-        let inside = self.buf.as_ref().is_some_and(|b| offset >= self.start && offset + len <= self.start + b.len());
+        let inside =
+            self.buf.as_ref().is_some_and(|b| offset >= self.start && offset + len <= self.start + b.len());
         if !inside && !self.load(offset, len) {
             return Ok(None);
         }

@@ -5,21 +5,22 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use stoker_format::{BLOCK, ChunkId, ClusterId, RecordKind, Seq, Superblock, VolumeId};
 
 use crate::buffer::{Buf, Pool};
 use crate::drive::Drive;
-use crate::driver::{Answer, Call, Driver, DriverParts, Inbox, Request, unix_now_ms};
+use crate::driver::{Answer, Call, Inbox, Request, unix_now_ms};
 use crate::engine::{Append, Crcs, Damage, Engine, EngineParts, Retention, SegmentCounts};
 use crate::error::{ErrorKind, Result, RingError};
 use crate::gate::Gate;
 use crate::index::{Entry, Index, Marks, Pin as SegmentPin};
-use crate::io::{Background, EventWake, Executor, Psync, Uring};
+use crate::io::{Background, EventWake};
+use crate::launch::{StartParts, executor, start_thread};
 use crate::read::{self, Life, ReadPlan};
 use crate::recovery::{self, Report};
-use crate::settings::{IoMode, Settings, SyncMode};
+use crate::settings::{Settings, SyncMode};
 use crate::stats::Stats;
 use crate::sys;
 use crate::tables::{Table, Tables};
@@ -242,7 +243,8 @@ impl Ring {
     /// I/O, for as long as the ring is used. Requests from this thread then cost no thread hop.
     pub fn open_local(path: &Path, options: OpenOptions) -> Result<(Ring, LocalDriver)> {
         let (mut ring, parts) = Ring::recover(path, options)?;
-        let (executor, io_fallback) = executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &ring.settings)?;
+        let (executor, io_fallback) =
+            executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &ring.settings)?;
         ring.io_fallback = io_fallback;
         let driver = parts.driver(executor, &ring.settings);
         Ok((Ring { inner: Arc::new(ring) }, Box::pin(driver.run_local())))
@@ -259,7 +261,8 @@ impl Ring {
             None => Pool::new(settings.pool_bytes).map_err(io_error)?,
         };
         let wake = EventWake::new().map_err(io_error)?;
-        let index = Index::new(settings.index_entries_max(), shape.segment_count, sys::random_u64(), wake.clone());
+        let index =
+            Index::new(settings.index_entries_max(), shape.segment_count, sys::random_u64(), wake.clone());
         let recovered = recovery::recover(drive.as_ref(), shape, &index)?;
         let (tables, stats) = (Arc::new(Tables::new(settings.tables_bytes_max)), Arc::new(Stats::default()));
         let engine = Engine::new(EngineParts {
@@ -334,7 +337,11 @@ impl Ring {
         let (entry, pin) = self.pin(&chunk)?;
         let plan = read::plan(&chunk, &entry, offset, len)?;
         if buf.capacity() < plan.len {
-            let message = format!("the buffer holds {} bytes, the blocks around this range are {}", buf.capacity(), plan.len);
+            let message = format!(
+                "the buffer holds {} bytes, the blocks around this range are {}",
+                buf.capacity(),
+                plan.len
+            );
             return Err(RingError::new(ErrorKind::Invalid, message));
         }
         self.read_planned(chunk, entry, pin, plan, buf).await
@@ -369,13 +376,16 @@ impl Ring {
         let buf = answer.wait().await?;
         let table = match (table, header) {
             (Some(table), _) => table,
-            (None, Some(header)) => self.table_from_header(&chunk, &entry, header.wait().await?.as_slice())?,
+            (None, Some(header)) => {
+                self.table_from_header(&chunk, &entry, header.wait().await?.as_slice())?
+            }
             (None, None) => unreachable!("a header read was started"),
         };
         drop(pin);
         if let Some(block) = plan.bad_block(&entry, &table, buf.as_slice()) {
             inner.stats.corrupt_blocks.add(1);
-            let message = format!("block {block} of record {chunk} fails its CRC (segment {})", entry.segment);
+            let message =
+                format!("block {block} of record {chunk} fails its CRC (segment {})", entry.segment);
             return Err(RingError::new(ErrorKind::Corrupt, message));
         }
         inner.stats.reads.add(1);
@@ -464,9 +474,9 @@ impl Ring {
     /// Every live record, page by page; records that come or go meanwhile may be missed or seen.
     pub fn pages(&self) -> impl Iterator<Item = Vec<RecordInfo>> {
         let index = self.inner.index.clone();
-        (0..).map_while(move |shard| index.page(shard)).map(|page| {
-            page.iter().map(|(chunk, entry)| RecordInfo::of(*chunk, entry)).collect()
-        })
+        (0..)
+            .map_while(move |shard| index.page(shard))
+            .map(|page| page.iter().map(|(chunk, entry)| RecordInfo::of(*chunk, entry)).collect())
     }
 
     /// Records that only this ring may have.
@@ -601,79 +611,6 @@ impl Ring {
         self.inner.inbox.push(Request::Stop(call.clone()))?;
         call.wait().await
     }
-}
-
-struct StartParts {
-    engine: Engine<Arc<Call>>,
-    background: Background,
-    inbox: Arc<Inbox>,
-    wake: Arc<EventWake>,
-    stats: Arc<Stats>,
-    damages: Arc<Mutex<Vec<Damage>>>,
-    drive: Arc<Drive>,
-    pool: Arc<Pool>,
-}
-
-impl StartParts {
-    fn driver(self, executor: Box<dyn Executor>, settings: &Settings) -> Driver {
-        Driver::new(DriverParts {
-            engine: self.engine,
-            executor,
-            background: self.background,
-            inbox: self.inbox,
-            wake: self.wake,
-            stats: self.stats,
-            damages: self.damages,
-            spin: Duration::from_micros(u64::from(settings.spin_us)),
-        })
-    }
-}
-
-/// Starts the driver thread; returns why io_uring is not used, if it is not.
-fn start_thread(parts: StartParts, settings: &Settings) -> Result<Option<String>> {
-    let settings = settings.clone();
-    let (tell, told) = std::sync::mpsc::channel();
-    let run = move || {
-        let pinned = settings.core.map_or(Ok(()), sys::pin_to_core);
-        let pinned = pinned.map_err(|e| RingError::io("pinning the driver thread", &e));
-        // The ring is set up by the thread that will use it: SINGLE_ISSUER binds it to that thread.
-        let made = pinned
-            .and_then(|()| executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &settings));
-        let (executor, fallback) = match made {
-            Ok(made) => made,
-            Err(e) => {
-                let _ = tell.send(Err(e));
-                return;
-            }
-        };
-        let _ = tell.send(Ok(fallback));
-        let driver = parts.driver(executor, &settings);
-        // A broken invariant must not leave callers waiting for ever, nor a half-trusted engine running.
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run())).is_err() {
-            eprintln!("stoker: the ring's driver found a broken invariant (see above); stopping at once");
-            std::process::abort();
-        }
-    };
-    std::thread::Builder::new()
-        .name("stoker-ring".into())
-        .spawn(run)
-        .map_err(|e| RingError::io("starting the driver thread", &e))?;
-    told.recv().unwrap_or_else(|_| Err(RingError::new(ErrorKind::Closed, "the driver thread ended at once")))
-}
-
-type Made = (Box<dyn Executor>, Option<String>);
-
-fn executor(drive: Arc<Drive>, pool: Arc<Pool>, wake: &Arc<EventWake>, settings: &Settings) -> Result<Made> {
-    let mut why = None;
-    if settings.io != IoMode::Psync {
-        match Uring::new(drive.clone(), pool, wake.clone(), settings) {
-            Ok(uring) => return Ok((Box::new(uring), None)),
-            Err(e) if settings.io == IoMode::Uring => return Err(RingError::io("io_uring", &e)),
-            Err(e) => why = Some(format!("io_uring is not allowed here ({e})")),
-        }
-    }
-    let psync = Psync::new(drive, wake.clone(), settings.psync_threads);
-    Ok((Box::new(psync.map_err(|e| RingError::io("starting I/O threads", &e))?), why))
 }
 
 /// Milliseconds since the epoch, for whoever makes a ring.

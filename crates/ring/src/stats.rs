@@ -30,6 +30,11 @@ impl Counter {
         self.0.fetch_sub(n, Ordering::Relaxed);
     }
 
+    /// Sets the value, for gauges.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
     /// Present value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -9,6 +9,8 @@ use std::ptr::NonNull;
 
 use tokio::io::unix::AsyncFd;
 
+use crate::buffer::Buf;
+
 fn check(rc: i64) -> io::Result<usize> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as usize) }
 }
@@ -102,9 +104,7 @@ pub fn device_geometry(file: &File) -> io::Result<(u64, u32)> {
 pub fn write_at(fd: RawFd, parts: &[libc::iovec], offset: u64, dsync: bool) -> io::Result<usize> {
     let flags = if dsync { libc::RWF_DSYNC } else { 0 };
     // SAFETY: the caller's buffers behind `parts` stay alive and unaliased for the duration of the call.
-    let rc = unsafe {
-        libc::pwritev2(fd, parts.as_ptr(), parts.len() as i32, offset as libc::off_t, flags)
-    };
+    let rc = unsafe { libc::pwritev2(fd, parts.as_ptr(), parts.len() as i32, offset as libc::off_t, flags) };
     check(rc as i64)
 }
 
@@ -116,6 +116,37 @@ pub unsafe fn read_at(fd: RawFd, ptr: *mut u8, len: usize, offset: u64) -> io::R
     let part = libc::iovec { iov_base: ptr.cast(), iov_len: len };
     // SAFETY: the caller guarantees the memory behind `part`.
     check(unsafe { libc::preadv2(fd, &part, 1, offset as libc::off_t, 0) } as i64)
+}
+
+/// Fills a buffer from a file; the end of the file is an error.
+pub fn read_exact(file: &File, offset: u64, buf: &mut Buf) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        // SAFETY: `done..len` lies inside the buffer, which is borrowed exclusively for the call.
+        let n = unsafe {
+            read_at(file.as_raw_fd(), buf.io_ptr(0).add(done), buf.len() - done, offset + done as u64)?
+        };
+        if n == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+/// Writes a whole buffer to a file.
+pub fn write_all(file: &File, offset: u64, buf: &Buf) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        // SAFETY: `done..len` lies inside the buffer.
+        let base = unsafe { buf.io_ptr(0).add(done) };
+        let part = libc::iovec { iov_base: base.cast(), iov_len: buf.len() - done };
+        match write_at(file.as_raw_fd(), &[part], offset + done as u64, false)? {
+            0 => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+            n => done += n,
+        }
+    }
+    Ok(())
 }
 
 /// Makes an eventfd for waking a driver.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use stoker_format::{
-    BLOCK, ChunkId, Footer, FooterEntry, Generation, KeyId, RecordFlags, RecordKind, SegmentHeader, SegmentId,
-    SegmentKind, SegmentState, Seq, VersionId, VolumeId, encode_footer, footer_span,
+    BLOCK, ChunkId, Footer, FooterEntry, Generation, KeyId, RecordFlags, RecordKind, SegmentHeader,
+    SegmentId, SegmentKind, SegmentState, Seq, VersionId, VolumeId, encode_footer, footer_span,
 };
 use stoker_ring::{Buf, Drive, InitOptions, OpenOptions, Put, Retention, Ring};
 
@@ -63,7 +63,7 @@ fn memory_stays_under_the_cap_with_many_small_records() {
         }
         let used = resident() - before;
         assert!(used <= cap, "{used} bytes resident, the cap is {cap}");
-        println!("{count} records of 4 KiB: {used} bytes resident, cap {cap}");
+        eprintln!("{count} records of 4 KiB: {used} bytes resident, cap {cap}");
         ring.close().await.unwrap();
     });
 }
@@ -116,6 +116,7 @@ fn sparse_segment(path: &Path, drive: &Drive, segment: u32) {
         kind: SegmentKind::User,
         leasable: false,
         records_end: BLOCK as u32 + 63 * span,
+        entry_size: 64,
         entry_count: 0,
         entries_offset: offset,
         entries_crc: 0,
@@ -132,7 +133,8 @@ fn reopening_a_hundred_gibibytes_reads_footers_only() {
     let dir = dir();
     let path = dir.path().join("ring");
     // Made small so that no space is needed, then given the geometry of a large drive.
-    Drive::init(&path, &InitOptions { size: 64 << 20, segment_size: 8 << 20, ..Default::default() }, 1).unwrap();
+    Drive::init(&path, &InitOptions { size: 64 << 20, segment_size: 8 << 20, ..Default::default() }, 1)
+        .unwrap();
     let file = path.join("superblock");
     let bytes = std::fs::read(&file).unwrap();
     let mut superblock = stoker_format::Superblock::decode(&bytes[..BLOCK]).unwrap();
@@ -169,7 +171,8 @@ fn a_working_set_of_one_and_a_half_rings_keeps_a_stable_subset() {
     let dir = dir();
     let path = dir.path().join("ring");
     let (capacity, len) = (256 << 20, 120 << 10);
-    Drive::init(&path, &InitOptions { size: capacity, segment_size: 1 << 20, ..Default::default() }, 1).unwrap();
+    Drive::init(&path, &InitOptions { size: capacity, segment_size: 1 << 20, ..Default::default() }, 1)
+        .unwrap();
     let mut options = OpenOptions::default();
     options.settings.pool_bytes = 32 << 20;
     let ring = Ring::open(&path, options).unwrap();
@@ -190,7 +193,8 @@ fn a_working_set_of_one_and_a_half_rings_keeps_a_stable_subset() {
                         buf = ring.pool().get(len).await;
                         if ring.admits(id(n), false).await.unwrap() {
                             buf.set_len(len);
-                            let put = Put { retention: Retention::Clean, ..Put::chunk(id(n), VolumeId(1), buf) };
+                            let put =
+                                Put { retention: Retention::Clean, ..Put::chunk(id(n), VolumeId(1), buf) };
                             buf = ring.append_one(put).await.unwrap();
                         }
                     }
@@ -201,7 +205,7 @@ fn a_working_set_of_one_and_a_half_rings_keeps_a_stable_subset() {
         ring.close().await.unwrap();
         ratios
     });
-    println!("hit ratio per pass: {ratios:.3?}");
+    eprintln!("hit ratio per pass: {ratios:.3?}");
     // The first pass is cold and the second admits what was touched twice; from then on a stable subset stays.
     let last_three = ratios[2..].iter().sum::<f64>() / 3.0;
     assert!(last_three >= 0.6, "hit ratio {last_three:.3} over three passes, per pass {ratios:.3?}");

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use stoker_format::{ChunkId, RecordKind, VersionId, VolumeId};
 use stoker_ring::{
-    Buf, Drive, DriveKind, ErrorKind, InitOptions, IoMode, OpenOptions, Put, Retention, Ring, Settings, SyncMode,
+    Buf, Drive, DriveKind, ErrorKind, InitOptions, IoMode, OpenOptions, Put, Retention, Ring, Settings,
+    SyncMode,
 };
 
 const MIB: u64 = 1 << 20;
@@ -88,7 +89,11 @@ fn every_engine_and_sync_mode_writes_what_every_other_reads() {
             let ring = open(&path);
             check(&ring).await;
             let report = ring.status().await.unwrap().recovery;
-            assert_eq!((report.scanned, report.torn, report.corrupt), (0, 0, 0), "a clean stop leaves footers only");
+            assert_eq!(
+                (report.scanned, report.torn, report.corrupt),
+                (0, 0, 0),
+                "a clean stop leaves footers only"
+            );
             ring.delete((0..LENS.len() as u32).map(id).collect()).await.unwrap();
             ring.close().await.unwrap();
         }
@@ -130,7 +135,7 @@ fn a_file_drive_works_like_a_directory() {
 #[test]
 fn tmpfs_has_no_direct_io_and_the_status_says_so() {
     let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
-        println!("skipped: no tmpfs at /dev/shm");
+        eprintln!("skipped: no tmpfs at /dev/shm");
         return;
     };
     let path = dir.path().join("ring");
@@ -139,7 +144,7 @@ fn tmpfs_has_no_direct_io_and_the_status_says_so() {
         let ring = open(&path);
         let puts = (0..20).map(|n| put(n, 30_000)).collect();
         ring.append(puts).await.unwrap();
-        println!("tmpfs: direct {}", ring.status().await.unwrap().direct);
+        eprintln!("tmpfs: direct {}", ring.status().await.unwrap().direct);
         assert_eq!(*ring.read(id(7), 0, 30_000).await.unwrap(), bytes(7, 30_000)[..]);
         ring.close().await.unwrap();
     });
@@ -303,7 +308,10 @@ fn rot_is_found_by_reads_and_by_the_scrubber_and_never_returned() {
         ring.append((0..5).map(|n| put(n, 300_000)).collect()).await.unwrap();
         let info = ring.stat(&id(3)).unwrap();
         ring.close().await.unwrap();
-        let file = std::fs::File::options().write(true).open(path.join(format!("segment-{:08}", info.segment))).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open(path.join(format!("segment-{:08}", info.segment)))
+            .unwrap();
         file.write_at(b"rot", u64::from(info.payload_offset) + 100_000).unwrap();
         let ring = open(&path);
         assert_eq!(ring.read(id(3), 0, 300_000).await.unwrap_err().kind, ErrorKind::Corrupt);

@@ -169,12 +169,14 @@ impl SimDrive {
 
     fn apply_durable(&mut self, write: &Write) {
         if let Some(file) = &mut self.files[write.segment as usize] {
-            Arc::make_mut(&mut file.durable)[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
+            Arc::make_mut(&mut file.durable)[write.offset..][..write.bytes.len()]
+                .copy_from_slice(&write.bytes);
         }
     }
 
     fn flush(&mut self, segment: u32) {
-        let (now, later) = std::mem::take(&mut self.unflushed).into_iter().partition(|w| w.segment == segment);
+        let (now, later) =
+            std::mem::take(&mut self.unflushed).into_iter().partition(|w| w.segment == segment);
         self.unflushed = later;
         let now: Vec<Write> = now;
         now.iter().for_each(|write| self.apply_durable(write));
@@ -265,9 +267,11 @@ impl Media for SimDrive {
     }
 
     fn read(&self, segment: u32, offset: u32, buf: &mut Buf) -> io::Result<()> {
-        let file = self.files[segment as usize].as_ref().ok_or_else(|| io::Error::other("no such segment"))?;
+        let file =
+            self.files[segment as usize].as_ref().ok_or_else(|| io::Error::other("no such segment"))?;
         let (start, end) = (offset as usize, offset as usize + buf.len());
-        let bytes = file.live.get(start..end).ok_or_else(|| io::Error::other("read past the end of a segment"))?;
+        let bytes =
+            file.live.get(start..end).ok_or_else(|| io::Error::other("read past the end of a segment"))?;
         assert!(start.is_multiple_of(BLOCK) && buf.len().is_multiple_of(BLOCK), "unaligned read");
         buf.as_mut_slice().copy_from_slice(bytes);
         Ok(())

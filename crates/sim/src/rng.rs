@@ -11,7 +11,7 @@ impl Rng {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,7 +21,7 @@ impl Rng {
 
     /// A number below `n`; zero if `n` is zero.
     pub fn below(&mut self, n: usize) -> usize {
-        if n == 0 { 0 } else { (self.next() % n as u64) as usize }
+        if n == 0 { 0 } else { (self.number() % n as u64) as usize }
     }
 
     /// A number in `low..=high`.
@@ -31,7 +31,7 @@ impl Rng {
 
     /// True `n` times out of a hundred.
     pub fn percent(&mut self, n: u64) -> bool {
-        self.next() % 100 < n
+        self.number() % 100 < n
     }
 
     /// One of the choices.
@@ -42,7 +42,7 @@ impl Rng {
     /// Fills bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.number().to_le_bytes();
             part.copy_from_slice(&word[..part.len()]);
         }
     }

@@ -27,9 +27,10 @@ const fn exception(prefix: &'static str, reason: &'static str) -> Exception {
 
 /// Files that may hold `unsafe`.
 pub const UNSAFE: &[Exception] = &[
-    exception("crates/ring/src/uring", "the io_uring driver hands memory and descriptors to the kernel"),
+    exception("crates/ring/src/io/uring", "the io_uring driver hands memory and descriptors to the kernel"),
     exception("crates/ring/src/buffer", "aligned, huge-page and registered buffers are raw memory"),
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
+    exception("crates/stoker/src/sys", "signals and getrusage, which the standard library does not wrap"),
     exception("crates/stoker/src/bench/raw", "measures the drive without the ring, with its own io_uring"),
 ];
 

@@ -30,6 +30,7 @@ proptest! {
         prop_assert_eq!(bytes.len(), footer_span(entries.len()));
         let decoded = Footer::decode(&bytes[bytes.len() - BLOCK..]).unwrap();
         let expected = Footer {
+            entry_size: 64,
             entry_count: entries.len() as u32,
             entries_crc: decoded.entries_crc,
             ..footer

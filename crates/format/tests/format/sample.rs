@@ -119,6 +119,7 @@ pub fn footer() -> Footer {
         kind: SegmentKind::Relocation,
         leasable: true,
         records_end: 0x4000,
+        entry_size: 64,
         entry_count: 2,
         entries_offset: SEGMENT_SIZE - footer_span(2) as u32,
         entries_crc: 0xa5ec_450e_f48a_a290,

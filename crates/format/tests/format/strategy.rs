@@ -107,6 +107,7 @@ pub fn footer() -> impl Strategy<Value = (Footer, Vec<FooterEntry>)> {
             kind,
             leasable,
             records_end,
+            entry_size: 64,
             entry_count: 0,
             entries_offset,
             entries_crc: 0,

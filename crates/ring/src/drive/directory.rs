@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use stoker_format::BLOCK;
 
-use super::{Drive, InitOptions, segments_in, sync_dir, write_all, zero_range};
+use super::{Drive, InitOptions, segments_in, sync_dir, zero_range};
 use crate::buffer::Buf;
 use crate::error::{ErrorKind, Result, RingError};
-use crate::sys;
+use crate::sys::{self, write_all};
 
 fn segment_path(drive: &Drive, segment: u32) -> PathBuf {
     drive.path.join(format!("segment-{segment:08}"))
@@ -27,6 +27,7 @@ pub fn leased_path(drive: &Drive, segment: u32) -> PathBuf {
 pub fn make(path: &Path, options: &InitOptions) -> Result<(u32, u64)> {
     let io_error = |e: io::Error| RingError::io(path.display(), &e);
     let count = segments_in(options.size, options)?;
+    let existed = path.exists();
     fs::create_dir_all(path).map_err(io_error)?;
     if path.join("superblock").exists() {
         if !options.force {
@@ -39,7 +40,11 @@ pub fn make(path: &Path, options: &InitOptions) -> Result<(u32, u64)> {
     let (free, _) = sys::disk_space(path).map_err(io_error)?;
     let need = u64::from(count) * options.segment_size;
     if need > free {
-        let message = format!("{}: {need} bytes wanted, {free} are free (choose a smaller --size)", path.display());
+        if !existed {
+            let _ = fs::remove_dir(path);
+        }
+        let message =
+            format!("{}: {need} bytes wanted, {free} are free (choose a smaller --size)", path.display());
         return Err(RingError::new(ErrorKind::Io, message));
     }
     let file = File::options().write(true).create(true).truncate(true).open(path.join("superblock"));
@@ -73,7 +78,8 @@ pub fn open_segments(drive: &Drive, write: bool) -> Result<Vec<Option<Arc<File>>
             let len = file.metadata().map_err(|e| RingError::io(path.display(), &e))?.len();
             if len != drive.superblock.segment_size {
                 let want = drive.superblock.segment_size;
-                let message = format!("{} has {len} bytes instead of {want}: it was cut short", path.display());
+                let message =
+                    format!("{} has {len} bytes instead of {want}: it was cut short", path.display());
                 return Err(RingError::new(ErrorKind::Corrupt, message));
             }
         }

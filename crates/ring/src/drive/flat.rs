@@ -6,10 +6,10 @@ use std::path::Path;
 
 use stoker_format::{BLOCK, FLAT_DATA_OFFSET};
 
-use super::{Drive, DriveKind, InitOptions, read_exact, segments_in, write_all, zero_range};
+use super::{Drive, DriveKind, InitOptions, segments_in, zero_range};
 use crate::buffer::Buf;
 use crate::error::{ErrorKind, Result, RingError};
-use crate::sys;
+use crate::sys::{self, read_exact, write_all};
 
 /// Sizes the file or checks the device; returns the number of segments and the data offset.
 pub fn make(path: &Path, kind: DriveKind, options: &InitOptions) -> Result<(u32, u64)> {
@@ -23,7 +23,8 @@ pub fn make(path: &Path, kind: DriveKind, options: &InitOptions) -> Result<(u32,
         DriveKind::Device => {
             let (size, logical) = sys::device_geometry(&file).map_err(io_error)?;
             if logical as usize > BLOCK {
-                let message = format!("{} has logical blocks of {logical} bytes, more than 4 KiB", path.display());
+                let message =
+                    format!("{} has logical blocks of {logical} bytes, more than 4 KiB", path.display());
                 return Err(RingError::new(ErrorKind::Invalid, message));
             }
             size
@@ -67,7 +68,8 @@ pub fn check_size(drive: &Drive, file: &File) -> Result<()> {
     let want = superblock.data_offset + u64::from(superblock.segment_count) * superblock.segment_size;
     if have < want {
         let path = drive.path.display();
-        let message = format!("{path} has {have} bytes instead of {want}: it was cut short, or is another drive");
+        let message =
+            format!("{path} has {have} bytes instead of {want}: it was cut short, or is another drive");
         return Err(RingError::new(ErrorKind::Corrupt, message));
     }
     Ok(())

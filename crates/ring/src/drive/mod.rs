@@ -21,7 +21,7 @@ use stoker_format::{
 use crate::buffer::Buf;
 use crate::error::{ErrorKind, Result, RingError};
 use crate::recovery::{Media, Shape};
-use crate::sys;
+use crate::sys::{self, read_exact, write_all};
 
 /// What kind of thing holds the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,8 @@ impl Drive {
             features_compat: 0,
         };
         let place = superblock_path(path, kind);
-        let (file, _) = sys::open_direct(&place, true, false).map_err(|e| RingError::io(place.display(), &e))?;
+        let (file, _) =
+            sys::open_direct(&place, true, false).map_err(|e| RingError::io(place.display(), &e))?;
         for copy in 0..2 {
             write_superblock(&file, &superblock, copy).map_err(|e| RingError::io(place.display(), &e))?;
         }
@@ -141,11 +142,13 @@ impl Drive {
         let mut drive = Drive::open_any(path, true)?;
         let found = drive.superblock.cluster;
         if let Some(cluster) = cluster.filter(|c| *c != found) {
-            let message = format!("{} belongs to cluster {found}, not to {cluster}: it is left alone", path.display());
+            let message =
+                format!("{} belongs to cluster {found}, not to {cluster}: it is left alone", path.display());
             return Err(RingError::new(ErrorKind::Foreign, message));
         }
         if drive.read_only {
-            let message = format!("{} has features that this version can only read: upgrade Stoker", path.display());
+            let message =
+                format!("{} has features that this version can only read: upgrade Stoker", path.display());
             return Err(RingError::new(ErrorKind::Foreign, message));
         }
         drive.note_boot()?;
@@ -370,41 +373,13 @@ fn read_superblock(file: &File, place: &Path) -> Result<Superblock> {
         RingError::new(ErrorKind::Foreign, format!("{}: {e}{hint}", place.display()))
     })?;
     let (a, b) = buf.as_slice().split_at(BLOCK);
-    Superblock::newest(a, b).map_err(|e| RingError::new(ErrorKind::Foreign, format!("{}: {e}", place.display())))
+    Superblock::newest(a, b)
+        .map_err(|e| RingError::new(ErrorKind::Foreign, format!("{}: {e}", place.display())))
 }
 
 fn write_superblock(file: &File, superblock: &Superblock, copy: u64) -> io::Result<()> {
     write_all(file, copy * BLOCK as u64, &Buf::copy_of(&superblock.encode()))?;
     file.sync_all()
-}
-
-pub(crate) fn read_exact(file: &File, offset: u64, buf: &mut Buf) -> io::Result<()> {
-    let mut done = 0;
-    while done < buf.len() {
-        // SAFETY: `done..len` lies inside the buffer, which is borrowed exclusively for the call.
-        let n = unsafe {
-            sys::read_at(file.as_raw_fd(), buf.io_ptr(0).add(done), buf.len() - done, offset + done as u64)?
-        };
-        if n == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
-        }
-        done += n;
-    }
-    Ok(())
-}
-
-pub(crate) fn write_all(file: &File, offset: u64, buf: &Buf) -> io::Result<()> {
-    let mut done = 0;
-    while done < buf.len() {
-        // SAFETY: `done..len` lies inside the buffer.
-        let base = unsafe { buf.io_ptr(0).add(done) };
-        let part = libc::iovec { iov_base: base.cast(), iov_len: buf.len() - done };
-        match sys::write_at(file.as_raw_fd(), &[part], offset + done as u64, false)? {
-            0 => return Err(io::Error::from(io::ErrorKind::WriteZero)),
-            n => done += n,
-        }
-    }
-    Ok(())
 }
 
 fn sync_dir(path: &Path) -> io::Result<()> {

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use stoker_format::{
-    BLOCK, ChunkId, DEATH_LEN, Death, FOOTER_ENTRY_LEN, FooterEntry, Footer, RecordHeader, RecordKind, RecordPlace,
-    VolumeId, crc32c, footer_span,
+    BLOCK, ChunkId, DEATH_LEN, Death, FOOTER_ENTRY_LEN, Footer, FooterEntry, RecordHeader, RecordKind,
+    RecordPlace, VolumeId, crc32c, footer_span,
 };
 
 use super::segments::{Segment, State};
@@ -68,7 +68,13 @@ struct Window {
 impl Reclaim {
     pub(super) fn describe(&self) -> String {
         let (at, of) = (self.next, self.lines.len());
-        format!("reclaim of {}: {:?} {at}/{of}, {} reads, {} moving", self.segment, self.phase, self.reads.len(), self.moving)
+        format!(
+            "reclaim of {}: {:?} {at}/{of}, {} reads, {} moving",
+            self.segment,
+            self.phase,
+            self.reads.len(),
+            self.moving
+        )
     }
 }
 
@@ -179,7 +185,8 @@ impl<T> Engine<T> {
         // Space that was never written counts as no gain here, or two half-filled segments could chase each other.
         let cheap = |s: &&Segment| s.keep_bytes * 2 <= u64::from(s.cursor);
         let candidates = self.segments.iter().filter(|s| self.is_victim(s.id));
-        let mut victims: Vec<(u64, u32)> = candidates.clone().filter(cheap).map(|s| (s.order, s.id)).collect();
+        let mut victims: Vec<(u64, u32)> =
+            candidates.clone().filter(cheap).map(|s| (s.order, s.id)).collect();
         if victims.is_empty() && urgency == Urgency::Now {
             victims.extend(candidates.map(|s| (s.keep_bytes, s.id)).min());
         }
@@ -211,7 +218,8 @@ impl<T> Engine<T> {
                 .map(|id| {
                     let segment = &self.segments[id as usize];
                     let clean_share = segment.clean_bytes as f64 / f64::from(self.segment_size);
-                    let dead = self.segment_size as u64 - segment.keep_bytes.min(u64::from(self.segment_size));
+                    let dead =
+                        self.segment_size as u64 - segment.keep_bytes.min(u64::from(self.segment_size));
                     // A segment of dead bytes is free for the taking.
                     if clean_share < 0.01 && dead * 16 >= u64::from(self.segment_size) {
                         0.0
@@ -271,7 +279,8 @@ impl<T> Engine<T> {
     pub(super) fn reclaim_can_advance(&self) -> bool {
         self.reclaim.as_ref().is_some_and(|reclaim| match reclaim.phase {
             Phase::Moving if reclaim.next < reclaim.lines.len() => {
-                reclaim.reads.len() < READS_MAX && reclaim.moving_bytes <= self.settings.in_flight_bytes_max / 2
+                reclaim.reads.len() < READS_MAX
+                    && reclaim.moving_bytes <= self.settings.in_flight_bytes_max / 2
             }
             Phase::Moving => reclaim.reads.is_empty() && reclaim.moving == 0,
             Phase::Listing | Phase::Unpinning => false,
@@ -309,7 +318,8 @@ impl<T> Engine<T> {
                     }
                 }
                 Phase::Unpinning => {
-                    if self.segments[id as usize].keep_bytes > 0 || self.segments[id as usize].clean_bytes > 0 {
+                    if self.segments[id as usize].keep_bytes > 0 || self.segments[id as usize].clean_bytes > 0
+                    {
                         self.sweep_unlisted(id);
                         continue;
                     }
@@ -371,7 +381,8 @@ impl<T> Engine<T> {
                 next += 1;
                 continue;
             }
-            let Some(entry) = self.index.get(&line.chunk).filter(|e| e.segment == id && e.seq == line.seq) else {
+            let Some(entry) = self.index.get(&line.chunk).filter(|e| e.segment == id && e.seq == line.seq)
+            else {
                 next += 1;
                 continue;
             };
@@ -382,7 +393,11 @@ impl<T> Engine<T> {
                 continue;
             }
             let line_end = blocks_up((line.payload_offset + line.len) as usize);
-            let start = if window.records.is_empty() { line.header_offset / BLOCK as u32 * BLOCK as u32 } else { window.start };
+            let start = if window.records.is_empty() {
+                line.header_offset / BLOCK as u32 * BLOCK as u32
+            } else {
+                window.start
+            };
             if !window.records.is_empty() && line_end.max(end) - start as usize > WINDOW {
                 break;
             }
@@ -487,7 +502,8 @@ impl<T> Engine<T> {
             let reclaim = self.reclaim.as_mut().expect("under way");
             reclaim.moving += 1;
             reclaim.moving_bytes += payload.len();
-            let leasable = self.segments[entry.segment as usize].leasable && self.leasable.contains(&line.volume);
+            let leasable =
+                self.segments[entry.segment as usize].leasable && self.leasable.contains(&line.volume);
             let volume = if leasable { line.volume } else { VolumeId(0) };
             self.enqueue(
                 StreamKey { volume, relocation: true },

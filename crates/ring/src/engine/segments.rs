@@ -7,8 +7,8 @@
 //! back after a crash. Only this module and the reclaimer change a state.
 
 use stoker_format::{
-    BLOCK, FOOTER_ENTRY_LEN, Footer, FooterEntry, Generation, SegmentHeader, SegmentId, SegmentKind, SegmentState,
-    Seq, VolumeId, encode_footer, footer_span,
+    BLOCK, FOOTER_ENTRY_LEN, Footer, FooterEntry, Generation, SegmentHeader, SegmentId, SegmentKind,
+    SegmentState, Seq, VolumeId, encode_footer, footer_span,
 };
 
 use super::packer::record_span;
@@ -397,6 +397,7 @@ impl<T> Engine<T> {
             kind: if segment.stream.relocation { SegmentKind::Relocation } else { SegmentKind::User },
             leasable: segment.leasable,
             records_end: segment.cursor,
+            entry_size: FOOTER_ENTRY_LEN as u16,
             entry_count: segment.lines.len() as u32,
             entries_offset: self.segment_size - span as u32,
             entries_crc: 0,
@@ -502,7 +503,8 @@ impl<T> Engine<T> {
         let old = std::mem::replace(&mut self.segments[id as usize].state, state);
         *self.census.of(old) -= 1;
         *self.census.of(state) += 1;
-        self.preparing = self.preparing + u32::from(state == State::Preparing) - u32::from(old == State::Preparing);
+        self.preparing =
+            self.preparing + u32::from(state == State::Preparing) - u32::from(old == State::Preparing);
         let retry = State::Freeing { writes: 0 };
         self.replace_again = self.replace_again + u32::from(state == retry) - u32::from(old == retry);
     }

@@ -108,7 +108,8 @@ impl<T> Engine<T> {
         let Some(front) = stream.queue.front() else { return false };
         // A record of some size that finds no company goes out as it is: packing it alone would only copy it.
         let alone = stream.queue.len() == 1 && front.payload.len() >= self.settings.small_bytes_max / 2;
-        let large = front.payload.len() > self.settings.small_bytes_max || (alone && front.payload.has_headroom());
+        let large =
+            front.payload.len() > self.settings.small_bytes_max || (alone && front.payload.has_headroom());
         if !large && stream.batches_in_flight >= self.settings.batches_in_flight_max {
             return false;
         }
@@ -148,7 +149,8 @@ impl<T> Engine<T> {
         }
         // Idle streams may sit on half-filled segments that a close turns into victims.
         let idle = self.streams.iter().filter(|(k, s)| !k.relocation && s.queue.is_empty());
-        let closable: Vec<u32> = idle.filter_map(|(_, s)| s.segment).filter(|&id| self.worth_closing(id)).collect();
+        let closable: Vec<u32> =
+            idle.filter_map(|(_, s)| s.segment).filter(|&id| self.worth_closing(id)).collect();
         for &id in &closable {
             self.streams.values_mut().filter(|s| s.segment == Some(id)).for_each(|s| s.segment = None);
             self.begin_close(id);
@@ -226,7 +228,8 @@ impl<T> Engine<T> {
         let mut full = false;
         while let Some(front) = queue.front() {
             let len = front.payload.len();
-            let (more_lines, span) = (front.deaths.len().max(1), header_span(len, 0) + len.next_multiple_of(64));
+            let (more_lines, span) =
+                (front.deaths.len().max(1), header_span(len, 0) + len.next_multiple_of(64));
             if len > self.settings.small_bytes_max
                 || items.len() >= self.settings.batch_records_max
                 || (!items.is_empty() && bytes + len > self.settings.batch_bytes_max)
@@ -272,7 +275,12 @@ impl<T> Engine<T> {
                 let len = item.payload.len();
                 let header =
                     self.header_for(id, &item, offset + spot.header as u32, offset + spot.payload as u32);
-                header.encode(nonce, item.crcs.blocks(), &[], &mut area[spot.header..][..header_span(len, 0)]);
+                header.encode(
+                    nonce,
+                    item.crcs.blocks(),
+                    &[],
+                    &mut area[spot.header..][..header_span(len, 0)],
+                );
                 area[spot.payload..][..len].copy_from_slice(item.payload.as_slice());
                 let padded = if len.is_multiple_of(BLOCK) { len } else { len.next_multiple_of(64) };
                 area[spot.payload + len..spot.payload + padded].fill(0);
@@ -297,7 +305,13 @@ impl<T> Engine<T> {
         segment.in_flight += 1;
     }
 
-    fn header_for(&mut self, id: u32, item: &Item<T>, header_offset: u32, payload_offset: u32) -> RecordHeader {
+    fn header_for(
+        &mut self,
+        id: u32,
+        item: &Item<T>,
+        header_offset: u32,
+        payload_offset: u32,
+    ) -> RecordHeader {
         let seq = self.next_seq;
         self.next_seq = Seq(seq.0 + 1);
         let segment = &mut self.segments[id as usize];
@@ -377,8 +391,7 @@ impl<T> Engine<T> {
         let stream = self.streams.get_mut(&key).expect("stream of the caller");
         stream.batches_in_flight += usize::from(batch);
         let op = self.issue(Io::Write { segment: id, offset, data, durable });
-        let records =
-            Records { segment: id, stream: key, batch, bytes, submitted_us: self.now_us, placed };
+        let records = Records { segment: id, stream: key, batch, bytes, submitted_us: self.now_us, placed };
         self.ops.insert(op, InFlight::Records(records));
     }
 
@@ -507,22 +520,18 @@ impl<T> Engine<T> {
     }
 
     fn land_fresh(&mut self, chunk: ChunkId, entry: Entry, crcs: &Crcs) {
-        match self.index.insert(chunk, entry) {
-            Ok(old) => {
-                if let Some(old) = old {
-                    self.forget(&old);
-                }
-                self.account(&entry);
-                if entry.marks.has(Marks::CLEAN) {
-                    // It was admitted for its touches; without them the next newcomer would push it out again.
-                    self.index.segment(entry.segment).warm(u32::from(self.admission.frequency(&chunk)));
-                }
-                if let Crcs::Many(table, _) = crcs {
-                    self.tables.put(chunk, table.clone());
-                }
-            }
-            // A newer record of the chunk landed first; this one is dead where it lies.
-            Err(_) => {}
+        // Otherwise a newer record of the chunk landed first, and this one is dead where it lies.
+        let Ok(old) = self.index.insert(chunk, entry) else { return };
+        if let Some(old) = old {
+            self.forget(&old);
+        }
+        self.account(&entry);
+        if entry.marks.has(Marks::CLEAN) {
+            // It was admitted for its touches; without them the next newcomer would push it out again.
+            self.index.segment(entry.segment).warm(u32::from(self.admission.frequency(&chunk)));
+        }
+        if let Crcs::Many(table, _) = crcs {
+            self.tables.put(chunk, table.clone());
         }
     }
 

@@ -63,7 +63,11 @@ pub(crate) struct EventWake {
 
 impl EventWake {
     pub fn new() -> io::Result<Arc<EventWake>> {
-        Ok(Arc::new(EventWake { fd: sys::eventfd()?, sleeping: AtomicBool::new(false), task: Mutex::new(None) }))
+        Ok(Arc::new(EventWake {
+            fd: sys::eventfd()?,
+            sleeping: AtomicBool::new(false),
+            task: Mutex::new(None),
+        }))
     }
 
     pub fn fd(&self) -> &OwnedFd {

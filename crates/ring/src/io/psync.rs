@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 
 use super::{EventWake, Executor, Job, Tag};
 use crate::buffer::blocks_up;
-use crate::drive::{Drive, read_exact};
+use crate::drive::Drive;
 use crate::engine::{Io, Outcome, WriteData};
 use crate::stats::Wake;
-use crate::sys;
+use crate::sys::{self, read_exact};
 
 #[derive(Default)]
 struct Queue {

@@ -52,7 +52,12 @@ unsafe impl Send for Uring {}
 
 impl Uring {
     /// Sets a ring up; the error says why io_uring cannot be used here.
-    pub fn new(drive: Arc<Drive>, pool: Arc<Pool>, wake: Arc<EventWake>, settings: &Settings) -> io::Result<Uring> {
+    pub fn new(
+        drive: Arc<Drive>,
+        pool: Arc<Pool>,
+        wake: Arc<EventWake>,
+        settings: &Settings,
+    ) -> io::Result<Uring> {
         let ring = build(settings)?;
         let mut uring = Uring {
             arena: pool.region(),

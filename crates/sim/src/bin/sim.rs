@@ -1,5 +1,7 @@
 //! `sim ring --seeds N [--first S]`: runs seeded histories and prints the command that replays a failure.
 
+#![expect(clippy::print_stdout, reason = "the result is the output")]
+
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -86,7 +86,12 @@ fn step(world: &mut World, rng: &mut Rng, tally: &mut Tally) -> Result<(), Strin
 }
 
 /// Without faults the ring must come to rest, and after deletes it must take data again (R3: no deadlock).
-fn liveness(world: &mut World, workload: &mut Workload, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+fn liveness(
+    world: &mut World,
+    workload: &mut Workload,
+    rng: &mut Rng,
+    tally: &mut Tally,
+) -> Result<(), String> {
     world.drive.faults = Default::default();
     // Segments that could not be made are tried again after a pause.
     world.advance_ms(2000)?;

@@ -137,7 +137,14 @@ impl Workload {
         }
     }
 
-    fn append(&mut self, world: &mut World, chunk: ChunkId, volume: VolumeId, retention: Retention, bytes: &[u8]) {
+    fn append(
+        &mut self,
+        world: &mut World,
+        chunk: ChunkId,
+        volume: VolumeId,
+        retention: Retention,
+        bytes: &[u8],
+    ) {
         world.model.set(chunk, Known::Either(bytes.into()));
         let evictable = retention == Retention::Clean;
         if evictable {

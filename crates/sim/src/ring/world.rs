@@ -153,9 +153,9 @@ impl World {
         rng: &mut Rng,
     ) -> Result<World, String> {
         let settings = plan.settings();
-        let index = Index::new(settings.index_entries_max(), plan.segments, rng.next(), Arc::new(NoWake));
+        let index = Index::new(settings.index_entries_max(), plan.segments, rng.number(), Arc::new(NoWake));
         let recovered = recovery::recover(&drive, plan.shape(), &index).map_err(|e| e.to_string())?;
-        let mut nonces = Rng::new(rng.next());
+        let mut nonces = Rng::new(rng.number());
         let mut engine = Engine::new(EngineParts {
             ring: RING,
             segment_size: plan.segment_size,
@@ -165,7 +165,7 @@ impl World {
             pool: pool.clone(),
             segments: recovered.segments,
             next_seq: recovered.next_seq,
-            entropy: Box::new(move || nonces.next()),
+            entropy: Box::new(move || nonces.number()),
             settings,
         });
         engine.set_leasable(VolumeId(1), plan.leases);
@@ -259,7 +259,9 @@ impl World {
     }
 
     fn hold(&mut self, chunk: ChunkId) {
-        let (Some(entry), Some(content)) = (self.index.get(&chunk), self.model.content(&chunk)) else { return };
+        let (Some(entry), Some(content)) = (self.index.get(&chunk), self.model.content(&chunk)) else {
+            return;
+        };
         // The chunk may have moved to a segment without a lease meanwhile; a client would ask again.
         if self.engine.segments()[entry.segment as usize].leased {
             let inode = self.drive.inode(entry.segment);
@@ -304,7 +306,8 @@ impl World {
         let survive = [0, 10, 50, 90, 100][rng.below(5)];
         let image = self.drive.crash(self.in_flight.iter().map(|c| &c.io), survive, rng);
         let settings = self.plan.settings();
-        let index = Index::new(settings.index_entries_max(), self.plan.segments, rng.next(), Arc::new(NoWake));
+        let index =
+            Index::new(settings.index_entries_max(), self.plan.segments, rng.number(), Arc::new(NoWake));
         let recovered = recovery::recover(&image, self.plan.shape(), &index);
         let recovered = recovered.map_err(|e| format!("recovery failed: {e}"))?;
         let faulty = self.plan.faults.rot_percent + self.plan.faults.misdirected_percent > 0;
@@ -364,7 +367,9 @@ impl World {
     pub fn check_leases(&self) -> Check {
         for held in &self.held {
             let seen = self.drive.leased_bytes(held.inode, held.offset, held.content.len());
-            if seen != Some(&held.content[..]) && self.plan.faults.rot_percent + self.plan.faults.misdirected_percent == 0 {
+            if seen != Some(&held.content[..])
+                && self.plan.faults.rot_percent + self.plan.faults.misdirected_percent == 0
+            {
                 return Err(format!("a lease on {} shows other bytes", held.chunk));
             }
         }
@@ -397,7 +402,9 @@ fn check_promises(model: &Model, drive: &SimDrive, index: &Index, lives: &[Life]
         match (known, entry) {
             (Known::Absent, None) | (Known::Either(_), None) => {}
             (Known::Absent, Some(_)) if faulty => {}
-            (Known::Absent, Some(entry)) => return Err(format!("{chunk} came back from the dead: {entry:?}")),
+            (Known::Absent, Some(entry)) => {
+                return Err(format!("{chunk} came back from the dead: {entry:?}"));
+            }
             (Known::Present(_), None) if faulty && drive.was_tainted => {}
             (Known::Present(_), None) => return Err(format!("acknowledged {chunk} is lost")),
             (Known::Present(content) | Known::Either(content), Some(entry)) => {
