@@ -101,6 +101,65 @@ fn every_engine_and_sync_mode_writes_what_every_other_reads() {
 }
 
 #[test]
+fn a_driver_that_is_a_task_serves_its_own_thread_and_others() {
+    let dir = dir();
+    let path = dir.path().join("ring");
+    init(&path, 8, 4 * MIB);
+    for io in [IoMode::Uring, IoMode::Psync] {
+        let mut options = OpenOptions::default();
+        (options.settings.pool_bytes, options.settings.io) = (16 << 20, io);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let (ring, driver) = Ring::open_local(&path, options).unwrap();
+            let driver = tokio::spawn(driver);
+            write_and_check(&ring).await;
+            let other = ring.clone();
+            let elsewhere = std::thread::spawn(move || block_on(async move { check(&other).await }));
+            while !elsewhere.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            elsewhere.join().unwrap();
+            ring.delete((0..LENS.len() as u32).map(id).collect()).await.unwrap();
+            ring.close().await.unwrap();
+            driver.await.unwrap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_block_device_works_like_a_file() {
+    use std::process::Command;
+    let dir = dir();
+    let image = dir.path().join("disk.img");
+    std::fs::File::create(&image).unwrap().set_len(65 * MIB).unwrap();
+    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let Some(attached) = attached.ok().filter(|out| out.status.success()) else {
+        eprintln!("skipped: no loop device can be had here");
+        return;
+    };
+    let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+    let path = Path::new(&device);
+    let outcome = std::panic::catch_unwind(|| {
+        let options = InitOptions { segment_size: 4 * MIB, ..Default::default() };
+        Drive::init(path, &options, 1).unwrap();
+        assert_eq!(Drive::init(path, &options, 1).unwrap_err().kind, ErrorKind::Invalid, "not without force");
+        block_on(async {
+            for _ in 0..2 {
+                let ring = open(path);
+                write_and_check(&ring).await;
+                ring.close().await.unwrap();
+            }
+            let ring = open(path);
+            check(&ring).await;
+            ring.close().await.unwrap();
+        });
+    });
+    let detached = Command::new("losetup").args(["--detach", &device]).status();
+    outcome.unwrap();
+    assert!(detached.unwrap().success());
+}
+
+#[test]
 fn polling_modes_work_or_say_why_not() {
     let dir = dir();
     let path = dir.path().join("ring");
