@@ -83,9 +83,16 @@ pub(crate) fn executor(
     settings: &Settings,
 ) -> Result<Made> {
     let mut why = None;
+    let mut settings = settings.clone();
+    if settings.iopoll
+        && let Err(e) = Uring::can_poll(&drive)
+    {
+        settings.iopoll = false;
+        why = Some(format!("IOPOLL is off: the drive cannot be polled ({e})"));
+    }
     if settings.io != IoMode::Psync {
-        match Uring::new(drive.clone(), pool, wake.clone(), settings) {
-            Ok(uring) => return Ok((Box::new(uring), None)),
+        match Uring::new(drive.clone(), pool, wake.clone(), &settings) {
+            Ok(uring) => return Ok((Box::new(uring), why)),
             Err(e) if settings.io == IoMode::Uring => return Err(RingError::io("io_uring", &e)),
             Err(e) => why = Some(format!("io_uring is not allowed here ({e})")),
         }

@@ -168,6 +168,13 @@ fn polling_modes_work_or_say_why_not() {
         let ring = open_with(&path, |s| s.sqpoll = true);
         write_and_check(&ring).await;
         assert!(ring.status().await.unwrap().io_engine.contains("SQPOLL"));
+        ring.delete((0..LENS.len() as u32).map(id).collect()).await.unwrap();
+        ring.close().await.unwrap();
+        let ring = open_with(&path, |s| s.iopoll = true);
+        write_and_check(&ring).await;
+        let status = ring.status().await.unwrap();
+        let says_why_not = status.io_fallback.is_some_and(|why| why.contains("IOPOLL"));
+        assert!(status.io_engine.contains("IOPOLL") || says_why_not);
         ring.close().await.unwrap();
     });
 }

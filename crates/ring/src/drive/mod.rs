@@ -206,6 +206,11 @@ impl Drive {
             .map_err(|e| RingError::io(place.display(), &e))
     }
 
+    /// The file or device that holds the superblock, for reading.
+    pub fn superblock_file(&self) -> io::Result<File> {
+        sys::open_direct(&superblock_path(&self.path, self.kind), false, false).map(|(file, _)| file)
+    }
+
     /// Identity and geometry.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock

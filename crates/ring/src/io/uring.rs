@@ -88,6 +88,26 @@ impl Uring {
         Ok(uring)
     }
 
+    /// Whether completions of this drive can be polled: needs O_DIRECT and a driver with poll queues.
+    pub fn can_poll(drive: &Drive) -> io::Result<()> {
+        let file = drive.superblock_file()?;
+        let mut ring: IoUring = IoUring::builder().setup_iopoll().build(4)?;
+        let buf = Buf::heap(stoker_format::BLOCK);
+        let entry =
+            opcode::Read::new(Fd(file.as_raw_fd()), buf.io_ptr(0), stoker_format::BLOCK as u32).build();
+        // SAFETY: buffer and file outlive the wait for the only completion.
+        unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
+        loop {
+            // A polled ring may come back empty-handed.
+            ring.submit_and_wait(1)?;
+            match ring.completion().next().map(|cqe| cqe.result()) {
+                Some(result) if result < 0 => return Err(io::Error::from_raw_os_error(-result)),
+                Some(_) => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
     /// Registers the arena (where a low memlock limit refuses it, plain buffers do), the segment files, and the lock: the
     /// kernel lets go of registered files only after the last request, so that after a kill nobody opens the drive
     /// while old writes are still landing.
