@@ -202,6 +202,8 @@ pub(crate) struct Driver {
     stats: Arc<Stats>,
     damages: Arc<Mutex<Vec<Damage>>>,
     spin: Duration,
+    /// Length of the next spin, and how many sleeps were not avoided since the last that was.
+    spin_now: (Duration, u32),
     readers: Vec<Option<Reader>>,
     readers_idle: Vec<usize>,
     prepared_waiters: Vec<Arc<Call>>,
@@ -232,6 +234,9 @@ pub(crate) struct DriverParts {
 /// and the callers while it works. In small groups the first are on their way again before the last are looked at.
 const REAP_MAX: usize = 16;
 
+/// Sleeps after which spinning is tried again.
+const SPINS_VAIN_MAX: u32 = 16;
+
 /// Damage reports kept until somebody asks; older ones are counted in the statistics.
 const DAMAGES_MAX: usize = 4096;
 
@@ -247,6 +252,7 @@ impl Driver {
             stats: parts.stats,
             damages: parts.damages,
             spin: parts.spin,
+            spin_now: (parts.spin, 0),
             readers: Vec::new(),
             readers_idle: Vec::new(),
             prepared_waiters: Vec::new(),
@@ -362,24 +368,39 @@ impl Driver {
     }
 
     /// Looks for work a little longer, then sleeps.
-    #[expect(clippy::disallowed_methods, reason = "the edge: spinning is bounded by time")]
     fn sleep(&mut self) {
-        if self.executor.in_flight() == 0 && !self.spin.is_zero() {
-            let until = Instant::now() + self.spin;
-            while Instant::now() < until {
-                for _ in 0..32 {
-                    if !self.inbox.is_empty() {
-                        return;
-                    }
-                    std::hint::spin_loop();
-                }
-            }
+        if self.spins_to_work() {
+            return;
         }
         self.wake.about_to_sleep(None);
         if self.inbox.is_empty() && !self.background.has_finished() {
             self.executor.wait(500);
         }
         self.wake.awake();
+    }
+
+    /// Spins while that pays: a request often follows its predecessor's answer sooner than a thread falls asleep and is
+    /// woken again. Spinning in vain halves the next spin; now and then a full one is tried.
+    #[expect(clippy::disallowed_methods, reason = "the edge: spinning is bounded by time")]
+    fn spins_to_work(&mut self) -> bool {
+        let (length, vain) = self.spin_now;
+        if length.is_zero() {
+            self.spin_now = if vain >= SPINS_VAIN_MAX { (self.spin, 0) } else { (length, vain + 1) };
+            return false;
+        }
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            for _ in 0..16 {
+                if !self.inbox.is_empty() || self.executor.ready() {
+                    self.spin_now = (self.spin, 0);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        let half = length / 2;
+        self.spin_now = (if half.as_micros() < 4 { Duration::ZERO } else { half }, vain + 1);
+        false
     }
 
     fn request(&mut self, request: Request) {

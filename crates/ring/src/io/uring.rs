@@ -292,10 +292,8 @@ impl Executor for Uring {
     }
 
     fn ready(&mut self) -> bool {
-        if self.in_flight > 0 && self.ring.completion().is_empty() {
-            self.fetch_completions();
-        }
-        !self.ring.completion().is_empty()
+        // The flag says that deferred completions wait to be fetched; looking at it costs no system call.
+        !self.ring.completion().is_empty() || self.ring.submission().taskrun()
     }
 
     fn completion_event(&mut self) -> io::Result<Option<OwnedFd>> {
@@ -347,7 +345,7 @@ fn build(settings: &Settings) -> io::Result<IoUring> {
     let mut modern = builder.clone();
     modern.setup_single_issuer();
     if !settings.iopoll {
-        modern.setup_defer_taskrun();
+        modern.setup_defer_taskrun().setup_taskrun_flag();
     }
     modern.build(depth).or_else(|_| builder.build(depth))
 }
