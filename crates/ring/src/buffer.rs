@@ -187,6 +187,9 @@ const CLASSES: [usize; 9] =
 
 struct Free {
     next: usize,
+    /// Slots cut so far, and slots handed out.
+    cut: [usize; CLASSES.len()],
+    out: usize,
     lists: [Vec<usize>; CLASSES.len()],
     waiters: Vec<Waker>,
 }
@@ -215,7 +218,13 @@ impl Pool {
             arena,
             size,
             me: me.clone(),
-            free: Mutex::new(Free { next: 0, lists: Default::default(), waiters: Vec::new() }),
+            free: Mutex::new(Free {
+                next: 0,
+                cut: [0; CLASSES.len()],
+                out: 0,
+                lists: Default::default(),
+                waiters: Vec::new(),
+            }),
             in_use: AtomicUsize::new(0),
             dry: AtomicUsize::new(0),
         }))
@@ -246,10 +255,11 @@ impl Pool {
         let (class, offset) = {
             let mut free = self.free.lock().unwrap();
             // The fitting class first, then fresh arena, then a larger slot that lies idle.
-            if let Some(offset) = free.lists[class].pop() {
+            let found = if let Some(offset) = free.lists[class].pop() {
                 (class, offset)
             } else if free.next + stride(class) <= self.size {
                 free.next += stride(class);
+                free.cut[class] += 1;
                 (class, free.next - stride(class))
             } else {
                 let larger = (class + 1..CLASSES.len()).find(|&c| !free.lists[c].is_empty());
@@ -258,7 +268,9 @@ impl Pool {
                     return None;
                 };
                 (c, free.lists[c].pop()?)
-            }
+            };
+            free.out += 1;
+            found
         };
         self.in_use.fetch_add(stride(class), Ordering::Relaxed);
         // SAFETY: `offset + stride` is inside the arena.
@@ -282,6 +294,9 @@ impl Pool {
             if let Some(buf) = self.take(len) {
                 return std::task::Poll::Ready(buf);
             }
+            if !self.will_have(len) {
+                return std::task::Poll::Ready(Buf::heap(len));
+            }
             self.free.lock().unwrap().waiters.push(cx.waker().clone());
             // A slot may have come back between the look and the registration.
             match self.take(len) {
@@ -292,13 +307,25 @@ impl Pool {
         .await
     }
 
+    /// False if the arena is cut into smaller slots altogether, so that waiting for one could last for ever.
+    fn will_have(&self, len: usize) -> bool {
+        self.free.lock().unwrap().cut[class_of(len)..].iter().any(|&count| count > 0)
+    }
+
     fn give_back(&self, class: usize, offset: usize) {
+        self.in_use.fetch_sub(stride(class), Ordering::Relaxed);
         let waiters = {
             let mut free = self.free.lock().unwrap();
             free.lists[class].push(offset);
+            free.out -= 1;
+            if free.out == 0 {
+                // Idle: the arena may be cut anew, for another mix of sizes.
+                free.next = 0;
+                free.cut = [0; CLASSES.len()];
+                free.lists.iter_mut().for_each(Vec::clear);
+            }
             std::mem::take(&mut free.waiters)
         };
-        self.in_use.fetch_sub(stride(class), Ordering::Relaxed);
         waiters.into_iter().for_each(Waker::wake);
     }
 }

@@ -207,7 +207,7 @@ pub(crate) struct Driver {
     readers: Vec<Option<Reader>>,
     readers_idle: Vec<usize>,
     prepared_waiters: Vec<Arc<Call>>,
-    stopping: Option<Arc<Call>>,
+    stopping: Vec<Arc<Call>>,
     started: Instant,
     /// Wall clock in milliseconds, and when it was read.
     wall: (u64, u64),
@@ -256,7 +256,7 @@ impl Driver {
             readers: Vec::new(),
             readers_idle: Vec::new(),
             prepared_waiters: Vec::new(),
-            stopping: None,
+            stopping: Vec::new(),
             started: Instant::now(),
             wall: (unix_now_ms(), 0),
             requests: VecDeque::new(),
@@ -268,7 +268,7 @@ impl Driver {
 
     /// Runs on a thread of its own until asked to stop.
     pub fn run(mut self) {
-        while self.stopping.is_none() || self.is_busy() {
+        while self.stopping.is_empty() || self.is_busy() {
             if !self.step() {
                 self.sleep();
             }
@@ -279,7 +279,7 @@ impl Driver {
     /// Runs as a task of the caller's runtime until asked to stop: requests of that thread then cost no thread hop.
     pub async fn run_local(mut self) -> std::io::Result<()> {
         let event = self.executor.completion_event()?.map(sys::async_fd).transpose()?;
-        while self.stopping.is_none() || self.is_busy() {
+        while self.stopping.is_empty() || self.is_busy() {
             if self.step() {
                 // Whoever got an answer now makes the next request; those are taken together.
                 yield_once().await;
@@ -293,8 +293,8 @@ impl Driver {
 
     async fn wait_local(&mut self, event: Option<&AsyncFd<OwnedFd>>) -> std::io::Result<()> {
         std::future::poll_fn(|cx| {
-            self.wake.about_to_sleep(Some(cx.waker()));
-            if !self.inbox.is_empty() || self.background.has_finished() || self.executor.ready() {
+            let idle = self.wake.may_sleep(Some(cx.waker()));
+            if !idle || !self.inbox.is_empty() || self.background.has_finished() || self.executor.ready() {
                 return Poll::Ready(Ok(()));
             }
             let Some(event) = event else { return Poll::Pending };
@@ -330,7 +330,10 @@ impl Driver {
         }
         self.engine.set_time(self.wall.0 + (now_us - self.wall.1) / 1000, now_us);
         for request in requests.drain(..) {
-            self.request(request);
+            match self.stopping.is_empty() {
+                true => self.request(request),
+                false => self.refuse(request),
+            }
         }
         self.requests = requests;
         let mut finished = std::mem::take(&mut self.finished);
@@ -372,8 +375,8 @@ impl Driver {
         if self.spins_to_work() {
             return;
         }
-        self.wake.about_to_sleep(None);
-        if self.inbox.is_empty() && !self.background.has_finished() {
+        let idle = self.wake.may_sleep(None);
+        if idle && self.inbox.is_empty() && !self.background.has_finished() {
             self.executor.wait(500);
         }
         self.wake.awake();
@@ -432,9 +435,15 @@ impl Driver {
             Request::WaitPrepared(call) => self.prepared_waiters.push(call),
             Request::Snapshot(answer) => answer.give(self.snapshot()),
             Request::Stop(call) => {
-                self.engine.wind_down();
-                self.engine.close_open(Call::new(1));
-                self.stopping = Some(call);
+                if self.stopping.is_empty() {
+                    self.engine.wind_down();
+                    self.engine.close_open(Call::new(1));
+                }
+                self.stopping.push(call);
+                // Nothing new is taken, or a busy ring would never close.
+                for late in self.inbox.close() {
+                    self.refuse(late);
+                }
             }
         }
     }
@@ -467,7 +476,7 @@ impl Driver {
     }
 
     fn tell_prepared(&mut self) {
-        let over = self.stopping.is_some() || self.engine.poisoned().is_some();
+        let over = !self.stopping.is_empty() || self.engine.poisoned().is_some();
         if !self.prepared_waiters.is_empty() && (over || self.engine.counts().unprepared == 0) {
             let calls = self.prepared_waiters.drain(..);
             self.wakers.extend(calls.filter_map(|call| call.part(Ok(()), None).1));
@@ -496,56 +505,57 @@ impl Driver {
         }
     }
 
-    /// Refuses what came too late, then tells the one who asked.
-    fn stop(mut self) {
+    /// Answers a request that came too late.
+    fn refuse(&mut self, request: Request) {
         let closed = || RingError::new(ErrorKind::Closed, "the ring is closed");
-        let mut wakers = Vec::new();
-        for request in self.inbox.close() {
-            let call = match request {
-                Request::Append(appends, call) => {
-                    for append in appends {
-                        wakers.extend(call.part(Err(closed()), Some(append.payload)).1);
-                    }
-                    continue;
-                }
-                Request::AppendOne(append, call) => {
+        let wakers = &mut self.wakers;
+        match request {
+            Request::Append(appends, call) => {
+                for append in appends {
                     wakers.extend(call.part(Err(closed()), Some(append.payload)).1);
-                    continue;
                 }
-                Request::Read { answer, .. } => {
-                    answer.give(Err(closed()));
-                    continue;
-                }
-                Request::Remark(_, _, answer) => {
-                    answer.give(0);
-                    continue;
-                }
-                Request::Admits(_, _, answer) | Request::Leasable(_, _, answer) => {
-                    answer.give(false);
-                    continue;
-                }
-                Request::Snapshot(answer) => {
-                    answer.give(self.snapshot());
-                    continue;
-                }
-                Request::Stop(call) => {
-                    wakers.extend(call.part(Ok(()), None).1);
-                    continue;
-                }
-                Request::Delete(_, call)
-                | Request::Lease(_, call)
-                | Request::CloseSegments(call)
-                | Request::WaitPrepared(call) => call,
-            };
-            wakers.extend(call.part(Err(closed()), None).1);
+            }
+            Request::AppendOne(append, call) => {
+                wakers.extend(call.part(Err(closed()), Some(append.payload)).1);
+            }
+            Request::Read { answer, .. } => answer.give(Err(closed())),
+            Request::Remark(_, _, answer) => answer.give(0),
+            Request::Admits(_, _, answer) | Request::Leasable(_, _, answer) => answer.give(false),
+            Request::Snapshot(answer) => answer.give(self.snapshot()),
+            Request::Stop(call) => self.stopping.push(call),
+            Request::Delete(_, call)
+            | Request::Lease(_, call)
+            | Request::CloseSegments(call)
+            | Request::WaitPrepared(call) => wakers.extend(call.part(Err(closed()), None).1),
         }
-        let stopping = self.stopping.take();
-        // The drive's lock goes before the answer, so that whoever closed a ring can open it again.
+    }
+
+    /// Tells those who asked for the stop, after the drive is let go: whoever closed a ring can open it again.
+    fn stop(mut self) {
+        let stopping = std::mem::take(&mut self.stopping);
         drop(self);
-        wakers.into_iter().for_each(Waker::wake);
-        if let Some(waker) = stopping.and_then(|call| call.part(Ok(()), None).1) {
+        for waker in stopping.into_iter().filter_map(|call| call.part(Ok(()), None).1) {
             waker.wake();
         }
+    }
+}
+
+/// A driver that ends without having been stopped (its task was dropped) leaves nobody waiting.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        for request in self.inbox.close() {
+            self.refuse(request);
+        }
+        self.engine.abandon();
+        for done in self.engine.take_done() {
+            self.wakers.extend(done.token.part(done.result, done.payload).1);
+        }
+        let waiting = self.prepared_waiters.drain(..).chain(self.stopping.drain(..));
+        self.wakers.extend(waiting.filter_map(|call| call.part(Ok(()), None).1));
+        for answer in self.readers.drain(..).flatten() {
+            answer.give(Err(RingError::new(ErrorKind::Closed, "the ring is closed")));
+        }
+        self.wakers.drain(..).for_each(Waker::wake);
     }
 }
 

@@ -53,6 +53,12 @@ impl Marks {
         Marks(self.0 & !other.0)
     }
 
+    /// `other`, kept for as long as a record with these marks would be.
+    pub fn keeping(self, other: Marks) -> Marks {
+        let keep = Marks(self.0 & (Marks::NEVER.0 | Marks::PINNED.0));
+        if self.has(Marks::CLEAN) { other.with(keep) } else { other.with(keep).without(Marks::CLEAN) }
+    }
+
     /// True if the reclaimer must move the record instead of dropping it.
     pub fn must_keep(self) -> bool {
         !self.has(Marks::CLEAN) || self.has(Marks::PINNED) || self.has(Marks::NEVER)
@@ -303,7 +309,9 @@ impl Index {
     pub fn relocate(&self, chunk: &ChunkId, from: &Entry, to: Entry) -> Option<Entry> {
         let mut shard = self.shard(chunk);
         let entry = shard.get_mut(chunk).filter(|e| e.same_place(from))?;
-        let marks = Marks(entry.marks.0 | to.marks.0).without(Marks::TOUCHED);
+        // Marks of the copy are those of the time when it was made; only what the move itself found out is news.
+        let found = Marks(to.marks.0 & (Marks::DAMAGED.0 | Marks::RESCUED.0));
+        let marks = entry.marks.with(found).without(Marks::TOUCHED);
         *entry = Entry { marks, ..to };
         Some(*entry)
     }

@@ -9,7 +9,7 @@ use crate::driver::{Call, Driver, DriverParts, Inbox};
 use crate::engine::{Damage, Engine};
 use crate::error::{ErrorKind, Result, RingError};
 use crate::io::{Background, EventWake, Executor, Psync, Uring};
-use crate::settings::{IoMode, Settings};
+use crate::settings::{IoMode, Settings, SyncMode};
 use crate::stats::Stats;
 use crate::sys;
 
@@ -89,6 +89,10 @@ pub(crate) fn executor(
     {
         settings.iopoll = false;
         why = Some(format!("IOPOLL is off: the drive cannot be polled ({e})"));
+    }
+    if settings.iopoll && settings.sync == SyncMode::Flush {
+        settings.iopoll = false;
+        why = Some("IOPOLL is off: a polled ring cannot flush (use RWF_DSYNC)".into());
     }
     if settings.io != IoMode::Psync {
         match Uring::new(drive.clone(), pool, wake.clone(), &settings) {

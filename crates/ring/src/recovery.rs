@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use stoker_format::{
-    BLOCK, ChunkId, Footer, FooterEntry, GRAIN, Generation, Record, RecordFault, RecordHeader, RecordKind,
-    RecordPlace, RingId, SegmentHeader, SegmentKind, SegmentState, Seq, crc32c, decode_deaths, footer_span,
-    header_len, header_span,
+    BLOCK, ChunkId, Footer, FooterEntry, GRAIN, Generation, Record, RecordFault, RecordFlags, RecordHeader,
+    RecordKind, RecordPlace, RingId, SegmentHeader, SegmentKind, SegmentState, Seq, crc32c, decode_deaths,
+    footer_span, header_len, header_span,
 };
 
 use crate::buffer::{Buf, blocks_up};
@@ -58,6 +58,8 @@ pub struct Report {
     pub misplaced: u64,
     /// Headers with the right identity and a wrong CRC.
     pub corrupt: u64,
+    /// Blocks that the drive could not read, in segments that had to be scanned.
+    pub unreadable_blocks: u64,
     /// Bytes read from the drive.
     pub bytes_read: u64,
 }
@@ -105,6 +107,7 @@ pub fn recover(media: &dyn Media, shape: Shape, index: &Index) -> Result<Recover
         deaths: HashMap::new(),
         next_seq: 1,
         segments: Vec::with_capacity(shape.segment_count as usize),
+        suspects: Vec::new(),
     };
     for id in 0..shape.segment_count {
         let segment = recovery.segment(id)?;
@@ -121,6 +124,8 @@ struct Recovery<'a> {
     deaths: HashMap<ChunkId, Seq>,
     next_seq: u64,
     segments: Vec<Segment>,
+    /// Records that somebody with a lease could have planted.
+    suspects: Vec<(ChunkId, Entry)>,
 }
 
 /// The life of a segment, from whichever of its two witnesses is newer.
@@ -182,15 +187,21 @@ impl Recovery<'_> {
         Ok(segment)
     }
 
-    fn read(&mut self, id: u32, offset: u32, len: usize) -> Option<Buf> {
+    fn read(&mut self, id: u32, offset: u32, len: usize) -> io::Result<Buf> {
         let mut buf = Buf::heap(len);
         self.report.bytes_read += len as u64;
-        self.media.read(id, offset, &mut buf).ok().map(|()| buf)
+        self.media.read(id, offset, &mut buf).map(|()| buf)
     }
 
     fn life(&mut self, id: u32) -> Result<(Life, HeaderCopy)> {
         let last = self.shape.segment_size - BLOCK as u32;
-        let (first, last) = (self.read(id, 0, BLOCK), self.read(id, last, BLOCK));
+        let (first, last) = match (self.read(id, 0, BLOCK), self.read(id, last, BLOCK)) {
+            // What cannot be read must not be taken for what was never written.
+            (Err(e), Err(_)) => {
+                return Err(RingError::io(format!("reading the headers of segment {id}"), &e));
+            }
+            (first, last) => (first.ok(), last.ok()),
+        };
         let mut foreign = false;
         let mut header_in = |block: &Option<Buf>| {
             let header = SegmentHeader::decode(block.as_ref()?.as_slice()).ok()?;
@@ -231,7 +242,7 @@ impl Recovery<'_> {
             return Ok(None);
         }
         let bytes = self.read(id, footer.entries_offset, span - BLOCK);
-        Ok(bytes.and_then(|bytes| footer.decode_entries(bytes.as_slice()).ok()))
+        Ok(bytes.ok().and_then(|bytes| footer.decode_entries(bytes.as_slice()).ok()))
     }
 
     fn scan_into(&mut self, segment: &mut Segment) -> Result<()> {
@@ -252,50 +263,66 @@ impl Recovery<'_> {
             scan.lines.retain(|line| line.volume == volume && line.kind != RecordKind::Dead);
         }
         segment.state = State::Closing;
+        if scan.unreadable > 0 {
+            // Records may lie where the drive cannot read. The segment is never touched again; what was found is served.
+            segment.state = State::Damaged;
+            segment.stuck = true;
+            self.report.unreadable_blocks += u64::from(scan.unreadable);
+        }
         segment.footer_good = false;
         segment.cursor = scan.end;
         segment.last_seq = scan.last_seq.max(segment.first_seq);
         self.next_seq = self.next_seq.max(scan.last_seq.0 + 1);
         self.take_lines(segment, &scan.lines);
         segment.entry_count = scan.lines.len() as u32;
-        segment.lines = scan.lines;
+        if segment.state == State::Closing {
+            segment.lines = scan.lines;
+        }
         Ok(())
     }
 
     fn take_lines(&mut self, segment: &mut Segment, lines: &[FooterEntry]) {
+        let planted = segment.leasable && !segment.footer_good;
         for line in lines {
-            self.next_seq = self.next_seq.max(line.seq.0 + 1);
+            self.next_seq = self.next_seq.max(line.seq.0.saturating_add(1));
             if line.kind == RecordKind::Dead {
                 segment.deaths += 1;
+                segment.below_max = segment.below_max.max(line.seq);
                 let below = self.deaths.entry(line.chunk).or_insert(line.seq);
                 *below = (*below).max(line.seq);
-            } else if self.index.get(&line.chunk).is_none_or(|known| known.volume == line.volume) {
-                // A chunk never changes its volume, so a record that says so is not believed.
+            } else if planted {
+                self.suspects.push((line.chunk, Entry::from_footer(segment.id, line)));
+            } else {
                 let _ = self.index.insert(line.chunk, Entry::from_footer(segment.id, line));
             }
         }
     }
 
     fn finish(mut self) -> Result<Recovered> {
+        self.apply_deaths();
+        // Records of leasable segments that were scanned come last: a chunk that another volume owns is not theirs.
+        for (chunk, entry) in std::mem::take(&mut self.suspects) {
+            if self.index.get(&chunk).is_none_or(|known| known.volume == entry.volume) {
+                let _ = self.index.insert(chunk, entry);
+            }
+        }
+        self.apply_deaths();
+        self.tell_damage_from_absence();
+        self.report.records = self.index.len() as u64;
+        Ok(Recovered { segments: self.segments, next_seq: Seq(self.next_seq), report: self.report })
+    }
+
+    fn apply_deaths(&mut self) {
         for (chunk, below) in &self.deaths {
             if self.index.remove_if(chunk, |entry| entry.seq < *below).is_some() {
                 self.report.deaths += 1;
             }
         }
-        self.tell_damage_from_absence()?;
-        self.report.records = self.index.len() as u64;
-        if self.index.len() > self.index.max() {
-            let (len, max) = (self.index.len(), self.index.max());
-            let message =
-                format!("{len} records need more than the index cap of {max}: raise index_bytes_max");
-            return Err(RingError::new(ErrorKind::Full, message));
-        }
-        Ok(Recovered { segments: self.segments, next_seq: Seq(self.next_seq), report: self.report })
     }
 
     /// Segments are prepared in order: an unreadable one behind the last readable one was never prepared.
-    fn tell_damage_from_absence(&mut self) -> Result<()> {
-        let prepared = |s: &Segment| !matches!(s.state, State::Unprepared | State::Damaged);
+    fn tell_damage_from_absence(&mut self) {
+        let prepared = |s: &Segment| s.stuck || !matches!(s.state, State::Unprepared | State::Damaged);
         let end = self.segments.iter().rposition(prepared).map_or(0, |at| at + 1);
         for (at, segment) in self.segments.iter_mut().enumerate() {
             if prepared(segment) {
@@ -306,7 +333,6 @@ impl Recovery<'_> {
             segment.state = if was_made { State::Damaged } else { State::Unprepared };
             self.report.damaged += u32::from(was_made);
         }
-        Ok(())
     }
 }
 
@@ -322,15 +348,24 @@ pub struct Scan {
     pub end: u32,
     /// Highest sequence number seen, torn ones included.
     pub last_seq: Seq,
+    /// Blocks that the drive could not read.
+    pub unreadable: u32,
 }
 
 /// Finds every record of one life of a segment. `place.offset` is not used.
 pub fn scan(media: &dyn Media, id: u32, place: &RecordPlace, report: &mut Report) -> io::Result<Scan> {
-    let mut reader =
-        Reader { media, id, size: place.segment_size as usize, start: 0, buf: None, bytes_read: 0 };
+    let mut reader = Reader {
+        media,
+        id,
+        size: place.segment_size as usize,
+        start: 0,
+        buf: None,
+        bytes_read: 0,
+        unreadable: Default::default(),
+    };
     let mut found = find_headers(&mut reader, place, report)?;
     found.sort_by_key(|record| record.header.payload_offset);
-    let mut scan = Scan { lines: Vec::new(), end: BLOCK as u32, last_seq: Seq(0) };
+    let mut scan = Scan { lines: Vec::new(), end: BLOCK as u32, last_seq: Seq(0), unreadable: 0 };
     for record in found {
         let header = &record.header;
         let headers_end =
@@ -345,6 +380,7 @@ pub fn scan(media: &dyn Media, id: u32, place: &RecordPlace, report: &mut Report
     }
     scan.lines.sort_by_key(|line| line.header_offset);
     report.bytes_read += reader.bytes_read;
+    scan.unreadable = reader.unreadable.len() as u32;
     Ok(scan)
 }
 
@@ -362,10 +398,12 @@ fn find_headers(reader: &mut Reader, place: &RecordPlace, report: &mut Report) -
             at = stop.next_multiple_of(GRAIN);
             continue;
         }
-        // A missing block is a hole like any other: nothing acknowledged can be in a block that cannot be read
-        // without the read error showing again when the record is asked for.
         let Some(bytes) = reader.get(at, RECORD_PROBE.min(end - at))? else {
-            at += BLOCK;
+            // Counted by the reader. The probe may reach into the next block: look at the rest of this one as well.
+            at = match reader.get(at, GRAIN)? {
+                Some(_) => at + GRAIN,
+                None => (at / BLOCK + 1) * BLOCK,
+            };
             continue;
         };
         let place = RecordPlace { offset: at as u32, ..*place };
@@ -405,7 +443,8 @@ fn sound_lines(reader: &mut Reader, record: &Record) -> io::Result<Option<Vec<Fo
     for expected in &record.table {
         let len = BLOCK.min(end - at);
         match reader.get(at, len)? {
-            Some(bytes) if crc32c(bytes) == *expected => {
+            // A record that was moved although a block of it was bad keeps its good ones.
+            Some(bytes) if crc32c(bytes) == *expected || header.flags.contains(RecordFlags::DAMAGED) => {
                 if header.kind == RecordKind::Dead {
                     payload.extend_from_slice(bytes);
                 }
@@ -442,6 +481,8 @@ struct Reader<'a> {
     start: usize,
     buf: Option<Buf>,
     bytes_read: u64,
+    /// Blocks that could not be read, by offset.
+    unreadable: std::collections::BTreeSet<usize>,
 }
 
 impl Reader<'_> {
@@ -473,6 +514,7 @@ impl Reader<'_> {
                 return true;
             }
         }
+        self.unreadable.insert(offset / BLOCK * BLOCK);
         false
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use stoker_format::{BLOCK, ChunkId, ClusterId, RecordKind, Seq, Superblock, VolumeId};
 
 use crate::buffer::{Buf, Pool};
-use crate::drive::Drive;
+use crate::drive::{Drive, DriveKind};
 use crate::driver::{Answer, Call, Inbox, Request, unix_now_ms};
 use crate::engine::{Append, Crcs, Damage, Engine, EngineParts, Retention, SegmentCounts};
 use crate::error::{ErrorKind, Result, RingError};
@@ -143,6 +143,9 @@ impl RecordInfo {
     }
 }
 
+/// Records that one boot may write before the next boot's numbers start.
+const BOOT_SEQ_BITS: u32 = 44;
+
 /// A right to read a record straight from its segment file. The bytes behind it never change (R4); the holder checks
 /// them against the table, or calls them unverified.
 #[derive(Debug)]
@@ -243,6 +246,8 @@ impl Ring {
     /// I/O, for as long as the ring is used. Requests from this thread then cost no thread hop.
     pub fn open_local(path: &Path, options: OpenOptions) -> Result<(Ring, LocalDriver)> {
         let (mut ring, parts) = Ring::recover(path, options)?;
+        // A polled ring needs somebody who polls it; a task waits for an event.
+        ring.settings.iopoll = false;
         let (executor, io_fallback) =
             executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &ring.settings)?;
         ring.io_fallback = io_fallback;
@@ -274,7 +279,8 @@ impl Ring {
             stats: stats.clone(),
             pool: pool.clone(),
             segments: recovered.segments,
-            next_seq: recovered.next_seq,
+            // Above everything that an earlier boot can have written, also where it cannot be read today.
+            next_seq: recovered.next_seq.max(Seq(drive.superblock().boot << BOOT_SEQ_BITS)),
             entropy: Box::new(sys::random_u64),
         });
         let inbox = Arc::new(Inbox::new(wake.clone()));
@@ -325,10 +331,19 @@ impl Ring {
 
     /// Reads and verifies `len` bytes at `offset` of a record, into a buffer of the pool.
     pub async fn read(&self, chunk: ChunkId, offset: usize, len: usize) -> Result<ReadView> {
-        let (entry, pin) = self.pin(&chunk)?;
-        let plan = read::plan(&chunk, &entry, offset, len)?;
-        let buf = self.inner.pool.get(plan.len).await;
-        self.read_planned(chunk, entry, pin, plan, buf).await
+        loop {
+            // The buffer first: a reader that held its segment while it waits for memory would hold up the reclaimer,
+            // which those wait for who hold the memory.
+            let missing = || RingError::new(ErrorKind::NotFound, format!("no record {chunk} in this ring"));
+            let entry = self.inner.index.get(&chunk).ok_or_else(missing)?;
+            let buf = self.inner.pool.get(read::plan(&chunk, &entry, offset, len)?.len).await;
+            let (entry, pin) = self.pin(&chunk)?;
+            let plan = read::plan(&chunk, &entry, offset, len)?;
+            // It may have moved to a place that needs one block more.
+            if buf.capacity() >= plan.len {
+                return self.read_planned(chunk, entry, pin, plan, buf).await;
+            }
+        }
     }
 
     /// Reads and verifies into the caller's memory, without a copy. Ranges that start or end inside a block need room
@@ -498,6 +513,9 @@ impl Ring {
 
     /// Gives a volume segments of its own, so that leases on its records can be had; false if too many have.
     pub async fn set_leasable(&self, volume: VolumeId, leasable: bool) -> Result<bool> {
+        if self.inner.drive.kind() != DriveKind::Directory {
+            return Ok(!leasable);
+        }
         let answer = Answer::new();
         self.inner.inbox.push(Request::Leasable(volume, leasable, answer.clone()))?;
         Ok(answer.wait().await)

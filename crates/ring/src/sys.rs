@@ -87,6 +87,12 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
+/// Makes everything that was written to a file's file system durable.
+pub fn sync_file_system(file: &File) -> io::Result<()> {
+    // SAFETY: a call on a descriptor that `file` keeps open.
+    check(unsafe { libc::syncfs(file.as_raw_fd()) } as i64).map(drop)
+}
+
 /// Size and logical block size of a block device.
 pub fn device_geometry(file: &File) -> io::Result<(u64, u32)> {
     const BLKGETSIZE64: u64 = 0x8008_1272;

@@ -69,6 +69,10 @@ pub fn open_segments(drive: &Drive, write: bool) -> Result<Vec<Option<Arc<File>>
     let mut files = Vec::with_capacity(drive.superblock.segment_count as usize);
     for segment in 0..drive.superblock.segment_count {
         let path = segment_path(drive, segment);
+        if write {
+            // Half made when the last process ended.
+            let _ = fs::remove_file(path.with_extension("new"));
+        }
         let file = match sys::open_direct(&path, write, false) {
             Ok((file, _)) => Some(file),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,

@@ -126,6 +126,8 @@ impl Drive {
             features_compat: 0,
         };
         let place = superblock_path(path, kind);
+        // Nobody may open the ring before it is whole.
+        let _lock = lock(path, kind)?;
         let (file, _) =
             sys::open_direct(&place, true, false).map_err(|e| RingError::io(place.display(), &e))?;
         for copy in 0..2 {
@@ -152,6 +154,7 @@ impl Drive {
             return Err(RingError::new(ErrorKind::Foreign, message));
         }
         drive.note_boot()?;
+        drive.settle()?;
         Ok(drive)
     }
 
@@ -194,6 +197,16 @@ impl Drive {
             }
         });
         Ok(drive)
+    }
+
+    /// What a killed process wrote may be in the drive's cache only, or in the page cache where O_DIRECT is not to be had.
+    /// It is made durable before recovery believes it: a power cut must not take back what recovery saw.
+    fn settle(&self) -> Result<()> {
+        let synced = self.superblock_file().and_then(|file| match self.kind {
+            DriveKind::Device => file.sync_all(),
+            _ => sys::sync_file_system(&file),
+        });
+        synced.map_err(|e| RingError::io(self.path.display(), &e))
     }
 
     fn note_boot(&mut self) -> Result<()> {

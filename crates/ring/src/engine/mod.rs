@@ -95,6 +95,8 @@ pub struct Engine<T> {
     /// Segments being made, and leased ones whose replacement has to be tried again.
     preparing: u32,
     replace_again: u32,
+    /// Deaths recorded in all segments.
+    deaths_total: u64,
     next_seq: Seq,
     next_order: u64,
     entropy: Box<dyn FnMut() -> u64 + Send>,
@@ -111,6 +113,8 @@ pub struct Engine<T> {
     never_queued: u64,
     prepare_pause_until_ms: u64,
     winding_down: bool,
+    /// Deletes went to the relocation stream since it was last looked at.
+    deletes_passed_on: bool,
     reclaim: Option<Reclaim>,
     lease_waiters: HashMap<u32, Vec<T>>,
     close_waiters: Vec<(T, Vec<u32>)>,
@@ -142,6 +146,7 @@ impl<T> Engine<T> {
             census: SegmentCounts::default(),
             preparing: 0,
             replace_again: 0,
+            deaths_total: 0,
             next_seq: parts.next_seq,
             next_order: 1,
             entropy: parts.entropy,
@@ -156,6 +161,7 @@ impl<T> Engine<T> {
             never_queued: 0,
             prepare_pause_until_ms: 0,
             winding_down: false,
+            deletes_passed_on: false,
             reclaim: None,
             lease_waiters: HashMap::new(),
             close_waiters: Vec::new(),
@@ -312,6 +318,14 @@ impl<T> Engine<T> {
 
     /// Asks that every open segment be closed; answered when their footers are durable.
     pub fn close_open(&mut self, token: T) {
+        if let Some(why) = self.poisoned.clone() {
+            self.done.push(Done {
+                token,
+                result: Err(RingError::new(ErrorKind::Poisoned, why)),
+                payload: None,
+            });
+            return;
+        }
         let open: Vec<u32> = self.streams.values_mut().filter_map(|s| s.segment.take()).collect();
         let mut waiting = Vec::new();
         for id in open {
@@ -402,6 +416,18 @@ impl<T> Engine<T> {
         !self.ops.is_empty() || self.streams.values().any(|s| !s.queue.is_empty())
     }
 
+    /// Gives up at once: everyone who waits hears that the ring is closed. For a driver that is dropped.
+    pub fn abandon(&mut self) {
+        self.poison("the ring's driver was dropped".into());
+        for (_, op) in std::mem::take(&mut self.ops) {
+            match op {
+                InFlight::Records(records) => self.fail_records(records),
+                InFlight::Flush(all) => all.into_iter().for_each(|records| self.fail_records(records)),
+                _ => {}
+            }
+        }
+    }
+
     /// Starts nothing new in the background: the ring is about to be closed.
     pub fn wind_down(&mut self) {
         self.prepare_pause_until_ms = u64::MAX;
@@ -453,6 +479,9 @@ impl<T> Engine<T> {
                     self.done.push(Done { token, result: Err(error.clone()), payload: Some(item.payload) });
                 }
             }
+        }
+        for records in std::mem::take(&mut self.written) {
+            self.fail_records(records);
         }
         let waiters = std::mem::take(&mut self.lease_waiters).into_values().flatten();
         for token in waiters.chain(std::mem::take(&mut self.close_waiters).into_iter().map(|(t, _)| t)) {

@@ -4,11 +4,11 @@
 //! so every reclaim that starts also ends, and ends with more free space than before. Mostly precious segments are
 //! passed over in place instead of being rewritten. Nothing else may free space.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use stoker_format::{
     BLOCK, ChunkId, DEATH_LEN, Death, FOOTER_ENTRY_LEN, Footer, FooterEntry, RecordHeader, RecordKind,
-    RecordPlace, VolumeId, crc32c, footer_span,
+    RecordPlace, Seq, VolumeId, crc32c, footer_span,
 };
 
 use super::segments::{Segment, State};
@@ -81,7 +81,8 @@ impl Reclaim {
 impl<T> Engine<T> {
     /// Starts a reclaim before the ring runs dry.
     pub(super) fn start_reclaim_if_low(&mut self) {
-        let low = self.free.len() as u32 <= self.low_water();
+        // Segments that are being freed count: otherwise more is given up than is needed.
+        let low = self.free.len() as u32 + self.census.reclaiming <= self.low_water();
         if low && self.census.unprepared == 0 && self.reclaim.is_none() && !self.winding_down {
             self.start_reclaim(Urgency::Ahead);
         }
@@ -138,12 +139,26 @@ impl<T> Engine<T> {
     fn keep_bound(&self, id: u32) -> usize {
         let segment = &self.segments[id as usize];
         let windows = 2 + self.segment_size as usize / WINDOW;
-        let deaths = segment.deaths as usize;
+        let deaths = self.deaths_needed(id);
         let death_records = deaths.div_ceil(self.deaths_max().max(1));
         segment.keep_bytes as usize
             + windows * 2 * BLOCK
             + deaths * (DEATH_LEN + FOOTER_ENTRY_LEN)
             + death_records * 2 * BLOCK
+    }
+
+    /// Deaths of a segment that have to outlive it, at most.
+    fn deaths_needed(&self, id: u32) -> usize {
+        let segment = &self.segments[id as usize];
+        if segment.deaths == 0 || !self.is_extant_below(id, segment.below_max) {
+            return 0;
+        }
+        segment.deaths as usize
+    }
+
+    /// True if another segment may hold records older than `below`.
+    fn is_extant_below(&self, id: u32, below: Seq) -> bool {
+        self.segments.iter().any(|s| s.id != id && s.may_hold_below(below))
     }
 
     /// Space that relocation of one volume could fill right now if records of up to `largest` bytes come.
@@ -155,12 +170,13 @@ impl<T> Engine<T> {
 
     /// True if reclaiming the segment certainly ends, and gains space.
     fn is_victim(&self, id: u32) -> bool {
-        self.segments[id as usize].state == State::Closed && self.would_be_victim(id)
+        let segment = &self.segments[id as usize];
+        segment.state == State::Closed && !segment.stuck && self.would_be_victim(id)
     }
 
     fn would_be_victim(&self, id: u32) -> bool {
         let segment = &self.segments[id as usize];
-        if segment.keep_bytes == 0 && segment.deaths == 0 {
+        if segment.keep_bytes == 0 && self.deaths_needed(id) == 0 {
             return true;
         }
         let bound = self.keep_bound(id);
@@ -182,6 +198,10 @@ impl<T> Engine<T> {
     /// Oldest first; a hot segment is passed over once. A mostly precious one costs more flash than it gains, so it
     /// comes last, and only when somebody waits.
     fn pick_victim(&mut self, urgency: Urgency) -> Option<u32> {
+        // Deaths live as long as the oldest segment does; moving it, gain or not, lets them go.
+        if let Some(oldest) = self.oldest_if_deaths_pile_up() {
+            return Some(oldest);
+        }
         // Space that was never written counts as no gain here, or two half-filled segments could chase each other.
         let cheap = |s: &&Segment| s.keep_bytes * 2 <= u64::from(s.cursor);
         let candidates = self.segments.iter().filter(|s| self.is_victim(s.id));
@@ -203,6 +223,23 @@ impl<T> Engine<T> {
             return Some(id);
         }
         victims.first().map(|&(_, id)| id)
+    }
+
+    /// True if the lists of the dead take more than an eighth of the ring.
+    fn deaths_pile_up(&self) -> bool {
+        let bytes = self.deaths_total * (DEATH_LEN + FOOTER_ENTRY_LEN) as u64;
+        bytes * 8 > self.segments.len() as u64 * u64::from(self.segment_size)
+    }
+
+    fn oldest_if_deaths_pile_up(&self) -> Option<u32> {
+        if !self.deaths_pile_up() {
+            return None;
+        }
+        let closed = self.segments.iter().filter(|s| s.state == State::Closed && !s.stuck);
+        let oldest = closed.min_by_key(|s| s.first_seq)?;
+        let fits = self.keep_bound(oldest.id)
+            <= self.relocation_room(oldest.stream.volume, oldest.keep_max as usize);
+        fits.then_some(oldest.id)
     }
 
     pub(super) fn mean_heat(&self, id: u32) -> Option<f64> {
@@ -237,14 +274,18 @@ impl<T> Engine<T> {
     /// The list of records or the bytes of some of them arrived.
     pub(super) fn reclaim_input(&mut self, op: OpId, outcome: Outcome) {
         let Some(reclaim) = &mut self.reclaim else { return };
+        let id = reclaim.segment;
         if let Some(window) = reclaim.reads.remove(&op) {
             return match outcome {
                 Outcome::Read(buf) => self.move_window(window, buf.as_slice()),
-                // Unreadable media: what cannot be read is reported, the rest of the segment goes on.
-                _ => self.window_unreadable(window),
+                // Unreadable for now, or for good: the segment stays as it is, whole, and is not tried again (R3).
+                _ => {
+                    self.segments[id as usize].stuck = true;
+                    drop(window);
+                    self.cancel_reclaim();
+                }
             };
         }
-        let id = reclaim.segment;
         let lines = match outcome {
             Outcome::Read(buf) => self.decode_footer(id, buf.as_slice()),
             Outcome::Scanned(lines) => Some(lines),
@@ -436,7 +477,7 @@ impl<T> Engine<T> {
     /// A death outlives its segment while any other segment may still hold a record that it kills.
     fn keep_death_if_needed(&mut self, id: u32, line: FooterEntry) {
         let death = Death { chunk: line.chunk, below: line.seq };
-        if self.segments.iter().any(|s| s.id != id && s.may_hold_below(death.below)) {
+        if self.is_extant_below(id, death.below) {
             self.reclaim.as_mut().expect("under way").deaths.push(death);
         }
     }
@@ -471,14 +512,11 @@ impl<T> Engine<T> {
         }
     }
 
-    fn window_unreadable(&mut self, window: Window) {
-        for (line, entry) in window.records {
-            self.lose(&line.chunk, &entry);
-        }
-    }
-
     /// Checks the records of a window and queues copies of them.
     fn move_window(&mut self, window: Window, bytes: &[u8]) {
+        if self.reclaim.as_ref().is_some_and(|reclaim| reclaim.cancelled) {
+            return;
+        }
         for (line, entry) in window.records {
             let at = |offset: u32| (offset - window.start) as usize;
             let payload = &bytes[at(line.payload_offset)..][..line.len as usize];
@@ -564,12 +602,20 @@ impl<T> Engine<T> {
         for key in keys {
             let dropped: Vec<usize> = match self.streams.get_mut(&key) {
                 Some(stream) => {
-                    self.stats.queued_bytes.sub(stream.queued_bytes as u64);
-                    stream.queued_bytes = 0;
-                    stream.queue.drain(..).map(|item| item.payload.len()).collect()
+                    // Deletes of users that were passed on to this stream stay.
+                    let queue = std::mem::take(&mut stream.queue);
+                    let (kept, copies): (VecDeque<_>, VecDeque<_>) =
+                        queue.into_iter().partition(|i| i.token.is_some());
+                    stream.queue = kept;
+                    copies.iter().map(|item| item.payload.len()).collect()
                 }
                 None => Vec::new(),
             };
+            let bytes: usize = dropped.iter().sum();
+            self.stats.queued_bytes.sub(bytes as u64);
+            if let Some(stream) = self.streams.get_mut(&key) {
+                stream.queued_bytes -= bytes;
+            }
             dropped.into_iter().for_each(|len| self.moved_or_dropped(len));
         }
     }

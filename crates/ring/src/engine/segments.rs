@@ -92,6 +92,10 @@ pub struct Segment {
     pub keep_max: u32,
     /// Deaths recorded in it.
     pub deaths: u32,
+    /// Highest `below` of those.
+    pub below_max: Seq,
+    /// A read of it failed while it was being reclaimed: it is left alone.
+    pub stuck: bool,
     /// The reclaimer passed it over once.
     pub spared: bool,
     /// The copy of its header that may be torn or old; rewritten first, so that one good copy is always left.
@@ -123,6 +127,8 @@ impl Segment {
             clean_count: 0,
             keep_max: 0,
             deaths: 0,
+            below_max: Seq(0),
+            stuck: false,
             spared: false,
             weak_copy: HeaderCopy::Last,
             footer_good: true,
@@ -194,6 +200,7 @@ impl<T> Engine<T> {
             let segment = &self.segments[id as usize];
             self.index.segment(id).set_life(segment.generation, segment.nonce);
             *self.census.of(segment.state) += 1;
+            self.deaths_total += u64::from(segment.deaths);
             match segment.state {
                 State::Free => self.free.push_back(id),
                 State::Closed | State::Closing => old.push(id),
@@ -428,7 +435,8 @@ impl<T> Engine<T> {
         segment.generation = Generation(segment.generation.0 + 1);
         segment.nonce = 0;
         (segment.keep_bytes, segment.clean_bytes, segment.clean_count, segment.keep_max) = (0, 0, 0, 0);
-        (segment.deaths, segment.spared) = (0, false);
+        self.deaths_total -= u64::from(segment.deaths);
+        (segment.deaths, segment.below_max, segment.spared) = (0, Seq(0), false);
         segment.lines = Vec::new();
         self.stats.reclaimed_segments.add(1);
         if segment.leased || self.lease_waiters.contains_key(&id) {

@@ -94,7 +94,7 @@ impl<T> Engine<T> {
                 }
             }
             // Placing may have found that a copy is not wanted any more, and with it ended the moving.
-            if !self.reclaim_can_advance() {
+            if !self.reclaim_can_advance() && !std::mem::take(&mut self.deletes_passed_on) {
                 break;
             }
         }
@@ -118,7 +118,8 @@ impl<T> Engine<T> {
         {
             return false;
         }
-        if !key.relocation && self.index.len() + self.records_in_flight >= self.index.max() {
+        let takes_entry = !key.relocation && front.kind != RecordKind::Dead;
+        if takes_entry && self.index.len() + self.records_in_flight >= self.index.max() {
             return self.wait_or_refuse(key, "the index has reached its memory cap");
         }
         let Some(id) = stream.segment else { return self.open_for(key) };
@@ -136,6 +137,9 @@ impl<T> Engine<T> {
             }
             None if key.relocation => {
                 self.cancel_reclaim();
+                if self.reclaim.is_none() && !self.segment_is_coming() {
+                    self.refuse_all(key, "not even a delete fits");
+                }
                 false
             }
             None => self.wait_or_refuse(key, "every segment holds bytes that must stay"),
@@ -158,17 +162,38 @@ impl<T> Engine<T> {
         if !closable.is_empty() {
             return false;
         }
+        self.pass_deletes_on(key);
+        self.refuse_all(key, why);
+        false
+    }
+
+    /// Deletes make room, so they may use what is kept back for relocation; refusing them would leave a full ring full.
+    fn pass_deletes_on(&mut self, key: StreamKey) {
+        let Some(stream) = self.streams.get_mut(&key).filter(|_| !key.relocation) else { return };
+        let queue = std::mem::take(&mut stream.queue);
+        let (deletes, others): (VecDeque<_>, VecDeque<_>) =
+            queue.into_iter().partition(|i| i.kind == RecordKind::Dead);
+        stream.queue = others;
+        let bytes: usize = deletes.iter().map(|i| i.payload.len()).sum();
+        stream.queued_bytes -= bytes;
+        let relocation = StreamKey { relocation: true, ..key };
+        let stream = self.streams.entry(relocation).or_default();
+        stream.queued_bytes += bytes;
+        self.deletes_passed_on |= !deletes.is_empty();
+        stream.queue.extend(deletes);
+    }
+
+    fn refuse_all(&mut self, key: StreamKey, why: &str) {
         let error = RingError::new(ErrorKind::Full, format!("the ring is full: {why}"));
         while let Some(item) = self.dequeue(&key) {
             self.stats.refused_full.add(1);
-            if item.marks.has(Marks::NEVER) {
+            if item.marks.has(Marks::NEVER) && item.from.is_none() {
                 self.never_queued -= item.payload.len() as u64;
             }
             if let Some(token) = item.token {
                 self.done.push(Done { token, result: Err(error.clone()), payload: Some(item.payload) });
             }
         }
-        false
     }
 
     /// True if a relocation item still is what the index points at.
@@ -182,7 +207,8 @@ impl<T> Engine<T> {
     fn place_large(&mut self, key: StreamKey, id: u32) -> bool {
         let len = self.streams[&key].queue[0].payload.len();
         let (head, span) = lay_out_large(len);
-        if !self.fits(id, span, 1) {
+        let lines = self.streams[&key].queue[0].deaths.len().max(1);
+        if !self.fits(id, span, lines) {
             self.streams.get_mut(&key).expect("stream of the caller").segment = None;
             self.begin_close(id);
             return true;
@@ -222,7 +248,12 @@ impl<T> Engine<T> {
     fn place_batch(&mut self, key: StreamKey, id: u32) -> bool {
         let stream = self.streams.get_mut(&key).expect("stream of the caller");
         let mut queue = std::mem::take(&mut stream.queue);
-        let room = queue.len().min(self.settings.batch_records_max);
+        let entries_left = match key.relocation {
+            true => usize::MAX,
+            false => self.index.max().saturating_sub(self.index.len() + self.records_in_flight).max(1),
+        };
+        let records_max = self.settings.batch_records_max.min(entries_left);
+        let room = queue.len().min(records_max);
         let (mut items, mut lens) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let (mut bytes, mut lines, mut spans, mut taken) = (0, 0, 0, 0);
         let mut full = false;
@@ -231,7 +262,7 @@ impl<T> Engine<T> {
             let (more_lines, span) =
                 (front.deaths.len().max(1), header_span(len, 0) + len.next_multiple_of(64));
             if len > self.settings.small_bytes_max
-                || items.len() >= self.settings.batch_records_max
+                || items.len() >= records_max
                 || (!items.is_empty() && bytes + len > self.settings.batch_bytes_max)
             {
                 break;
@@ -351,6 +382,8 @@ impl<T> Engine<T> {
         let segment = &mut self.segments[id as usize];
         if header.kind == RecordKind::Dead {
             segment.deaths += item.deaths.len() as u32;
+            self.deaths_total += item.deaths.len() as u64;
+            segment.below_max = item.deaths.iter().map(|d| d.below).fold(segment.below_max, Seq::max);
             let deaths = item.deaths.iter().map(|d| FooterEntry { chunk: d.chunk, seq: d.below, ..line });
             segment.lines.extend(deaths);
         } else {
@@ -411,6 +444,7 @@ impl<T> Engine<T> {
                     stream.batches_in_flight -= 1;
                 }
                 match self.settings.sync {
+                    SyncMode::Flush if self.poisoned.is_some() => self.fail_records(records),
                     SyncMode::Dsync => self.durable(records),
                     SyncMode::Flush => self.written.push(records),
                 }
@@ -448,13 +482,19 @@ impl<T> Engine<T> {
                 self.stats.io_errors.add(1);
                 self.reclaim_input(op, Outcome::Failed(why));
             }
-            InFlight::Header(id) | InFlight::Footer(id) | InFlight::MarkLeased(id) => {
+            InFlight::MarkLeased(id) => {
+                let error = RingError::new(ErrorKind::Io, format!("no lease on segment {id}: {why}"));
+                for token in self.lease_waiters.remove(&id).unwrap_or_default() {
+                    self.done.push(Done { token, result: Err(error.clone()), payload: None });
+                }
+            }
+            InFlight::Header(id) | InFlight::Footer(id) => {
                 self.poison(format!("write to segment {id} failed: {why}"));
             }
         }
     }
 
-    fn fail_records(&mut self, records: Records<T>) {
+    pub(super) fn fail_records(&mut self, records: Records<T>) {
         let why = self.poisoned.clone().unwrap_or_default();
         self.in_flight_bytes -= records.bytes;
         self.records_in_flight -= records.placed.len();
@@ -508,7 +548,7 @@ impl<T> Engine<T> {
                 None if is_dead || record.cancelled => {}
                 None => self.land_fresh(record.chunk, record.entry, &record.crcs),
             }
-            if is_dead && records.stream.relocation {
+            if is_dead && record.token.is_none() {
                 self.moved_or_dropped(record.entry.len as usize);
             }
             if let Some(token) = record.token {
@@ -520,8 +560,15 @@ impl<T> Engine<T> {
     }
 
     fn land_fresh(&mut self, chunk: ChunkId, entry: Entry, crcs: &Crcs) {
-        // Otherwise a newer record of the chunk landed first, and this one is dead where it lies.
-        let Ok(old) = self.index.insert(chunk, entry) else { return };
+        let Ok(old) = self.index.insert(chunk, entry) else {
+            // A newer record of the chunk landed first, and this one is dead where it lies. But that it must stay, stays.
+            let keep = |m: Marks| entry.marks.keeping(m);
+            if let Some((before, after)) = self.index.remark(&chunk, keep) {
+                self.forget(&before);
+                self.account(&after);
+            }
+            return;
+        };
         if let Some(old) = old {
             self.forget(&old);
         }

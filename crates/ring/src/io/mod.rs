@@ -6,7 +6,7 @@ mod uring;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -54,28 +54,29 @@ pub(crate) trait Executor: Send {
     fn segment_changed(&mut self, segment: u32);
 }
 
-/// Wakes a driver, thread or task; costs nothing while it is awake.
+const AWAKE: u8 = 0;
+const SLEEPING: u8 = 1;
+const NOTIFIED: u8 = 2;
+
+/// Wakes a driver, thread or task; costs nothing while it is awake. A wake that comes while it is awake is kept, so that
+/// it looks once more before it sleeps.
 pub(crate) struct EventWake {
     fd: OwnedFd,
-    sleeping: AtomicBool,
+    state: AtomicU8,
     task: Mutex<Option<Waker>>,
 }
 
 impl EventWake {
     pub fn new() -> io::Result<Arc<EventWake>> {
-        Ok(Arc::new(EventWake {
-            fd: sys::eventfd()?,
-            sleeping: AtomicBool::new(false),
-            task: Mutex::new(None),
-        }))
+        Ok(Arc::new(EventWake { fd: sys::eventfd()?, state: AtomicU8::new(AWAKE), task: Mutex::new(None) }))
     }
 
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Announces sleep, as a task or as a thread; the caller looks for work once more before it really sleeps.
-    pub fn about_to_sleep(&self, task: Option<&Waker>) {
+    /// Announces sleep, as a task or as a thread; false if somebody has something new.
+    pub fn may_sleep(&self, task: Option<&Waker>) -> bool {
         if let Some(waker) = task {
             let mut known = self.task.lock().unwrap();
             match &mut *known {
@@ -83,17 +84,17 @@ impl EventWake {
                 None => *known = Some(waker.clone()),
             }
         }
-        self.sleeping.store(true, Ordering::SeqCst);
+        self.state.swap(SLEEPING, Ordering::SeqCst) != NOTIFIED
     }
 
     pub fn awake(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
+        self.state.store(AWAKE, Ordering::SeqCst);
     }
 }
 
 impl Wake for EventWake {
     fn wake(&self) {
-        if !self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.state.swap(NOTIFIED, Ordering::SeqCst) != SLEEPING {
             return;
         }
         match &*self.task.lock().unwrap() {

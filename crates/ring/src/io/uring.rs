@@ -42,6 +42,8 @@ pub(crate) struct Uring {
     idle: Vec<usize>,
     in_flight: usize,
     wake_armed: bool,
+    /// The kernel does not take submissions any more.
+    broken: Option<io::Error>,
     features: String,
     /// Keeps the registered arena mapped for as long as the ring.
     _pool: Arc<Pool>,
@@ -67,6 +69,7 @@ impl Uring {
             idle: Vec::new(),
             in_flight: 0,
             wake_armed: false,
+            broken: None,
             features: String::new(),
             ring,
             drive,
@@ -186,8 +189,30 @@ impl Uring {
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
-            let _ = self.ring.submit();
+            self.submit_now();
+            if self.broken.is_some() {
+                return;
+            }
         }
+    }
+
+    fn submit_now(&mut self) {
+        if let Err(e) = self.ring.submit()
+            && !is_passing(&e)
+        {
+            self.broken = Some(e);
+        }
+    }
+
+    /// Ends every job as failed; their memory is not given back, since the kernel may still use it.
+    fn fail_all(&mut self, why: &str, out: &mut Vec<(Tag, Outcome)>) {
+        for slot in self.slots.drain(..).flatten() {
+            let Slot { job, parts, .. } = slot;
+            std::mem::forget((job.io, parts));
+            out.push((job.tag, Outcome::Failed(format!("io_uring: {why}"))));
+        }
+        self.idle.clear();
+        self.in_flight = 0;
     }
 
     /// Deferred completions appear only when asked for.
@@ -239,6 +264,26 @@ impl Uring {
     }
 }
 
+/// The kernel may still use the memory of what is under way: it is given back only after the last completion.
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let mut rest = Vec::new();
+        while self.in_flight > 0 && self.broken.is_none() {
+            match self.ring.submit_and_wait(1) {
+                Err(e) if !is_passing(&e) => self.broken = Some(e),
+                _ => self.reap(&mut rest, usize::MAX),
+            }
+        }
+        // A ring that cannot be asked any more keeps its memory for ever rather than have it used by two.
+        self.slots.drain(..).flatten().for_each(std::mem::forget);
+    }
+}
+
+/// Errors of a submission that go away by themselves.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME))
+}
+
 impl Executor for Uring {
     fn name(&self) -> String {
         self.features.clone()
@@ -272,13 +317,17 @@ impl Executor for Uring {
 
     fn kick(&mut self) {
         if !self.ring.submission().is_empty() {
-            let _ = self.ring.submit();
+            self.submit_now();
         }
     }
 
     fn reap(&mut self, out: &mut Vec<(Tag, Outcome)>, max: usize) {
         if self.in_flight > 0 && (self.iopoll || self.ring.completion().is_empty()) {
             self.fetch_completions();
+        }
+        if let Some(e) = &self.broken {
+            let why = e.to_string();
+            return self.fail_all(&why, out);
         }
         while out.len() < max {
             let Some(cqe) = self.ring.completion().next() else { return };

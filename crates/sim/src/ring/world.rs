@@ -236,7 +236,12 @@ impl World {
             (Ask::Delete(chunks), Ok(())) => {
                 chunks.into_iter().for_each(|chunk| self.model.set(chunk, Known::Absent));
             }
-            (Ask::Delete(_), Err(error)) if error.kind == ErrorKind::Full => self.refusals += 1,
+            // A delete needs a little room itself; a ring that cannot make any stays full for ever.
+            (Ask::Delete(_), Err(error)) if error.kind == ErrorKind::Full => {
+                if self.plan.faults.no_space_percent == 0 {
+                    return Err(format!("a delete was refused: {error}; {}", self.engine.describe()));
+                }
+            }
             (Ask::Lease(chunk), Ok(())) => self.hold(chunk),
             (_, Err(_)) | (Ask::Close, Ok(())) if poisoned => {}
             (Ask::Lease(_), Err(_)) | (Ask::Close, Ok(())) => {}
