@@ -44,6 +44,8 @@ pub struct Faults {
     pub rot_percent: u64,
     /// Percent of prepares that find no space.
     pub no_space_percent: u64,
+    /// Percent of reads that fail.
+    pub read_fail_percent: u64,
     /// The n-th write fails.
     pub fail_write_at: Option<u64>,
 }
@@ -121,6 +123,9 @@ impl SimDrive {
     pub fn execute(&mut self, op: OpId, io: Io, rng: &mut Rng) -> (OpId, Outcome) {
         let outcome = match io {
             Io::Write { segment, offset, data, durable } => self.write(segment, offset, data, durable, rng),
+            Io::Read { .. } if rng.percent(self.faults.read_fail_percent) => {
+                Outcome::Failed("simulated read error".into())
+            }
             Io::Read { segment, offset, mut buf } => match self.read(segment, offset, &mut buf) {
                 Ok(()) => Outcome::Read(buf),
                 Err(e) => Outcome::Failed(e.to_string()),
@@ -201,6 +206,23 @@ impl SimDrive {
         }
         self.leased[segment as usize] = false;
         Outcome::Done(WriteData::default())
+    }
+
+    /// The drive after the process was killed: the drive finishes some of what was `in_flight`, and whoever opens it next
+    /// makes all that was written durable first.
+    pub fn kill<'a>(&self, in_flight: impl Iterator<Item = &'a Io>, rng: &mut Rng) -> SimDrive {
+        let mut after = self.clone();
+        for io in in_flight {
+            if let Io::Write { segment, offset, data, .. } = io
+                && rng.percent(50)
+            {
+                let write = Write { segment: *segment, offset: *offset as usize, bytes: gather(data) };
+                after.apply(&write);
+                after.unflushed.push(write);
+            }
+        }
+        (0..after.files.len() as u32).for_each(|segment| after.flush(segment));
+        after
     }
 
     /// The drive after a power cut while `in_flight` was under way: `survive_percent` of the sectors that were not

@@ -82,6 +82,7 @@ fn step(world: &mut World, rng: &mut Rng, tally: &mut Tally) -> Result<(), Strin
     world.finish_one(rng)?;
     tally.reclaimed += world.engine.reclaimed_segments() - before;
     tally.ios += 1;
+    world.check_readers()?;
     world.check_leases()
 }
 
@@ -93,6 +94,7 @@ fn liveness(
     tally: &mut Tally,
 ) -> Result<(), String> {
     world.drive.faults = Default::default();
+    world.end_readers();
     // Segments that could not be made are tried again after a pause.
     world.advance_ms(2000)?;
     settle(world, rng, tally)?;

@@ -34,7 +34,12 @@ impl Workload {
             0..=59 => self.put(world, rng),
             60..=69 => self.delete(world, rng, &names),
             70..=84 => self.mark_clean(world, rng, &names),
-            85..=91 => touch(world, rng, &names),
+            85..=88 => {
+                if let Some(chunk) = rng.pick(&names) {
+                    world.read_some(*chunk, rng);
+                }
+            }
+            89..=91 => self.mark_dirty(world, rng),
             92..=95 if self.plan.leases => {
                 if let Some(chunk) = rng.pick(&names) {
                     world.engine.lease(chunk, Ask::Lease(*chunk));
@@ -97,6 +102,7 @@ impl Workload {
             world.model.iter().filter(|(_, k)| matches!(k, Known::Absent)).map(|(c, _)| *c).collect();
         if let Some(chunk) = rng.pick(&gone).copied()
             && world.index.get(&chunk).is_none()
+            && !world.unsure.contains(&chunk)
         {
             self.put_chunk(world, rng, chunk);
         }
@@ -157,15 +163,33 @@ impl Workload {
     }
 
     fn delete(&mut self, world: &mut World, rng: &mut Rng, names: &[ChunkId]) {
-        // Deleting what is still being written is allowed, but then either order is right; the model keeps to
-        // chunks whose put was answered.
-        let answered: Vec<ChunkId> = names.iter().filter(|c| world.index.get(c).is_some()).copied().collect();
-        let count = rng.between(1, 3);
+        // Deleting what is still being written is allowed; then either order is right.
+        let unanswered = |c: &ChunkId| world.index.get(c).is_none();
+        let hasty = rng.percent(10);
+        let answered: Vec<ChunkId> = names.iter().filter(|c| hasty || !unanswered(c)).copied().collect();
+        // Now and then everything goes at once, as when a volume is deleted.
+        let count =
+            if rng.percent(5) { answered.len().min(world.engine.deaths_max()) } else { rng.between(1, 3) };
         let mut chosen: Vec<ChunkId> = (0..count).filter_map(|_| rng.pick(&answered).copied()).collect();
         chosen.sort();
         chosen.dedup();
+        let hasty: Vec<ChunkId> = chosen.iter().filter(|c| world.index.get(c).is_none()).copied().collect();
+        world.unsure.extend(hasty);
         if !chosen.is_empty() {
             self.delete_these(world, chosen);
+        }
+    }
+
+    /// A reference lost its lake extent: the chunk is precious again (R11).
+    fn mark_dirty(&mut self, world: &mut World, rng: &mut Rng) {
+        let Some(chunk) = rng.pick(&self.clean).copied() else { return };
+        let changed = world.engine.remark(&[chunk], |marks| marks.without(Marks::CLEAN));
+        if changed > 0
+            && !world.unsure.contains(&chunk)
+            && let Some(content) = world.model.content(&chunk)
+        {
+            world.model.set(chunk, Known::Present(content));
+            self.clean.retain(|c| *c != chunk);
         }
     }
 
@@ -194,14 +218,6 @@ impl Workload {
                 world.model.set(chunk, Known::Either(content));
                 self.clean.push(chunk);
             }
-        }
-    }
-}
-
-fn touch(world: &mut World, rng: &mut Rng, names: &[ChunkId]) {
-    for _ in 0..4 {
-        if let Some(chunk) = rng.pick(names) {
-            drop(world.index.pin(chunk));
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The real engine over a simulated drive, one step at a time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stoker_format::{BLOCK, ChunkId, RecordPlace, RingId, VolumeId};
 use stoker_ring::buffer::{Buf, Pool};
 use stoker_ring::engine::{Command, Done, Engine, EngineParts, Io, Outcome};
 use stoker_ring::error::ErrorKind;
-use stoker_ring::index::{Entry, Index};
+use stoker_ring::index::{Entry, Index, Pin};
 use stoker_ring::read::{self, Life};
 use stoker_ring::recovery::{self, Media, Report, Shape};
 use stoker_ring::settings::{Settings, SyncMode};
@@ -41,13 +42,14 @@ pub struct Plan {
 impl Plan {
     /// The plan that a seed stands for.
     pub fn of(rng: &mut Rng) -> Plan {
-        let segment_size = [128, 256, 512][rng.below(3)] << 10;
+        let segment_size = [128, 128, 256][rng.below(3)] << 10;
         let mut faults = Faults::default();
         match rng.below(10) {
             0 => faults.rot_percent = 2,
             1 => faults.misdirected_percent = 2,
             2 => faults.no_space_percent = 40,
             3 => faults.fail_write_at = Some(rng.between(20, 200) as u64),
+            4 => faults.read_fail_percent = 3,
             _ => {}
         }
         Plan {
@@ -58,7 +60,7 @@ impl Plan {
             never_percent: [0, 0, 20, 50][rng.below(4)],
             clean_percent: [0, 30, 60, 90][rng.below(4)],
             leases: rng.percent(40),
-            requests: rng.between(60, 220),
+            requests: rng.between(100, 500),
         }
     }
 
@@ -124,6 +126,10 @@ pub struct World {
     /// Commands that the drive has not finished.
     pub in_flight: Vec<Command>,
     held: Vec<Held>,
+    /// Readers in the middle of a read.
+    readers: Vec<(Pin, ChunkId, Entry)>,
+    /// Chunks that were deleted while they were being written: either order is right, for good.
+    pub unsure: BTreeSet<ChunkId>,
     now_us: u64,
     /// Requests refused as full.
     pub refusals: u64,
@@ -177,6 +183,8 @@ impl World {
             model,
             in_flight: Vec::new(),
             held,
+            readers: Vec::new(),
+            unsure: BTreeSet::new(),
             now_us: 0,
             refusals: 0,
             report: recovered.report,
@@ -224,6 +232,7 @@ impl World {
             (Ask::Put { chunk, evictable }, Ok(())) => {
                 if let Some(Known::Either(content)) = self.model.get(&chunk).cloned()
                     && !evictable
+                    && !self.unsure.contains(&chunk)
                 {
                     self.model.set(chunk, Known::Present(content));
                 }
@@ -234,11 +243,12 @@ impl World {
                 self.check_refusal(&error.message)?;
             }
             (Ask::Delete(chunks), Ok(())) => {
-                chunks.into_iter().for_each(|chunk| self.model.set(chunk, Known::Absent));
+                let sure = chunks.into_iter().filter(|chunk| !self.unsure.contains(chunk));
+                sure.for_each(|chunk| self.model.set(chunk, Known::Absent));
             }
             // A delete needs a little room itself; a ring that cannot make any stays full for ever.
             (Ask::Delete(_), Err(error)) if error.kind == ErrorKind::Full => {
-                if self.plan.faults.no_space_percent == 0 {
+                if self.plan.faults.no_space_percent + self.plan.faults.read_fail_percent == 0 {
                     return Err(format!("a delete was refused: {error}; {}", self.engine.describe()));
                 }
             }
@@ -257,7 +267,11 @@ impl World {
         let keep: u64 = self.engine.segments().iter().map(|s| s.keep_bytes).sum();
         // On a handful of segments, those that streams keep open are a large part.
         let enough = if self.plan.leases { 15 } else { 30 };
-        if why.contains("share") || self.plan.faults.no_space_percent > 0 || keep * 100 >= capacity * enough {
+        let faults = &self.plan.faults;
+        if why.contains("share")
+            || faults.no_space_percent + faults.read_fail_percent > 0
+            || keep * 100 >= capacity * enough
+        {
             return Ok(());
         }
         Err(format!("refused although only {keep} of {capacity} bytes are precious ({why}; {free:?})"))
@@ -328,7 +342,12 @@ impl World {
     /// A crash for good: history goes on with what was left.
     pub fn crash(mut self, rng: &mut Rng) -> Result<World, String> {
         let survive = [0, 10, 50, 90, 100][rng.below(5)];
-        let drive = self.drive.crash(self.in_flight.iter().map(|c| &c.io), survive, rng);
+        let in_flight = self.in_flight.iter().map(|c| &c.io);
+        let drive = match rng.percent(40) {
+            true => self.drive.kill(in_flight, rng),
+            false => self.drive.crash(in_flight, survive, rng),
+        };
+        self.readers.clear();
         // Leases die with no one: their holders keep the files.
         self.check_leases()?;
         let model = std::mem::take(&mut self.model);
@@ -366,6 +385,36 @@ impl World {
             .map(|s| life(s.generation, s.nonce, self.plan.segment_size))
             .collect();
         check_promises(&self.model, &self.drive, &self.index, &lives, &self.plan)
+    }
+
+    /// A reader starts, or one that started ends.
+    pub fn read_some(&mut self, chunk: ChunkId, rng: &mut Rng) {
+        if self.readers.len() < 3
+            && let Some((entry, pin)) = self.index.pin(&chunk)
+        {
+            self.readers.push((pin, chunk, entry));
+        } else if !self.readers.is_empty() {
+            self.readers.swap_remove(rng.below(self.readers.len()));
+        }
+    }
+
+    /// Every reader ends.
+    pub fn end_readers(&mut self) {
+        self.readers.clear();
+    }
+
+    /// Under a reader that has started nothing changes, whatever happens to the record meanwhile.
+    pub fn check_readers(&self) -> Check {
+        for (_, chunk, entry) in &self.readers {
+            let (start, len) = (entry.payload_offset as usize, entry.len as usize);
+            let bytes = self.drive.peek(entry.segment, start, len).ok_or("a segment that is read is gone")?;
+            let faults = &self.plan.faults;
+            let faulty = faults.rot_percent + faults.misdirected_percent > 0;
+            if stoker_format::crc32c(bytes) != entry.crc && !faulty {
+                return Err(format!("{chunk} changed under a reader"));
+            }
+        }
+        Ok(())
     }
 
     /// A leased file shows the leased bytes for as long as the lease is held (R4).
