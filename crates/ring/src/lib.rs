@@ -20,14 +20,14 @@ pub mod settings;
 pub mod stats;
 mod sys;
 pub mod tables;
+mod view;
 
 pub use buffer::{Buf, Pool};
 pub use drive::{Drive, DriveKind, InitOptions};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
-pub use ring::{
-    Lease, LocalDriver, OpenOptions, Put, ReadView, RecordInfo, Ring, ScrubCursor, Status, now_unix_ms,
-};
+pub use ring::{LocalDriver, OpenOptions, Ring, now_unix_ms};
 pub use settings::{IoMode, Settings, SyncMode};
 pub use stats::Stats;
 pub use sys::disk_space;
+pub use view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};

@@ -1,18 +1,16 @@
 //! The ring as callers see it: async, from any thread, without copies.
 
-use std::ops::{Deref, Range};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use stoker_format::{BLOCK, ChunkId, ClusterId, RecordKind, Seq, Superblock, VolumeId};
+use stoker_format::{BLOCK, ChunkId, ClusterId, Seq, VolumeId};
 
 use crate::buffer::{Buf, Pool};
 use crate::drive::{Drive, DriveKind};
 use crate::driver::{Answer, Call, Inbox, Request, unix_now_ms};
-use crate::engine::{Append, Crcs, Damage, Engine, EngineParts, Retention, SegmentCounts};
+use crate::engine::{Append, Damage, Engine, EngineParts};
 use crate::error::{ErrorKind, Result, RingError};
 use crate::gate::Gate;
 use crate::index::{Entry, Index, Marks, Pin as SegmentPin};
@@ -20,10 +18,11 @@ use crate::io::{Background, EventWake};
 use crate::launch::{StartParts, executor, start_thread};
 use crate::read::{self, Life, ReadPlan};
 use crate::recovery::{self, Report};
-use crate::settings::{Settings, SyncMode};
+use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::sys;
 use crate::tables::{Table, Tables};
+use crate::view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};
 
 /// How a ring is opened.
 #[derive(Clone, Default)]
@@ -36,170 +35,8 @@ pub struct OpenOptions {
     pub pool: Option<Arc<Pool>>,
 }
 
-/// A record to append.
-#[derive(Debug)]
-pub struct Put {
-    /// Its id; never written twice with different bytes.
-    pub chunk: ChunkId,
-    /// Its owner.
-    pub volume: VolumeId,
-    /// Chunk or name record.
-    pub kind: RecordKind,
-    /// How long it stays.
-    pub retention: Retention,
-    /// Its bytes.
-    pub payload: Buf,
-}
-
-impl Put {
-    /// A chunk that is precious until marked clean.
-    pub fn chunk(chunk: ChunkId, volume: VolumeId, payload: Buf) -> Put {
-        Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Dirty, payload }
-    }
-
-    /// Computes the CRCs here, on the caller's thread, where the bytes are still in its cache.
-    fn into_append(self) -> Append {
-        let crcs = Crcs::of(self.payload.as_slice());
-        let Put { chunk, volume, kind, retention, payload } = self;
-        Append { chunk, volume, kind, retention, payload, crcs }
-    }
-}
-
-/// Verified bytes, in the buffer that the drive wrote them to.
-#[derive(Debug)]
-pub struct ReadView {
-    buf: Buf,
-    range: Range<usize>,
-}
-
-impl ReadView {
-    /// The memory, for the next read; the wanted bytes are at the range given by `range`.
-    pub fn into_buf(self) -> Buf {
-        self.buf
-    }
-
-    /// Where the wanted bytes are in the buffer.
-    pub fn range(&self) -> Range<usize> {
-        self.range.clone()
-    }
-}
-
-impl Deref for ReadView {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.buf.as_slice()[self.range.clone()]
-    }
-}
-
-/// What is known of a live record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RecordInfo {
-    /// Id.
-    pub chunk: ChunkId,
-    /// Owner.
-    pub volume: VolumeId,
-    /// Chunk or name record.
-    pub kind: RecordKind,
-    /// Payload bytes.
-    pub len: u32,
-    /// CRC32C of the payload.
-    pub crc: u32,
-    /// Segment.
-    pub segment: u32,
-    /// Header inside the segment.
-    pub header_offset: u32,
-    /// Payload inside the segment.
-    pub payload_offset: u32,
-    /// Order in the ring.
-    pub seq: Seq,
-    /// May be dropped.
-    pub clean: bool,
-    /// Never drains.
-    pub never: bool,
-    /// Kept by request.
-    pub pinned: bool,
-    /// A block failed its CRC when it was moved.
-    pub damaged: bool,
-}
-
-impl RecordInfo {
-    /// The public view of an index entry.
-    pub fn of(chunk: ChunkId, entry: &Entry) -> RecordInfo {
-        RecordInfo {
-            chunk,
-            volume: entry.volume,
-            kind: entry.kind(),
-            len: entry.len,
-            crc: entry.crc,
-            segment: entry.segment,
-            header_offset: entry.header_offset,
-            payload_offset: entry.payload_offset,
-            seq: entry.seq,
-            clean: entry.marks.has(Marks::CLEAN),
-            never: entry.marks.has(Marks::NEVER),
-            pinned: entry.marks.has(Marks::PINNED),
-            damaged: entry.marks.has(Marks::DAMAGED),
-        }
-    }
-}
-
 /// Records that one boot may write before the next boot's numbers start.
 const BOOT_SEQ_BITS: u32 = 44;
-
-/// A right to read a record straight from its segment file. The bytes behind it never change (R4); the holder checks
-/// them against the table, or calls them unverified.
-#[derive(Debug)]
-pub struct Lease {
-    /// Read-only descriptor of the segment file.
-    pub file: OwnedFd,
-    /// Where the payload starts in it.
-    pub offset: u64,
-    /// Payload bytes.
-    pub len: u32,
-    /// CRC32C of each 4 KiB block.
-    pub table: Arc<[u32]>,
-}
-
-/// The state of a ring at one moment.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// Identity and geometry.
-    pub superblock: Superblock,
-    /// Segments by state.
-    pub segments: SegmentCounts,
-    /// Live records.
-    pub records: usize,
-    /// Drive bytes of records that must stay.
-    pub keep_bytes: u64,
-    /// Drive bytes of records that may be dropped.
-    pub clean_bytes: u64,
-    /// Payload bytes waiting for the drive.
-    pub queued_bytes: usize,
-    /// Why the drive takes no more writes, if so.
-    pub poisoned: Option<String>,
-    /// What does the I/O, in words.
-    pub io_engine: String,
-    /// Why not io_uring, if a fallback was chosen.
-    pub io_fallback: Option<String>,
-    /// Whether I/O bypasses the page cache.
-    pub direct: bool,
-    /// How writes become durable.
-    pub sync: SyncMode,
-    /// What recovery saw when the ring was opened.
-    pub recovery: Report,
-    /// Upper bound of memory.
-    pub memory_bytes_max: usize,
-    /// Streams and reclaim in one line, for support.
-    pub detail: String,
-}
-
-/// Where a scrub stands.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct ScrubCursor {
-    shard: usize,
-    /// Records checked so far in this lap.
-    pub checked: u64,
-}
 
 struct Inner {
     inbox: Arc<Inbox>,

@@ -3,14 +3,17 @@
 //! A driver executes the commands on a real drive; the simulation executes them on a simulated one, in any order,
 //! and crashes between any two. No I/O, no clock and no thread is in here.
 //!
-//! - [`writer`](self) places records: large ones alone, small ones packed into a batch;
-//! - `reclaimer` frees segments and moves what must stay;
+//! - `writer` places records: large ones alone, small ones packed into a batch (`packer`);
+//! - `landing` follows their writes until they are durable and visible;
+//! - `reclaimer` frees segments and moves what must stay; `victims` chooses them;
 //! - `segments` keeps the state of every segment and what lives in it.
 
 mod command;
+mod landing;
 mod packer;
 mod reclaimer;
 mod segments;
+mod victims;
 mod writer;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
