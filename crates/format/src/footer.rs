@@ -8,7 +8,7 @@ use crate::error::FormatError;
 use crate::ids::{ChunkId, Generation, KeyId, RingId, SegmentId, Seq, VolumeId};
 use crate::layout::{BLOCK, FORMAT_VERSION};
 use crate::le;
-use crate::record::{RecordFlags, RecordKind};
+use crate::record::{RecordFlags, RecordHeader, RecordKind};
 use crate::segment::SegmentKind;
 
 const MAGIC: &[u8; 8] = b"STOKERFT";
@@ -45,6 +45,25 @@ pub struct FooterEntry {
     pub aux_per_block: u8,
     /// Key of the payload, 0 for plain bytes.
     pub key: KeyId,
+}
+
+/// The line that a footer has for a record.
+impl From<&RecordHeader> for FooterEntry {
+    fn from(header: &RecordHeader) -> Self {
+        Self {
+            chunk: header.chunk,
+            seq: header.seq,
+            header_offset: header.header_offset,
+            payload_offset: header.payload_offset,
+            len: header.len,
+            volume: header.volume,
+            flags: header.flags,
+            payload_crc: header.payload_crc,
+            kind: header.kind,
+            aux_per_block: header.aux_per_block,
+            key: header.key,
+        }
+    }
 }
 
 /// The trailer: the last block of a closed segment.

@@ -453,19 +453,7 @@ fn sound_lines(reader: &mut Reader, record: &Record) -> io::Result<Option<Vec<Fo
         }
         at += len;
     }
-    let line = FooterEntry {
-        chunk: header.chunk,
-        seq: header.seq,
-        header_offset: header.header_offset,
-        payload_offset: header.payload_offset,
-        len: header.len,
-        volume: header.volume,
-        flags: header.flags,
-        payload_crc: header.payload_crc,
-        kind: header.kind,
-        aux_per_block: header.aux_per_block,
-        key: header.key,
-    };
+    let line = FooterEntry::from(header);
     if header.kind != RecordKind::Dead {
         return Ok(Some(vec![line]));
     }

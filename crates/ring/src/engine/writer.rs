@@ -366,19 +366,7 @@ impl<T> Engine<T> {
 
     /// Writes the footer lines of a record and turns it into one that is under way.
     fn note_placed(&mut self, id: u32, item: &mut Item<T>, header: RecordHeader) -> Placed<T> {
-        let line = FooterEntry {
-            chunk: header.chunk,
-            seq: header.seq,
-            header_offset: header.header_offset,
-            payload_offset: header.payload_offset,
-            len: header.len,
-            volume: header.volume,
-            flags: header.flags,
-            payload_crc: header.payload_crc,
-            kind: header.kind,
-            aux_per_block: 0,
-            key: header.key,
-        };
+        let line = FooterEntry::from(&header);
         let segment = &mut self.segments[id as usize];
         if header.kind == RecordKind::Dead {
             segment.deaths += item.deaths.len() as u32;
