@@ -3,7 +3,7 @@
 use stoker_format::{BLOCK, ChunkId, RecordKind, VersionId, VolumeId};
 use stoker_ring::buffer::Buf;
 use stoker_ring::engine::{Append, Crcs, Retention};
-use stoker_ring::index::Marks;
+use stoker_ring::index::{Entry, Marks};
 
 use super::model::Known;
 use super::world::{Ask, Plan, World};
@@ -53,7 +53,8 @@ impl Workload {
                     world.engine.remark(&[*chunk], |m| {
                         if pin { m.with(Marks::PINNED) } else { m.without(Marks::PINNED) }
                     });
-                    let evictable = world.index.get(chunk).is_some_and(|e| !e.marks.must_keep());
+                    let clean = |e: Entry| e.marks.has(Marks::CLEAN) && !is_kept(e.marks);
+                    let evictable = world.index.get(chunk).is_some_and(clean);
                     if evictable && let Some(content) = world.model.content(chunk) {
                         world.model.set(*chunk, Known::Either(content));
                     }
@@ -210,7 +211,7 @@ impl Workload {
             }
             // From now on it may be dropped; never-draining and pinned ones stay.
             let changed = world.engine.remark(&[chunk], |marks| marks.with(Marks::CLEAN));
-            let keeps = world.index.get(&chunk).is_some_and(|e| e.marks.must_keep());
+            let keeps = world.index.get(&chunk).is_some_and(|e| is_kept(e.marks));
             if changed > 0
                 && !keeps
                 && let Some(content) = world.model.content(&chunk)
@@ -220,4 +221,9 @@ impl Workload {
             }
         }
     }
+}
+
+/// Kept for reasons of its own; said here again, so that the engine is not asked about itself.
+fn is_kept(marks: Marks) -> bool {
+    marks.has(Marks::NEVER) || marks.has(Marks::PINNED)
 }
