@@ -234,6 +234,9 @@ pub(crate) struct DriverParts {
 /// and the callers while it works. In small groups the first are on their way again before the last are looked at.
 const REAP_MAX: usize = 16;
 
+/// Jobs under way up to which it may pay to spin.
+const SPIN_JOBS_MAX: usize = 2;
+
 /// Sleeps after which spinning is tried again.
 const SPINS_VAIN_MAX: u32 = 16;
 
@@ -386,6 +389,10 @@ impl Driver {
     /// woken again. Spinning in vain halves the next spin; now and then a full one is tried.
     #[expect(clippy::disallowed_methods, reason = "the edge: spinning is bounded by time")]
     fn spins_to_work(&mut self) -> bool {
+        // With much under way a completion wakes the driver soon, and the core is better used by the callers.
+        if self.executor.in_flight() > SPIN_JOBS_MAX {
+            return false;
+        }
         let (length, vain) = self.spin_now;
         if length.is_zero() {
             self.spin_now = if vain >= SPINS_VAIN_MAX { (self.spin, 0) } else { (length, vain + 1) };
