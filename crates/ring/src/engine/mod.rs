@@ -257,14 +257,7 @@ impl<T> Engine<T> {
 
     /// Forgets records at once and durably: when the answer comes, no crash brings them back.
     pub fn delete(&mut self, chunks: &[ChunkId], token: T) {
-        if let Some(why) = self.poisoned.clone() {
-            self.done.push(Done {
-                token,
-                result: Err(RingError::new(ErrorKind::Poisoned, why)),
-                payload: None,
-            });
-            return;
-        }
+        let Some(token) = self.token_unless_poisoned(token) else { return };
         if chunks.is_empty() {
             self.done.push(Done { token, result: Ok(()), payload: None });
             return;
@@ -319,16 +312,17 @@ impl<T> Engine<T> {
         changed
     }
 
+    /// Gives the token back, or answers it: a poisoned drive takes nothing more.
+    fn token_unless_poisoned(&mut self, token: T) -> Option<T> {
+        let Some(why) = self.poisoned.clone() else { return Some(token) };
+        let result = Err(RingError::new(ErrorKind::Poisoned, why));
+        self.done.push(Done { token, result, payload: None });
+        None
+    }
+
     /// Asks that every open segment be closed; answered when their footers are durable.
     pub fn close_open(&mut self, token: T) {
-        if let Some(why) = self.poisoned.clone() {
-            self.done.push(Done {
-                token,
-                result: Err(RingError::new(ErrorKind::Poisoned, why)),
-                payload: None,
-            });
-            return;
-        }
+        let Some(token) = self.token_unless_poisoned(token) else { return };
         let open: Vec<u32> = self.streams.values_mut().filter_map(|s| s.segment.take()).collect();
         let mut waiting = Vec::new();
         for id in open {
