@@ -4,7 +4,6 @@
 //! [`recovery`] reads a drive back after any crash. `docs/data-file.md` draws the bytes.
 
 pub mod admission;
-pub mod buffer;
 pub mod drive;
 mod driver;
 pub mod engine;
@@ -22,7 +21,8 @@ mod sys;
 pub mod tables;
 mod view;
 
-pub use buffer::{Buf, Pool};
+pub use stoker_buffer as buffer;
+pub use stoker_buffer::{Buf, Pool};
 pub use drive::{Drive, DriveKind, InitOptions};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};

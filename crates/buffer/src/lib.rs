@@ -1,8 +1,8 @@
 //! Aligned memory that the drive reads and writes without a copy.
 //!
 //! A [`Buf`] starts on a block boundary, may have headroom in front of its data (so that a record header and its
-//! payload leave in one write), and knows whether it lies in the registered arena of a [`Pool`]. Nothing else in
-//! this crate allocates I/O memory.
+//! payload leave in one write), and knows whether it lies in the registered arena of a [`Pool`]. Nothing else
+//! allocates I/O memory. A crate of its own, because gateways fill such buffers and must not know the ring.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -14,7 +14,8 @@ use std::task::Waker;
 
 use stoker_format::BLOCK;
 
-use crate::sys;
+mod arena;
+
 
 /// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
 pub const HEADROOM: usize = 20 << 10;
@@ -154,7 +155,8 @@ impl Buf {
         unsafe { std::slice::from_raw_parts(self.data().sub(n), n) }
     }
 
-    pub(crate) fn io_ptr(&self, head: usize) -> *mut u8 {
+    /// Where a write that carries `head` bytes of headroom starts; for the code that talks to the kernel.
+    pub fn io_ptr(&self, head: usize) -> *mut u8 {
         assert!(head <= self.headroom);
         // SAFETY: `head` bytes of headroom lie in front of the data.
         unsafe { self.data().sub(head) }
@@ -213,7 +215,7 @@ impl Pool {
     /// Maps an arena of `size` bytes (rounded up to 2 MiB); it never grows.
     pub fn new(size: usize) -> std::io::Result<Arc<Pool>> {
         let size = size.max(HUGE).div_ceil(HUGE) * HUGE;
-        let arena = sys::map_arena(size, HUGE)?;
+        let arena = arena::map_arena(size, HUGE)?;
         Ok(Arc::new_cyclic(|me| Pool {
             arena,
             size,
@@ -245,7 +247,8 @@ impl Pool {
         self.dry.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn region(&self) -> (*mut u8, usize) {
+    /// The whole arena, to be registered with the kernel.
+    pub fn region(&self) -> (*mut u8, usize) {
         (self.arena.as_ptr(), self.size)
     }
 
@@ -340,7 +343,7 @@ const fn stride(class: usize) -> usize {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        sys::unmap_arena(self.arena, self.size);
+        arena::unmap_arena(self.arena, self.size);
     }
 }
 

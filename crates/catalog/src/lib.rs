@@ -1,0 +1,1 @@
+//! Names to versions to chunks and holders, on an ordered transactional key-value store.

@@ -1,0 +1,1 @@
+//! The door from another process: a framed protocol over Unix sockets and TCP.

@@ -1,0 +1,1 @@
+//! S3 to the door.

@@ -1,0 +1,1 @@
+//! The object store behind a volume: a narrow trait over raw keys.

@@ -1,0 +1,1 @@
+//! The door: one trait, plain types, few errors.
