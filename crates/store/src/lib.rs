@@ -1,1 +1,35 @@
 //! The door: one trait, plain types, few errors.
+//!
+//! Whatever wants files from Stoker (a gateway, the command line, a Python program) asks [`Store`]. It is implemented
+//! twice: by `node`, on rings, catalog and lake, and by `client`, over a socket. Nothing here does I/O.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod id_text;
+mod key;
+mod list;
+mod operator;
+mod receipt;
+mod store;
+mod upload;
+mod volume;
+mod write;
+
+pub use error::{ErrorKind, Result, StoreError, Subject};
+pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo};
+pub use key::{KEY_LEN_MAX, Key};
+pub use list::{ListEntry, ListPage, ListRequest};
+pub use operator::{
+    Access, AccessKey, Conflict, Counter, Explanation, HolderInfo, NodeStatus, Resolution, RingStatus,
+};
+pub use receipt::{Awaited, Holder, Receipt};
+pub use stoker_buffer::Buf;
+pub use store::{BoxFuture, File, PartSource, Store, Writer};
+pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
+pub use volume::{
+    Class, DrainPolicy, LakeMode, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,
+    check_volume_name,
+};
+pub use write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};

@@ -1,0 +1,94 @@
+//! What is known of a file.
+
+use serde::{Deserialize, Serialize};
+use stoker_format::VersionId;
+
+use crate::key::Key;
+
+/// Properties that a user gives a file; they travel to the lake with it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Attributes {
+    /// MIME type.
+    pub content_type: Option<String>,
+    /// Other standard headers (`cache-control`, `content-disposition`, `content-encoding`, `content-language`,
+    /// `expires`), names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// S3 user metadata without the `x-amz-meta-` prefix, names in lower case.
+    pub meta: Vec<(String, String)>,
+    /// S3 object tags.
+    pub tags: Vec<(String, String)>,
+    /// POSIX mode with file type, if somebody set one.
+    pub mode: Option<u32>,
+    /// Owner and group, if somebody set them.
+    pub owner: Option<(u32, u32)>,
+    /// Modification time in nanoseconds since 1970 if a user set one.
+    pub mtime_ns: Option<i64>,
+    /// Extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A checksum algorithm of S3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
+pub enum ChecksumKind {
+    /// CRC-32 (ISO-HDLC).
+    Crc32 = 1,
+    /// CRC-32C (Castagnoli).
+    Crc32c = 2,
+    /// CRC-64/NVME; every file has this one.
+    Crc64Nvme = 3,
+    /// SHA-1.
+    Sha1 = 4,
+    /// SHA-256.
+    Sha256 = 5,
+}
+
+/// A checksum of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Checksum {
+    /// Algorithm.
+    pub kind: ChecksumKind,
+    /// Big-endian bytes, as S3 puts them in base64.
+    pub value: Vec<u8>,
+    /// Parts it is composed of; 0 for a checksum of the whole file.
+    pub parts: u32,
+}
+
+/// How far a file is on its way to the lake.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrainState {
+    /// Not there yet; will be.
+    Dirty,
+    /// There, confirmed.
+    Clean,
+    /// The volume keeps it to itself.
+    Never,
+    /// Somebody else changed the lake; waits for `stoker conflict resolve`.
+    Conflict,
+}
+
+/// A version of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileInfo {
+    /// Name.
+    pub key: Key,
+    /// Length in bytes.
+    pub size: u64,
+    /// S3 ETag without quotes, fixed at publish.
+    pub etag: String,
+    /// Time of publish in milliseconds since 1970.
+    pub modified_ms: u64,
+    /// Identity of the content.
+    #[serde(with = "crate::id_text")]
+    pub version: VersionId,
+    /// Number of the file; stays when content or name change.
+    pub inode: u64,
+    /// User properties.
+    pub attributes: Attributes,
+    /// Checksums of the whole; the first is CRC-64/NVME where it is known.
+    pub checksums: Vec<Checksum>,
+    /// Length of each part if it was uploaded in parts, else empty.
+    pub part_sizes: Vec<u64>,
+    /// On its way to the lake.
+    pub drain: DrainState,
+}

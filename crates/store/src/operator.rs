@@ -1,0 +1,158 @@
+//! What operators ask for: keys, conflicts, status.
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::FileInfo;
+use crate::receipt::Receipt;
+
+/// What an access key may do.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Access {
+    /// May not change anything.
+    pub read_only: bool,
+    /// Only these, as `volume` or `volume/prefix`; empty for everything.
+    pub prefixes: Vec<String>,
+    /// User that its files belong to.
+    pub uid: u32,
+    /// Group that its files belong to.
+    pub gid: u32,
+}
+
+/// An access key for S3.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AccessKey {
+    /// Public part.
+    pub access_key: String,
+    /// Secret part.
+    pub secret_key: String,
+    /// What it may do.
+    pub access: Access,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: u64,
+}
+
+/// A version that was not drained because the lake changed under it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Conflict {
+    /// Volume.
+    pub volume: String,
+    /// Our version.
+    pub file: FileInfo,
+    /// What we expected in the lake: an etag, or none for nothing.
+    pub lake_etag_expected: Option<String>,
+    /// What is there.
+    pub lake_etag_found: Option<String>,
+    /// When it was found, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+/// How a conflict ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Resolution {
+    /// Our version replaces the lake's.
+    Ours,
+    /// The lake's version replaces ours.
+    Theirs,
+    /// The lake's stays; ours moves to another key.
+    KeepBoth,
+}
+
+/// Where a file is, in words and numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The file.
+    pub file: FileInfo,
+    /// Its receipt now.
+    pub receipt: Receipt,
+    /// Chunks, and how many of them lie on a drive of this node.
+    pub chunks: u64,
+    /// Chunks that lie on a drive here.
+    pub chunks_local: u64,
+    /// Chunks that lie in memory here.
+    pub chunks_cached: u64,
+    /// By drive.
+    pub holders: Vec<HolderInfo>,
+    /// What happens next, and why.
+    pub words: Vec<String>,
+}
+
+/// Chunks of a file on one drive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HolderInfo {
+    /// Drive, as a path.
+    pub drive: String,
+    /// Chunks there.
+    pub chunks: u64,
+    /// Bytes there.
+    pub bytes: u64,
+}
+
+/// One ring of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RingStatus {
+    /// Where the drive is.
+    pub path: String,
+    /// Id of the drive.
+    pub drive: String,
+    /// Bytes of the ring.
+    pub bytes: u64,
+    /// Bytes that must stay.
+    pub keep_bytes: u64,
+    /// Bytes that may go.
+    pub clean_bytes: u64,
+    /// Records.
+    pub records: u64,
+    /// Why it takes no more writes, if so.
+    pub poisoned: Option<String>,
+    /// What does the I/O.
+    pub io: String,
+}
+
+/// A number for `/metrics`: name without prefix `stoker_`, labels, value.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Counter {
+    /// Name in snake case with its unit; ends in `_total` if it only grows.
+    pub name: String,
+    /// One line of help.
+    pub help: String,
+    /// Labels.
+    pub labels: Vec<(String, String)>,
+    /// Value.
+    pub value: f64,
+}
+
+/// The state of a node.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Node id.
+    pub node: String,
+    /// Cluster id.
+    pub cluster: String,
+    /// Version of the program.
+    pub version: String,
+    /// Since when, milliseconds since 1970.
+    pub started_ms: u64,
+    /// The catalog, in words.
+    pub catalog: String,
+    /// Rings.
+    pub rings: Vec<RingStatus>,
+    /// Files that are not in the lake yet.
+    pub dirty_files: u64,
+    /// Their bytes.
+    pub dirty_bytes: u64,
+    /// Age of the oldest of them in milliseconds; 0 if there is none.
+    pub dirty_age_ms: u64,
+    /// Conflicts to be resolved.
+    pub conflicts: u64,
+    /// Uploads to the lake under way.
+    pub drains: u64,
+    /// The last trouble with a lake, if it is still there.
+    pub lake_trouble: Option<String>,
+    /// Bytes of the cache in use.
+    pub cache_bytes: u64,
+    /// Ready to serve.
+    pub ready: bool,
+    /// What is true about the safety of acknowledged bytes.
+    pub words: Vec<String>,
+}

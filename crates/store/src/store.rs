@@ -1,0 +1,228 @@
+//! The trait.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use stoker_buffer::Buf;
+use stoker_format::VersionId;
+
+use crate::error::Result;
+use crate::file::FileInfo;
+use crate::key::Key;
+use crate::list::{ListPage, ListRequest};
+use crate::operator::{AccessKey, Conflict, Counter, Explanation, NodeStatus, Resolution};
+use crate::receipt::{Awaited, Receipt};
+use crate::upload::{PartChoice, PartsPage, UploadId, UploadInfo, UploadsPage};
+use crate::volume::{VolumeInfo, VolumeOptions, VolumePolicy};
+use crate::write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};
+use crate::{Attributes, ChecksumKind};
+
+/// A future that can be sent between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An open file: one version, pinned. Reads never mix two versions.
+pub trait File: Send + Sync {
+    /// What it is.
+    fn info(&self) -> &FileInfo;
+
+    /// Verified bytes at an offset: at least one and at most `len`, fewer where a stored piece ends; empty only at
+    /// the end of the file. Ask again for the rest.
+    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Bytes>>;
+}
+
+/// A file (or a part of an upload) being written. Dropped without `finish`, nothing of it becomes visible and its
+/// space comes back.
+pub trait Writer: Send {
+    /// Aligned memory to fill, waiting until there is some: room for a chunk, or for what is left of the announced
+    /// size. Its length is 0; its capacity is what fits. To be filled from the front, `set_len`, then [`Self::write`].
+    fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>>;
+
+    /// Queues bytes behind those written before; waits while too much is under way. A buffer that is not full ends its
+    /// chunk early: callers fill buffers up unless they have to wait long for more.
+    fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>>;
+
+    /// CRC-64/NVME of everything written so far.
+    fn crc64(&self) -> u64;
+
+    /// Waits until all is durable, then publishes. When this returns, the bytes survive what the class promises.
+    fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>>;
+}
+
+/// The door.
+pub trait Store: Send + Sync + 'static {
+    // Volumes.
+
+    /// All volumes by name.
+    fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>>;
+    /// One volume.
+    fn volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<VolumeInfo>>;
+    /// Makes a volume. One that is there: `Conflict` about `Volume`.
+    fn volume_create<'a>(
+        &'a self,
+        name: &'a str,
+        options: VolumeOptions,
+    ) -> BoxFuture<'a, Result<VolumeInfo>>;
+    /// Changes what it wants.
+    fn volume_set<'a>(&'a self, name: &'a str, policy: VolumePolicy) -> BoxFuture<'a, Result<VolumeInfo>>;
+    /// Removes an empty volume; lake objects stay as they are. With keys in it: `Conflict` about `VolumeContents`.
+    fn volume_delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    // Names and bytes.
+
+    /// What a key is now.
+    fn stat<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<FileInfo>>;
+    /// Opens the present version.
+    fn open<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Box<dyn File>>>;
+    /// Lists in byte order of the keys.
+    fn list<'a>(&'a self, volume: &'a str, request: ListRequest) -> BoxFuture<'a, Result<ListPage>>;
+    /// Begins a file.
+    fn create<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: WriteRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>>;
+    /// Copies by reference.
+    fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>>;
+    /// Renames a file, or a directory if both keys end with `/`, in one transaction.
+    fn rename<'a>(
+        &'a self,
+        volume: &'a str,
+        from: &'a Key,
+        to: &'a Key,
+        mode: RenameMode,
+    ) -> BoxFuture<'a, Result<()>>;
+    /// Deletes files; one answer each. A key that is not there is `Ok(false)`.
+    fn delete<'a>(
+        &'a self,
+        volume: &'a str,
+        keys: Vec<(Key, Condition)>,
+    ) -> BoxFuture<'a, Result<Vec<Result<bool>>>>;
+    /// Changes properties without touching bytes.
+    fn set_attributes<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        change: AttributesChange,
+    ) -> BoxFuture<'a, Result<FileInfo>>;
+
+    // Multipart uploads.
+
+    /// Begins an upload.
+    fn upload_create<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        attributes: Attributes,
+        checksum: Option<ChecksumKind>,
+    ) -> BoxFuture<'a, Result<UploadInfo>>;
+    /// Begins a part, 1 to 10,000; an earlier one of that number is replaced when it is finished.
+    fn upload_part<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        number: u32,
+        size: Option<u64>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>>;
+    /// Makes a part of a range of a file, by reference; the receipt's etag is the part's.
+    fn upload_part_copy<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        number: u32,
+        source: PartSource,
+    ) -> BoxFuture<'a, Result<Receipt>>;
+    /// Parts of an upload with a number above `after`.
+    fn upload_parts<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<PartsPage>>;
+    /// Uploads under way whose key starts with the prefix, after (key, upload).
+    fn uploads<'a>(
+        &'a self,
+        volume: &'a str,
+        prefix: &'a [u8],
+        after: Option<(Vec<u8>, Option<UploadId>)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<UploadsPage>>;
+    /// Publishes the chosen parts, in this order, as one file. `finish` may carry a checksum of the whole to be checked
+    /// or kept.
+    fn upload_complete<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        parts: Vec<PartChoice>,
+        condition: Condition,
+        finish: Finish,
+    ) -> BoxFuture<'a, Result<Receipt>>;
+    /// Forgets an upload and its parts.
+    fn upload_abort<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+    ) -> BoxFuture<'a, Result<()>>;
+
+    // Receipts and the lake.
+
+    /// The receipt of the present version of a key, as of now.
+    fn receipt<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Receipt>>;
+    /// Waits until this version (none: the present one) of a key got that far; a version that is gone is `NotFound`.
+    fn wait<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        version: Option<VersionId>,
+        awaited: Awaited,
+    ) -> BoxFuture<'a, Result<Receipt>>;
+    /// Drains keys with a prefix now, quiet or not; returns how many files that are.
+    fn drain<'a>(&'a self, volume: &'a str, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64>>;
+    /// Brings the bytes of a file into the rings; returns how many bytes came from the lake.
+    fn stage<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<u64>>;
+    /// Versions that wait for a person.
+    fn conflicts<'a>(&'a self, volume: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Conflict>>>;
+    /// Ends a conflict.
+    fn conflict_resolve<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        resolution: Resolution,
+    ) -> BoxFuture<'a, Result<()>>;
+
+    // For operators.
+
+    /// All access keys.
+    fn access_keys(&self) -> BoxFuture<'_, Result<Vec<AccessKey>>>;
+    /// One access key.
+    fn access_key<'a>(&'a self, access_key: &'a str) -> BoxFuture<'a, Result<Option<AccessKey>>>;
+    /// Makes or changes an access key.
+    fn access_key_put(&self, key: AccessKey) -> BoxFuture<'_, Result<()>>;
+    /// Removes an access key.
+    fn access_key_delete<'a>(&'a self, access_key: &'a str) -> BoxFuture<'a, Result<()>>;
+    /// Where a file is and what happens to it next.
+    fn explain<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Explanation>>;
+    /// The state of the node.
+    fn status(&self) -> BoxFuture<'_, Result<NodeStatus>>;
+    /// Numbers for `/metrics`.
+    fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>>;
+}
+
+/// Where a copied part comes from.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct PartSource {
+    /// Volume.
+    pub volume: String,
+    /// File.
+    pub key: Key,
+    /// Must hold for it.
+    pub condition: Condition,
+    /// First byte and the byte behind the last; none for all.
+    pub range: Option<(u64, u64)>,
+}

@@ -1,0 +1,100 @@
+//! Requests that change names.
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::{Attributes, Checksum};
+use crate::key::Key;
+
+/// What must hold for a request to go ahead. All parts must hold; the default always does.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Condition {
+    /// The file exists and has one of these etags (`*` for any).
+    pub if_match: Option<Vec<String>>,
+    /// The file does not exist, or has none of these etags (`*`: does not exist).
+    pub if_none_match: Option<Vec<String>>,
+}
+
+impl Condition {
+    /// The file must not exist.
+    pub fn absent() -> Condition {
+        Condition { if_none_match: Some(vec!["*".to_owned()]), ..Condition::default() }
+    }
+
+    /// True if there is nothing to check.
+    pub fn is_empty(&self) -> bool {
+        self.if_match.is_none() && self.if_none_match.is_none()
+    }
+
+    /// Whether a file with this etag (none: no file) satisfies the condition.
+    pub fn holds(&self, etag: Option<&str>) -> bool {
+        let named =
+            |list: &[String]| etag.is_some_and(|etag| list.iter().any(|want| want == "*" || want == etag));
+        self.if_match.as_deref().is_none_or(named) && !self.if_none_match.as_deref().is_some_and(named)
+    }
+}
+
+/// A file to be written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WriteRequest {
+    /// Properties.
+    pub attributes: Attributes,
+    /// Checked at the start, to spare useless work, and again at publish.
+    pub condition: Condition,
+    /// Length if it is known; shapes buffers, and quota is checked early.
+    pub size: Option<u64>,
+    /// Bytes are added behind those of the present version instead of replacing them.
+    pub append: bool,
+}
+
+/// What is known only when all bytes are written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Finish {
+    /// Checksums that the caller computed or checked itself, to be kept with the file.
+    pub checksums: Vec<Checksum>,
+    /// ETag to use instead of one of our own: the MD5, where the caller had to compute it.
+    pub etag: Option<String>,
+}
+
+/// A copy by reference.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CopyRequest {
+    /// Volume of the source.
+    pub from_volume: String,
+    /// Source.
+    pub from: Key,
+    /// Must hold for the source.
+    pub from_condition: Condition,
+    /// Volume of the copy.
+    pub to_volume: String,
+    /// The copy.
+    pub to: Key,
+    /// Must hold for what the copy replaces.
+    pub condition: Condition,
+    /// Properties of the copy; none: those of the source.
+    pub attributes: Option<Attributes>,
+}
+
+/// What a rename does when the target exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum RenameMode {
+    /// Replaces a file (never a directory with entries).
+    #[default]
+    Replace,
+    /// Fails.
+    NoReplace,
+}
+
+/// A change of properties; what is `None` stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AttributesChange {
+    /// All S3 tags.
+    pub tags: Option<Vec<(String, String)>>,
+    /// Mode.
+    pub mode: Option<u32>,
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Modification time.
+    pub mtime_ns: Option<i64>,
+    /// Extended attributes to set (`Some`) or remove (`None`).
+    pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
