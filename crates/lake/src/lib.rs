@@ -1,1 +1,121 @@
 //! The object store behind a volume: a narrow trait over raw keys.
+//!
+//! A [`Lake`] knows nothing of volumes, versions or chunks. It reads, writes, copies, deletes and lists whole
+//! objects, with conditions, and it never answers with bytes it is not sure of.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod key;
+mod options;
+mod rng;
+mod twin;
+mod types;
+mod url;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub use error::{LakeError, LakeErrorKind, Result};
+pub use file::FileLake;
+pub use key::KEY_BYTES_MAX;
+pub use options::{Checksum, LakeOptions, RetryOptions};
+pub use twin::{FaultCounts, Faults, TwinLake, TwinObject};
+pub use types::{Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions};
+
+/// An object store. Keys are raw bytes relative to the lake's root, 1 to 1024 bytes long.
+pub trait Lake: Send + Sync + 'static {
+    /// Looks at one object; `None` if there is none.
+    fn head<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<ObjectInfo>>>;
+
+    /// Reads the bytes `range` of an object that must still have the etag `if_match`.
+    ///
+    /// Gone is `NotFound`, changed is `Changed`. A range that ends behind the object is `Invalid`, a body that
+    /// is short is an error: the answer always has the length that was asked for.
+    fn get<'a>(
+        &'a self,
+        key: &'a [u8],
+        range: Range<u64>,
+        if_match: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Bytes>>;
+
+    /// Writes a whole object and gives its etag.
+    fn put<'a>(
+        &'a self,
+        key: &'a [u8],
+        body: Vec<Bytes>,
+        options: PutOptions,
+    ) -> BoxFuture<'a, Result<String>>;
+
+    /// Begins an upload in parts and gives its id.
+    fn upload_begin<'a>(&'a self, key: &'a [u8], attributes: Attributes) -> BoxFuture<'a, Result<String>>;
+
+    /// Writes one part. The same number again replaces the part.
+    fn upload_part<'a>(
+        &'a self,
+        key: &'a [u8],
+        upload: &'a str,
+        number: u32,
+        body: Vec<Bytes>,
+    ) -> BoxFuture<'a, Result<PartTag>>;
+
+    /// Parts that the lake already has, by number, to resume an upload.
+    fn upload_parts<'a>(&'a self, key: &'a [u8], upload: &'a str) -> BoxFuture<'a, Result<Vec<PartTag>>>;
+
+    /// Makes an object of the parts, which come in ascending order, and gives its etag.
+    fn upload_complete<'a>(
+        &'a self,
+        key: &'a [u8],
+        upload: &'a str,
+        parts: Vec<PartTag>,
+        options: PutOptions,
+    ) -> BoxFuture<'a, Result<String>>;
+
+    /// Drops an upload and its parts. An upload that is gone is Ok.
+    fn upload_abort<'a>(&'a self, key: &'a [u8], upload: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Copies inside this lake; `if_match` is the etag of the source. Gives the etag of the copy.
+    fn copy<'a>(
+        &'a self,
+        from: &'a [u8],
+        if_match: &'a str,
+        to: &'a [u8],
+        options: PutOptions,
+    ) -> BoxFuture<'a, Result<String>>;
+
+    /// Deletes an object if its etag still matches, otherwise `Changed`. Gone is Ok.
+    ///
+    /// A lake without a conditional delete looks first and deletes then; a change in between is lost there.
+    fn delete<'a>(&'a self, key: &'a [u8], if_match: Option<&'a str>) -> BoxFuture<'a, Result<()>>;
+
+    /// Lists keys with the prefix, in byte order, strictly after `after`.
+    ///
+    /// With a delimiter, keys that have one behind the prefix are grouped like S3 does. Objects and groups
+    /// together are at most `limit`.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        after: Option<&'a [u8]>,
+        delimiter: Option<u8>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<ListPage>>;
+
+    /// What this lake can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The lake in words, like `s3://bucket/prefix`. Never a secret.
+    fn describe(&self) -> String;
+}
+
+/// Opens the lake of a url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+/// `file:///directory`, or an absolute path.
+pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
+    let url = url::LakeUrl::parse(url)?;
+    match url.scheme {
+        url::Scheme::File => Ok(Arc::new(FileLake::open(&url.directory_path(), options).await?)),
+        _ => Err(LakeError::invalid("only directories can be opened")),
+    }
+}

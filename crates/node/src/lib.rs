@@ -1,1 +1,39 @@
 //! The door implemented on rings, catalog and lake; the loops that drain, stage, collect and scrub.
+//!
+//! [`Node::open`] wires the parts. A write goes: chunks into rings, name record beside the last one, one catalog
+//! transaction, acknowledgement. What happens later (drain, deletes in the lake, garbage) is in loops that start where
+//! an earlier boot ended, because everything they have to do is in rows.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod clock;
+mod collector;
+mod core;
+mod door;
+mod drain;
+mod error;
+mod files;
+mod identity;
+mod listing;
+mod lookup;
+mod name_record;
+mod node;
+mod options;
+mod pins;
+mod properties;
+mod publish;
+mod reader;
+mod rings;
+mod scrubber;
+mod stage;
+mod status;
+#[cfg(test)]
+mod testing;
+mod tracker;
+mod uploads;
+mod volumes;
+mod writer;
+
+pub use node::Node;
+pub use options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};

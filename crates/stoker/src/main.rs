@@ -5,11 +5,15 @@
 
 mod bench;
 mod clock;
+mod config;
+mod daemon;
 mod failure;
+mod log;
 mod out;
 mod progress;
 mod ring;
 mod rng;
+mod serve;
 mod size;
 mod sys;
 mod up;
@@ -33,8 +37,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Start what there is on this machine: one ring.
+    /// Start a node on this machine, without a configuration.
     Up(up::Args),
+    /// Start a node by its configuration file.
+    Serve(serve::Args),
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
     Ring(ring::Verb),
@@ -46,6 +52,7 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),
     };

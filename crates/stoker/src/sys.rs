@@ -1,5 +1,11 @@
 //! Thin wrappers around the system calls that the standard library does not offer.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
 /// User and system time that all threads of this process have used, in seconds.
 pub fn cpu_seconds() -> f64 {
     // SAFETY: a zeroed rusage is valid for the call to fill.
@@ -10,6 +16,34 @@ pub fn cpu_seconds() -> f64 {
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Has the kernel ask a child to stop (SIGTERM) when the thread that starts it is gone, however it went.
+pub fn stop_with_parent(command: &mut Command) {
+    let arrange = || {
+        // SAFETY: prctl with these arguments touches no memory, and may be called between fork and exec.
+        match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one async-signal-safe call and allocates nothing.
+    unsafe { command.pre_exec(arrange) };
+}
+
+/// Asks a child of ours that was not waited for yet to stop (SIGTERM).
+pub fn terminate(child: u32) {
+    // SAFETY: kill touches no memory; the number cannot be another process's before the child was waited for.
+    unsafe { libc::kill(child as libc::pid_t, libc::SIGTERM) };
+}
+
+/// Has the kernel drop what it holds of a file in memory.
+pub fn forget_pages(file: &File) -> io::Result<()> {
+    // SAFETY: the advice is about a descriptor that `file` keeps open, and touches no memory of ours.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// The signals that ask a process to stop, held back so that [`StopSignals::wait`] receives them.
@@ -37,4 +71,31 @@ impl StopSignals {
         while unsafe { libc::sigwait(&self.0, &mut signal) } != 0 {}
         signal
     }
+}
+
+/// The cores that this thread may run on.
+pub fn cores_allowed() -> io::Result<Vec<usize>> {
+    // SAFETY: a zeroed cpu_set_t is a valid empty set for the call to fill, and its size is given.
+    let (result, set) = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        (libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set), set)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: CPU_ISSET reads a set that was filled, and the numbers are below its size.
+    Ok((0..libc::CPU_SETSIZE as usize).filter(|core| unsafe { libc::CPU_ISSET(*core, &set) }).collect())
+}
+
+/// Keeps this thread, and all that it starts later, to these cores.
+pub fn keep_to_cores(cores: &[usize]) -> io::Result<()> {
+    // SAFETY: a zeroed cpu_set_t is a valid empty set; CPU_SET ignores numbers beyond it; the call only reads it.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for core in cores.iter().filter(|core| **core < libc::CPU_SETSIZE as usize) {
+            libc::CPU_SET(*core, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

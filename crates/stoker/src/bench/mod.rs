@@ -1,4 +1,4 @@
-//! `stoker bench`: what a drive can do bare, and what is left of it through the ring.
+//! `stoker bench`: what a drive can do bare, what is left of it through the ring, and what is left over S3.
 
 mod device;
 mod leave;
@@ -8,6 +8,7 @@ mod raw;
 mod recovery;
 mod report;
 mod ring;
+mod s3;
 mod scratch;
 mod subject;
 mod workload;
@@ -25,6 +26,8 @@ pub enum Verb {
     Device(device::Args),
     /// Measure the ring against the same drive without it, in alternating rounds.
     Ring(ring::Args),
+    /// Measure Stoker over S3 beside nginx, the bare drive and other object stores, in one run.
+    S3(s3::Args),
     /// Write into a ring and wait to be killed; `bench ring` measures the recovery.
     #[command(hide = true)]
     Leave(leave::Args),
@@ -35,6 +38,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Device(args) => device::run(args),
         Verb::Ring(args) => ring::run(args),
+        Verb::S3(args) => s3::run(args),
         Verb::Leave(args) => leave::run(args),
     }
 }

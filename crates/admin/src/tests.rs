@@ -1,0 +1,212 @@
+//! The server over real sockets, in front of a node that is ready, starting, silent or broken.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use stoker_store::{BoxFuture, Counter, ErrorKind, NodeStatus, Result, RingStatus, StoreError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::answer::Watched;
+use crate::{Admin, AdminOptions};
+
+const READY: u8 = 0;
+const STARTING: u8 = 1;
+const SILENT: u8 = 2;
+const BROKEN: u8 = 3;
+
+/// A node in one of these states.
+#[derive(Clone, Default)]
+struct Twin(Arc<AtomicU8>);
+
+impl Twin {
+    fn set(&self, state: u8) {
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    fn answer<T: Send + 'static>(&self, good: T) -> BoxFuture<'_, Result<T>> {
+        let state = self.0.load(Ordering::Relaxed);
+        Box::pin(async move {
+            match state {
+                SILENT => std::future::pending().await,
+                BROKEN => Err(StoreError::new(ErrorKind::Unavailable, "the catalog does not answer")),
+                _ => Ok(good),
+            }
+        })
+    }
+}
+
+impl Watched for Twin {
+    fn status(&self) -> BoxFuture<'_, Result<NodeStatus>> {
+        let ring = RingStatus {
+            path: "/drive".into(),
+            drive: "d1".into(),
+            bytes: 1,
+            keep_bytes: 0,
+            clean_bytes: 0,
+            records: 0,
+            poisoned: Some("a write failed".into()),
+            io: "io_uring".into(),
+        };
+        let is_ready = self.0.load(Ordering::Relaxed) == READY;
+        self.answer(NodeStatus {
+            node: "n1".into(),
+            cluster: "c1".into(),
+            version: "0.1.0".into(),
+            started_ms: 1,
+            catalog: "embedded".into(),
+            rings: if is_ready { Vec::new() } else { vec![ring] },
+            dirty_files: 3,
+            dirty_bytes: 4096,
+            dirty_age_ms: 0,
+            conflicts: 0,
+            drains: 0,
+            lake_trouble: None,
+            cache_bytes: 0,
+            ready: is_ready,
+            words: vec!["one copy".into()],
+        })
+    }
+
+    fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>> {
+        self.answer(vec![counter("dirty_bytes", 4096.0)])
+    }
+}
+
+fn counter(name: &str, value: f64) -> Counter {
+    Counter { name: name.into(), help: "For a test.".into(), labels: Vec::new(), value }
+}
+
+fn options() -> AdminOptions {
+    let mut options = AdminOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), "secret");
+    options.extra.push(Box::new(|| vec![counter("s3_requests_total", 5.0)]));
+    options
+}
+
+/// Sends bytes, reads until the other side closes.
+async fn exchange(admin: &Admin, request: &str) -> String {
+    let mut stream = TcpStream::connect(admin.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+async fn get(admin: &Admin, path: &str, header: &str) -> (u16, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}\r\n");
+    let answer = exchange(admin, &request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_string())
+}
+
+#[tokio::test]
+async fn a_ready_node() {
+    let admin = Admin::watch(Box::new(Twin::default()), options()).await.unwrap();
+    assert_eq!(get(&admin, "/healthz", "").await, (200, "ok\n".into()));
+    assert_eq!(get(&admin, "/readyz", "").await, (200, "ready\n".into()));
+    let (status, text) = get(&admin, "/metrics", "").await;
+    assert_eq!(status, 200);
+    for line in
+        ["stoker_up 1", "stoker_dirty_bytes 4096", "stoker_s3_requests_total 5", "stoker_metrics_left_out 0"]
+    {
+        assert!(text.lines().any(|other| other == line), "{line} in {text}");
+    }
+    assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
+    let (status, text) = get(&admin, "/api/v1/status", "Authorization: Bearer secret\r\n").await;
+    let value: NodeStatus = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, value.dirty_bytes, value.words), (200, 4096, vec!["one copy".to_string()]));
+}
+
+#[tokio::test]
+async fn the_api_needs_the_token_and_says_nothing_without() {
+    let admin = Admin::watch(Box::new(Twin::default()), options()).await.unwrap();
+    for path in ["/api/v1/status", "/api/v1/nothing", "/api"] {
+        assert_eq!(get(&admin, path, "").await.0, 401, "{path}");
+        assert_eq!(get(&admin, path, "Authorization: Bearer wrong!\r\n").await.0, 401, "{path}");
+    }
+    assert_eq!(get(&admin, "/api/v1/nothing", "Authorization: Bearer secret\r\n").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_ready_lives_and_says_why() {
+    let twin = Twin::default();
+    let mut options = options();
+    options.answer_timeout = Duration::from_millis(20);
+    let admin = Admin::watch(Box::new(twin.clone()), options).await.unwrap();
+    for (state, words) in [
+        (STARTING, "drive /drive takes no more writes: a write failed"),
+        (SILENT, "did not answer within 0.02 s"),
+        (BROKEN, "the catalog does not answer"),
+    ] {
+        twin.set(state);
+        let (status, text) = get(&admin, "/readyz", "").await;
+        assert!(status == 503 && text.contains(words), "{status} {text}");
+        assert_eq!(get(&admin, "/healthz", "").await.0, 200);
+    }
+    // Numbers that do not come from the door are there even then.
+    let (status, text) = get(&admin, "/metrics", "").await;
+    assert!(
+        status == 200 && text.contains("stoker_up 0") && text.contains("stoker_s3_requests_total 5"),
+        "{text}"
+    );
+    twin.set(READY);
+    assert_eq!(get(&admin, "/readyz", "").await.0, 200);
+    admin.set_stopping();
+    assert_eq!(get(&admin, "/readyz", "").await, (503, "not ready: the node is stopping\n".into()));
+}
+
+#[tokio::test]
+async fn bad_requests_are_answered_and_bounded() {
+    let admin = Admin::watch(Box::new(Twin::default()), options()).await.unwrap();
+    assert_eq!(get(&admin, "/nothing", "").await, (404, crate::answer::PATHS.into()));
+    let close = "Host: x\r\nConnection: close\r\n\r\n";
+    let check = async |request: String, status: &str| {
+        let answer = exchange(&admin, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request:.40}: {answer}");
+    };
+    check(format!("POST /healthz HTTP/1.1\r\n{close}"), "405").await;
+    check(format!("HEAD /healthz HTTP/1.1\r\n{close}"), "200").await;
+    check("\0\x01rubbish\r\n\r\n".into(), "400").await;
+    check(format!("GET /healthz HTTP/1.1\r\nX: {}\r\n", "a".repeat(64 << 10)), "431").await;
+}
+
+#[tokio::test]
+async fn half_open_connections_are_cut_and_make_room() {
+    let mut options = options();
+    (options.connections_max, options.request_timeout) = (1, Duration::from_millis(20));
+    let admin = Admin::watch(Box::new(Twin::default()), options).await.unwrap();
+    let mut half_open = TcpStream::connect(admin.address()).await.unwrap();
+    half_open.write_all(b"GET /healthz HT").await.unwrap();
+    // It waits for the only place, which the first one loses.
+    assert_eq!(get(&admin, "/healthz", "").await.0, 200);
+    let mut rest = Vec::new();
+    let _ = half_open.read_to_end(&mut rest).await;
+    assert!(!rest.starts_with(b"HTTP/1.1 200"), "{rest:?}");
+}
+
+#[tokio::test]
+async fn stopping_ends_idle_connections_and_frees_the_port() {
+    let admin = Admin::watch(Box::new(Twin::default()), options()).await.unwrap();
+    let address = admin.address();
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut first = [0; 12];
+    idle.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    admin.stop(Duration::from_secs(60)).await;
+    idle.read_to_end(&mut Vec::new()).await.unwrap();
+    let refused = TcpStream::connect(address).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test]
+async fn a_taken_port_is_an_error() {
+    let admin = Admin::watch(Box::new(Twin::default()), options()).await.unwrap();
+    let mut options = options();
+    options.listen = admin.address();
+    let error = Admin::watch(Box::new(Twin::default()), options).await.err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+}

@@ -1,0 +1,265 @@
+//! The file: created whole or not at all, opened only if it is ours, copied while in use.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadTransaction, StorageError, TableDefinition, TableError,
+    WriteTransaction,
+};
+use stoker_format::ClusterId;
+
+use super::{EmbeddedOptions, guarded, table};
+use crate::engine::apply::RowsMut;
+use crate::error::{CatalogError, Result};
+
+/// What the file says about itself.
+const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
+const META_CLUSTER: &str = "cluster";
+const META_SCHEMA: &str = "schema";
+const META_SEQ: &str = "seq";
+
+/// The form of tables and rows that this program writes; raised when an older one could not read it.
+const SCHEMA: u32 = 1;
+
+/// A copy is written in transactions of about this many bytes.
+const COPY_BYTES: usize = 16 << 20;
+
+/// Opens or creates the file; also gives the number of its last commit.
+pub(super) fn open(path: &Path, cluster: ClusterId, options: &EmbeddedOptions) -> Result<(Database, u64)> {
+    let exists = path.try_exists().map_err(|error| unreachable_file(path, &error))?;
+    if !exists {
+        create(path, cluster)?;
+    }
+    guarded(|| {
+        let length = std::fs::metadata(path).map_err(|error| unreachable_file(path, &error))?.len();
+        if length == 0 {
+            return Err(CatalogError::corrupt(format!(
+                "{} is empty; remove it to start anew, or restore a backup",
+                path.display()
+            )));
+        }
+        let mut database = Builder::new()
+            .set_cache_size(options.cache_bytes)
+            .open(path)
+            .map_err(|error| not_opened(path, error))?;
+        if options.verify && !database.check_integrity().map_err(|error| not_opened(path, error))? {
+            tracing::warn!(path = %path.display(), "the catalog's file had damage that could be repaired");
+        }
+        let seq = header_check(path, &database, cluster)?;
+        Ok((database, seq))
+    })
+}
+
+/// The number of the last commit in a snapshot.
+pub(super) fn seq(snapshot: &ReadTransaction) -> Result<u64> {
+    let meta = snapshot.open_table(META).map_err(failed)?;
+    let stored = meta.get(META_SEQ).map_err(failed)?;
+    let bytes = stored.as_ref().and_then(|stored| stored.value().try_into().ok());
+    bytes
+        .map(u64::from_le_bytes)
+        .ok_or_else(|| CatalogError::corrupt("the file does not know its last commit"))
+}
+
+/// Sets the number of the last commit.
+pub(super) fn seq_set(transaction: &WriteTransaction, seq: u64) -> Result<()> {
+    let mut meta = transaction.open_table(META).map_err(failed)?;
+    meta.insert(META_SEQ, seq.to_le_bytes().as_slice()).map_err(failed)?;
+    Ok(())
+}
+
+/// Writes the rows of a snapshot to a new file.
+pub(super) fn copy(snapshot: &ReadTransaction, to: &Path, cluster: ClusterId) -> Result<()> {
+    place(to, |database| {
+        let seq = seq(snapshot)?;
+        header_write(database, cluster, seq)?;
+        let rows = table::Snapshot::open(snapshot)?;
+        let mut rows = rows.all()?.peekable();
+        while rows.peek().is_some() {
+            let mut transaction = database.begin_write().map_err(failed)?;
+            // The last transaction, in `place`, makes all of them durable.
+            transaction
+                .set_durability(Durability::None)
+                .map_err(|error| CatalogError::unavailable(error.to_string()))?;
+            let mut draft = table::Draft::open(&transaction)?;
+            let mut bytes = 0;
+            for row in rows.by_ref() {
+                let row = row?;
+                bytes += row.key.len() + row.value.len();
+                draft.put(&row.key, &row.value, row.seq)?;
+                if bytes >= COPY_BYTES {
+                    break;
+                }
+            }
+            drop(draft);
+            transaction.commit().map_err(failed)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Creates an empty catalog.
+fn create(path: &Path, cluster: ClusterId) -> Result<()> {
+    match place(path, |database| header_write(database, cluster, 0)) {
+        // Somebody was faster; what they made is looked at next.
+        Err(PlaceError::Exists) => Ok(()),
+        other => other.map_err(CatalogError::from),
+    }
+}
+
+/// Why a new file is not in its place.
+enum PlaceError {
+    Exists,
+    Failed(CatalogError),
+}
+
+impl From<CatalogError> for PlaceError {
+    fn from(error: CatalogError) -> PlaceError {
+        PlaceError::Failed(error)
+    }
+}
+
+impl From<PlaceError> for CatalogError {
+    fn from(error: PlaceError) -> CatalogError {
+        match error {
+            PlaceError::Exists => {
+                CatalogError::invalid("there is a file of this name; choose another or remove it")
+            }
+            PlaceError::Failed(error) => error,
+        }
+    }
+}
+
+/// Makes a file under another name and gives it its own once it is whole, so that a crash in between leaves
+/// no half of one. Never replaces a file.
+fn place(path: &Path, fill: impl FnOnce(&Database) -> Result<()>) -> std::result::Result<(), PlaceError> {
+    if path.try_exists().map_err(|error| unreachable_file(path, &error))? {
+        return Err(PlaceError::Exists);
+    }
+    let draft = draft_path(path);
+    let made = guarded(|| {
+        let database = Builder::new().create(&draft).map_err(|error| not_opened(&draft, error))?;
+        fill(&database)?;
+        let transaction = database.begin_write().map_err(failed)?;
+        table::Draft::open(&transaction)?;
+        transaction.commit().map_err(failed)
+    });
+    let placed = made.map_err(PlaceError::Failed).and_then(|()| {
+        let sync = || File::open(&draft)?.sync_all();
+        sync().map_err(|error| unreachable_file(&draft, &error))?;
+        match std::fs::hard_link(&draft, path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(PlaceError::Exists),
+            Err(error) => Err(PlaceError::Failed(unreachable_file(path, &error))),
+        }
+    });
+    let removed = std::fs::remove_file(&draft);
+    placed?;
+    removed.map_err(|error| unreachable_file(&draft, &error))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let sync = || File::open(folder)?.sync_all();
+    sync().map_err(|error| PlaceError::Failed(unreachable_file(folder, &error)))
+}
+
+/// A name next to `path` that no other draft has, in this process or another.
+fn draft_path(path: &Path) -> PathBuf {
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".draft.{}.{}", std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed)));
+    let draft = PathBuf::from(name);
+    // Left by a process that was killed and had the same number.
+    let _ = std::fs::remove_file(&draft);
+    draft
+}
+
+fn header_write(database: &Database, cluster: ClusterId, seq: u64) -> Result<()> {
+    let transaction = database.begin_write().map_err(failed)?;
+    {
+        let mut meta = transaction.open_table(META).map_err(failed)?;
+        meta.insert(META_CLUSTER, cluster.0.as_slice()).map_err(failed)?;
+        meta.insert(META_SCHEMA, SCHEMA.to_le_bytes().as_slice()).map_err(failed)?;
+    }
+    seq_set(&transaction, seq)?;
+    transaction.commit().map_err(failed)
+}
+
+/// Fails if the file is not one of this cluster and version; gives the number of its last commit.
+fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<u64> {
+    let snapshot = redb::ReadableDatabase::begin_read(database).map_err(failed)?;
+    let meta = snapshot.open_table(META).map_err(|error| match error {
+        TableError::Storage(error) => failed(error),
+        error => CatalogError::foreign(format!("{} is not a catalog of Stoker: {error}", path.display())),
+    })?;
+    let schema = meta.get(META_SCHEMA).map_err(failed)?;
+    let schema = schema.and_then(|stored| stored.value().try_into().ok().map(u32::from_le_bytes));
+    match schema {
+        Some(SCHEMA) => {}
+        Some(schema) if schema > SCHEMA => {
+            return Err(CatalogError::foreign(format!(
+                "{} has schema {schema} and this program knows up to {SCHEMA}; update the program",
+                path.display()
+            )));
+        }
+        _ => return Err(CatalogError::corrupt(format!("{} does not say its schema", path.display()))),
+    }
+    let found = meta.get(META_CLUSTER).map_err(failed)?;
+    let found = found.and_then(|stored| stored.value().try_into().ok().map(ClusterId));
+    match found {
+        Some(found) if found == cluster => seq(&snapshot),
+        Some(found) => Err(CatalogError::foreign(format!(
+            "{} belongs to cluster {found}, not to {cluster}; check the path and the cluster's id",
+            path.display()
+        ))),
+        None => Err(CatalogError::corrupt(format!("{} does not say its cluster", path.display()))),
+    }
+}
+
+/// What an error of the store means to a caller, when nothing was made durable.
+pub(super) fn failed(error: impl Into<redb::Error>) -> CatalogError {
+    match error.into() {
+        redb::Error::DatabaseClosed => CatalogError::closed(),
+        redb::Error::Io(error) if is_damage(&error) => {
+            CatalogError::corrupt(format!("the catalog's file is damaged: {error}"))
+        }
+        redb::Error::Io(error) => CatalogError::unavailable(format!("the catalog's file failed: {error}")),
+        redb::Error::PreviousIo => {
+            CatalogError::unavailable("the catalog's file failed before; restart the node")
+        }
+        redb::Error::Corrupted(words) => CatalogError::corrupt(format!(
+            "the catalog's file is damaged ({words}); restore a backup or rebuild it from the rings"
+        )),
+        error @ (redb::Error::TableTypeMismatch { .. } | redb::Error::TableDoesNotExist(_)) => {
+            CatalogError::corrupt(format!("the catalog's file lacks a table: {error}"))
+        }
+        error => CatalogError::unavailable(format!("the catalog's file failed: {error}")),
+    }
+}
+
+fn not_opened(path: &Path, error: DatabaseError) -> CatalogError {
+    let path = path.display();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => CatalogError::unavailable(format!(
+            "{path} is in use by another process, perhaps a node that still runs; stop it first"
+        )),
+        DatabaseError::UpgradeRequired(version) => CatalogError::foreign(format!(
+            "{path} has file format {version}, which this program cannot read; use the program that wrote it"
+        )),
+        DatabaseError::Storage(StorageError::Io(error)) if !is_damage(&error) => {
+            CatalogError::unavailable(format!("cannot open {path}: {error}"))
+        }
+        error => CatalogError::corrupt(format!(
+            "{path} is damaged or not a catalog ({error}); restore a backup or rebuild it from the rings"
+        )),
+    }
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+fn unreachable_file(path: &Path, error: &io::Error) -> CatalogError {
+    CatalogError::unavailable(format!("cannot use {}: {error}", path.display()))
+}

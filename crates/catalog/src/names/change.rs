@@ -1,0 +1,118 @@
+//! Pieces of transactions: making directories, forgetting a reference, pruning empty directories.
+
+use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
+
+use super::path::{Spot, Way};
+use super::{Names, Refusal};
+use crate::error::Result;
+use crate::kv::{Check, Commit, Range, Write, prefix_end};
+use crate::rows::{DirRow, EntryRow, FileRow, GarbageRow, ROOT, RUNS_PER_ROW, RowValue, RunRow, keys};
+
+/// What became of a version when a reference to it went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Forgotten {
+    /// Others still refer to it.
+    Shared(VersionId),
+    /// Nobody does: its chunks are garbage now.
+    Garbage(VersionId),
+}
+
+fn range_check(prefix: &[u8], max: usize) -> Check {
+    Check::AtMost { start: prefix.to_vec(), end: prefix_end(prefix).expect("tables are not 0xff"), max }
+}
+
+pub(super) fn garbage_writes(volume: VolumeId, version: VersionId, runs: &[RunRow]) -> Vec<Write> {
+    let groups: Vec<&[RunRow]> = runs.chunks(RUNS_PER_ROW).collect();
+    let rows = groups.len() as u16;
+    let row = |(part, group): (usize, &&[RunRow])| {
+        let row =
+            GarbageRow { volume: volume.0, rows, settled: false, name_record: None, runs: group.to_vec() };
+        Write::Put(keys::garbage(version, part as u16), row.encode())
+    };
+    groups.iter().enumerate().map(row).collect()
+}
+
+impl Names {
+    /// Adds the directories that a way lacks; returns the last one. The ones that exist must stay.
+    pub(super) async fn make_way(&self, change: &mut Commit, volume: VolumeId, way: &Way<'_>) -> Result<u64> {
+        if way.reached != ROOT {
+            change.checks.push(Check::Present(keys::directory(volume, way.reached)));
+        }
+        let mut parent = way.reached;
+        for (depth, name) in way.missing.iter().enumerate() {
+            let inode = self.inodes.next().await?;
+            let entry = keys::entry(volume, parent, name);
+            if depth == 0 {
+                change.checks.push(Check::Absent(entry.clone()));
+            }
+            change.writes.push(Write::Put(entry, EntryRow::Directory(inode).encode()));
+            let row = DirRow { parent, name: name.to_vec() };
+            change.writes.push(Write::Put(keys::directory(volume, inode), row.encode()));
+            parent = inode;
+        }
+        Ok(parent)
+    }
+
+    /// Takes a file's reference to its version away; the version itself goes with the last one. The caller removes or
+    /// replaces the entry, and checks it.
+    pub(super) async fn forget(&self, change: &mut Commit, spot: &Spot, file: &FileRow) -> Result<Forgotten> {
+        let version = file.version();
+        let own = keys::reference(version, spot.volume, spot.parent, &spot.name);
+        let all = keys::references(version);
+        let rows = self.catalog.range(Range::prefix(&all, 2)).await?.rows;
+        change.writes.push(Write::Delete(own.clone()));
+        if let Some(source) = &file.source {
+            // Other copies have rows of their own version, which is the same: it goes with the last one only.
+            if rows.len() <= 1 {
+                let row = keys::relier(VolumeId(source.volume), &source.key, version);
+                change.writes.push(Write::Delete(row));
+            }
+        }
+        if let Some(other) = rows.iter().find(|row| row.key != own) {
+            // The one that makes us leave the chunks alone must itself stay.
+            change.checks.push(Check::Present(other.key.clone()));
+            return Ok(Forgotten::Shared(version));
+        }
+        change.checks.push(range_check(&all, 1));
+        let runs: Vec<RunRow> = self.runs(file).await?.iter().map(RunRow::from).collect();
+        change.writes.extend(garbage_writes(spot.volume, version, &runs));
+        let layout = keys::version_all(version);
+        change
+            .writes
+            .push(Write::DeleteRange(layout.clone(), prefix_end(&layout).expect("a table is not 0xff")));
+        for holder in &file.holders {
+            let row = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
+            change.writes.push(Write::Delete(row));
+        }
+        change.writes.push(Write::Delete(keys::rekey_file(spot.volume, version)));
+        Ok(Forgotten::Garbage(version))
+    }
+
+    /// Removes the directories that are empty once an entry is gone.
+    pub(super) async fn prune(&self, change: &mut Commit, spot: &Spot) -> std::result::Result<(), Refusal> {
+        let mut at = spot.parent;
+        let mut gone = spot.row_key();
+        while at != ROOT {
+            let entries = keys::entries(spot.volume, at);
+            let rows = self.catalog.range(Range::prefix(&entries, 2)).await?.rows;
+            // What this change itself puts there is not in the catalog yet.
+            let filled = |write: &Write| matches!(write, Write::Put(key, _) if *key != gone && key.starts_with(&entries));
+            if rows.iter().any(|row| row.key != gone) || change.writes.iter().any(filled) {
+                return Ok(());
+            }
+            let row_key = keys::directory(spot.volume, at);
+            let Some(row) = self.catalog.get(&[&row_key]).await?.pop().flatten() else {
+                // Somebody pruned it already; the checks of this change will tell.
+                return Ok(());
+            };
+            let directory = DirRow::of(&row)?;
+            change.checks.push(range_check(&entries, 1));
+            change.checks.push(Check::Seq(row_key.clone(), row.seq));
+            gone = keys::entry(spot.volume, directory.parent, &directory.name);
+            change.writes.push(Write::Delete(row_key));
+            change.writes.push(Write::Delete(gone.clone()));
+            at = directory.parent;
+        }
+        Ok(())
+    }
+}

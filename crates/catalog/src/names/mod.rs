@@ -1,0 +1,122 @@
+//! Names on rows: paths, listings, and the transactions that change them.
+//!
+//! Directories have inodes, so renaming one is one transaction however much is in it. A directory exists while it has
+//! entries; `mkdir` leaves an entry with an empty name in it, which is the key `dir/` of S3. Each change here is one
+//! commit with checks, tried again when somebody else was first.
+
+mod change;
+mod inodes;
+mod layout;
+mod path;
+mod publish;
+mod remove;
+mod rename;
+mod walk;
+
+use std::sync::Arc;
+
+use stoker_format::VolumeId;
+
+use crate::error::{CatalogError, Result};
+use crate::kv::{Catalog, Check, Commit, Outcome};
+use crate::rows::{EntryRow, FileRow, RowValue, keys};
+
+pub use change::Forgotten;
+pub use inodes::Inodes;
+pub use path::Spot;
+pub use publish::{Plan, Published};
+pub use remove::{Removal, Removed};
+pub use rename::Renamed;
+pub use walk::{Found, Walk};
+
+/// Tries before a change that others keep getting in the way of is given up.
+const TRIES_MAX: usize = 100;
+
+/// Why a change was not made.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The catalog failed.
+    Catalog(CatalogError),
+    /// A guard does not hold any more: the session was fenced, a drive is gone, the volume was deleted. Its index.
+    Guard(usize),
+    /// Too many others change the same name.
+    Contended,
+    /// There is no such name.
+    NotFound,
+    /// The target of a rename is in the way.
+    Exists,
+    /// The request makes no sense.
+    Invalid(&'static str),
+    /// The caller said no.
+    Caller(Box<dyn std::any::Any + Send>),
+}
+
+impl From<CatalogError> for Refusal {
+    fn from(error: CatalogError) -> Refusal {
+        Refusal::Catalog(error)
+    }
+}
+
+/// The names of all volumes of a catalog.
+#[derive(Clone)]
+pub struct Names {
+    catalog: Arc<dyn Catalog>,
+    inodes: Arc<Inodes>,
+}
+
+/// A file and its place.
+#[derive(Clone, Debug)]
+pub struct Located {
+    /// Place.
+    pub spot: Spot,
+    /// Commit that wrote the entry.
+    pub seq: u64,
+    /// The file.
+    pub file: FileRow,
+}
+
+impl Names {
+    /// Names on a catalog.
+    pub fn new(catalog: Arc<dyn Catalog>) -> Names {
+        Names { inodes: Arc::new(Inodes::new(catalog.clone())), catalog }
+    }
+
+    /// The catalog below.
+    pub fn catalog(&self) -> &Arc<dyn Catalog> {
+        &self.catalog
+    }
+
+    /// The file of a key.
+    pub async fn lookup(&self, volume: VolumeId, key: &[u8]) -> Result<Option<Located>> {
+        let Some(spot) = self.resolve(volume, key).await? else {
+            return Ok(None);
+        };
+        self.file_at(spot).await
+    }
+
+    /// The file at a place.
+    pub async fn file_at(&self, spot: Spot) -> Result<Option<Located>> {
+        let row_key = keys::entry(spot.volume, spot.parent, &spot.name);
+        let Some(row) = self.catalog.get(&[&row_key]).await?.pop().flatten() else {
+            return Ok(None);
+        };
+        match EntryRow::of(&row)? {
+            EntryRow::File(file) => Ok(Some(Located { spot, seq: row.seq, file: *file })),
+            EntryRow::Directory(_) => Ok(None),
+        }
+    }
+
+    /// Tries a commit whose first checks are guards; says whether it was done.
+    async fn attempt(
+        &self,
+        guards: &[Check],
+        mut change: Commit,
+    ) -> std::result::Result<Option<u64>, Refusal> {
+        change.checks.splice(0..0, guards.iter().cloned());
+        match self.catalog.commit(change).await? {
+            Outcome::Done { seq } => Ok(Some(seq)),
+            Outcome::Failed { check } if check < guards.len() => Err(Refusal::Guard(check)),
+            Outcome::Failed { .. } => Ok(None),
+        }
+    }
+}

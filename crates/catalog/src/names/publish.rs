@@ -1,0 +1,205 @@
+//! Making a version visible (R6, the catalog's half).
+
+use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
+
+use super::change::Forgotten;
+use super::path::Spot;
+use super::{Located, Names, Refusal, TRIES_MAX};
+use crate::error::Result;
+use crate::kv::{BoxFuture, Check, Commit, Write};
+use crate::rows::{DirtyRow, Drain, EntryRow, FileRow, RefRow, RowValue, VersionRow, keys};
+
+/// A version to be made visible.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The file. Inode, number of publishes and the age of undrained changes are filled in here.
+    pub file: FileRow,
+    /// Rows of its layout, unless that is simple or there already.
+    pub layout: Vec<VersionRow>,
+    /// Versions whose chunks it uses beside their owners.
+    pub shares: Vec<VersionId>,
+    /// What else must hold, like the guards; counted behind them.
+    pub checks: Vec<Check>,
+    /// What else changes.
+    pub writes: Vec<Write>,
+    /// Chunks of the version that is replaced go on in this one.
+    pub inherits: bool,
+}
+
+impl Plan {
+    /// A file whose layout needs nothing else.
+    pub fn simple(file: FileRow) -> Plan {
+        let (layout, shares, checks, writes) = Default::default();
+        Plan { file, layout, shares, checks, writes, inherits: false }
+    }
+}
+
+/// A version that is visible now.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Commit.
+    pub seq: u64,
+    /// Place.
+    pub spot: Spot,
+    /// The file as written.
+    pub file: FileRow,
+    /// What it replaced, and what became of that.
+    pub replaced: Option<(FileRow, Forgotten)>,
+}
+
+impl Names {
+    /// Publishes a file under a key. `plan` sees what is there now and makes the new one; it may be called again when
+    /// others got in between. `guards` are checks that must hold for any publish.
+    pub async fn publish<'p>(
+        &self,
+        volume: VolumeId,
+        key: &[u8],
+        guards: &[Check],
+        mut plan: impl FnMut(Option<&Located>) -> BoxFuture<'p, std::result::Result<Plan, Refusal>>,
+    ) -> std::result::Result<Published, Refusal> {
+        for _ in 0..TRIES_MAX {
+            let way = self.way(volume, key).await?;
+            let present = match way.missing.is_empty() {
+                true => {
+                    let name = way.name.to_vec();
+                    self.file_at(Spot { volume, parent: way.reached, name }).await?
+                }
+                false => None,
+            };
+            let planned = plan(present.as_ref()).await?;
+            let mut change = Commit::new();
+            let parent = self.make_way(&mut change, volume, &way).await?;
+            let spot = Spot { volume, parent, name: way.name.to_vec() };
+            let firm: Vec<Check> = guards.iter().chain(&planned.checks).cloned().collect();
+            let (file, replaced) = self.put_file(&mut change, &spot, present, planned).await?;
+            if let Some(seq) = self.attempt(&firm, change).await? {
+                return Ok(Published { seq, spot, file, replaced });
+            }
+        }
+        Err(Refusal::Contended)
+    }
+
+    pub(super) async fn put_file(
+        &self,
+        change: &mut Commit,
+        spot: &Spot,
+        present: Option<Located>,
+        mut plan: Plan,
+    ) -> std::result::Result<(FileRow, Option<(FileRow, Forgotten)>), Refusal> {
+        let row_key = spot.row_key();
+        let mut file = plan.file.clone();
+        let (old_size, is_new) = match &present {
+            Some(old) => (old.file.size, false),
+            None => (0, true),
+        };
+        file.inode = match &present {
+            Some(old) => old.file.inode,
+            None => self.inodes.next().await?,
+        };
+        file.publishes = present.as_ref().map_or(0, |old| old.file.publishes).wrapping_add(1);
+        if let (Drain::Dirty, Some(old)) = (file.drain, &present)
+            && old.file.drain == Drain::Dirty
+            && old.file.dirty_since_ms > 0
+        {
+            file.dirty_since_ms = file.dirty_since_ms.min(old.file.dirty_since_ms);
+        }
+        if file.lake.is_none() && file.drain != Drain::Clean {
+            // What the lake still shows under this name, to be replaced or removed there.
+            file.lake = present.as_ref().and_then(|old| old.file.lake.clone());
+        }
+        let same = present.as_ref().is_some_and(|old| old.file.version == file.version);
+        let mut replaced = None;
+        match present {
+            Some(old) => {
+                change.checks.push(Check::Seq(row_key.clone(), old.seq));
+                if !same {
+                    let fate = match plan.inherits {
+                        true => {
+                            self.inherit(change, spot, &old.file, file.version(), &mut plan.shares).await?
+                        }
+                        false => self.forget(change, spot, &old.file).await?,
+                    };
+                    replaced = Some((old.file, fate));
+                }
+            }
+            None => change.checks.push(Check::Absent(row_key.clone())),
+        }
+        let version = file.version();
+        change.writes.push(Write::Put(row_key, EntryRow::File(Box::new(file.clone())).encode()));
+        change.writes.push(Write::Put(
+            keys::reference(version, spot.volume, spot.parent, &spot.name),
+            RefRow {}.encode(),
+        ));
+        for (part, row) in plan.layout.iter().enumerate() {
+            change.writes.push(Write::Put(keys::version(version, part as u16), row.encode()));
+        }
+        for owner in plan.shares {
+            change.writes.push(Write::Put(keys::share(owner, version), Vec::new()));
+        }
+        if file.drain != Drain::Clean {
+            dirty_writes(change, spot.volume, &file);
+        }
+        change.writes.extend(plan.writes);
+        let files = keys::files(spot.volume);
+        change.writes.push(Write::Add(keys::bytes(spot.volume), file.size as i64 - old_size as i64));
+        if is_new {
+            change.writes.push(Write::Add(files, 1));
+        }
+        Ok((file, replaced))
+    }
+
+    /// The new version keeps using the chunks of the old one, whose rows go. Where others refer to the old one, it
+    /// stays, and the new one becomes a sharer.
+    async fn inherit(
+        &self,
+        change: &mut Commit,
+        spot: &Spot,
+        old: &FileRow,
+        heir: VersionId,
+        shares: &mut Vec<VersionId>,
+    ) -> Result<Forgotten> {
+        let before = change.writes.len();
+        let fate = self.forget(change, spot, old).await?;
+        if let Forgotten::Garbage(_) = fate {
+            let garbage = |write: &Write| matches!(write, Write::Put(key, _) if key.first() == Some(&b'g'));
+            let tail: Vec<Write> = change.writes.drain(before..).filter(|write| !garbage(write)).collect();
+            change.writes.extend(tail);
+            for owner in std::mem::take(shares) {
+                self.move_share(change, owner, old.version(), heir).await?;
+            }
+        }
+        Ok(fate)
+    }
+
+    /// If a version shares the chunks of an owner, its heir does so from now on.
+    pub async fn move_share(
+        &self,
+        change: &mut Commit,
+        owner: VersionId,
+        from: VersionId,
+        to: VersionId,
+    ) -> Result<()> {
+        let key = keys::share(owner, from);
+        if let Some(row) = self.catalog.get(&[&key]).await?.pop().flatten() {
+            change.checks.push(Check::Seq(key.clone(), row.seq));
+            change.writes.push(Write::Delete(key));
+            change.writes.push(Write::Put(keys::share(owner, to), Vec::new()));
+        }
+        Ok(())
+    }
+}
+
+/// Rows that say: these bytes are only on these drives.
+pub(super) fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow) {
+    let row = DirtyRow {
+        volume: volume.0,
+        bytes: file.size,
+        since_ms: file.dirty_since_ms,
+        changed_ms: file.modified_ms,
+    }
+    .encode();
+    for holder in &file.holders {
+        let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), file.version());
+        change.writes.push(Write::Put(key, row.clone()));
+    }
+}

@@ -1,0 +1,219 @@
+//! Keys of rows. One function per table; nothing else builds keys.
+
+use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
+
+/// `V` name: a volume.
+pub fn volume(name: &str) -> Vec<u8> {
+    [b"V", name.as_bytes()].concat()
+}
+
+/// `W` id: the name of a volume; its presence is checked by whatever writes into the volume.
+pub fn volume_id(volume: VolumeId) -> Vec<u8> {
+    [b"W", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// `E` volume parent name: a file, or a directory if the name ends with `/`.
+pub fn entry(volume: VolumeId, parent: u64, name: &[u8]) -> Vec<u8> {
+    [b"E", &volume.0.to_be_bytes()[..], &parent.to_be_bytes(), name].concat()
+}
+
+/// Every entry of a directory.
+pub fn entries(volume: VolumeId, parent: u64) -> Vec<u8> {
+    entry(volume, parent, b"")
+}
+
+/// The name inside an entry key.
+pub fn entry_name(key: &[u8]) -> &[u8] {
+    key.get(13..).unwrap_or_default()
+}
+
+/// `N` volume inode: where a directory hangs.
+pub fn directory(volume: VolumeId, inode: u64) -> Vec<u8> {
+    [b"N", &volume.0.to_be_bytes()[..], &inode.to_be_bytes()].concat()
+}
+
+/// `v` version part: the layout of a version that one run cannot describe.
+pub fn version(version: VersionId, part: u16) -> Vec<u8> {
+    [b"v", &version.0[..], &part.to_be_bytes()].concat()
+}
+
+/// Every row of a version's layout.
+pub fn version_all(version: VersionId) -> Vec<u8> {
+    [b"v", &version.0[..]].concat()
+}
+
+/// `r` version volume parent name: an entry that refers to a version.
+pub fn reference(version: VersionId, volume: VolumeId, parent: u64, name: &[u8]) -> Vec<u8> {
+    [b"r", &version.0[..], &volume.0.to_be_bytes(), &parent.to_be_bytes(), name].concat()
+}
+
+/// Every entry that refers to a version.
+pub fn references(version: VersionId) -> Vec<u8> {
+    [b"r", &version.0[..]].concat()
+}
+
+/// Volume, parent and name inside a reference key.
+pub fn reference_parts(key: &[u8]) -> Option<(VolumeId, u64, &[u8])> {
+    let volume = u32::from_be_bytes(key.get(13..17)?.try_into().ok()?);
+    let parent = u64::from_be_bytes(key.get(17..25)?.try_into().ok()?);
+    Some((VolumeId(volume), parent, &key[25..]))
+}
+
+/// `d` node drive version: undrained bytes on a drive.
+pub fn dirty(node: NodeId, drive: DriveId, version: VersionId) -> Vec<u8> {
+    [b"d", &node.0[..], &drive.0, &version.0].concat()
+}
+
+/// Everything undrained on the drives of a node.
+pub fn dirty_of(node: NodeId) -> Vec<u8> {
+    [b"d", &node.0[..]].concat()
+}
+
+/// The version inside a dirty key.
+pub fn dirty_version(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(33..45)?.try_into().ok()?))
+}
+
+/// `k` volume lake-key: who writes that lake key (R10).
+pub fn lake_key(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [b"k", &volume.0.to_be_bytes()[..], key].concat()
+}
+
+/// `t` volume lake-key: deleted here, not yet in the lake.
+pub fn tombstone(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [b"t", &volume.0.to_be_bytes()[..], key].concat()
+}
+
+/// The lake key inside a lake-key or tombstone key.
+pub fn lake_key_part(key: &[u8]) -> &[u8] {
+    key.get(5..).unwrap_or_default()
+}
+
+/// The volume inside a key whose prefix is followed by one.
+pub fn volume_part(key: &[u8]) -> Option<VolumeId> {
+    Some(VolumeId(u32::from_be_bytes(key.get(1..5)?.try_into().ok()?)))
+}
+
+/// `L` volume lake-key NUL version: an undrained copy that needs this lake object (R11).
+pub fn relier(volume: VolumeId, key: &[u8], version: VersionId) -> Vec<u8> {
+    [b"L", &volume.0.to_be_bytes()[..], key, b"\0", &version.0].concat()
+}
+
+/// Everything that needs a lake object.
+pub fn reliers(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [b"L", &volume.0.to_be_bytes()[..], key, b"\0"].concat()
+}
+
+/// The version inside a relier key.
+pub fn relier_version(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(key.len().checked_sub(12)?..)?.try_into().ok()?))
+}
+
+/// `u` volume key NUL upload: an upload under way. Keys hold no NUL, so the order is that of keys.
+pub fn upload(volume: VolumeId, key: &[u8], upload: VersionId) -> Vec<u8> {
+    [b"u", &volume.0.to_be_bytes()[..], key, b"\0", &upload.0].concat()
+}
+
+/// Every upload of a volume whose key starts with these bytes.
+pub fn uploads(volume: VolumeId, prefix: &[u8]) -> Vec<u8> {
+    [b"u", &volume.0.to_be_bytes()[..], prefix].concat()
+}
+
+/// Key and upload inside an upload key.
+pub fn upload_parts(key: &[u8]) -> Option<(&[u8], VersionId)> {
+    let body = key.get(5..)?;
+    let split = body.len().checked_sub(13)?;
+    Some((&body[..split], VersionId(body[split + 1..].try_into().ok()?)))
+}
+
+/// `p` upload number: an acknowledged part.
+pub fn part(upload: VersionId, number: u16) -> Vec<u8> {
+    [b"p", &upload.0[..], &number.to_be_bytes()].concat()
+}
+
+/// Every part of an upload.
+pub fn parts(upload: VersionId) -> Vec<u8> {
+    [b"p", &upload.0[..]].concat()
+}
+
+/// The number inside a part key.
+pub fn part_number(key: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(key.get(13..15)?.try_into().ok()?))
+}
+
+/// `g` version part: chunks that nothing refers to, to be deleted from the drives.
+pub fn garbage(version: VersionId, part: u16) -> Vec<u8> {
+    [b"g", &version.0[..], &part.to_be_bytes()].concat()
+}
+
+/// `s` owner sharer: a version whose layout uses chunks that were written for another one.
+pub fn share(owner: VersionId, sharer: VersionId) -> Vec<u8> {
+    [b"s", &owner.0[..], &sharer.0].concat()
+}
+
+/// Everyone who shares the chunks of an owner.
+pub fn shares(owner: VersionId) -> Vec<u8> {
+    [b"s", &owner.0[..]].concat()
+}
+
+/// The sharer inside a share key.
+pub fn sharer(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(13..25)?.try_into().ok()?))
+}
+
+/// `x` volume parent name: a version that waits for a person.
+pub fn conflict(volume: VolumeId, parent: u64, name: &[u8]) -> Vec<u8> {
+    [b"x", &volume.0.to_be_bytes()[..], &parent.to_be_bytes(), name].concat()
+}
+
+/// Parent and name inside a conflict key.
+pub fn conflict_parts(key: &[u8]) -> Option<(VolumeId, u64, &[u8])> {
+    let volume = u32::from_be_bytes(key.get(1..5)?.try_into().ok()?);
+    let parent = u64::from_be_bytes(key.get(5..13)?.try_into().ok()?);
+    Some((VolumeId(volume), parent, &key[13..]))
+}
+
+/// `R` volume inode: a renamed directory whose lake keys have to follow.
+pub fn rekey_directory(volume: VolumeId, inode: u64) -> Vec<u8> {
+    [b"R", &volume.0.to_be_bytes()[..], b"d", &inode.to_be_bytes()].concat()
+}
+
+/// `R` volume version: a renamed file whose lake key has to follow.
+pub fn rekey_file(volume: VolumeId, version: VersionId) -> Vec<u8> {
+    [b"R", &volume.0.to_be_bytes()[..], b"f", &version.0].concat()
+}
+
+/// `I` volume: how far the listing of an owned lake is.
+pub fn import(volume: VolumeId) -> Vec<u8> {
+    [b"I", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// `S` node: the session of its present boot.
+pub fn session(node: NodeId) -> Vec<u8> {
+    [b"S", &node.0[..]].concat()
+}
+
+/// `D` drive: a drive and its life.
+pub fn drive(drive: DriveId) -> Vec<u8> {
+    [b"D", &drive.0[..]].concat()
+}
+
+/// `A` access-key.
+pub fn access_key(key: &str) -> Vec<u8> {
+    [b"A", key.as_bytes()].concat()
+}
+
+/// `#` counter of files in a volume.
+pub fn files(volume: VolumeId) -> Vec<u8> {
+    [b"#f", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// `#` counter of bytes in a volume.
+pub fn bytes(volume: VolumeId) -> Vec<u8> {
+    [b"#b", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// Numbers that were handed out: inodes.
+pub const NEXT_INODE: &[u8] = b"!inode";
+/// Numbers that were handed out: volumes.
+pub const NEXT_VOLUME: &[u8] = b"!volume";

@@ -1,0 +1,84 @@
+//! Rows about the lake.
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::RowValue;
+
+/// Who writes a lake key (R10). Written before the first byte; whoever takes over raises the fence.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LakeKeyRow {
+    /// Raised with every claim.
+    pub fence: u64,
+    /// Session of the claim; all zero if nobody writes.
+    pub session: [u8; 16],
+    /// Version that is being written; all zero if nobody writes.
+    pub version: [u8; 12],
+    /// Upload under way in the lake.
+    pub upload: Option<String>,
+    /// Length of its parts.
+    pub part_bytes: u64,
+    /// Etag of what we know to be there; none: nothing, or never looked.
+    pub etag: Option<String>,
+    /// A request whose end nobody saw may still take effect until then, milliseconds since 1970.
+    pub unsettled_until_ms: u64,
+}
+
+impl RowValue for LakeKeyRow {
+    const TABLE: &'static str = "lake keys";
+}
+
+/// A key that is deleted here and not yet in the lake. Hides what the lake still shows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TombstoneRow {
+    /// When it was deleted, milliseconds since 1970.
+    pub since_ms: u64,
+    /// Etag of the object that is to go; none: whatever is there.
+    pub etag: Option<String>,
+    /// Name record of the delete, to be dropped with this row.
+    pub name_record: Option<[u8; 12]>,
+}
+
+impl RowValue for TombstoneRow {
+    const TABLE: &'static str = "tombstones";
+}
+
+/// A version that was not drained because the lake holds something else.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConflictRow {
+    /// Our version.
+    pub version: [u8; 12],
+    /// What we expected.
+    pub etag_expected: Option<String>,
+    /// What is there.
+    pub etag_found: Option<String>,
+    /// When it was found, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl RowValue for ConflictRow {
+    const TABLE: &'static str = "conflicts";
+}
+
+/// A renamed thing whose lake keys have to follow.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RekeyRow {
+    /// When it was renamed, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl RowValue for RekeyRow {
+    const TABLE: &'static str = "rekeys";
+}
+
+/// The one listing of an owned lake.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ImportRow {
+    /// Everything up to this key is in the catalog.
+    pub after: Option<Vec<u8>>,
+    /// The listing is complete: the catalog is the truth.
+    pub done: bool,
+}
+
+impl RowValue for ImportRow {
+    const TABLE: &'static str = "imports";
+}

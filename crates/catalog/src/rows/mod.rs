@@ -1,0 +1,24 @@
+//! What the rows of the catalog mean: their keys and their values.
+//!
+//! Every table has a one-byte prefix; numbers in keys are big-endian, so that byte order is number order. Values start
+//! with a version byte. Properties that the catalog does not look into (content type, checksums, tags) are bytes here.
+
+mod codec;
+mod entry;
+pub mod keys;
+mod lake;
+mod layout;
+mod place;
+mod upload;
+mod volume;
+
+pub use codec::RowValue;
+pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
+pub use lake::{ConflictRow, ImportRow, LakeKeyRow, RekeyRow, TombstoneRow};
+pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
+pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, RefRow, SessionRow};
+pub use upload::{PartRow, UploadRow};
+pub use volume::{AccessKeyRow, VolumeRow};
+
+/// The directory that every volume starts with.
+pub const ROOT: u64 = 1;

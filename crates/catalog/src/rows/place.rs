@@ -1,0 +1,89 @@
+//! Rows about where bytes are, and who may say so.
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::RowValue;
+use super::layout::RunRow;
+
+/// An entry refers to a version.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RefRow {}
+
+impl RowValue for RefRow {
+    const TABLE: &'static str = "references";
+}
+
+/// Undrained bytes on a drive. Re-protection, takeover and "what is at risk" read only these.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DirtyRow {
+    /// Volume.
+    pub volume: u32,
+    /// Length of the version.
+    pub bytes: u64,
+    /// Since when, milliseconds since 1970.
+    pub since_ms: u64,
+    /// Last change, milliseconds since 1970.
+    pub changed_ms: u64,
+}
+
+impl RowValue for DirtyRow {
+    const TABLE: &'static str = "dirty";
+}
+
+/// Chunks that nothing refers to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GarbageRow {
+    /// Volume.
+    pub volume: u32,
+    /// Rows of this layout.
+    pub rows: u16,
+    /// The shares are settled: chunks of `runs` are ours alone and may go.
+    pub settled: bool,
+    /// Name record of the delete, to be dropped with this row.
+    pub name_record: Option<[u8; 12]>,
+    /// Chunks.
+    pub runs: Vec<RunRow>,
+}
+
+impl RowValue for GarbageRow {
+    const TABLE: &'static str = "garbage";
+}
+
+/// One boot of a node. Publishes check it; writing another one fences this boot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// Random.
+    pub session: [u8; 16],
+    /// When it began, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl RowValue for SessionRow {
+    const TABLE: &'static str = "sessions";
+}
+
+/// Whether a drive counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum DriveState {
+    /// Its acknowledgements count.
+    Live,
+    /// They do not.
+    Gone,
+}
+
+/// A drive and its life (R6).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DriveRow {
+    /// Node that has it.
+    pub node: [u8; 16],
+    /// Ring on it; formatting anew gives another one.
+    pub ring: [u8; 16],
+    /// Raised whenever what it acknowledged before may be lost.
+    pub incarnation: u64,
+    /// Whether it counts.
+    pub state: DriveState,
+}
+
+impl RowValue for DriveRow {
+    const TABLE: &'static str = "drives";
+}

@@ -1,0 +1,105 @@
+//! Fresh catalogs for tests, and what many tests do with one.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use stoker_catalog::engine::{Embedded, EmbeddedOptions, Memory, Postgres};
+use stoker_catalog::{Catalog, CatalogError, Commit, ErrorKind, Outcome, Range, Row};
+use stoker_format::ClusterId;
+
+/// The cluster of the tests.
+pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
+
+/// A fresh catalog and what must live as long.
+pub struct Fixture {
+    pub catalog: Arc<dyn Catalog>,
+    /// Whether commits happen in the order of their numbers.
+    pub seq_is_order: bool,
+    _keep: Box<dyn Any + Send + Sync>,
+}
+
+/// Whether the long variants of tests run.
+pub fn full() -> bool {
+    std::env::var_os("STOKER_FULL").is_some_and(|value| value == "1")
+}
+
+pub fn memory() -> Fixture {
+    Fixture { catalog: Arc::new(Memory::new()), seq_is_order: true, _keep: Box::new(()) }
+}
+
+pub fn embedded() -> Fixture {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let catalog = Embedded::open(&folder.path().join("catalog"), CLUSTER, &small()).expect("opens");
+    Fixture { catalog: Arc::new(catalog), seq_is_order: true, _keep: Box::new(folder) }
+}
+
+/// Options that do not take much memory.
+pub fn small() -> EmbeddedOptions {
+    EmbeddedOptions { cache_bytes: 8 << 20, ..EmbeddedOptions::default() }
+}
+
+/// Commits and expects every check to hold.
+pub async fn done(catalog: &dyn Catalog, commit: Commit) -> u64 {
+    match catalog.commit(commit).await.expect("commits") {
+        Outcome::Done { seq } => seq,
+        Outcome::Failed { check } => panic!("check {check} failed"),
+    }
+}
+
+/// Commits and expects an error of this kind.
+pub async fn refused(catalog: &dyn Catalog, commit: Commit, kind: ErrorKind) -> CatalogError {
+    let error = catalog.commit(commit).await.expect_err("must be refused");
+    assert_eq!(error.kind, kind, "{error}");
+    error
+}
+
+/// One row.
+pub async fn get(catalog: &dyn Catalog, key: &[u8]) -> Option<Row> {
+    let mut rows = catalog.get(&[key]).await.expect("gets");
+    assert_eq!(rows.len(), 1);
+    rows.pop().flatten()
+}
+
+/// The value of one row.
+pub async fn value(catalog: &dyn Catalog, key: &[u8]) -> Option<Vec<u8>> {
+    get(catalog, key).await.map(|row| row.value)
+}
+
+/// Every row of a range, page by page.
+pub async fn all(catalog: &dyn Catalog, mut range: Range) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        let page = catalog.range(range.clone()).await.expect("reads a page");
+        assert!(page.rows.len() <= range.limit);
+        assert!(!page.more || !page.rows.is_empty(), "a page that promises more must not be empty");
+        rows.extend(page.rows);
+        if !page.more {
+            return rows;
+        }
+        range = range.after(&rows.last().expect("a row").key);
+    }
+}
+
+/// A small generator of numbers, so that a test can be repeated.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % sides
+    }
+}
+
+/// A schema of its own on the server that all tests share; `None` if there is no server.
+pub async fn postgres() -> Option<Fixture> {
+    let url = crate::server::shared()?.fresh().await;
+    let catalog = Postgres::open(&url, CLUSTER).await.expect("opens");
+    Some(Fixture { catalog: Arc::new(catalog), seq_is_order: false, _keep: Box::new(()) })
+}

@@ -1,0 +1,9 @@
+//! One suite for every engine, and what only one of them promises.
+
+mod conformance;
+mod embedded;
+mod fixture;
+mod memory;
+mod postgres;
+mod proxy;
+mod server;

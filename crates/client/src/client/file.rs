@@ -1,0 +1,118 @@
+//! A file that is open in the node, read from here.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Key, Result, StoreError};
+use tokio::sync::Mutex;
+
+use super::link::{Link, Reply};
+use super::{Attempts, Client, unexpected};
+use crate::frame::READ_LEN_MAX;
+use crate::message::{Request, Response};
+
+pub(super) struct RemoteFile {
+    client: Client,
+    volume: String,
+    key: Key,
+    info: FileInfo,
+    handle: Mutex<Arc<Handle>>,
+}
+
+/// The file in one connection; closed when nobody reads any more.
+struct Handle {
+    link: Arc<Link>,
+    id: u64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.link.release(self.id);
+    }
+}
+
+impl Handle {
+    /// Opens the present version; asks again on a new connection.
+    async fn open(client: &Client, volume: &str, key: &Key) -> Result<(Handle, FileInfo)> {
+        let request = Request::Open { volume: volume.to_owned(), key: key.clone() };
+        let mut attempts = Attempts::default();
+        loop {
+            let link = client.link().await?;
+            let id = link.new_id();
+            match client.within(&request, link.call(id, &request)).await? {
+                Ok(reply) => {
+                    return match reply.into_result()?.response {
+                        Response::File(info) => Ok((Handle { link, id }, *info)),
+                        _ => Err(unexpected()),
+                    };
+                }
+                Err(lost) => attempts.again(lost)?,
+            }
+        }
+    }
+}
+
+impl RemoteFile {
+    pub async fn open(client: &Client, volume: &str, key: &Key) -> Result<RemoteFile> {
+        let (handle, info) = Handle::open(client, volume, key).await?;
+        Ok(RemoteFile {
+            client: client.clone(),
+            volume: volume.to_owned(),
+            key: key.clone(),
+            info,
+            handle: Mutex::new(Arc::new(handle)),
+        })
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let len = len.min(READ_LEN_MAX);
+        let mut attempts = Attempts::default();
+        loop {
+            let handle = self.handle.lock().await.clone();
+            let request = Request::Read { file: handle.id, offset, len: len as u32 };
+            let call = handle.link.call(handle.link.new_id(), &request);
+            match self.client.within(&request, call).await? {
+                Ok(reply) => return take_bytes(reply.into_result()?, len),
+                Err(lost) => {
+                    attempts.again(lost)?;
+                    self.reopen(&handle).await?;
+                }
+            }
+        }
+    }
+
+    /// Opens the file again after the connection was lost, if it is still the same version.
+    async fn reopen(&self, lost: &Arc<Handle>) -> Result<()> {
+        let mut slot = self.handle.lock().await;
+        if !Arc::ptr_eq(&slot, lost) {
+            return Ok(());
+        }
+        let (handle, info) = Handle::open(&self.client, &self.volume, &self.key).await?;
+        if info.version != self.info.version {
+            let message = format!(
+                "{}/{} was replaced while the connection was lost; open it again",
+                self.volume, self.key
+            );
+            return Err(StoreError::new(ErrorKind::Conflict, message));
+        }
+        *slot = Arc::new(handle);
+        Ok(())
+    }
+}
+
+fn take_bytes(reply: Reply, len_max: usize) -> Result<Bytes> {
+    match reply.response {
+        Response::Read if reply.payload.len() <= len_max => Ok(reply.payload),
+        _ => Err(unexpected()),
+    }
+}
+
+impl File for RemoteFile {
+    fn info(&self) -> &FileInfo {
+        &self.info
+    }
+
+    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Bytes>> {
+        Box::pin(RemoteFile::read(self, offset, len))
+    }
+}

@@ -1,0 +1,363 @@
+//! One connection: requests out, answers in, both at any time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use stoker_format::{ClusterId, crc32c};
+use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::ClientOptions;
+use super::outlet::Outlet;
+use crate::endpoint::Endpoint;
+use crate::fault::Fault;
+use crate::frame::{self, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX};
+use crate::hello::{self, Welcome};
+use crate::message::{self, Request, Response};
+use crate::outbox::Outbox;
+use crate::socket::{ReadHalf, Stream};
+
+/// Bytes of writers that may be under way at once, over all writers of a connection.
+pub(super) const WRITE_BYTES_MAX: usize = 64 << 20;
+
+/// How long the reader has to find the node's reason after a write failed.
+const READER_LAST_WORD: Duration = Duration::from_secs(1);
+
+/// An answer with its payload.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub response: Response,
+    pub payload: Bytes,
+}
+
+impl Reply {
+    pub fn into_result(self) -> Result<Reply> {
+        match self.response {
+            Response::Error(error) => Err(error),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// The connection went away under a call.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    /// Why.
+    pub error: StoreError,
+    /// False if the request certainly never left.
+    pub sent: bool,
+}
+
+impl Lost {
+    /// True if asking again does no harm and may help.
+    pub fn may_repeat(&self, request: &Request) -> bool {
+        !self.sent || !request.changes()
+    }
+
+    /// For a change of which nobody knows whether it was carried through.
+    pub fn outcome_unknown(self) -> StoreError {
+        let message =
+            format!("{}; the outcome is unknown: check with stat before trying again", self.error.message);
+        StoreError { kind: ErrorKind::Unavailable, message, ..self.error }
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    calls: HashMap<u64, oneshot::Sender<Reply>>,
+    outlets: HashMap<u64, Arc<Outlet>>,
+    /// Set once: the connection is over.
+    lost: Option<StoreError>,
+}
+
+struct Shared {
+    outbox: Arc<Outbox>,
+    tables: Mutex<Tables>,
+    /// The node said that it will stop; what is under way goes on.
+    leaving: AtomicBool,
+}
+
+/// A connection. It closes when the last handle is dropped.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    welcome: Welcome,
+    requests: Semaphore,
+    write_bytes: Arc<Semaphore>,
+    id_next: AtomicU64,
+    call_timeout_ms: u32,
+    tasks: [AbortHandle; 2],
+}
+
+impl Link {
+    /// Connects, says hello and starts reading.
+    pub async fn connect(
+        endpoint: &Endpoint,
+        token: Option<&str>,
+        options: &ClientOptions,
+    ) -> Result<Arc<Link>> {
+        let connected = timeout(options.connect_timeout, async {
+            let mut stream = Stream::connect(endpoint).await?;
+            let welcome = hello::greet(&mut stream, token).await?;
+            Ok::<_, Fault>((stream, welcome))
+        });
+        let (stream, welcome) = match connected.await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(fault)) => {
+                let error = fault.into_error();
+                let message = format!("cannot connect to {endpoint}: {}", error.message);
+                return Err(StoreError { message, ..error });
+            }
+            Err(_) => {
+                let limit = options.connect_timeout;
+                let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
+                return Err(StoreError::new(ErrorKind::Unavailable, message));
+            }
+        };
+        let (reader, writer) = stream.split();
+        let shared = Arc::new(Shared {
+            outbox: Arc::default(),
+            tables: Mutex::default(),
+            leaving: AtomicBool::new(false),
+        });
+        let stall = options.stall_timeout;
+        let (reading, writing) = (shared.clone(), shared.clone());
+        let read_task = tokio::spawn(async move {
+            let fault = reading.read(reader, stall).await;
+            reading.lose(fault.into_error());
+        });
+        let write_task = tokio::spawn(async move {
+            if let Err(fault) = writing.outbox.write_to(writer, stall).await {
+                // The reader may still find the reason that the node gave; the first to lose the link says why.
+                if !matches!(fault, Fault::Stalled) {
+                    tokio::time::sleep(READER_LAST_WORD).await;
+                }
+                writing.lose(fault.into_error());
+            }
+        });
+        Ok(Arc::new(Link {
+            shared,
+            welcome,
+            requests: Semaphore::new(welcome.requests_max.clamp(1, 1 << 16) as usize),
+            write_bytes: Arc::new(Semaphore::new(WRITE_BYTES_MAX)),
+            id_next: AtomicU64::new(1),
+            call_timeout_ms: u32::try_from(options.call_timeout.as_millis()).unwrap_or(0),
+            tasks: [read_task.abort_handle(), write_task.abort_handle()],
+        }))
+    }
+
+    /// False if a new call needs a new connection.
+    pub fn is_usable(&self) -> bool {
+        !self.shared.leaving.load(Ordering::Relaxed) && self.shared.tables.lock().unwrap().lost.is_none()
+    }
+
+    pub fn cluster(&self) -> ClusterId {
+        self.welcome.cluster
+    }
+
+    /// An id for a request, file or writer.
+    pub fn new_id(&self) -> u64 {
+        self.id_next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn outbox(&self) -> &Arc<Outbox> {
+        &self.shared.outbox
+    }
+
+    /// Permits for bytes of writers.
+    pub fn write_bytes(&self) -> &Arc<Semaphore> {
+        &self.write_bytes
+    }
+
+    /// Sends a request and waits for the answer. Dropped before that, the node is told that nobody waits.
+    pub async fn call(&self, id: u64, request: &Request) -> std::result::Result<Reply, Lost> {
+        let control = message::encode(request);
+        if control.len() > frame::CONTROL_LEN_MAX {
+            let limit = frame::CONTROL_LEN_MAX;
+            let message = format!("the request has {} bytes, the limit is {limit}", control.len());
+            let response = Response::Error(StoreError::new(ErrorKind::Invalid, message));
+            return Ok(Reply { response, payload: Bytes::new() });
+        }
+        let _permit = self.requests.acquire().await.expect("never closed");
+        let deadline_ms = if request.is_long() { 0 } else { self.call_timeout_ms };
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut tables = self.shared.tables.lock().unwrap();
+            if let Some(error) = &tables.lost {
+                return Err(Lost { error: error.clone(), sent: false });
+            }
+            tables.calls.insert(id, sender);
+            self.outbox().push(OutFrame::new(Kind::Request, id, deadline_ms, &control, Bytes::new()));
+        }
+        let mut waiting = Waiting { link: self, id, answered: false };
+        let answer = receiver.await;
+        waiting.answered = true;
+        answer.map_err(|_| {
+            let lost = self.shared.tables.lock().unwrap().lost.clone();
+            let error =
+                lost.unwrap_or_else(|| StoreError::new(ErrorKind::Unavailable, "the connection is lost"));
+            Lost { error, sent: true }
+        })
+    }
+
+    /// Lets the reader find a writer; before the request that makes it.
+    pub fn add_outlet(&self, outlet: &Arc<Outlet>) {
+        let mut tables = self.shared.tables.lock().unwrap();
+        match &tables.lost {
+            Some(error) => outlet.fail(error.clone()),
+            None => drop(tables.outlets.insert(outlet.id(), outlet.clone())),
+        }
+    }
+
+    /// Forgets a writer.
+    pub fn remove_outlet(&self, id: u64) {
+        self.shared.tables.lock().unwrap().outlets.remove(&id);
+    }
+
+    /// Tells the node that a file, a writer or a call is not needed any more.
+    pub fn release(&self, id: u64) {
+        self.outbox().push(OutFrame::bare(Kind::Release, id));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// A call whose answer is waited for.
+struct Waiting<'a> {
+    link: &'a Link,
+    id: u64,
+    answered: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.link.shared.tables.lock().unwrap().calls.remove(&self.id);
+            self.link.release(self.id);
+        }
+    }
+}
+
+impl Shared {
+    /// Reads frames until the connection ends; returns why.
+    async fn read(&self, mut reader: ReadHalf, stall: Duration) -> Fault {
+        let mut partial = Vec::new();
+        loop {
+            // Nothing may come for hours; but a frame that has begun goes on.
+            match reader.fill_buf().await {
+                Ok([]) => return Fault::Io(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) => return error.into(),
+            }
+            match self.read_frame(&mut reader, stall, &mut partial).await {
+                Ok(()) => {}
+                Err(fault) => return fault,
+            }
+        }
+    }
+
+    async fn read_frame(
+        &self,
+        reader: &mut ReadHalf,
+        stall: Duration,
+        partial: &mut Vec<u8>,
+    ) -> std::result::Result<(), Fault> {
+        let (header, control) =
+            timeout(stall, frame::read_head(reader)).await.map_err(|_| Fault::Stalled)??;
+        match header.kind {
+            Kind::Response => {
+                if partial.len() + control.len() > RESPONSE_LEN_MAX {
+                    return Err(Fault::broken("an answer that does not end"));
+                }
+                partial.extend_from_slice(&control);
+                let payload = read_payload(reader, &header, stall).await?;
+                if header.flags & FLAG_MORE == 0 {
+                    let response = message::decode(partial)?;
+                    *partial = Vec::new();
+                    self.answer(header.id, Reply { response, payload });
+                }
+                return Ok(());
+            }
+            Kind::Goaway => {
+                let error: StoreError = message::decode(&control)?;
+                if error.kind != ErrorKind::Closed {
+                    return Err(Fault::Told(error));
+                }
+                self.leaving.store(true, Ordering::Relaxed);
+            }
+            Kind::Grant => {
+                let total: u64 = message::decode(&control)?;
+                if let Some(outlet) = self.outlet(header.id) {
+                    outlet.grant(total, &self.outbox);
+                }
+            }
+            Kind::Failed => {
+                let error: StoreError = message::decode(&control)?;
+                if let Some(outlet) = self.outlet(header.id) {
+                    outlet.fail(error);
+                }
+            }
+            Kind::Request | Kind::Release | Kind::Data | Kind::Want => {
+                return Err(Fault::broken("the node sent a frame that only clients send"));
+            }
+        }
+        timeout(stall, frame::skip_payload(reader, &header)).await.map_err(|_| Fault::Stalled)?
+    }
+
+    fn answer(&self, id: u64, reply: Reply) {
+        let waiting = self.tables.lock().unwrap().calls.remove(&id);
+        if let Some(waiting) = waiting {
+            // Given up in this moment: the Release is on its way.
+            let _ = waiting.send(reply);
+        }
+    }
+
+    fn outlet(&self, id: u64) -> Option<Arc<Outlet>> {
+        self.tables.lock().unwrap().outlets.get(&id).cloned()
+    }
+
+    /// Ends every call and every writer.
+    fn lose(&self, error: StoreError) {
+        let (calls, outlets) = {
+            let mut tables = self.tables.lock().unwrap();
+            if tables.lost.is_none() {
+                tables.lost = Some(error.clone());
+            }
+            (std::mem::take(&mut tables.calls), std::mem::take(&mut tables.outlets))
+        };
+        self.outbox.discard();
+        drop(calls);
+        for outlet in outlets.into_values() {
+            outlet.fail(error.clone());
+        }
+    }
+}
+
+/// Reads a payload straight into memory of its own. The peer must keep sending.
+async fn read_payload(
+    reader: &mut ReadHalf,
+    header: &Header,
+    stall: Duration,
+) -> std::result::Result<Bytes, Fault> {
+    let len = header.payload_len as usize;
+    let mut payload = BytesMut::with_capacity(len);
+    while payload.len() < len {
+        let rest = len - payload.len();
+        let mut limited = reader.take(rest as u64);
+        let read = timeout(stall, limited.read_buf(&mut payload)).await.map_err(|_| Fault::Stalled)??;
+        if read == 0 {
+            return Err(Fault::Io(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+    header.check_payload(crc32c(&payload))?;
+    Ok(payload.freeze())
+}

@@ -1,0 +1,127 @@
+//! A file being written in the node, filled from here.
+
+use std::sync::Arc;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
+use tokio::sync::Semaphore;
+
+use super::link::{Link, WRITE_BYTES_MAX};
+use super::outlet::Outlet;
+use super::spare::{BUFFER_LEN, Spares};
+use super::{Attempts, Client, unexpected};
+use crate::message::{Request, Response};
+
+/// Buffers of one writer that may be under way while the caller fills the next.
+const BUFFERS_MAX: usize = 2;
+
+pub(super) struct RemoteWriter {
+    link: Arc<Link>,
+    outlet: Arc<Outlet>,
+    spares: Arc<Spares>,
+    slots: Arc<Semaphore>,
+    size: Option<u64>,
+    written: u64,
+    crc64: Digest,
+    /// The node ends the writer by itself once it is asked to finish it.
+    finishing: bool,
+}
+
+impl RemoteWriter {
+    /// Begins a file or a part; asks again on a new connection.
+    pub async fn create(client: &Client, request: Request, size: Option<u64>) -> Result<RemoteWriter> {
+        let mut attempts = Attempts::default();
+        loop {
+            let link = client.link().await?;
+            let outlet = Arc::new(Outlet::new(link.new_id()));
+            link.add_outlet(&outlet);
+            // Made before the answer, so that whatever happens, the node hears of the end.
+            let mut writer = RemoteWriter {
+                link: link.clone(),
+                outlet: outlet.clone(),
+                spares: client.0.spares.clone(),
+                slots: Arc::new(Semaphore::new(BUFFERS_MAX)),
+                size,
+                written: 0,
+                crc64: Digest::new(CrcAlgorithm::Crc64Nvme),
+                finishing: false,
+            };
+            match client.within(&request, link.call(outlet.id(), &request)).await? {
+                Ok(reply) => {
+                    let made = reply.into_result().inspect_err(|_| writer.finishing = true)?;
+                    return if made.response == Response::Done { Ok(writer) } else { Err(unexpected()) };
+                }
+                // Nothing of it is visible and the lost connection ended it: beginning again is safe.
+                Err(lost) => attempts.again(lost)?,
+            }
+        }
+    }
+
+    async fn write(&mut self, buf: Buf) -> Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let slot = self.slots.clone().acquire_owned().await.expect("never closed");
+        let bytes = self.link.write_bytes().clone().acquire_many_owned(buf.len().min(WRITE_BYTES_MAX) as u32);
+        let pass = Arc::new((slot, bytes.await.expect("never closed")));
+        self.crc64.update(buf.as_slice());
+        self.written += buf.len() as u64;
+        self.outlet.push(self.spares.freeze(buf), pass, self.link.outbox())
+    }
+
+    async fn finish(mut self, finish: Finish) -> Result<Receipt> {
+        let len = self.outlet.drained().await?;
+        assert_eq!(len, self.written, "bytes of a writer went astray");
+        let request = Request::Finish { writer: self.outlet.id(), len, crc64: self.crc64.finalize(), finish };
+        let answer = self.link.call(self.link.new_id(), &request).await;
+        self.finishing = true;
+        match answer {
+            Ok(reply) => {
+                match reply.into_result().map_err(|error| self.outlet.failure().unwrap_or(error))?.response {
+                    Response::Receipt(receipt) => Ok(*receipt),
+                    _ => Err(unexpected()),
+                }
+            }
+            Err(lost) if lost.sent => Err(lost.outcome_unknown()),
+            Err(lost) => {
+                let message = format!("{}; nothing was written: try again", lost.error.message);
+                Err(StoreError::new(ErrorKind::Unavailable, message))
+            }
+        }
+    }
+}
+
+impl Writer for RemoteWriter {
+    fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
+        Box::pin(async {
+            if let Some(error) = self.outlet.failure() {
+                return Err(error);
+            }
+            let left = self.size.map_or(u64::MAX, |size| size.saturating_sub(self.written));
+            // At the announced end there is still room for a byte, so that a longer file is noticed by the node.
+            let len = usize::try_from(left).unwrap_or(usize::MAX).clamp(1, BUFFER_LEN);
+            Ok(self.spares.take(len))
+        })
+    }
+
+    fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
+        Box::pin(RemoteWriter::write(self, buf))
+    }
+
+    fn crc64(&self) -> u64 {
+        self.crc64.finalize()
+    }
+
+    fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        Box::pin(RemoteWriter::finish(*self, finish))
+    }
+}
+
+impl Drop for RemoteWriter {
+    fn drop(&mut self) {
+        self.link.remove_outlet(self.outlet.id());
+        if !self.finishing {
+            self.link.release(self.outlet.id());
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What is asked and answered. Variants are only ever added at the end; a change of a type raises the protocol version.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use stoker_store::{
+    AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
+    Counter, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, PartChoice, PartSource,
+    PartsPage, Receipt, RenameMode, Resolution, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo,
+    VolumeOptions, VolumePolicy, WriteRequest,
+};
+
+use crate::fault::Fault;
+
+/// A request; one for each call of the door, and three for open files and writers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the calls of the door say what each is")]
+pub enum Request {
+    Volumes,
+    Volume {
+        name: String,
+    },
+    VolumeCreate {
+        name: String,
+        options: VolumeOptions,
+    },
+    VolumeSet {
+        name: String,
+        policy: VolumePolicy,
+    },
+    VolumeDelete {
+        name: String,
+    },
+    Stat {
+        volume: String,
+        key: Key,
+    },
+    /// The file's id is the id of this request.
+    Open {
+        volume: String,
+        key: Key,
+    },
+    /// Reads from an open file; the bytes are the payload of the answer.
+    Read {
+        file: u64,
+        offset: u64,
+        len: u32,
+    },
+    List {
+        volume: String,
+        request: ListRequest,
+    },
+    /// The writer's id is the id of this request.
+    Create {
+        volume: String,
+        key: Key,
+        request: WriteRequest,
+    },
+    /// Ends a writer behind its last bytes: how many there were and their CRC-64/NVME.
+    Finish {
+        writer: u64,
+        len: u64,
+        crc64: u64,
+        finish: Finish,
+    },
+    Copy(CopyRequest),
+    Rename {
+        volume: String,
+        from: Key,
+        to: Key,
+        mode: RenameMode,
+    },
+    Delete {
+        volume: String,
+        keys: Vec<(Key, Condition)>,
+    },
+    SetAttributes {
+        volume: String,
+        key: Key,
+        change: AttributesChange,
+    },
+    UploadCreate {
+        volume: String,
+        key: Key,
+        attributes: Attributes,
+        checksum: Option<ChecksumKind>,
+    },
+    /// The writer's id is the id of this request.
+    UploadPart {
+        volume: String,
+        key: Key,
+        upload: UploadId,
+        number: u32,
+        size: Option<u64>,
+    },
+    UploadPartCopy {
+        volume: String,
+        key: Key,
+        upload: UploadId,
+        number: u32,
+        source: PartSource,
+    },
+    UploadParts {
+        volume: String,
+        key: Key,
+        upload: UploadId,
+        after: u32,
+        limit: usize,
+    },
+    Uploads {
+        volume: String,
+        prefix: Vec<u8>,
+        after: Option<(Vec<u8>, Option<UploadId>)>,
+        limit: usize,
+    },
+    UploadComplete {
+        volume: String,
+        key: Key,
+        upload: UploadId,
+        parts: Vec<PartChoice>,
+        condition: Condition,
+        finish: Finish,
+    },
+    UploadAbort {
+        volume: String,
+        key: Key,
+        upload: UploadId,
+    },
+    Receipt {
+        volume: String,
+        key: Key,
+    },
+    Wait {
+        volume: String,
+        key: Key,
+        version: Option<[u8; 12]>,
+        awaited: Awaited,
+    },
+    Drain {
+        volume: String,
+        prefix: Vec<u8>,
+    },
+    Stage {
+        volume: String,
+        key: Key,
+    },
+    Conflicts {
+        volume: Option<String>,
+    },
+    ConflictResolve {
+        volume: String,
+        key: Key,
+        resolution: Resolution,
+    },
+    AccessKeys,
+    AccessKey {
+        access_key: String,
+    },
+    AccessKeyPut(AccessKey),
+    AccessKeyDelete {
+        access_key: String,
+    },
+    Explain {
+        volume: String,
+        key: Key,
+    },
+    Status,
+    Counters,
+}
+
+impl Request {
+    /// True if names, properties or policies change: not to be asked again without thought, and carried through once
+    /// it is begun.
+    pub fn changes(&self) -> bool {
+        match self {
+            Request::Volumes
+            | Request::Volume { .. }
+            | Request::Stat { .. }
+            | Request::Open { .. }
+            | Request::Read { .. }
+            | Request::List { .. }
+            | Request::UploadParts { .. }
+            | Request::Uploads { .. }
+            | Request::Receipt { .. }
+            | Request::Wait { .. }
+            | Request::Drain { .. }
+            | Request::Stage { .. }
+            | Request::Conflicts { .. }
+            | Request::AccessKeys
+            | Request::AccessKey { .. }
+            | Request::Explain { .. }
+            | Request::Status
+            | Request::Counters => false,
+            Request::VolumeCreate { .. }
+            | Request::VolumeSet { .. }
+            | Request::VolumeDelete { .. }
+            | Request::Create { .. }
+            | Request::Finish { .. }
+            | Request::Copy(_)
+            | Request::Rename { .. }
+            | Request::Delete { .. }
+            | Request::SetAttributes { .. }
+            | Request::UploadCreate { .. }
+            | Request::UploadPart { .. }
+            | Request::UploadPartCopy { .. }
+            | Request::UploadComplete { .. }
+            | Request::UploadAbort { .. }
+            | Request::ConflictResolve { .. }
+            | Request::AccessKeyPut(_)
+            | Request::AccessKeyDelete { .. } => true,
+        }
+    }
+
+    /// True if it may rightly take for ever: it waits for the lake, or moves a file's bytes.
+    pub fn is_long(&self) -> bool {
+        matches!(
+            self,
+            Request::Wait { .. } | Request::Drain { .. } | Request::Stage { .. } | Request::Finish { .. }
+        )
+    }
+
+    /// Refuses keys that [`Key::new`] would refuse: bytes from the wire become keys without it.
+    pub fn check_keys(&self) -> Result<(), StoreError> {
+        let check = |key: &Key| Key::new(key.as_bytes()).map(drop);
+        match self {
+            Request::Copy(copy) => check(&copy.from).and_then(|()| check(&copy.to)),
+            Request::Rename { from, to, .. } => check(from).and_then(|()| check(to)),
+            Request::Delete { keys, .. } => keys.iter().try_for_each(|(key, _)| check(key)),
+            Request::UploadPartCopy { key, source, .. } => check(key).and_then(|()| check(&source.key)),
+            Request::Stat { key, .. }
+            | Request::Open { key, .. }
+            | Request::Create { key, .. }
+            | Request::SetAttributes { key, .. }
+            | Request::UploadCreate { key, .. }
+            | Request::UploadPart { key, .. }
+            | Request::UploadParts { key, .. }
+            | Request::UploadComplete { key, .. }
+            | Request::UploadAbort { key, .. }
+            | Request::Receipt { key, .. }
+            | Request::Wait { key, .. }
+            | Request::Stage { key, .. }
+            | Request::ConflictResolve { key, .. }
+            | Request::Explain { key, .. } => check(key),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the types of the door say what each is")]
+pub enum Response {
+    Error(StoreError),
+    Done,
+    /// The bytes are the payload.
+    Read,
+    Volumes(Vec<VolumeInfo>),
+    Volume(VolumeInfo),
+    File(Box<FileInfo>),
+    Page(ListPage),
+    Receipt(Box<Receipt>),
+    Deleted(Vec<Result<bool, StoreError>>),
+    Upload(UploadInfo),
+    Parts(PartsPage),
+    Uploads(UploadsPage),
+    Number(u64),
+    Conflicts(Vec<Conflict>),
+    AccessKeys(Vec<AccessKey>),
+    AccessKey(Option<AccessKey>),
+    Explanation(Box<Explanation>),
+    Status(Box<NodeStatus>),
+    Counters(Vec<Counter>),
+}
+
+/// Writes a message.
+pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("plain types always encode")
+}
+
+/// Reads a message that fills the bytes exactly.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        Ok(_) => Err(Fault::broken("a message with bytes behind its end")),
+        Err(error) => Err(Fault::broken(format!("a message that cannot be read: {error}"))),
+    }
+}

@@ -1,0 +1,127 @@
+//! From a request to the call of the door.
+
+use stoker_format::VersionId;
+use stoker_store::{ErrorKind, ListPage, PartsPage, Result, Store, StoreError, UploadsPage, Writer};
+
+use crate::frame::CONTROL_LEN_MAX;
+use crate::message::{self, Request, Response};
+
+/// Pages are cut to about this many bytes; the client asks for the rest as for any next page.
+const PAGE_BYTES_MAX: usize = CONTROL_LEN_MAX - (64 << 10);
+
+/// Answers a request that opens nothing.
+pub(super) async fn answer(store: &dyn Store, request: Request) -> Response {
+    ask(store, request).await.unwrap_or_else(Response::Error)
+}
+
+/// Begins a file or a part.
+pub(super) async fn create(store: &dyn Store, request: &Request) -> Result<Box<dyn Writer>> {
+    match request {
+        Request::Create { volume, key, request } => store.create(volume, key, request.clone()).await,
+        Request::UploadPart { volume, key, upload, number, size } => {
+            store.upload_part(volume, key, upload, *number, *size).await
+        }
+        _ => Err(misplaced()),
+    }
+}
+
+fn misplaced() -> StoreError {
+    StoreError::new(ErrorKind::Invalid, "this request opens something or needs something open")
+}
+
+async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
+    let done = |()| Response::Done;
+    let receipt = |receipt| Response::Receipt(Box::new(receipt));
+    Ok(match request {
+        Request::Volumes => Response::Volumes(store.volumes().await?),
+        Request::Volume { name } => Response::Volume(store.volume(&name).await?),
+        Request::VolumeCreate { name, options } => {
+            Response::Volume(store.volume_create(&name, options).await?)
+        }
+        Request::VolumeSet { name, policy } => Response::Volume(store.volume_set(&name, policy).await?),
+        Request::VolumeDelete { name } => store.volume_delete(&name).await.map(done)?,
+        Request::Stat { volume, key } => Response::File(Box::new(store.stat(&volume, &key).await?)),
+        Request::List { volume, request } => Response::Page(cut_list(store.list(&volume, request).await?)),
+        Request::Copy(copy) => store.copy(copy).await.map(receipt)?,
+        Request::Rename { volume, from, to, mode } => {
+            store.rename(&volume, &from, &to, mode).await.map(done)?
+        }
+        Request::Delete { volume, keys } => Response::Deleted(store.delete(&volume, keys).await?),
+        Request::SetAttributes { volume, key, change } => {
+            Response::File(Box::new(store.set_attributes(&volume, &key, change).await?))
+        }
+        Request::UploadCreate { volume, key, attributes, checksum } => {
+            Response::Upload(store.upload_create(&volume, &key, attributes, checksum).await?)
+        }
+        Request::UploadPartCopy { volume, key, upload, number, source } => {
+            store.upload_part_copy(&volume, &key, &upload, number, source).await.map(receipt)?
+        }
+        Request::UploadParts { volume, key, upload, after, limit } => {
+            Response::Parts(cut_parts(store.upload_parts(&volume, &key, &upload, after, limit).await?))
+        }
+        Request::Uploads { volume, prefix, after, limit } => {
+            Response::Uploads(cut_uploads(store.uploads(&volume, &prefix, after, limit).await?))
+        }
+        Request::UploadComplete { volume, key, upload, parts, condition, finish } => {
+            store.upload_complete(&volume, &key, &upload, parts, condition, finish).await.map(receipt)?
+        }
+        Request::UploadAbort { volume, key, upload } => {
+            store.upload_abort(&volume, &key, &upload).await.map(done)?
+        }
+        Request::Receipt { volume, key } => store.receipt(&volume, &key).await.map(receipt)?,
+        Request::Wait { volume, key, version, awaited } => {
+            store.wait(&volume, &key, version.map(VersionId), awaited).await.map(receipt)?
+        }
+        Request::Drain { volume, prefix } => Response::Number(store.drain(&volume, &prefix).await?),
+        Request::Stage { volume, key } => Response::Number(store.stage(&volume, &key).await?),
+        Request::Conflicts { volume } => Response::Conflicts(store.conflicts(volume.as_deref()).await?),
+        Request::ConflictResolve { volume, key, resolution } => {
+            store.conflict_resolve(&volume, &key, resolution).await.map(done)?
+        }
+        Request::AccessKeys => Response::AccessKeys(store.access_keys().await?),
+        Request::AccessKey { access_key } => Response::AccessKey(store.access_key(&access_key).await?),
+        Request::AccessKeyPut(key) => store.access_key_put(key).await.map(done)?,
+        Request::AccessKeyDelete { access_key } => store.access_key_delete(&access_key).await.map(done)?,
+        Request::Explain { volume, key } => {
+            Response::Explanation(Box::new(store.explain(&volume, &key).await?))
+        }
+        Request::Status => Response::Status(Box::new(store.status().await?)),
+        Request::Counters => Response::Counters(store.counters().await?),
+        Request::Open { .. }
+        | Request::Read { .. }
+        | Request::Create { .. }
+        | Request::UploadPart { .. }
+        | Request::Finish { .. } => return Err(misplaced()),
+    })
+}
+
+/// How many of these fit an answer; at least one.
+fn fitting<T: serde::Serialize>(items: &[T]) -> usize {
+    let mut bytes = 0;
+    let over = items.iter().position(|item| {
+        bytes += message::encode(item).len();
+        bytes > PAGE_BYTES_MAX
+    });
+    over.unwrap_or(items.len()).max(1).min(items.len())
+}
+
+fn cut_list(mut page: ListPage) -> ListPage {
+    let fits = fitting(&page.entries);
+    page.more |= fits < page.entries.len();
+    page.entries.truncate(fits);
+    page
+}
+
+fn cut_parts(mut page: PartsPage) -> PartsPage {
+    let fits = fitting(&page.parts);
+    page.more |= fits < page.parts.len();
+    page.parts.truncate(fits);
+    page
+}
+
+fn cut_uploads(mut page: UploadsPage) -> UploadsPage {
+    let fits = fitting(&page.uploads);
+    page.more |= fits < page.uploads.len();
+    page.uploads.truncate(fits);
+    page
+}

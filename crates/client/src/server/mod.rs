@@ -1,0 +1,214 @@
+//! A store behind sockets.
+//!
+//! One task reads a connection, one writes it, and each request or writer has one of its own. What clients can make the
+//! server hold is bounded: connections, requests and handles per connection, memory for bytes that come in and go out.
+
+mod dispatch;
+mod inlet;
+mod pump;
+mod session;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_format::ClusterId;
+use stoker_store::Store;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::endpoint::Endpoint;
+use crate::hello::{self, Terms};
+use crate::socket::{Listener, Stream};
+
+/// Connections that may be in their hello at once; others wait in the kernel's queue.
+const HELLOS_MAX: usize = 64;
+/// Pause after the kernel refused a connection, usually for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Limits of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Connections at once.
+    pub connections_max: usize,
+    /// Requests under way per connection.
+    pub requests_max: usize,
+    /// Open files and writers per connection.
+    pub handles_max: usize,
+    /// Calls into the store at once over all connections, those that only wait for a lake not counted.
+    pub calls_max: usize,
+    /// Buffers that wait to be filled by clients, over all connections; a chunk each.
+    pub buffers_max: usize,
+    /// Bytes of reads under way over all connections, and an eighth of it per connection.
+    pub read_bytes_max: usize,
+    /// Time that a client has for its hello.
+    pub hello_timeout: Duration,
+    /// Time after which a client that should send or take bytes and does not is disconnected.
+    pub stall_timeout: Duration,
+    /// A Unix socket wants the token too.
+    pub unix_token: bool,
+    /// The cluster that is told to clients.
+    pub cluster: ClusterId,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            connections_max: 256,
+            requests_max: 256,
+            handles_max: 1024,
+            calls_max: 1024,
+            buffers_max: 64,
+            read_bytes_max: 256 << 20,
+            hello_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(60),
+            unix_token: false,
+            cluster: ClusterId::ZERO,
+        }
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    store: Arc<dyn Store>,
+    options: ServerOptions,
+    token: Option<String>,
+    connections: Arc<Semaphore>,
+    calls: Arc<Semaphore>,
+    buffers: Arc<Semaphore>,
+    read_bytes: Arc<Semaphore>,
+    stopping: watch::Sender<bool>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Shared {
+    /// Starts a task that [`Server::stop`] waits for.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+/// The server. Dropped without [`Server::stop`], it ends at once.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<Endpoint>,
+    accepting: JoinSet<()>,
+}
+
+impl Server {
+    /// Listens and serves, in the tokio runtime that it is called in. TCP is refused without a token.
+    pub fn start(
+        store: Arc<dyn Store>,
+        listen: Vec<Endpoint>,
+        token: Option<String>,
+        options: ServerOptions,
+    ) -> io::Result<Server> {
+        let token = token.filter(|token| !token.is_empty());
+        if let Some(endpoint) = listen.iter().find(|endpoint| matches!(endpoint, Endpoint::Tcp(_)))
+            && token.is_none()
+        {
+            let message = format!("{endpoint}: TCP needs a token; anybody could connect without");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let listeners = listen.iter().map(Listener::bind).collect::<io::Result<Vec<Listener>>>()?;
+        let addresses = listeners.iter().map(Listener::endpoint).collect::<io::Result<_>>()?;
+        let shared = Arc::new(Shared {
+            store,
+            token,
+            connections: Arc::new(Semaphore::new(options.connections_max)),
+            calls: Arc::new(Semaphore::new(options.calls_max)),
+            buffers: Arc::new(Semaphore::new(options.buffers_max)),
+            read_bytes: Arc::new(Semaphore::new(options.read_bytes_max)),
+            stopping: watch::Sender::new(false),
+            tasks: Mutex::default(),
+            options,
+        });
+        let mut accepting = JoinSet::new();
+        let hellos = Arc::new(Semaphore::new(HELLOS_MAX));
+        for listener in listeners {
+            accepting.spawn(accept(shared.clone(), listener, hellos.clone()));
+        }
+        Ok(Server { shared, addresses, accepting })
+    }
+
+    /// Where it listens, in the order that was asked for, with the ports that the system chose.
+    pub fn addresses(&self) -> &[Endpoint] {
+        &self.addresses
+    }
+
+    /// Takes no more connections and no new requests, lets what is under way come to its end for as long as `grace`,
+    /// then ends it. Writers that are not finished by then leave nothing visible.
+    pub async fn stop(mut self, grace: Duration) {
+        self.accepting.shutdown().await;
+        self.shared.stopping.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap());
+        let all = async {
+            // Sessions start more tasks while they come to their end.
+            loop {
+                while tasks.join_next().await.is_some() {}
+                tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap());
+                if tasks.is_empty() {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(grace, all).await.is_err() {
+            tracing::warn!("clients were still busy after {grace:?}; their connections are closed");
+        }
+        tasks.shutdown().await;
+        let mut late = std::mem::take(&mut *self.shared.tasks.lock().unwrap());
+        late.shutdown().await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.tasks.lock().unwrap().abort_all();
+    }
+}
+
+async fn accept(shared: Arc<Shared>, listener: Listener, hellos: Arc<Semaphore>) {
+    loop {
+        let Ok(hello) = hellos.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!("cannot take a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let serving = shared.clone();
+        shared.spawn(async move {
+            let admitted = greet(&serving, stream).await;
+            drop(hello);
+            if let Some((stream, _connection)) = admitted {
+                session::serve(serving, stream).await;
+            }
+        });
+    }
+}
+
+/// The hello; none if the client is turned away.
+async fn greet(shared: &Shared, mut stream: Stream) -> Option<(Stream, tokio::sync::OwnedSemaphorePermit)> {
+    let options = &shared.options;
+    let wants_token = options.unix_token || matches!(stream, Stream::Tcp(_));
+    let terms = Terms {
+        token: shared.token.as_deref().filter(|_| wants_token),
+        cluster: options.cluster,
+        requests_max: options.requests_max as u32,
+        handles_max: options.handles_max as u32,
+    };
+    let admit = || shared.connections.clone().try_acquire_owned().ok();
+    let hello = hello::receive(&mut stream, &terms, admit);
+    match tokio::time::timeout(options.hello_timeout, hello).await {
+        Ok(Ok(connection)) => Some((stream, connection)),
+        Ok(Err(fault)) => {
+            tracing::debug!("turned away: {fault}");
+            None
+        }
+        Err(_) => None,
+    }
+}

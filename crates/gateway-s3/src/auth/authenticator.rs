@@ -1,0 +1,185 @@
+//! Checks signatures of requests.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::request::Parts as Head;
+use stoker_store::Store;
+
+use crate::query::Query;
+use crate::refusal::{Code, Refusal, Result};
+
+use super::canonical::{self, Parts, Spelling};
+use super::claim::{Claim, Means, Scope};
+use super::keyring::{Credential, Keyring};
+use super::payload::{Declared, Payload};
+use super::signature::{self, ChunkSigner};
+use super::SKEW_S_MAX;
+
+/// Checks signatures for one region.
+pub(crate) struct Authenticator {
+    keyring: Keyring,
+    region: String,
+}
+
+/// A request that is what its signer sent.
+pub(crate) struct Verified {
+    /// Who.
+    pub(crate) credential: Arc<Credential>,
+    /// How to read the body.
+    pub(crate) payload: Payload,
+}
+
+thread_local! {
+    static CANONICAL: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(4096));
+}
+
+impl Authenticator {
+    /// Takes access keys from the store.
+    pub(crate) fn new(store: Arc<dyn Store>, region: String) -> Authenticator {
+        Authenticator { keyring: Keyring::new(store), region }
+    }
+
+    /// Checks a request at this time.
+    pub(crate) async fn check(&self, head: &Head, query: &Query, now_s: i64) -> Result<Verified> {
+        let claimed = Claimed::of(head, query, &self.region, now_s)?;
+        let credential = self.keyring.find(claimed.claim.scope.access_key).await?;
+        let payload = claimed.verify(head, query, &self.region, &credential)?;
+        Ok(Verified { credential, payload })
+    }
+
+    /// Checks the signature of a form's policy. How long the policy is good is its own business.
+    pub(crate) async fn check_policy(&self, scope: &Scope<'_>, policy: &str, theirs: &str) -> Result<Arc<Credential>> {
+        check_region(scope, &self.region, Code::AuthorizationQueryParametersError)?;
+        let credential = self.keyring.find(scope.access_key).await?;
+        let key = credential.signing_key(scope.day, &self.region);
+        if signature::equal(&signature::policy_signature(&key, policy), theirs) {
+            Ok(credential)
+        } else {
+            Err(mismatch(&credential.access_key))
+        }
+    }
+}
+
+/// A request whose claim makes sense; its signature was not looked at yet.
+struct Claimed<'a> {
+    claim: Claim<'a>,
+    payload: &'a str,
+    declared: Declared,
+}
+
+impl<'a> Claimed<'a> {
+    /// Checks everything that needs no secret.
+    fn of(head: &'a Head, query: &'a Query, region: &str, now_s: i64) -> Result<Claimed<'a>> {
+        let claim = Claim::find(&head.headers, query)?;
+        let code = match claim.means {
+            Means::Header => Code::AuthorizationHeaderMalformed,
+            Means::Query { .. } => Code::AuthorizationQueryParametersError,
+        };
+        check_region(&claim.scope, region, code)?;
+        check_time(&claim, now_s)?;
+        check_signed_headers(&head.headers, claim.signed_headers)?;
+        let payload = payload_text(&head.headers, query, claim.means)?;
+        Ok(Claimed { claim, payload, declared: Declared::parse(payload)? })
+    }
+
+    /// Checks the signature.
+    fn verify(self, head: &Head, query: &Query, region: &str, credential: &Credential) -> Result<Payload> {
+        let claim = self.claim;
+        let key = credential.signing_key(claim.scope.day, region);
+        let scope = signature::scope_text(claim.scope.day, region);
+        let parts = Parts {
+            method: &head.method,
+            raw_path: head.uri.path(),
+            query,
+            headers: &head.headers,
+            signed_headers: claim.signed_headers,
+            payload: self.payload,
+        };
+        let found = CANONICAL.with_borrow_mut(|buffer| {
+            [Spelling::Canonical, Spelling::Raw].into_iter().find_map(|spelling| {
+                canonical::write(buffer, &parts, spelling);
+                let ours = signature::request_signature(&key, &claim.time, &scope, buffer);
+                signature::equal(&ours, claim.signature).then_some(ours)
+            })
+        });
+        let Some(seed) = found else {
+            return Err(mismatch(&credential.access_key));
+        };
+        let signer = || Some(Box::new(ChunkSigner::new(key, claim.time, scope, seed)));
+        Ok(match self.declared {
+            Declared::Unsigned => Payload::Plain,
+            Declared::Sha256(hash) => Payload::Sha256(hash),
+            Declared::Signed => Payload::Chunked { signer: signer(), trailer: false },
+            Declared::SignedTrailer => Payload::Chunked { signer: signer(), trailer: true },
+            Declared::UnsignedTrailer => Payload::Chunked { signer: None, trailer: true },
+        })
+    }
+}
+
+fn check_region(scope: &Scope<'_>, region: &str, code: Code) -> Result<()> {
+    if scope.region == region {
+        return Ok(());
+    }
+    let words = format!("The authorization is malformed; the region '{}' is wrong; expecting '{region}'", scope.region);
+    Err(Refusal::new(code, words).with("Region", region))
+}
+
+fn check_time(claim: &Claim<'_>, now_s: i64) -> Result<()> {
+    let skewed = || {
+        Refusal::new(
+            Code::RequestTimeTooSkewed,
+            "The difference between the request time and the current time is too large.",
+        )
+        .with("RequestTime", &claim.time)
+        .with("MaxAllowedSkewMilliseconds", (SKEW_S_MAX * 1000).to_string())
+    };
+    match claim.means {
+        Means::Header if (now_s - claim.time_s).abs() > SKEW_S_MAX => Err(skewed()),
+        Means::Query { .. } if claim.time_s - now_s > SKEW_S_MAX => Err(skewed()),
+        Means::Query { expires_s } if now_s > claim.time_s + expires_s => {
+            Err(Refusal::new(Code::AccessDenied, "Request has expired."))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The host and everything that S3 would act on must be covered, or somebody in between could change it.
+fn check_signed_headers(headers: &HeaderMap, signed: &str) -> Result<()> {
+    let covered = |name: &str| signed.split(';').any(|other| other == name);
+    let naked = headers.keys().map(|name| name.as_str()).find(|name| name.starts_with("x-amz-") && !covered(name));
+    let naked = if covered("host") { naked } else { Some("host") };
+    match naked {
+        None => Ok(()),
+        Some(name) => {
+            Err(Refusal::new(Code::AccessDenied, "There were headers present in the request which were not signed.")
+                .with("HeadersNotSigned", name))
+        }
+    }
+}
+
+/// What the signature covers as the payload.
+fn payload_text<'a>(headers: &'a HeaderMap, query: &'a Query, means: Means) -> Result<&'a str> {
+    let header = headers.get("x-amz-content-sha256").and_then(|value| value.to_str().ok());
+    match (header, means) {
+        (Some(value), _) => Ok(value),
+        (None, Means::Query { .. }) => Ok(query.get("X-Amz-Content-Sha256").unwrap_or("UNSIGNED-PAYLOAD")),
+        (None, Means::Header) => Err(Refusal::new(
+            Code::InvalidRequest,
+            "Missing required header for this request: x-amz-content-sha256.",
+        )),
+    }
+}
+
+fn mismatch(access_key: &str) -> Refusal {
+    Refusal::new(
+        Code::SignatureDoesNotMatch,
+        "The request signature we calculated does not match the signature you provided. Check your key and signing \
+         method.",
+    )
+    .with("AWSAccessKeyId", access_key)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Access keys, looked up in the store and remembered for a few seconds, with the signing keys that follow from them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use quick_cache::sync::Cache;
+use stoker_store::{Access, Store};
+use tokio::time::Instant;
+
+use crate::refusal::{Code, Refusal, Result};
+
+use super::signature::signing_key;
+
+/// Access keys that are remembered at the same time.
+const CREDENTIALS_MAX: usize = 1024;
+/// How long a changed or removed key may still work.
+const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(3);
+/// Days for which one access key's signing key is remembered; presigned requests may be a week old.
+const DAYS_MAX: usize = 8;
+/// Longest access key that is looked up.
+const ACCESS_KEY_LEN_MAX: usize = 128;
+
+/// An access key that exists.
+pub(crate) struct Credential {
+    /// Public part.
+    pub(crate) access_key: String,
+    /// What it may do.
+    pub(crate) access: Access,
+    secret_key: String,
+    signing_keys: Mutex<Vec<(String, hmac::Key)>>,
+}
+
+impl Credential {
+    /// An access key and its secret.
+    pub(crate) fn new(access_key: String, secret_key: String, access: Access) -> Credential {
+        Credential { access_key, access, secret_key, signing_keys: Mutex::new(Vec::new()) }
+    }
+
+    /// The key that signs for a day and the region.
+    pub(super) fn signing_key(&self, day: &str, region: &str) -> hmac::Key {
+        let mut keys = self.signing_keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, key)) = keys.iter().find(|(known, _)| known == day) {
+            return key.clone();
+        }
+        let key = signing_key(&self.secret_key, day, region);
+        if keys.len() == DAYS_MAX {
+            keys.remove(0);
+        }
+        keys.push((day.to_owned(), key.clone()));
+        key
+    }
+}
+
+#[derive(Clone)]
+struct Remembered {
+    since: Instant,
+    credential: Option<Arc<Credential>>,
+}
+
+/// Finds access keys.
+pub(crate) struct Keyring {
+    store: Arc<dyn Store>,
+    remembered: Cache<String, Remembered>,
+}
+
+impl Keyring {
+    /// Looks keys up in this store.
+    pub(crate) fn new(store: Arc<dyn Store>) -> Keyring {
+        Keyring { store, remembered: Cache::new(CREDENTIALS_MAX) }
+    }
+
+    /// The access key of this name.
+    pub(crate) async fn find(&self, access_key: &str) -> Result<Arc<Credential>> {
+        let unknown =
+            || Refusal::new(Code::InvalidAccessKeyId, "The access key ID you provided does not exist in our records.");
+        if access_key.len() > ACCESS_KEY_LEN_MAX {
+            return Err(unknown());
+        }
+        let now = Instant::now();
+        if let Some(known) = self.remembered.get(access_key)
+            && now.duration_since(known.since) < CREDENTIAL_AGE_MAX
+        {
+            return known.credential.ok_or_else(unknown);
+        }
+        let found = self.store.access_key(access_key).await?;
+        let credential = found.map(|key| {
+            // Signing keys of an unchanged secret stay good.
+            let old = self.remembered.get(access_key).and_then(|known| known.credential);
+            match old.filter(|old| old.secret_key == key.secret_key && old.access == key.access) {
+                Some(old) => old,
+                None => Arc::new(Credential::new(key.access_key, key.secret_key, key.access)),
+            }
+        });
+        let remembered = Remembered { since: now, credential: credential.clone() };
+        self.remembered.insert(access_key.to_owned(), remembered);
+        credential.ok_or_else(unknown)
+    }
+}

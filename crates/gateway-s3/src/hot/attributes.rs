@@ -1,0 +1,245 @@
+//! Properties of files: from the headers of a request, and into the headers of an answer.
+
+use http::header::{HeaderName, HeaderValue};
+use http::HeaderMap;
+use stoker_store::{Access, Attributes};
+
+use crate::percent::{self, Plus};
+use crate::refusal::{Code, Refusal, Result};
+
+/// Most bytes of user metadata, names and values together.
+const META_BYTES_MAX: usize = 2048;
+/// Most tags of a file.
+const TAGS_MAX: usize = 10;
+const TAG_KEY_CHARS_MAX: usize = 128;
+const TAG_VALUE_CHARS_MAX: usize = 256;
+
+/// Standard headers that are kept with a file.
+const KEPT: [&str; 5] =
+    ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
+
+/// What a file gets when nobody says what it is.
+pub(crate) const CONTENT_TYPE_DEFAULT: &str = "binary/octet-stream";
+
+/// Reads the properties that a request gives a file, which will belong to whom the key maps to.
+pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attributes> {
+    refuse_unsupported(headers)?;
+    let mut attributes =
+        Attributes { owner: Some((access.uid, access.gid)), tags: tags_of_header(headers)?, ..Attributes::default() };
+    let mut meta_bytes = 0;
+    for (name, value) in headers {
+        if *name == http::header::CONTENT_TYPE {
+            attributes.content_type = Some(text(value)).filter(|value| !value.is_empty());
+        } else if let Some(name) = name.as_str().strip_prefix("x-amz-meta-") {
+            let value = text(value);
+            meta_bytes += name.len() + value.len();
+            match attributes.meta.iter_mut().find(|(other, _)| other == name) {
+                Some((_, old)) => *old = format!("{old},{value}"),
+                None => attributes.meta.push((name.to_owned(), value)),
+            }
+        } else if KEPT.contains(&name.as_str()) {
+            let mut value = text(value);
+            if name.as_str() == "content-encoding" {
+                value = without_aws_chunked(&value);
+            }
+            if !value.is_empty() {
+                attributes.headers.push((name.as_str().to_owned(), value));
+            }
+        }
+    }
+    if meta_bytes > META_BYTES_MAX {
+        return Err(Refusal::new(
+            Code::MetadataTooLarge,
+            "Your metadata headers exceed the maximum allowed metadata size.",
+        )
+        .with("Size", meta_bytes.to_string())
+        .with("MaxSizeAllowed", META_BYTES_MAX.to_string()));
+    }
+    Ok(attributes)
+}
+
+/// Writes the properties of a file into the headers of an answer.
+pub(crate) fn into_headers(attributes: &Attributes, headers: &mut HeaderMap) {
+    let content_type = attributes.content_type.as_deref().and_then(|value| HeaderValue::from_str(value).ok());
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        content_type.unwrap_or(HeaderValue::from_static(CONTENT_TYPE_DEFAULT)),
+    );
+    for (name, value) in &attributes.headers {
+        insert(headers, name, value);
+    }
+    for (name, value) in &attributes.meta {
+        insert(headers, &format!("x-amz-meta-{name}"), value);
+    }
+    if !attributes.tags.is_empty() {
+        headers.insert("x-amz-tagging-count", HeaderValue::from(attributes.tags.len()));
+    }
+}
+
+/// What cannot be a header (another door may have stored it) is left out.
+fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes())) {
+        headers.insert(name, value);
+    }
+}
+
+/// A header's value as text: UTF-8 if it is, else Latin-1.
+fn text(value: &HeaderValue) -> String {
+    let bytes = value.as_bytes().trim_ascii();
+    String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| bytes.iter().copied().map(char::from).collect())
+}
+
+/// `aws-chunked` says how the body travels, not what it is.
+fn without_aws_chunked(value: &str) -> String {
+    let rest: Vec<&str> = value
+        .split(',')
+        .map(str::trim)
+        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    rest.join(",")
+}
+
+/// Refuses headers that ask for something that would not happen.
+fn refuse_unsupported(headers: &HeaderMap) -> Result<()> {
+    for (name, value) in headers {
+        let name = name.as_str();
+        let Some(rest) = name.strip_prefix("x-amz-") else {
+            continue;
+        };
+        let value = value.as_bytes();
+        if rest == "acl" && !matches!(value, b"private" | b"bucket-owner-full-control" | b"bucket-owner-read") {
+            return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
+        }
+        if rest.starts_with("grant-") {
+            return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
+        }
+        if rest == "storage-class" && value != b"STANDARD" {
+            return Err(Refusal::new(
+                Code::InvalidStorageClass,
+                "The storage class you specified is not valid: there is only STANDARD.",
+            ));
+        }
+        if rest.starts_with("server-side-encryption")
+            || rest.starts_with("object-lock-")
+            || rest == "website-redirect-location"
+            || rest == "write-offset-bytes"
+        {
+            return Err(Refusal::new(
+                Code::NotImplemented,
+                "A header you provided implies functionality that is not implemented.",
+            )
+            .with("Header", name));
+        }
+    }
+    Ok(())
+}
+
+/// Tags as `x-amz-tagging` carries them.
+pub(crate) fn tags_of_header(headers: &HeaderMap) -> Result<Vec<(String, String)>> {
+    let Some(value) = headers.get("x-amz-tagging") else {
+        return Ok(Vec::new());
+    };
+    let decoded = |text: &[u8]| {
+        percent::decode(text, Plus::Space).and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(|| {
+            Refusal::new(
+                Code::InvalidArgument,
+                "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag \
+                 name duplicates.",
+            )
+        })
+    };
+    let mut tags = Vec::new();
+    for pair in value.as_bytes().split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()) {
+        let middle = pair.iter().position(|&byte| byte == b'=');
+        let (key, value) = middle.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
+        tags.push((decoded(key)?, decoded(value)?));
+    }
+    check_tags(&tags)?;
+    Ok(tags)
+}
+
+/// Refuses tags that S3 would refuse.
+pub(crate) fn check_tags(tags: &[(String, String)]) -> Result<()> {
+    if tags.len() > TAGS_MAX {
+        return Err(Refusal::new(Code::InvalidTag, "Object tags cannot be greater than 10."));
+    }
+    for (index, (key, value)) in tags.iter().enumerate() {
+        let (key_chars, value_chars) = (key.chars().count(), value.chars().count());
+        if key_chars == 0 || key_chars > TAG_KEY_CHARS_MAX {
+            return Err(Refusal::new(Code::InvalidTag, "The TagKey you have provided is invalid."));
+        }
+        if value_chars > TAG_VALUE_CHARS_MAX {
+            return Err(Refusal::new(Code::InvalidTag, "The TagValue you have provided is invalid."));
+        }
+        if tags[..index].iter().any(|(other, _)| other == key) {
+            return Err(Refusal::new(Code::InvalidTag, "Cannot provide multiple tags with the same key."));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Attributes> {
+        let headers: HeaderMap = pairs
+            .iter()
+            .map(|(name, value)| {
+                (name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+            })
+            .collect();
+        of_headers(&headers, &Access { uid: 7, gid: 8, ..Access::default() })
+    }
+
+    #[test]
+    fn properties_come_back_as_they_were_sent() {
+        let pairs = [
+            ("content-type", "text/plain"),
+            ("cache-control", "no-cache"),
+            ("content-encoding", "aws-chunked, gzip"),
+            ("x-amz-meta-name", "wert ä"),
+            ("x-amz-tagging", "a=1&b%20c=%26"),
+        ];
+        let attributes = read(&pairs).unwrap();
+        assert_eq!(attributes.owner, Some((7, 8)));
+        assert_eq!(attributes.tags, [("a".to_owned(), "1".to_owned()), ("b c".to_owned(), "&".to_owned())]);
+        let mut headers = HeaderMap::new();
+        into_headers(&attributes, &mut headers);
+        assert_eq!(headers["content-type"], "text/plain");
+        assert_eq!(headers["content-encoding"], "gzip");
+        assert_eq!(headers["x-amz-meta-name"].as_bytes(), "wert ä".as_bytes());
+        assert_eq!(headers["x-amz-tagging-count"], "2");
+        assert_eq!(read(&[("content-encoding", "aws-chunked")]).unwrap().headers, []);
+    }
+
+    #[test]
+    fn the_type_has_a_default() {
+        let mut headers = HeaderMap::new();
+        into_headers(&Attributes::default(), &mut headers);
+        assert_eq!(headers["content-type"], "binary/octet-stream");
+    }
+
+    #[test]
+    fn what_would_not_happen_is_refused() {
+        let long = "x".repeat(2049);
+        let many: String = (0..11).map(|n| format!("k{n}=v&")).collect();
+        for (name, value, code) in [
+            ("x-amz-acl", "public-read", Code::AccessControlListNotSupported),
+            ("x-amz-grant-read", "id=1", Code::AccessControlListNotSupported),
+            ("x-amz-storage-class", "GLACIER", Code::InvalidStorageClass),
+            ("x-amz-server-side-encryption", "AES256", Code::NotImplemented),
+            ("x-amz-object-lock-mode", "GOVERNANCE", Code::NotImplemented),
+            ("x-amz-meta-a", &long, Code::MetadataTooLarge),
+            ("x-amz-tagging", "a=1&a=2", Code::InvalidTag),
+            ("x-amz-tagging", &many, Code::InvalidTag),
+            ("x-amz-tagging", "=1", Code::InvalidTag),
+            ("x-amz-tagging", "%zz", Code::InvalidArgument),
+        ] {
+            assert_eq!(read(&[(name, value)]).unwrap_err().code, code, "{name}");
+        }
+        for fine in [("x-amz-acl", "private"), ("x-amz-storage-class", "STANDARD"), ("x-amz-meta-a", &long[..2040])] {
+            assert!(read(&[fine]).is_ok(), "{}", fine.0);
+        }
+    }
+}

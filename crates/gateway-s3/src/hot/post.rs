@@ -1,0 +1,208 @@
+//! PostObject: uploads from a browser's form. The policy in the form is what is signed, so who asks is known only after
+//! its fields were read.
+
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use stoker_store::{Key, Receipt, Store, WriteRequest};
+
+use crate::access::{self, Intent};
+use crate::answer::{self, Answer};
+use crate::auth::{Authenticator, Credential, Scope};
+use crate::percent::{self, Keep};
+use crate::refusal::{Code, Refusal, Result};
+use crate::target::key_of;
+use crate::{clock, xml};
+
+use super::arrivals::{Arrival, Arrivals};
+use super::attributes;
+use super::checksum::Demands;
+use super::form::{FormDecoder, FormStep};
+use super::intake::Intake;
+use super::policy::Policy;
+use super::put::add_receipt;
+
+/// Fields that mean the header of the same name.
+const HEADER_FIELDS: [&str; 6] =
+    ["cache-control", "content-type", "content-disposition", "content-encoding", "content-language", "expires"];
+
+/// A form that is being sent to a volume.
+pub(crate) struct Post<'a> {
+    /// The volume.
+    pub(crate) volume: &'a str,
+    /// Headers of the request.
+    pub(crate) headers: &'a HeaderMap,
+    /// The body.
+    pub(crate) arrivals: &'a mut Arrivals,
+    /// Most bytes of the file.
+    pub(crate) bytes_max: u64,
+}
+
+/// Writes the file of a form.
+pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: Post<'_>) -> Result<Answer> {
+    let content_type = post.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let mut decoder = FormDecoder::new(content_type.unwrap_or_default())?;
+    let (form, policy) = read_form(&mut decoder, post.arrivals, post.volume).await?;
+    let credential = form.signer(auth).await?;
+    policy.check(&form.fields, post.volume, clock::unix_s())?;
+    let key = form.key()?;
+    access::check_key(&credential.access, Intent::Write, post.volume, key.as_bytes())?;
+
+    let headers = form.headers()?;
+    let attributes = attributes::of_headers(&headers, &credential.access)?;
+    let demands = Demands::of(&headers, None)?;
+    let request = WriteRequest { attributes, ..WriteRequest::default() };
+    let writer = store.create(post.volume, &key, request).await?;
+
+    let (fewest, most) = (policy.size.0, policy.size.1.min(post.bytes_max));
+    let (mut intake, mut digests, mut size) = (Intake::new(writer), demands.digests(), 0);
+    loop {
+        match decoder.step()? {
+            FormStep::FileData(data) => {
+                size += data.len() as u64;
+                if size > most {
+                    return Err(Refusal::new(
+                        Code::EntityTooLarge,
+                        "Your proposed upload exceeds the maximum allowed size.",
+                    ));
+                }
+                digests.update(&data);
+                intake.push(data).await?;
+            }
+            FormStep::End => break,
+            _ => match post.arrivals.next(intake.patience()).await? {
+                Arrival::Data(data) => decoder.feed(&data),
+                Arrival::Quiet => intake.relax().await?,
+                Arrival::End => {
+                    return Err(Refusal::new(Code::IncompleteBody, "The form ended before its file was complete."));
+                }
+            },
+        }
+    }
+    if size < fewest {
+        return Err(Refusal::new(Code::EntityTooSmall, "Your proposed upload is smaller than the policy allows."));
+    }
+    let writer = intake.end().await?;
+    let finish = digests.finish(writer.crc64(), &[])?;
+    let receipt = writer.finish(finish).await?;
+    form.answer(post.volume, &key, &receipt)
+}
+
+async fn read_form(decoder: &mut FormDecoder, arrivals: &mut Arrivals, volume: &str) -> Result<(Form, Policy)> {
+    let mut fields = Vec::new();
+    loop {
+        match decoder.step()? {
+            FormStep::More => match arrivals.next(None).await? {
+                Arrival::Data(data) => decoder.feed(&data),
+                Arrival::Quiet => {}
+                Arrival::End => {
+                    return Err(Refusal::new(Code::MalformedPOSTRequest, "The form ended before its file."));
+                }
+            },
+            FormStep::Field(name, _) if fields.iter().any(|(other, _)| *other == name) => {
+                return Err(Refusal::new(Code::InvalidArgument, "A field of the form is given twice."));
+            }
+            FormStep::Field(name, value) => fields.push((name, value)),
+            FormStep::FileStart { filename, content_type } => {
+                let form = Form { fields, filename, content_type };
+                let Some(policy) = form.get("policy") else {
+                    return Err(Refusal::new(
+                        Code::AccessDenied,
+                        format!("Access Denied: anonymous uploads to {volume} are not allowed."),
+                    ));
+                };
+                let policy = Policy::parse(policy)?;
+                return Ok((form, policy));
+            }
+            FormStep::FileData(_) | FormStep::End => {
+                return Err(Refusal::new(Code::MalformedPOSTRequest, "The form has no file."));
+            }
+        }
+    }
+}
+
+/// The fields in front of the file.
+struct Form {
+    fields: Vec<(String, String)>,
+    filename: String,
+    content_type: Option<String>,
+}
+
+impl Form {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    fn want(&self, name: &'static str) -> Result<&str> {
+        self.get(name).ok_or_else(|| {
+            Refusal::new(Code::InvalidArgument, format!("Bucket POST must contain a field named '{name}'."))
+                .with("ArgumentName", name)
+        })
+    }
+
+    async fn signer(&self, auth: &Authenticator) -> Result<std::sync::Arc<Credential>> {
+        if self.want("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
+            return Err(Refusal::new(Code::InvalidRequest, "Please use AWS4-HMAC-SHA256."));
+        }
+        let scope = Scope::parse(self.want("x-amz-credential")?).ok_or_else(|| {
+            Refusal::new(Code::InvalidArgument, "x-amz-credential has to be key/yyyymmdd/region/s3/aws4_request.")
+        })?;
+        let date = self.want("x-amz-date")?;
+        if clock::parse_basic(date).is_none() || !date.starts_with(scope.day) {
+            return Err(Refusal::new(Code::InvalidArgument, "x-amz-date has to be of the credential's day."));
+        }
+        auth.check_policy(&scope, self.want("policy")?, self.want("x-amz-signature")?).await
+    }
+
+    fn key(&self) -> Result<Key> {
+        key_of(self.want("key")?.replace("${filename}", &self.filename))
+    }
+
+    /// The fields that are headers in a PutObject.
+    fn headers(&self) -> Result<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        let mut insert = |name: &str, value: &str| {
+            let odd = |_| Refusal::new(Code::InvalidArgument, format!("The field {name} cannot be a header."));
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd(()))?;
+            headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd(()))?, value);
+            Ok(())
+        };
+        if let Some(content_type) = &self.content_type {
+            insert("content-type", content_type)?;
+        }
+        for (name, value) in &self.fields {
+            match name.as_str() {
+                "acl" => insert("x-amz-acl", value)?,
+                "tagging" => {
+                    return Err(Refusal::new(Code::NotImplemented, "Tagging of form uploads is not implemented."));
+                }
+                "x-amz-signature" | "x-amz-credential" | "x-amz-date" | "x-amz-algorithm" => {}
+                name if name.starts_with("x-amz-") || HEADER_FIELDS.contains(&name) => insert(name, value)?,
+                _ => {}
+            }
+        }
+        Ok(headers)
+    }
+
+    /// Never a redirect, even if the form asks for one.
+    fn answer(&self, volume: &str, key: &Key, receipt: &Receipt) -> Result<Answer> {
+        let location = format!("/{volume}/{}", percent::encoded(key.as_bytes(), Keep::Slash));
+        let mut answer = match self.get("success_action_status") {
+            Some("200") => answer::bare(StatusCode::OK),
+            Some("201") => {
+                let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse>".to_owned();
+                xml::push_element(&mut out, "Location", &location);
+                xml::push_element(&mut out, "Bucket", volume);
+                xml::push_element(&mut out, "Key", &key.to_string());
+                xml::push_element(&mut out, "ETag", &format!("\"{}\"", receipt.etag));
+                out.push_str("</PostResponse>");
+                answer::xml(StatusCode::CREATED, out)
+            }
+            _ => answer::bare(StatusCode::NO_CONTENT),
+        };
+        add_receipt(answer.headers_mut(), receipt)?;
+        if let Ok(value) = HeaderValue::from_str(&location) {
+            answer.headers_mut().insert(http::header::LOCATION, value);
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,187 @@
+//! What every part of a node shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use stoker_catalog::kv::{Catalog, Check};
+use stoker_catalog::names::Names;
+use stoker_catalog::rows::{Drain, FileRow, HolderRow, keys};
+use stoker_format::{NodeId, VersionId};
+use stoker_store::{
+    Checksum, ChecksumKind, DrainPolicy, DrainState, ErrorKind, FileInfo, Holder, Key, Receipt, Result,
+    StoreError,
+};
+use tokio::sync::Notify;
+
+use crate::cache::Cache;
+use crate::drain::Drainer;
+use crate::pins::Pins;
+use crate::properties::Properties;
+use crate::rings::Rings;
+use crate::tracker::Tracker;
+use crate::volumes::{Volume, Volumes};
+
+/// The parts of a node.
+pub(crate) struct Core {
+    pub node: NodeId,
+    pub cluster: String,
+    pub started_ms: u64,
+    pub catalog: Arc<dyn Catalog>,
+    pub names: Names,
+    pub rings: Rings,
+    pub volumes: Volumes,
+    pub cache: Cache,
+    pub pins: Arc<Pins>,
+    pub drainer: Drainer,
+    pub flights: crate::stage::Flights,
+    pub looks: crate::lookup::Looks,
+    pub stats: NodeStats,
+    /// Wakes the collector.
+    pub garbage: Notify,
+    /// Row of this boot's session, checked by every change.
+    pub session: (Vec<u8>, Vec<u8>),
+    pub session_id: [u8; 16],
+    pub chunk_bytes: u32,
+    pub runtime: tokio::runtime::Handle,
+    /// Highest commit seen (R9).
+    pub seq_seen: AtomicU64,
+    pub closing: AtomicBool,
+    pub work: Tracker,
+}
+
+/// Counters of a node.
+#[derive(Default)]
+pub(crate) struct NodeStats {
+    pub publishes: AtomicU64,
+    pub publish_bytes: AtomicU64,
+    pub deletes: AtomicU64,
+    pub opens: AtomicU64,
+    pub lists: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub lake_read_bytes: AtomicU64,
+    pub cache_hits: AtomicU64,
+    pub cache_misses: AtomicU64,
+    pub aborted_writes: AtomicU64,
+    pub collected_chunks: AtomicU64,
+    pub scrubbed_records: AtomicU64,
+    pub scrub_bad: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Core {
+    /// Checks for a change in a volume: this boot is not fenced, the volume is there, the holders still count.
+    pub fn guards(&self, volume: &Volume, holders: &[HolderRow]) -> Vec<Check> {
+        let mut guards = vec![
+            Check::Value(self.session.0.clone(), self.session.1.clone()),
+            Check::Present(keys::volume_id(volume.id)),
+        ];
+        guards.extend(self.rings.guards(holders));
+        guards
+    }
+
+    pub fn check_open(&self) -> Result<()> {
+        if self.closing.load(Ordering::Relaxed) {
+            return Err(StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere"));
+        }
+        Ok(())
+    }
+
+    /// Remembers a commit (R9).
+    pub fn saw(&self, seq: u64) {
+        self.seq_seen.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// How a new version of a volume starts its way to the lake.
+    pub fn drain_of(volume: &Volume) -> Drain {
+        match (&volume.lake_url, volume.policy.drain) {
+            (None, _) | (_, DrainPolicy::Never) => Drain::Never,
+            _ => Drain::Dirty,
+        }
+    }
+
+    /// What the door says of a file.
+    pub fn info(key: &[u8], file: &FileRow) -> Result<FileInfo> {
+        let properties = Properties::decode(&file.properties)?;
+        Ok(FileInfo {
+            key: Key::new(key)?,
+            size: file.size,
+            etag: file.etag.clone(),
+            modified_ms: file.modified_ms,
+            version: file.version(),
+            inode: file.inode,
+            attributes: properties.attributes,
+            checksums: checksums(file.crc64, properties.checksums),
+            part_sizes: Vec::new(),
+            drain: state(file.drain),
+        })
+    }
+
+    /// The receipt of a file as it is.
+    pub fn receipt(volume: &Volume, key: &[u8], file: &FileRow, seq: u64) -> Result<Receipt> {
+        let properties = Properties::decode(&file.properties)?;
+        let lake_key = match (&file.lake, file.drain) {
+            (Some(lake), Drain::Clean) => lake.key.as_slice(),
+            _ => key,
+        };
+        let place =
+            |url: &String| format!("{}/{}", url.trim_end_matches('/'), String::from_utf8_lossy(lake_key));
+        let leaves = file.drain != Drain::Never;
+        Ok(Receipt {
+            volume: volume.name.clone(),
+            key: String::from_utf8_lossy(key).into_owned(),
+            version: file.version(),
+            size: file.size,
+            etag: file.etag.clone(),
+            checksums: checksums(file.crc64, properties.checksums),
+            class: volume.policy.class,
+            copies: copies(&file.holders),
+            holders: file.holders.iter().map(holder).collect(),
+            seq,
+            drain: state(file.drain),
+            lake: volume.lake_url.as_ref().filter(|_| leaves).map(place),
+            lake_etag: file
+                .lake
+                .as_ref()
+                .filter(|_| file.drain == Drain::Clean)
+                .map(|lake| lake.etag.clone()),
+        })
+    }
+}
+
+fn holder(row: &HolderRow) -> Holder {
+    Holder::new(NodeId(row.node), stoker_format::DriveId(row.drive), row.incarnation)
+}
+
+/// Different nodes that hold it.
+fn copies(holders: &[HolderRow]) -> u32 {
+    let nodes: std::collections::HashSet<[u8; 16]> = holders.iter().map(|holder| holder.node).collect();
+    nodes.len() as u32
+}
+
+pub(crate) fn state(drain: Drain) -> DrainState {
+    match drain {
+        Drain::Dirty => DrainState::Dirty,
+        Drain::Clean => DrainState::Clean,
+        Drain::Never => DrainState::Never,
+        Drain::Conflict => DrainState::Conflict,
+    }
+}
+
+/// CRC-64/NVME first, then what the user asked to keep.
+fn checksums(crc64: Option<u64>, kept: Vec<Checksum>) -> Vec<Checksum> {
+    let own = crc64.map(|crc| Checksum {
+        kind: ChecksumKind::Crc64Nvme,
+        value: crc.to_be_bytes().to_vec(),
+        parts: 0,
+    });
+    let kept = kept.into_iter().filter(|sum| crc64.is_none() || sum.kind != ChecksumKind::Crc64Nvme);
+    own.into_iter().chain(kept).collect()
+}
+
+/// The ETag of a version that has no MD5: unlike one, so that no client takes it for one.
+pub(crate) fn etag(version: VersionId, crc64: u64, parts: usize) -> String {
+    format!("{version}{:08x}-{}", crc64 as u32, parts.max(1))
+}

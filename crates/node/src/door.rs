@@ -1,0 +1,476 @@
+//! The door's calls, each handed to the part that does it.
+
+use std::sync::Arc;
+
+use stoker_catalog::rows::{AccessKeyRow, Drain, RowValue, keys};
+use stoker_format::VersionId;
+use stoker_store::{
+    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
+    CopyRequest, Counter, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest,
+    NodeStatus, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, Result, Store,
+    StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer,
+};
+
+use crate::core::{Core, add};
+use crate::error;
+use crate::lookup::no_such_key;
+use crate::node::Node;
+use crate::publish::{FilePurpose, check_condition};
+use crate::volumes::Volume;
+use crate::writer::ChunkWriter;
+
+/// Longest access key.
+const ACCESS_KEY_LEN_MAX: usize = 128;
+
+impl Core {
+    async fn begin_write(
+        self: &Arc<Core>,
+        volume: Arc<Volume>,
+        key: &Key,
+        request: WriteRequest,
+    ) -> Result<ChunkWriter> {
+        self.check_open()?;
+        volume.check_writable()?;
+        if !request.condition.is_empty() {
+            let seen = self.seen(&volume, key.as_bytes()).await?;
+            check_condition(&request.condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
+        }
+        self.check_quota(&volume, request.size.unwrap_or(0)).await?;
+        let size = request.size;
+        let purpose = FilePurpose { volume: volume.clone(), key: key.as_bytes().to_vec(), request };
+        Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
+    }
+
+    async fn check_quota(&self, volume: &Volume, more: u64) -> Result<()> {
+        let quota = volume.policy.quota_bytes;
+        if quota == 0 {
+            return Ok(());
+        }
+        let used = self.volumes.info(volume).await?.bytes;
+        if used.saturating_add(more.max(1)) <= quota {
+            return Ok(());
+        }
+        let message =
+            format!("volume `{}` has a quota of {quota} bytes, of which {used} are used", volume.name);
+        Err(StoreError::about(ErrorKind::Full, Subject::Quota, message))
+    }
+
+    async fn receipt_of(&self, volume: &Arc<Volume>, key: &Key) -> Result<Receipt> {
+        let seen = self.seen(volume, key.as_bytes()).await?.ok_or_else(|| no_such_key(key.as_bytes()))?;
+        let seq = seen.located.as_ref().map_or(0, |located| located.seq);
+        Core::receipt(volume, key.as_bytes(), &seen.file, seq)
+    }
+
+    async fn await_state(
+        &self,
+        volume: &Arc<Volume>,
+        key: &Key,
+        version: Option<VersionId>,
+        awaited: Awaited,
+    ) -> Result<Receipt> {
+        let mut wanted = version;
+        loop {
+            let cleaned = self.drainer.cleaned.notified();
+            let receipt = self.receipt_of(volume, key).await?;
+            let version = *wanted.get_or_insert(receipt.version);
+            if receipt.version != version {
+                let message = format!("version {version} of `{key}` was replaced before it got that far");
+                return Err(StoreError::new(ErrorKind::NotFound, message));
+            }
+            match (awaited, &receipt.drain) {
+                (Awaited::Committed, _) | (_, stoker_store::DrainState::Clean) => return Ok(receipt),
+                (_, stoker_store::DrainState::Never) => {
+                    let message = format!("`{key}` is in a volume that does not drain");
+                    return Err(StoreError::new(ErrorKind::Invalid, message));
+                }
+                (_, stoker_store::DrainState::Conflict) => {
+                    let message = format!("`{key}` has a conflict with the lake: see `stoker conflict ls`");
+                    return Err(StoreError::about(ErrorKind::Conflict, Subject::Lake, message));
+                }
+                (_, stoker_store::DrainState::Dirty) => {}
+            }
+            self.check_open()?;
+            let pause = tokio::time::sleep(std::time::Duration::from_millis(500));
+            tokio::select! { () = cleaned => {}, () = pause => {} }
+        }
+    }
+
+    async fn drain_prefix(self: &Arc<Core>, volume: &Arc<Volume>, prefix: &[u8]) -> Result<u64> {
+        if volume.lake_url.is_none() {
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Lake, "the volume has no lake"));
+        }
+        let mut walk = self.names.walk(volume.id, prefix, None, None).await.map_err(error::catalog)?;
+        let mut count = 0;
+        while let Some(found) = walk.next().await.map_err(error::catalog)? {
+            if let stoker_catalog::names::Found::File { file, .. } = found
+                && file.drain == Drain::Dirty
+            {
+                self.drainer.demand(&file);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}
+
+fn read_key(row: &stoker_catalog::Row) -> Result<AccessKey> {
+    let body = AccessKeyRow::of(row).map_err(error::catalog)?.body;
+    serde_json::from_slice(&body).map_err(|fault| {
+        StoreError::new(ErrorKind::Corrupt, format!("an access key cannot be read: {fault}"))
+    })
+}
+
+impl Store for Node {
+    fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>> {
+        Box::pin(async move {
+            let mut infos = Vec::new();
+            for volume in self.core.volumes.all().await? {
+                infos.push(self.core.volumes.info(&volume).await?);
+            }
+            Ok(infos)
+        })
+    }
+
+    fn volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<VolumeInfo>> {
+        Box::pin(async move { self.core.volumes.info(&*self.core.volumes.get(name).await?).await })
+    }
+
+    fn volume_create<'a>(
+        &'a self,
+        name: &'a str,
+        options: VolumeOptions,
+    ) -> BoxFuture<'a, Result<VolumeInfo>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let volume = self.core.volumes.create(name, options).await?;
+            self.core.drainer.wake();
+            self.core.volumes.info(&volume).await
+        })
+    }
+
+    fn volume_set<'a>(&'a self, name: &'a str, policy: VolumePolicy) -> BoxFuture<'a, Result<VolumeInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.set(name, policy).await?;
+            self.core.drainer.wake();
+            self.core.volumes.info(&volume).await
+        })
+    }
+
+    fn volume_delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(name).await?;
+            self.core.volumes.delete(&volume).await
+        })
+    }
+
+    fn stat<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let path = key.as_bytes();
+            let seen = self.core.seen(&volume, path).await?.ok_or_else(|| no_such_key(path))?;
+            let mut info = Core::info(path, &seen.file)?;
+            info.part_sizes = self.core.names.upload_part_sizes(&seen.file).await.map_err(error::catalog)?;
+            Ok(info)
+        })
+    }
+
+    fn open<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Box<dyn File>>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let volume = self.core.volumes.get(volume).await?;
+            add(&self.core.stats.opens, 1);
+            let file = self.core.open_file(&volume, key.as_bytes()).await?;
+            Ok(Box::new(file) as Box<dyn File>)
+        })
+    }
+
+    fn list<'a>(&'a self, volume: &'a str, request: ListRequest) -> BoxFuture<'a, Result<ListPage>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.list_page(&volume, request).await
+        })
+    }
+
+    fn create<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: WriteRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let writer = self.core.begin_write(volume, key, request).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
+        })
+    }
+
+    fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>> {
+        Box::pin(self.core.copy_file(request))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        volume: &'a str,
+        from: &'a Key,
+        to: &'a Key,
+        mode: RenameMode,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.rename_any(&volume, from, to, mode).await
+        })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        volume: &'a str,
+        requests: Vec<(Key, Condition)>,
+    ) -> BoxFuture<'a, Result<Vec<Result<bool>>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let core = &self.core;
+            let delete = |(key, condition): (Key, Condition)| {
+                let volume = volume.clone();
+                async move { core.delete_file(&volume, key.as_bytes(), &condition).await }
+            };
+            // Together, so that they share commits of the catalog and writes of the drive.
+            use futures_util::StreamExt;
+            Ok(futures_util::stream::iter(requests).map(delete).buffered(64).collect().await)
+        })
+    }
+
+    fn set_attributes<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        change: AttributesChange,
+    ) -> BoxFuture<'a, Result<FileInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.change_attributes(&volume, key.as_bytes(), change).await
+        })
+    }
+
+    fn upload_create<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        attributes: Attributes,
+        checksum: Option<ChecksumKind>,
+    ) -> BoxFuture<'a, Result<UploadInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.upload_begin(&volume, key, attributes, checksum).await
+        })
+    }
+
+    fn upload_part<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        number: u32,
+        size: Option<u64>,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let volume = self.core.volumes.get(volume).await?;
+            volume.check_writable()?;
+            self.core.check_quota(&volume, size.unwrap_or(0)).await?;
+            let purpose = self.core.part_purpose(&volume, key, upload, number).await?;
+            Ok(Box::new(ChunkWriter::new(self.core.clone(), volume, size, Box::new(purpose)))
+                as Box<dyn Writer>)
+        })
+    }
+
+    fn upload_part_copy<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        number: u32,
+        source: PartSource,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.copy_part(&volume, key, upload, number, source).await
+        })
+    }
+
+    fn upload_parts<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        after: u32,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<PartsPage>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.parts_page(&volume, key, upload, after, limit).await
+        })
+    }
+
+    fn uploads<'a>(
+        &'a self,
+        volume: &'a str,
+        prefix: &'a [u8],
+        after: Option<(Vec<u8>, Option<UploadId>)>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<UploadsPage>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.uploads_page(&volume, prefix, after, limit).await
+        })
+    }
+
+    fn upload_complete<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        parts: Vec<PartChoice>,
+        condition: Condition,
+        finish: Finish,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.complete(&volume, key, upload, parts, condition, finish).await
+        })
+    }
+
+    fn upload_abort<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.abort(&volume, key, upload).await
+        })
+    }
+
+    fn receipt<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Receipt>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.receipt_of(&volume, key).await
+        })
+    }
+
+    fn wait<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        version: Option<VersionId>,
+        awaited: Awaited,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.await_state(&volume, key, version, awaited).await
+        })
+    }
+
+    fn drain<'a>(&'a self, volume: &'a str, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.drain_prefix(&volume, prefix).await
+        })
+    }
+
+    fn stage<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let path = key.as_bytes();
+            let seen = self.core.seen(&volume, path).await?.ok_or_else(|| no_such_key(path))?;
+            let extent = self.core.extent(&volume, &seen.file).await?;
+            let file = self.core.open_file(&volume, path).await?;
+            self.core.stage_file(&file, extent.as_ref()).await
+        })
+    }
+
+    fn conflicts<'a>(&'a self, volume: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Conflict>>> {
+        Box::pin(self.core.conflict_list(volume))
+    }
+
+    fn conflict_resolve<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        resolution: Resolution,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.resolve_conflict(&volume, key, resolution).await
+        })
+    }
+
+    fn access_keys(&self) -> BoxFuture<'_, Result<Vec<AccessKey>>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            self.core
+                .each(b"A".to_vec(), |row| {
+                    found.push(read_key(row)?);
+                    Ok(())
+                })
+                .await?;
+            Ok(found)
+        })
+    }
+
+    fn access_key<'a>(&'a self, access_key: &'a str) -> BoxFuture<'a, Result<Option<AccessKey>>> {
+        Box::pin(async move {
+            if access_key.len() > ACCESS_KEY_LEN_MAX {
+                return Ok(None);
+            }
+            let key = keys::access_key(access_key);
+            let row = self.core.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+            row.as_ref().map(read_key).transpose()
+        })
+    }
+
+    fn access_key_put(&self, key: AccessKey) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+            if !plain(&key.access_key) || !plain(&key.secret_key) || key.access_key.len() > ACCESS_KEY_LEN_MAX
+            {
+                let message = "access and secret keys are printable ASCII without spaces, the access key of at most 128 bytes";
+                return Err(StoreError::about(ErrorKind::Invalid, Subject::AccessKey, message));
+            }
+            let row = AccessKeyRow { body: serde_json::to_vec(&key).expect("plain data encodes") };
+            let commit = stoker_catalog::Commit::new().put(keys::access_key(&key.access_key), row.encode());
+            let _ = self.core.catalog.commit(commit).await.map_err(error::catalog)?;
+            Ok(())
+        })
+    }
+
+    fn access_key_delete<'a>(&'a self, access_key: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let key = keys::access_key(access_key);
+            let commit = stoker_catalog::Commit::new().present(key.clone()).delete(key);
+            match self.core.catalog.commit(commit).await.map_err(error::catalog)? {
+                stoker_catalog::Outcome::Done { .. } => Ok(()),
+                stoker_catalog::Outcome::Failed { .. } => {
+                    let message = format!("there is no access key `{access_key}`");
+                    Err(StoreError::about(ErrorKind::NotFound, Subject::AccessKey, message))
+                }
+            }
+        })
+    }
+
+    fn explain<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Explanation>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.explain_file(&volume, key).await
+        })
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<NodeStatus>> {
+        Box::pin(self.core.node_status())
+    }
+
+    fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>> {
+        Box::pin(self.core.node_counters())
+    }
+}

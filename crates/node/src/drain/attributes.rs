@@ -1,0 +1,126 @@
+//! Properties of a file as lake metadata, and back.
+//!
+//! What S3 knows (content type, headers, user metadata) travels as itself. The rest goes into user metadata with the
+//! prefix `stoker-`, so that a volume can be rebuilt from its lake.
+
+use stoker_catalog::rows::FileRow;
+use stoker_store::Attributes;
+
+use crate::properties::Properties;
+
+const PREFIX: &str = "stoker-";
+const VERSION: &str = "stoker-version";
+const ETAG: &str = "stoker-etag";
+const MODE: &str = "stoker-mode";
+const OWNER: &str = "stoker-owner";
+const MTIME: &str = "stoker-mtime-ns";
+const TAGS: &str = "stoker-tags";
+const XATTRS: &str = "stoker-xattrs";
+
+/// Metadata that the object of a version gets.
+pub(crate) fn to_lake(file: &FileRow, properties: &Properties) -> stoker_lake::Attributes {
+    let attributes = &properties.attributes;
+    let mut meta = attributes.meta.clone();
+    meta.push((VERSION.into(), file.version().to_string()));
+    meta.push((ETAG.into(), file.etag.clone()));
+    if let Some(mode) = attributes.mode {
+        meta.push((MODE.into(), format!("{mode:o}")));
+    }
+    if let Some((uid, gid)) = attributes.owner {
+        meta.push((OWNER.into(), format!("{uid}:{gid}")));
+    }
+    if let Some(mtime_ns) = attributes.mtime_ns {
+        meta.push((MTIME.into(), mtime_ns.to_string()));
+    }
+    if !attributes.tags.is_empty() {
+        let tag =
+            |(name, value): &(String, String)| format!("{}={}", hex(name.as_bytes()), hex(value.as_bytes()));
+        meta.push((TAGS.into(), attributes.tags.iter().map(tag).collect::<Vec<_>>().join("&")));
+    }
+    if !attributes.xattrs.is_empty() {
+        let pair = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", hex(name), hex(value));
+        meta.push((XATTRS.into(), attributes.xattrs.iter().map(pair).collect::<Vec<_>>().join("&")));
+    }
+    meta.sort();
+    let mut headers = attributes.headers.clone();
+    headers.sort();
+    stoker_lake::Attributes { content_type: attributes.content_type.clone(), headers, meta }
+}
+
+/// The version that an object says it is.
+pub(crate) fn version(kept: &stoker_lake::Attributes) -> Option<&str> {
+    find(kept, VERSION)
+}
+
+/// The S3 ETag that an object of ours had.
+pub(crate) fn etag(kept: &stoker_lake::Attributes) -> Option<String> {
+    find(kept, ETAG).map(str::to_owned)
+}
+
+fn find<'k>(kept: &'k stoker_lake::Attributes, name: &str) -> Option<&'k str> {
+    kept.meta.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// Properties of an object. What cannot be read is left out: anybody can write metadata.
+pub(crate) fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
+    let own = |(name, _): &&(String, String)| !name.starts_with(PREFIX);
+    let owner = find(kept, OWNER).and_then(|text| text.split_once(':'));
+    let bytes_pairs = |name| find(kept, name).map(pairs).unwrap_or_default();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
+    Properties {
+        attributes: Attributes {
+            content_type: kept.content_type.clone(),
+            headers: kept.headers.clone(),
+            meta: kept.meta.iter().filter(own).cloned().collect(),
+            tags: bytes_pairs(TAGS).into_iter().filter_map(|(a, b)| Some((text(a)?, text(b)?))).collect(),
+            mode: find(kept, MODE).and_then(|mode| u32::from_str_radix(mode, 8).ok()),
+            owner: owner.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?))),
+            mtime_ns: find(kept, MTIME).and_then(|mtime| mtime.parse().ok()),
+            xattrs: bytes_pairs(XATTRS),
+        },
+        ..Properties::default()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(pair).collect())?
+}
+
+fn pairs(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let pair = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        Some((unhex(name)?, unhex(value)?))
+    };
+    text.split('&').filter_map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_survive_the_lake() {
+        let attributes = Attributes {
+            content_type: Some("text/plain".into()),
+            headers: vec![("cache-control".into(), "no-cache".into())],
+            meta: vec![("colour".into(), "red".into())],
+            tags: vec![("a b".into(), "ü=&".into())],
+            mode: Some(0o100644),
+            owner: Some((1000, 100)),
+            mtime_ns: Some(-5),
+            xattrs: vec![(b"user.x".to_vec(), vec![0, 255])],
+        };
+        let properties = Properties { attributes, ..Properties::default() };
+        let file = crate::testing::file_row();
+        let kept = to_lake(&file, &properties);
+        assert_eq!(from_lake(&kept).attributes, properties.attributes);
+        assert_eq!(version(&kept), Some(file.version().to_string().as_str()));
+        assert_eq!(etag(&kept), Some(file.etag));
+    }
+}

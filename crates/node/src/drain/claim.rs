@@ -1,0 +1,122 @@
+//! Claims on lake keys (R10).
+
+use stoker_catalog::kv::{Commit, Outcome, Range};
+use stoker_catalog::rows::{LakeKeyRow, RowValue, keys};
+use stoker_format::{VersionId, VolumeId};
+use stoker_lake::Lake;
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use crate::core::Core;
+use crate::{clock, error};
+
+/// How long a lake may take to carry out a request whose answer nobody saw.
+const SETTLE_MS: u64 = 30_000;
+
+/// A claimed lake key: nobody else writes it while the row is unchanged.
+pub(crate) struct Claim {
+    pub volume: VolumeId,
+    pub key: Vec<u8>,
+    pub row: LakeKeyRow,
+    pub seq: u64,
+}
+
+/// Why a key cannot be claimed now.
+pub(crate) enum Claimed {
+    Yes(Claim),
+    /// An earlier request may still take effect until then.
+    Unsettled(u64),
+    /// Somebody else was faster.
+    Lost,
+}
+
+impl Core {
+    /// What is known of a lake key.
+    pub async fn lake_key_row(&self, volume: VolumeId, key: &[u8]) -> Result<Option<(LakeKeyRow, u64)>> {
+        let row =
+            self.catalog.get(&[&keys::lake_key(volume, key)]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some((LakeKeyRow::of(&row).map_err(error::catalog)?, row.seq)))
+    }
+
+    /// Claims a lake key for a version (all zero: for a delete). An upload that an earlier claim left is aborted, unless
+    /// it is one of the same version by an earlier boot of this node, which goes on.
+    pub async fn claim(
+        &self,
+        lake: &dyn Lake,
+        volume: VolumeId,
+        key: &[u8],
+        version: VersionId,
+        etag: Option<String>,
+    ) -> Result<Claimed> {
+        let known = self.lake_key_row(volume, key).await?;
+        let now_ms = clock::now_ms();
+        let mut row = match &known {
+            Some((row, _)) => row.clone(),
+            None => LakeKeyRow { etag, ..LakeKeyRow::default() },
+        };
+        if row.unsettled_until_ms > now_ms {
+            return Ok(Claimed::Unsettled(row.unsettled_until_ms));
+        }
+        let resumes = row.upload.is_some() && row.version == version.0;
+        if let Some(upload) = row.upload.as_ref().filter(|_| !resumes) {
+            lake.upload_abort(key, upload).await.map_err(error::lake)?;
+        }
+        if !resumes {
+            (row.upload, row.part_bytes) = (None, 0);
+        }
+        row.fence += 1;
+        row.session = self.session_id;
+        row.version = version.0;
+        row.unsettled_until_ms = 0;
+        let row_key = keys::lake_key(volume, key);
+        let mut commit = Commit::new().put(row_key.clone(), row.encode());
+        commit = match &known {
+            Some((_, seq)) => commit.seq(row_key, *seq),
+            None => commit.absent(row_key),
+        };
+        commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        match self.catalog.commit(commit).await.map_err(error::catalog)? {
+            Outcome::Done { seq } => Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq })),
+            Outcome::Failed { .. } => Ok(Claimed::Lost),
+        }
+    }
+
+    /// Changes a claim that is still ours.
+    pub async fn update_claim(&self, claim: &mut Claim, change: impl FnOnce(&mut LakeKeyRow)) -> Result<()> {
+        let mut row = claim.row.clone();
+        change(&mut row);
+        let key = keys::lake_key(claim.volume, &claim.key);
+        let commit = Commit::new().seq(key.clone(), claim.seq).put(key, row.encode());
+        match self.catalog.commit(commit).await.map_err(error::catalog)? {
+            Outcome::Done { seq } => {
+                (claim.row, claim.seq) = (row, seq);
+                Ok(())
+            }
+            Outcome::Failed { .. } => Err(lost()),
+        }
+    }
+
+    /// A request failed in a way that leaves its effect open: nobody writes the key for a while.
+    pub async fn leave_unsettled(&self, claim: &mut Claim) -> Result<()> {
+        let until_ms = clock::now_ms() + SETTLE_MS;
+        self.update_claim(claim, |row| row.unsettled_until_ms = until_ms).await
+    }
+
+    /// Whether an undrained copy or a renamed file still needs the object under a lake key (R11); one of them.
+    pub async fn relier(&self, volume: VolumeId, key: &[u8]) -> Result<Option<VersionId>> {
+        let range = Range::prefix(&keys::reliers(volume, key), 1);
+        let page = self.catalog.range(range).await.map_err(error::catalog)?;
+        Ok(page.rows.first().and_then(|row| keys::relier_version(&row.key)))
+    }
+
+    /// Whether a renamed directory of a volume still has files under its old lake keys.
+    pub async fn rekey_pending(&self, volume: VolumeId) -> Result<bool> {
+        let prefix = [b"R", &volume.0.to_be_bytes()[..], b"d"].concat();
+        Ok(!self.catalog.range(Range::prefix(&prefix, 1)).await.map_err(error::catalog)?.rows.is_empty())
+    }
+}
+
+/// Somebody else claimed the key.
+pub(crate) fn lost() -> StoreError {
+    StoreError::new(ErrorKind::Conflict, "another node took over this lake key")
+}

@@ -1,0 +1,159 @@
+//! Conflicts: listed, and ended by a person.
+
+use std::sync::Arc;
+
+use stoker_catalog::kv::{Commit, Outcome, Range};
+use stoker_catalog::names::Spot;
+use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, LakeKeyRow, LakeRef, RowValue, keys};
+use stoker_store::{Conflict, ErrorKind, Key, RenameMode, Resolution, Result, StoreError};
+
+use crate::core::Core;
+use crate::error;
+use crate::lookup::{lake_row, no_such_key};
+use crate::volumes::Volume;
+
+/// Conflicts shown at most.
+const SHOWN_MAX: usize = 10_000;
+
+impl Core {
+    /// Versions that wait for a person.
+    pub async fn conflict_list(&self, volume: Option<&str>) -> Result<Vec<Conflict>> {
+        let only = match volume {
+            Some(name) => Some(self.volumes.get(name).await?.id),
+            None => None,
+        };
+        let prefix = only.map_or(b"x".to_vec(), |id| [b"x", &id.0.to_be_bytes()[..]].concat());
+        let mut range = Range::prefix(&prefix, 1_000);
+        let mut found = Vec::new();
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            for row in &page.rows {
+                let Some((id, parent, name)) = keys::conflict_parts(&row.key) else { continue };
+                let Some(volume) = self.volumes.by_id(id).await? else { continue };
+                let spot = Spot { volume: id, parent, name: name.to_vec() };
+                let Some(path) = self.names.path_of(&spot).await.map_err(error::catalog)? else { continue };
+                let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? else { continue };
+                let conflict = ConflictRow::of(row).map_err(error::catalog)?;
+                found.push(Conflict {
+                    volume: volume.name.clone(),
+                    file: Core::info(&path, &located.file)?,
+                    lake_etag_expected: conflict.etag_expected,
+                    lake_etag_found: conflict.etag_found,
+                    since_ms: conflict.since_ms,
+                });
+            }
+            match page.rows.last() {
+                Some(last) if page.more && found.len() < SHOWN_MAX => range = range.after(&last.key),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Ends a conflict.
+    pub async fn resolve_conflict(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        resolution: Resolution,
+    ) -> Result<()> {
+        let path = key.as_bytes();
+        let located = self.names.lookup(volume.id, path).await.map_err(error::catalog)?;
+        let located = located.ok_or_else(|| no_such_key(path))?;
+        if located.file.drain != Drain::Conflict {
+            return Err(StoreError::new(ErrorKind::Invalid, format!("`{key}` has no conflict")));
+        }
+        if resolution == Resolution::KeepBoth {
+            // Ours moves aside and drains there; theirs is then what the lake shows.
+            let aside =
+                Key::new([path, b".stoker-", &located.file.version().to_string().as_bytes()[12..]].concat())?;
+            self.unpark(volume, path, None).await?;
+            let moved = self.rename_any(volume, key, &aside, RenameMode::NoReplace).await;
+            moved?;
+            self.adopt_lake(volume, path).await?;
+            self.drainer.wake();
+            return Ok(());
+        }
+        let lake = volume.lake(self.volumes.lake_options()).await?;
+        let Some(lake) = lake else {
+            return Err(StoreError::new(ErrorKind::Invalid, "the volume has no lake"));
+        };
+        let theirs = lake.head(path).await.map_err(error::lake)?;
+        match (resolution, theirs) {
+            (Resolution::Theirs, Some(object)) => {
+                let file = lake_row(volume, self.chunk_bytes, &object)?;
+                let guards = self.guards(volume, &[]);
+                let taken = self.names.publish(volume.id, path, &guards, |_| {
+                    let mut plan = stoker_catalog::names::Plan::simple(file.clone());
+                    let spot = &located.spot;
+                    let row = LakeKeyRow { etag: Some(object.etag.clone()), ..LakeKeyRow::default() };
+                    plan.writes = vec![
+                        stoker_catalog::Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)),
+                        stoker_catalog::Write::Put(keys::lake_key(volume.id, path), row.encode()),
+                    ];
+                    Box::pin(async move { Ok(plan) })
+                });
+                let taken = taken.await.map_err(error::refusal)?;
+                self.saw(taken.seq);
+                self.garbage.notify_one();
+                Ok(())
+            }
+            (Resolution::Theirs, None) => {
+                self.unpark(volume, path, None).await?;
+                self.delete_file(volume, path, &stoker_store::Condition::default()).await.map(|_| ())
+            }
+            (_, theirs) => self.unpark(volume, path, theirs.map(|object| object.etag)).await,
+        }
+    }
+
+    /// What the lake shows under a key becomes a file of the catalog.
+    async fn adopt_lake(self: &Arc<Core>, volume: &Arc<Volume>, path: &[u8]) -> Result<()> {
+        let lake = volume.lake(self.volumes.lake_options()).await?;
+        let Some(lake) = lake else { return Ok(()) };
+        let Some(object) = lake.head(path).await.map_err(error::lake)? else { return Ok(()) };
+        let file = lake_row(volume, self.chunk_bytes, &object)?;
+        let guards = self.guards(volume, &[]);
+        let taken = self.names.publish(volume.id, path, &guards, |_| {
+            let mut plan = stoker_catalog::names::Plan::simple(file.clone());
+            let row = LakeKeyRow { etag: Some(object.etag.clone()), ..LakeKeyRow::default() };
+            plan.writes = vec![
+                stoker_catalog::Write::Put(keys::lake_key(volume.id, path), row.encode()),
+                stoker_catalog::Write::Delete(keys::tombstone(volume.id, path)),
+            ];
+            Box::pin(async move { Ok(plan) })
+        });
+        let taken = taken.await.map_err(error::refusal)?;
+        self.saw(taken.seq);
+        Ok(())
+    }
+
+    /// The version drains again, and may replace what has this etag.
+    async fn unpark(self: &Arc<Core>, volume: &Arc<Volume>, path: &[u8], etag: Option<String>) -> Result<()> {
+        for _ in 0..100 {
+            let located = self.names.lookup(volume.id, path).await.map_err(error::catalog)?;
+            let located = located.ok_or_else(|| no_such_key(path))?;
+            let spot = &located.spot;
+            let mut file = located.file.clone();
+            file.drain = Drain::Dirty;
+            file.lake = etag.clone().map(|etag| LakeRef { key: path.to_vec(), etag });
+            let known = self.lake_key_row(volume.id, path).await?;
+            let mut row = known.as_ref().map(|(row, _)| row.clone()).unwrap_or_default();
+            row.etag = etag.clone();
+            let (entry, row_key) = (spot.row_key(), keys::lake_key(volume.id, path));
+            let mut commit = Commit::new()
+                .seq(entry.clone(), located.seq)
+                .put(entry, EntryRow::File(Box::new(file.clone())).encode())
+                .put(row_key.clone(), row.encode())
+                .delete(keys::conflict(spot.volume, spot.parent, &spot.name));
+            commit = match &known {
+                Some((_, seq)) => commit.seq(row_key, *seq),
+                None => commit.absent(row_key),
+            };
+            if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+                self.saw(seq);
+                self.drainer.demand(&file);
+                return Ok(());
+            }
+        }
+        Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+    }
+}

@@ -1,0 +1,306 @@
+//! The drainer: copies published files to the lake, removes there what was deleted here, moves what was renamed.
+//!
+//! One writer per lake key (R10): a row in the catalog is claimed before the first byte, and a file counts as clean only
+//! by a transaction on the unchanged claim, after the lake confirmed what it has. Nothing else writes to a lake.
+
+pub(crate) mod attributes;
+mod claim;
+mod conflicts;
+mod importer;
+mod planner;
+mod rekeyer;
+mod tombstones;
+mod upload;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_catalog::kv::Range;
+use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
+use stoker_format::{VersionId, VolumeId};
+use stoker_store::{DrainPolicy, Result};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::core::Core;
+use crate::volumes::Volume;
+use crate::{clock, error};
+use planner::{Planner, Task};
+
+/// Longest sleep of the loop: deletes and renames of earlier boots are found at this pace.
+const ROUND_MS: u64 = 1_000;
+
+/// The state of the drainer.
+pub(crate) struct Drainer {
+    planner: Mutex<Planner>,
+    wake: Notify,
+    /// Lake keys that something on this node is busy with.
+    busy: Mutex<HashSet<(u32, Vec<u8>)>>,
+    pub turns: Arc<Semaphore>,
+    trouble: Mutex<Option<(u64, String)>>,
+    pub stats: DrainStats,
+    /// Told whenever a version became clean, for those who wait.
+    pub cleaned: Notify,
+}
+
+/// Counters of the drainer.
+#[derive(Default)]
+pub(crate) struct DrainStats {
+    pub files: std::sync::atomic::AtomicU64,
+    pub bytes: std::sync::atomic::AtomicU64,
+    pub errors: std::sync::atomic::AtomicU64,
+    pub deletes: std::sync::atomic::AtomicU64,
+    pub rekeys: std::sync::atomic::AtomicU64,
+    pub conflicts: std::sync::atomic::AtomicU64,
+}
+
+/// How a try ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Nothing is left to do for this version.
+    Done,
+    /// Not now: again at that time.
+    Later(u64),
+}
+
+/// A lake key in use; free again when dropped.
+pub(crate) struct Busy<'d> {
+    drainer: &'d Drainer,
+    key: (u32, Vec<u8>),
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.drainer.busy.lock().unwrap().remove(&self.key);
+    }
+}
+
+impl Drainer {
+    pub fn new(concurrency: usize) -> Drainer {
+        Drainer {
+            planner: Mutex::default(),
+            wake: Notify::new(),
+            busy: Mutex::default(),
+            turns: Arc::new(Semaphore::new(concurrency.max(1))),
+            trouble: Mutex::default(),
+            stats: DrainStats::default(),
+            cleaned: Notify::new(),
+        }
+    }
+
+    /// A version was published and is dirty.
+    pub fn note(&self, volume: &Volume, file: &FileRow) {
+        let policy = &volume.policy;
+        let due_ms = match policy.drain {
+            DrainPolicy::Never | DrainPolicy::OnDemand => return,
+            DrainPolicy::Every(n) if n > 1 && !file.publishes.is_multiple_of(n) => return,
+            _ => planner::due_ms(
+                file.dirty_since_ms,
+                file.modified_ms,
+                policy.drain_quiet_s,
+                policy.drain_lag_max_s,
+            ),
+        };
+        self.plan(file.version(), file.size, file.dirty_since_ms, due_ms, false);
+    }
+
+    fn plan(&self, version: VersionId, bytes: u64, since_ms: u64, due_ms: u64, demanded: bool) {
+        let task = Task { version, bytes, since_ms, due_ms, tries: 0, demanded };
+        let sooner = {
+            let mut planner = self.planner.lock().unwrap();
+            planner.note(task);
+            planner.next_due_ms() == Some(due_ms)
+        };
+        if sooner {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Drains a version now, whatever its policy says.
+    pub fn demand(&self, file: &FileRow) {
+        self.plan(file.version(), file.size, file.dirty_since_ms, 0, true);
+        self.wake.notify_one();
+    }
+
+    /// A reference to a version went: perhaps the others are all clean.
+    pub fn reconsider(&self, version: VersionId) {
+        self.plan(version, 0, clock::now_ms(), 0, false);
+    }
+
+    /// A version is gone.
+    pub fn forget(&self, version: VersionId) {
+        self.planner.lock().unwrap().forget(version);
+    }
+
+    /// Something may be there to do.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Files, bytes and the oldest change that are not in the lake, as far as planned.
+    pub fn sums(&self) -> (u64, u64, Option<u64>) {
+        self.planner.lock().unwrap().sums()
+    }
+
+    /// Versions under way.
+    pub fn active(&self) -> usize {
+        self.planner.lock().unwrap().active()
+    }
+
+    /// The last trouble with a lake, if it is recent.
+    pub fn trouble(&self, now_ms: u64) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap();
+        trouble.as_ref().filter(|(at, _)| at + 60_000 > now_ms).map(|(_, words)| words.clone())
+    }
+
+    fn set_trouble(&self, words: Option<String>) {
+        let mut trouble = self.trouble.lock().unwrap();
+        let news = words.is_some() && trouble.as_ref().map(|(_, old)| old) != words.as_ref();
+        if let (true, Some(words)) = (news, &words) {
+            tracing::warn!("draining: {words}");
+        }
+        *trouble = words.map(|words| (clock::now_ms(), words));
+    }
+
+    /// Takes a lake key for oneself; none if something else on this node has it.
+    pub fn take_key(&self, volume: VolumeId, key: &[u8]) -> Option<Busy<'_>> {
+        let key = (volume.0, key.to_vec());
+        self.busy.lock().unwrap().insert(key.clone()).then_some(Busy { drainer: self, key })
+    }
+}
+
+/// Runs until the node closes.
+pub(crate) async fn run(core: Arc<Core>) {
+    if let Err(fault) = core.load_dirty().await {
+        tracing::error!("reading what is not drained yet: {fault}");
+    }
+    while !core.closing.load(std::sync::atomic::Ordering::Relaxed) {
+        let now_ms = clock::now_ms();
+        core.start_due(now_ms);
+        if let Err(fault) = core.background_round().await {
+            core.drainer.set_trouble(Some(fault.to_string()));
+        }
+        if core.drainer.planner.lock().unwrap().take_overflow()
+            && let Err(fault) = core.load_dirty().await
+        {
+            tracing::warn!("reading what is not drained yet: {fault}");
+        }
+        let next = core.drainer.planner.lock().unwrap().next_due_ms();
+        let sleep_ms = next.map_or(ROUND_MS, |due| due.saturating_sub(clock::now_ms()).min(ROUND_MS)).max(5);
+        // While all turns are taken, whoever ends a turn wakes us.
+        tokio::select! {
+            () = core.drainer.wake.notified() => {}
+            () = tokio::time::sleep(Duration::from_millis(sleep_ms)) => {}
+        }
+    }
+}
+
+impl Core {
+    /// Plans everything that the catalog says is only here.
+    async fn load_dirty(self: &Arc<Core>) -> Result<()> {
+        let mut range = Range::prefix(&keys::dirty_of(self.node), 1_000);
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            for row in &page.rows {
+                let dirty = DirtyRow::of(row).map_err(error::catalog)?;
+                let Some(version) = keys::dirty_version(&row.key) else { continue };
+                let Some(volume) = self.volumes.by_id(VolumeId(dirty.volume)).await? else { continue };
+                let policy = &volume.policy;
+                let stays = matches!(policy.drain, DrainPolicy::Never | DrainPolicy::OnDemand);
+                if stays || volume.lake_url.is_none() {
+                    continue;
+                }
+                let due_ms = planner::due_ms(
+                    dirty.since_ms,
+                    dirty.changed_ms,
+                    policy.drain_quiet_s,
+                    policy.drain_lag_max_s,
+                );
+                self.drainer.plan(version, dirty.bytes, dirty.since_ms, due_ms, false);
+            }
+            match page.rows.last() {
+                Some(last) if page.more => range = range.after(&last.key),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Starts what is due, as far as there are turns.
+    fn start_due(self: &Arc<Core>, now_ms: u64) {
+        while let Ok(turn) = self.drainer.turns.clone().try_acquire_owned() {
+            let Some(task) = self.drainer.planner.lock().unwrap().next(now_ms) else { return };
+            let core = self.clone();
+            let work = self.work.begin();
+            self.runtime.spawn(async move {
+                let _work = work;
+                let ended = core.drain_version(&task).await;
+                let now_ms = clock::now_ms();
+                {
+                    let mut planner = core.drainer.planner.lock().unwrap();
+                    match &ended {
+                        Ok(End::Done) => planner.done(task.version),
+                        Ok(End::Later(due_ms)) => planner.postpone(task.version, *due_ms),
+                        Err(_) => {
+                            planner.retry(task.version, now_ms, u64::from_le_bytes(clock::random()));
+                        }
+                    }
+                }
+                match ended {
+                    Ok(End::Done) => core.drainer.set_trouble(None),
+                    Ok(End::Later(_)) => {}
+                    Err(fault) => {
+                        crate::core::add(&core.drainer.stats.errors, 1);
+                        core.drainer.set_trouble(Some(fault.to_string()));
+                    }
+                }
+                drop(turn);
+                core.drainer.wake.notify_one();
+            });
+        }
+    }
+
+    /// Deletes, renames and first listings: a bounded piece of each.
+    async fn background_round(self: &Arc<Core>) -> Result<()> {
+        self.rekey_round().await?;
+        self.tombstone_round().await?;
+        self.import_round().await
+    }
+
+    /// Brings one version to the lake under every name that lacks it there.
+    async fn drain_version(self: &Arc<Core>, task: &Task) -> Result<End> {
+        let _pin = self.pins.pin(task.version);
+        let range = Range::prefix(&keys::references(task.version), 1_000);
+        let rows = self.catalog.range(range).await.map_err(error::catalog)?.rows;
+        let mut later: Option<u64> = None;
+        for row in rows {
+            let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { continue };
+            let spot = stoker_catalog::names::Spot { volume, parent, name: name.to_vec() };
+            let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? else { continue };
+            if located.file.version() != task.version || located.file.drain != Drain::Dirty {
+                continue;
+            }
+            let Some(volume) = self.volumes.by_id(volume).await? else { continue };
+            if !task.demanded && !wants(&volume, &located.file) {
+                continue;
+            }
+            match self.drain_file(&volume, located).await? {
+                End::Done => {}
+                End::Later(due_ms) => later = Some(later.map_or(due_ms, |known| known.min(due_ms))),
+            }
+        }
+        if let Some(due_ms) = later {
+            return Ok(End::Later(due_ms));
+        }
+        self.settle_version(task.version).await?;
+        Ok(End::Done)
+    }
+}
+
+/// Whether the policy of its volume sends this version to the lake.
+fn wants(volume: &Volume, file: &FileRow) -> bool {
+    match volume.policy.drain {
+        DrainPolicy::Always => true,
+        DrainPolicy::Never | DrainPolicy::OnDemand => false,
+        DrainPolicy::Every(n) => n <= 1 || file.publishes.is_multiple_of(n),
+    }
+}

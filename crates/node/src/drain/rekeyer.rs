@@ -1,0 +1,180 @@
+//! Renames that have to reach the lake: copy, verify, then delete through a tombstone.
+
+use std::sync::Arc;
+
+use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
+use stoker_catalog::names::{Found, Located, Spot};
+use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RowValue, TombstoneRow, keys};
+use stoker_format::VersionId;
+use stoker_lake::{Condition, PutOptions};
+use stoker_store::Result;
+
+use super::attributes;
+use super::claim::Claimed;
+use crate::core::{Core, add};
+use crate::properties::Properties;
+use crate::volumes::Volume;
+use crate::{clock, error};
+
+/// Files moved in one round.
+const ROUND: usize = 200;
+
+impl Core {
+    /// Moves a bounded number of objects to the keys that their files have now.
+    pub(super) async fn rekey_round(self: &Arc<Core>) -> Result<()> {
+        let page = self.catalog.range(Range::prefix(b"R", ROUND)).await.map_err(error::catalog)?;
+        let mut left = ROUND;
+        for row in page.rows {
+            let Some(volume) = keys::volume_part(&row.key) else { continue };
+            let Some(volume) = self.volumes.by_id(volume).await? else { continue };
+            let done = match row.key.get(5) {
+                Some(b'f') => self.rekey_version(&volume, &row, &mut left).await?,
+                Some(b'd') => self.rekey_directory(&volume, &row, &mut left).await?,
+                _ => false,
+            };
+            if done {
+                let commit = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
+                let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+            }
+            if left == 0 {
+                self.drainer.wake();
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn rekey_version(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        row: &Row,
+        left: &mut usize,
+    ) -> Result<bool> {
+        let Some(version) = row.key.get(6..18).and_then(|id| id.try_into().ok()).map(VersionId) else {
+            return Ok(true);
+        };
+        let range = Range::prefix(&keys::references(version), 1_000);
+        let mut done = true;
+        for row in self.catalog.range(range).await.map_err(error::catalog)?.rows {
+            let Some((id, parent, name)) = keys::reference_parts(&row.key) else { continue };
+            if id != volume.id {
+                continue;
+            }
+            let spot = Spot { volume: id, parent, name: name.to_vec() };
+            if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
+                done &= self.rekey_file(volume, located, left).await?;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn rekey_directory(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        row: &Row,
+        left: &mut usize,
+    ) -> Result<bool> {
+        let Some(inode) = row.key.get(6..14).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes) else {
+            return Ok(true);
+        };
+        let path = self.names.directory_path(volume.id, inode).await.map_err(error::catalog)?;
+        let Some(path) = path else { return Ok(true) };
+        let mut walk = self.names.walk(volume.id, &path, None, None).await.map_err(error::catalog)?;
+        let mut done = true;
+        while let Some(found) = walk.next().await.map_err(error::catalog)? {
+            let Found::File { key, spot, file } = found else { continue };
+            let elsewhere =
+                file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
+            if !elsewhere {
+                continue;
+            }
+            if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
+                done &= self.rekey_file(volume, located, left).await?;
+            }
+            if *left == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies an object to the key of its file; false if that has to wait.
+    async fn rekey_file(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        located: Located,
+        left: &mut usize,
+    ) -> Result<bool> {
+        let file = &located.file;
+        let (Drain::Clean, Some(old)) = (file.drain, &file.lake) else { return Ok(true) };
+        let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
+        let Some(key) = path.filter(|key| *key != old.key) else { return Ok(true) };
+        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(true) };
+        let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(false) };
+        let version = file.version();
+        if self.relier(volume.id, &key).await?.is_some_and(|other| other != version) {
+            return Ok(false);
+        }
+        *left = left.saturating_sub(1);
+        let claim = match self.claim(lake.as_ref(), volume.id, &key, version, None).await? {
+            Claimed::Yes(claim) => claim,
+            Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
+        };
+        let properties = Properties::decode(&file.properties)?;
+        let options = PutOptions {
+            attributes: attributes::to_lake(file, &properties),
+            condition: match &claim.row.etag {
+                Some(etag) => Condition::Matches(etag.clone()),
+                None => Condition::Absent,
+            },
+            crc64: file.crc64,
+        };
+        if let Err(fault) = lake.copy(&old.key, &old.etag, &key, options).await {
+            let there = lake.head(&key).await.map_err(error::lake)?;
+            let name = version.to_string();
+            let ours =
+                there.as_ref().and_then(|object| object.attributes.as_ref()).and_then(attributes::version);
+            if ours != Some(name.as_str()) {
+                return Err(error::lake(fault));
+            }
+        }
+        let Some(object) = lake.head(&key).await.map_err(error::lake)? else { return Ok(false) };
+        if object.size != file.size
+            || (object.crc64.is_some() && file.crc64.is_some() && object.crc64 != file.crc64)
+        {
+            return Ok(false);
+        }
+        let mut row = claim.row.clone();
+        row.etag = Some(object.etag.clone());
+        (row.session, row.version) = ([0; 16], [0; 12]);
+        let mut moved = file.clone();
+        moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag });
+        let entry = located.spot.row_key();
+        let tombstone =
+            TombstoneRow { since_ms: clock::now_ms(), etag: Some(old.etag.clone()), name_record: None };
+        let mut change = Commit::new()
+            .seq(keys::lake_key(volume.id, &key), claim.seq)
+            .seq(entry.clone(), located.seq)
+            .put(keys::lake_key(volume.id, &key), row.encode())
+            .put(entry, EntryRow::File(Box::new(moved)).encode())
+            .put(keys::tombstone(volume.id, &old.key), tombstone.encode())
+            .delete(keys::relier(volume.id, &old.key, version));
+        // A new file may have taken the old name meanwhile: then its drain replaces the object, and nothing is deleted.
+        if let Some(spot) = self.names.resolve(volume.id, &old.key).await.map_err(error::catalog)? {
+            let taken = self.names.file_at(spot.clone()).await.map_err(error::catalog)?.is_some();
+            match taken {
+                true => change
+                    .writes
+                    .retain(|write| !matches!(write, Write::Put(key, _) if key.first() == Some(&b't'))),
+                false => change.checks.push(Check::Absent(spot.row_key())),
+            }
+        }
+        match self.catalog.commit(change).await.map_err(error::catalog)? {
+            Outcome::Done { .. } => {
+                add(&self.drainer.stats.rekeys, 1);
+                Ok(true)
+            }
+            Outcome::Failed { .. } => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Deletes that have to reach the lake.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
+use stoker_catalog::rows::{RowValue, TombstoneRow, keys};
+use stoker_format::{ChunkId, VersionId};
+use stoker_lake::LakeErrorKind;
+use stoker_store::Result;
+
+use super::claim::Claimed;
+use crate::core::{Core, add};
+use crate::error;
+use crate::rings::NAME_INDEX;
+
+/// Tombstones looked at in one round.
+const ROUND: usize = 1_000;
+
+/// Deletes sent at the same time.
+const AT_ONCE: usize = 16;
+
+impl Core {
+    /// Carries out a bounded number of deletes.
+    pub(super) async fn tombstone_round(self: &Arc<Core>) -> Result<()> {
+        let page = self.catalog.range(Range::prefix(b"t", ROUND)).await.map_err(error::catalog)?;
+        let ended: Vec<Result<bool>> = futures_util::stream::iter(page.rows)
+            .map(|row| async move { self.bury(&row).await })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let mut any = false;
+        for end in ended {
+            any |= end?;
+        }
+        if any && page.more {
+            self.drainer.wake();
+        }
+        Ok(())
+    }
+
+    /// Removes what the lake has under a deleted key; true if the tombstone is gone.
+    async fn bury(self: &Arc<Core>, row: &Row) -> Result<bool> {
+        let tombstone = TombstoneRow::of(row).map_err(error::catalog)?;
+        let Some(id) = keys::volume_part(&row.key) else { return Ok(false) };
+        let key = keys::lake_key_part(&row.key);
+        let Some(volume) = self.volumes.by_id(id).await? else {
+            let gone = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
+            let _ = self.catalog.commit(gone).await.map_err(error::catalog)?;
+            return Ok(true);
+        };
+        let Some(_busy) = self.drainer.take_key(id, key) else { return Ok(false) };
+        if self.relier(id, key).await?.is_some() || self.rekey_pending(id).await? {
+            return Ok(false);
+        }
+        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(false) };
+        let known = self.lake_key_row(id, key).await?;
+        let etag = known.as_ref().and_then(|(row, _)| row.etag.clone()).or(tombstone.etag.clone());
+        let nothing = etag.is_none() && known.as_ref().is_none_or(|(row, _)| row.upload.is_none());
+        let mut change = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
+        if !nothing || volume.asks_lake() {
+            let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, etag.clone()).await? {
+                Claimed::Yes(claim) => claim,
+                Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
+            };
+            match lake.delete(key, etag.as_deref()).await {
+                Ok(()) => {}
+                // Somebody else put something there: it is theirs, and shows again.
+                Err(fault) if fault.kind == LakeErrorKind::Changed => {}
+                Err(fault) if fault.kind == LakeErrorKind::Unavailable => {
+                    self.leave_unsettled(&mut claim).await?;
+                    return Err(error::lake(fault));
+                }
+                Err(fault) => return Err(error::lake(fault)),
+            }
+            let row_key = keys::lake_key(id, key);
+            change.checks.push(Check::Seq(row_key.clone(), claim.seq));
+            change.writes.push(Write::Delete(row_key));
+        }
+        if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+            add(&self.drainer.stats.deletes, 1);
+            self.looks.forget(&volume, key);
+            if let Some(record) = tombstone.name_record {
+                self.rings.delete(&[ChunkId::new(VersionId(record), NAME_INDEX)]).await?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}

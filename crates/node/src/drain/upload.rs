@@ -1,0 +1,420 @@
+//! One file to the lake.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
+use stoker_catalog::names::Located;
+use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeRef, RowValue, TombstoneRow, keys};
+use stoker_format::{ChunkId, DriveId, NodeId, VersionId, VolumeId};
+use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use super::claim::{Claim, Claimed, lost};
+use super::{End, attributes};
+use crate::core::{Core, add};
+use crate::properties::Properties;
+use crate::reader::NodeFile;
+use crate::rings::{self, NAME_INDEX};
+use crate::volumes::Volume;
+use crate::{clock, error};
+
+/// Files up to this long are one request.
+const SINGLE_BYTES: u64 = 16 << 20;
+
+/// Length of a part, unless the file needs longer ones.
+const PART_BYTES: u64 = 16 << 20;
+
+/// Parts of one file under way at the same time.
+const PARTS_IN_FLIGHT: usize = 2;
+
+/// Pause before a key that something else holds is tried again.
+const HELD_MS: u64 = 500;
+
+impl Core {
+    /// Drains one name of a version.
+    pub(super) async fn drain_file(self: &Arc<Core>, volume: &Arc<Volume>, located: Located) -> Result<End> {
+        let soon = End::Later(clock::now_ms() + HELD_MS);
+        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(End::Done) };
+        let Some(key) = self.names.path_of(&located.spot).await.map_err(error::catalog)? else {
+            return Ok(soon);
+        };
+        let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(soon) };
+        if let Some(other) = self.relier(volume.id, &key).await?
+            && other != located.file.version()
+        {
+            self.hurry(other).await?;
+            return Ok(soon);
+        }
+        let own = located.file.lake.as_ref().filter(|kept| kept.key == key).map(|kept| kept.etag.clone());
+        let version = located.file.version();
+        let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, own.clone()).await? {
+            Claimed::Yes(claim) => claim,
+            Claimed::Unsettled(until_ms) => return Ok(End::Later(until_ms)),
+            Claimed::Lost => return Ok(soon),
+        };
+        if claim.row.etag != own && self.rekey_pending(volume.id).await? {
+            // What is there belongs to a file that was renamed with its directory and is about to move.
+            return Ok(soon);
+        }
+        match self.send(lake.as_ref(), volume, &located.file, &mut claim).await {
+            Ok(object) => self.make_clean(volume, located, claim, object).await,
+            Err(fault) if fault.kind == LakeErrorKind::Changed => {
+                if self.rekey_pending(volume.id).await? {
+                    return Ok(soon);
+                }
+                self.park(located, claim, lake.as_ref()).await
+            }
+            Err(fault) => {
+                let ambiguous = matches!(fault.kind, LakeErrorKind::Unavailable);
+                if ambiguous && claim.row.upload.is_none() {
+                    // A single put may still arrive; the same version may be put again at any time.
+                    tracing::debug!(key = %String::from_utf8_lossy(&key), "a put to the lake has no answer");
+                }
+                Err(error::lake(fault))
+            }
+        }
+    }
+
+    /// Drains a version that others wait for; one that its policy keeps here is brought into the rings instead.
+    async fn hurry(self: &Arc<Core>, version: VersionId) -> Result<()> {
+        let range = Range::prefix(&keys::references(version), 1);
+        let rows = self.catalog.range(range).await.map_err(error::catalog)?.rows;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { return Ok(()) };
+        let spot = stoker_catalog::names::Spot { volume, parent, name: name.to_vec() };
+        if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
+            match located.file.drain {
+                Drain::Dirty => self.drainer.demand(&located.file),
+                Drain::Clean => self.drainer.wake(),
+                Drain::Never | Drain::Conflict => self.bring_home(located).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a copy independent of the lake object that it came from: all its chunks on drives here.
+    async fn bring_home(self: &Arc<Core>, located: Located) -> Result<()> {
+        let file = &located.file;
+        let Some(source) = &file.source else { return Ok(()) };
+        let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { return Ok(()) };
+        let extent = self.extent(&volume, file).await?;
+        let pin = self.pins.pin(file.version());
+        let open = self.file(&volume, b"?", file, pin).await?;
+        self.stage_file(&open, extent.as_ref()).await?;
+        let ids: Vec<ChunkId> = rings::chunks(open.runs()).map(|(chunk, _)| chunk).collect();
+        if !self.rings.mark_dirty(ids).await? {
+            return Err(StoreError::new(ErrorKind::Full, "no room to bring a copied file into the rings"));
+        }
+        let mut row = file.clone();
+        row.source = None;
+        row.holders = self.rings.holders(0..self.rings.drives().len());
+        let key = located.spot.row_key();
+        let commit = Commit::new()
+            .seq(key.clone(), located.seq)
+            .put(key, EntryRow::File(Box::new(row)).encode())
+            .delete(keys::relier(VolumeId(source.volume), &source.key, file.version()));
+        let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+        Ok(())
+    }
+
+    /// Sends the bytes and has the lake confirm them.
+    async fn send(
+        self: &Arc<Core>,
+        lake: &dyn Lake,
+        volume: &Arc<Volume>,
+        file: &FileRow,
+        claim: &mut Claim,
+    ) -> std::result::Result<ObjectInfo, stoker_lake::LakeError> {
+        let wrap = |fault: StoreError| {
+            stoker_lake::LakeError::new(
+                LakeErrorKind::Unavailable,
+                format!("before the lake: {}", fault.message),
+            )
+        };
+        let properties = Properties::decode(&file.properties).map_err(wrap)?;
+        let options = PutOptions {
+            attributes: attributes::to_lake(file, &properties),
+            condition: match &claim.row.etag {
+                Some(etag) => Condition::Matches(etag.clone()),
+                None => Condition::Absent,
+            },
+            crc64: file.crc64,
+        };
+        let sent = self.send_bytes(lake, volume, file, claim, options).await;
+        let etag = match sent {
+            Ok(etag) => Some(etag),
+            // An earlier try of ours may have got through without an answer.
+            Err(fault) if fault.kind == LakeErrorKind::Changed => None,
+            Err(fault) => return Err(fault),
+        };
+        let object = lake.head(&claim.key).await?;
+        let version = file.version().to_string();
+        let ours = |object: &ObjectInfo| {
+            let named = object.attributes.as_ref().and_then(attributes::version) == Some(version.as_str());
+            let known = etag.as_ref().is_some_and(|etag| *etag == object.etag);
+            let sound = object.crc64.is_none() || file.crc64.is_none() || object.crc64 == file.crc64;
+            (named || known) && object.size == file.size && sound
+        };
+        match object {
+            Some(object) if ours(&object) => {
+                add(&self.drainer.stats.files, 1);
+                add(&self.drainer.stats.bytes, file.size);
+                Ok(object)
+            }
+            _ => Err(stoker_lake::LakeError::new(
+                LakeErrorKind::Changed,
+                "the lake holds something else under this key than what was expected or sent",
+            )),
+        }
+    }
+
+    async fn send_bytes(
+        self: &Arc<Core>,
+        lake: &dyn Lake,
+        volume: &Arc<Volume>,
+        file: &FileRow,
+        claim: &mut Claim,
+        options: PutOptions,
+    ) -> std::result::Result<String, stoker_lake::LakeError> {
+        let wrap = |fault: StoreError| {
+            stoker_lake::LakeError::new(
+                LakeErrorKind::Unavailable,
+                format!("before the lake: {}", fault.message),
+            )
+        };
+        if let Some(source) = file.source.as_ref().filter(|source| source.volume == volume.id.0) {
+            return lake.copy(&source.key, &source.etag, &claim.key, options).await;
+        }
+        let pin = self.pins.pin(file.version());
+        let open = self.file(volume, &claim.key, file, pin).await.map_err(wrap)?;
+        if file.size <= SINGLE_BYTES.min(lake.capabilities().put_bytes_max) {
+            let body = collect(&open, 0..file.size).await.map_err(wrap)?;
+            return lake.put(&claim.key, body, options).await;
+        }
+        self.send_parts(lake, &open, file, claim, options).await
+    }
+
+    async fn send_parts(
+        self: &Arc<Core>,
+        lake: &dyn Lake,
+        open: &NodeFile,
+        file: &FileRow,
+        claim: &mut Claim,
+        options: PutOptions,
+    ) -> std::result::Result<String, stoker_lake::LakeError> {
+        let wrap = |fault: StoreError| {
+            stoker_lake::LakeError::new(
+                LakeErrorKind::Unavailable,
+                format!("before the lake: {}", fault.message),
+            )
+        };
+        let can = lake.capabilities();
+        let part_bytes =
+            PART_BYTES.max(file.size.div_ceil(u64::from(can.parts_max.max(1)))).max(can.part_bytes_min);
+        let mut have: Vec<PartTag> = Vec::new();
+        let upload = match claim.row.upload.clone().filter(|_| claim.row.part_bytes == part_bytes) {
+            // An earlier boot began it: what the lake has of it need not be sent again.
+            Some(upload) => match lake.upload_parts(&claim.key, &upload).await {
+                Ok(parts) => {
+                    have = parts;
+                    Some(upload)
+                }
+                Err(fault) if fault.kind == LakeErrorKind::NotFound => None,
+                Err(fault) => return Err(fault),
+            },
+            None => None,
+        };
+        let upload = match upload {
+            Some(upload) => upload,
+            None => {
+                let upload = lake.upload_begin(&claim.key, options.attributes.clone()).await?;
+                let recorded = upload.clone();
+                let noted = self
+                    .update_claim(claim, |row| (row.upload, row.part_bytes) = (Some(recorded), part_bytes));
+                if let Err(fault) = noted.await {
+                    // Nobody would know of it: it must not be left behind.
+                    lake.upload_abort(&claim.key, &upload).await?;
+                    return Err(wrap(fault));
+                }
+                upload
+            }
+        };
+        let count = file.size.div_ceil(part_bytes) as u32;
+        let key = &claim.key;
+        let parts = futures_util::stream::iter(1..=count)
+            .map(|number| {
+                let start = u64::from(number - 1) * part_bytes;
+                let range = start..(start + part_bytes).min(file.size);
+                let known =
+                    have.iter().find(|part| part.number == number && part.size == range.end - range.start);
+                let (known, upload) = (known.cloned(), &upload);
+                async move {
+                    if let Some(part) = known {
+                        return Ok(part);
+                    }
+                    let body = collect(open, range).await.map_err(wrap)?;
+                    lake.upload_part(key, upload, number, body).await
+                }
+            })
+            .buffered(PARTS_IN_FLIGHT);
+        let parts: Vec<std::result::Result<PartTag, _>> = parts.collect().await;
+        let parts = parts.into_iter().collect::<std::result::Result<Vec<PartTag>, _>>()?;
+        lake.upload_complete(&claim.key, &upload, parts, options).await
+    }
+
+    /// The transaction that makes a name clean, if it still is what was sent.
+    async fn make_clean(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        sent: Located,
+        claim: Claim,
+        object: ObjectInfo,
+    ) -> Result<End> {
+        let version = sent.file.version();
+        for _ in 0..100 {
+            let mut change = Commit::new();
+            let row_key = keys::lake_key(volume.id, &claim.key);
+            change.checks.push(Check::Seq(row_key.clone(), claim.seq));
+            let mut row = claim.row.clone();
+            row.etag = Some(object.etag.clone());
+            (row.session, row.version, row.upload, row.part_bytes) = ([0; 16], [0; 12], None, 0);
+            change.writes.push(Write::Put(row_key, row.encode()));
+            let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
+            let mut cleaned = false;
+            match now {
+                Some(now) if now.file.version() == version && now.file.drain == Drain::Dirty => {
+                    cleaned = true;
+                    let mut file = now.file.clone();
+                    if let Some(old) = file.lake.as_ref().filter(|old| old.key != claim.key) {
+                        let row = TombstoneRow {
+                            since_ms: clock::now_ms(),
+                            etag: Some(old.etag.clone()),
+                            name_record: None,
+                        };
+                        change.writes.push(Write::Put(keys::tombstone(volume.id, &old.key), row.encode()));
+                    }
+                    if let Some(source) = &file.source {
+                        let relier = keys::relier(VolumeId(source.volume), &source.key, version);
+                        change.writes.push(Write::Delete(relier));
+                    }
+                    file.drain = Drain::Clean;
+                    file.lake = Some(LakeRef { key: claim.key.clone(), etag: object.etag.clone() });
+                    (file.source, file.dirty_since_ms) = (None, 0);
+                    let entry = sent.spot.row_key();
+                    change.checks.push(Check::Seq(entry.clone(), now.seq));
+                    change.writes.push(Write::Put(entry, EntryRow::File(Box::new(file)).encode()));
+                    change.writes.push(Write::Delete(keys::rekey_file(volume.id, version)));
+                }
+                // Replaced, renamed or deleted meanwhile: what is in the lake is known, the rest is the next one's.
+                Some(_) | None => {}
+            }
+            match self.catalog.commit(change).await.map_err(error::catalog)? {
+                Outcome::Done { seq } => {
+                    self.saw(seq);
+                    if cleaned {
+                        self.drainer.cleaned.notify_waiters();
+                    } else {
+                        self.drainer.wake();
+                    }
+                    return Ok(End::Done);
+                }
+                Outcome::Failed { check: 0 } => return Err(lost()),
+                Outcome::Failed { .. } => continue,
+            }
+        }
+        Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+    }
+
+    /// Puts a version aside that must not overwrite what somebody else put into the lake.
+    async fn park(self: &Arc<Core>, located: Located, claim: Claim, lake: &dyn Lake) -> Result<End> {
+        let found = lake.head(&claim.key).await.map_err(error::lake)?.map(|object| object.etag);
+        let spot = &located.spot;
+        let row = ConflictRow {
+            version: located.file.version,
+            etag_expected: claim.row.etag.clone(),
+            etag_found: found,
+            since_ms: clock::now_ms(),
+        };
+        let mut file = located.file.clone();
+        file.drain = Drain::Conflict;
+        let entry = spot.row_key();
+        let commit = Commit::new()
+            .seq(keys::lake_key(claim.volume, &claim.key), claim.seq)
+            .seq(entry.clone(), located.seq)
+            .put(entry, EntryRow::File(Box::new(file)).encode())
+            .put(keys::conflict(spot.volume, spot.parent, &spot.name), row.encode());
+        if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+            self.saw(seq);
+            add(&self.drainer.stats.conflicts, 1);
+            let key = String::from_utf8_lossy(&claim.key).into_owned();
+            tracing::warn!(key, "the lake was changed by somebody else: see `stoker conflict ls`");
+            return Ok(End::Done);
+        }
+        Ok(End::Later(clock::now_ms() + HELD_MS))
+    }
+
+    /// If every name of a version is clean, its chunks may go from the drives (R11).
+    pub(crate) async fn settle_version(self: &Arc<Core>, version: VersionId) -> Result<()> {
+        let range = Range::prefix(&keys::references(version), 1_000);
+        let page = self.catalog.range(range).await.map_err(error::catalog)?;
+        let mut change = Commit::new();
+        let mut any: Option<FileRow> = None;
+        for row in &page.rows {
+            let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { continue };
+            let spot = stoker_catalog::names::Spot { volume, parent, name: name.to_vec() };
+            let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? else {
+                return Ok(());
+            };
+            if located.file.version() != version || located.file.drain != Drain::Clean {
+                return Ok(());
+            }
+            change.checks.push(Check::Seq(located.spot.row_key(), located.seq));
+            any = Some(located.file);
+        }
+        let Some(file) = any.filter(|_| !page.more) else { return Ok(()) };
+        for drive in self.rings.drives() {
+            change.writes.push(Write::Delete(keys::dirty(self.node, drive.id, version)));
+        }
+        for holder in &file.holders {
+            change.writes.push(Write::Delete(keys::dirty(
+                NodeId(holder.node),
+                DriveId(holder.drive),
+                version,
+            )));
+        }
+        let runs = self.names.runs(&file).await.map_err(error::catalog)?;
+        // A new name would add a reference, which the count of rows shows.
+        let all = keys::references(version);
+        let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
+        change.checks.push(Check::AtMost { start: all, end, max: page.rows.len() });
+        for owner in crate::publish::owners(&runs, version).into_iter().chain([version]) {
+            let shares = keys::shares(owner);
+            let end = stoker_catalog::kv::prefix_end(&shares).expect("a table is not 0xff");
+            // Chunks that another version uses too stay: that one may not be in the lake.
+            change.checks.push(Check::AtMost { start: shares, end, max: 0 });
+        }
+        if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+            let ids: Vec<ChunkId> = rings::chunks(&runs)
+                .map(|(chunk, _)| chunk)
+                .chain([ChunkId::new(version, NAME_INDEX)])
+                .collect();
+            self.rings.mark_clean(ids).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a range, copied: they must not hold the buffers of the drives while the lake takes its time.
+async fn collect(file: &NodeFile, range: std::ops::Range<u64>) -> Result<Vec<Bytes>> {
+    let mut body = Vec::new();
+    let mut offset = range.start;
+    while offset < range.end {
+        let wish = ((range.end - offset) as usize).min(1 << 20);
+        let bytes = stoker_store::File::read(file, offset, wish).await?;
+        offset += bytes.len() as u64;
+        body.push(Bytes::copy_from_slice(&bytes));
+    }
+    Ok(body)
+}

@@ -1,0 +1,67 @@
+//! From the errors of the parts to those of the door.
+
+use stoker_catalog::names::Refusal;
+use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
+use stoker_lake::{LakeError, LakeErrorKind};
+use stoker_ring::{ErrorKind as RingKind, RingError};
+use stoker_store::{ErrorKind, StoreError, Subject};
+
+pub(crate) fn catalog(error: CatalogError) -> StoreError {
+    let kind = match error.kind {
+        CatalogKind::Unavailable | CatalogKind::Unknown => ErrorKind::Unavailable,
+        CatalogKind::Invalid => ErrorKind::Invalid,
+        CatalogKind::Corrupt | CatalogKind::Foreign => ErrorKind::Corrupt,
+        CatalogKind::Closed => ErrorKind::Closed,
+    };
+    StoreError::new(kind, format!("catalog: {}", error.message))
+}
+
+pub(crate) fn ring(error: RingError) -> StoreError {
+    let kind = match error.kind {
+        RingKind::NotFound => ErrorKind::NotFound,
+        RingKind::Invalid => ErrorKind::Invalid,
+        RingKind::Full => ErrorKind::Full,
+        RingKind::Corrupt => ErrorKind::Corrupt,
+        RingKind::Poisoned | RingKind::Locked | RingKind::Foreign | RingKind::Io => ErrorKind::Unavailable,
+        RingKind::Closed => ErrorKind::Closed,
+    };
+    StoreError::new(kind, format!("ring: {}", error.message))
+}
+
+pub(crate) fn lake(error: LakeError) -> StoreError {
+    let kind = match error.kind {
+        LakeErrorKind::NotFound => ErrorKind::NotFound,
+        LakeErrorKind::Changed => ErrorKind::Conflict,
+        LakeErrorKind::Busy | LakeErrorKind::Unavailable => ErrorKind::Unavailable,
+        LakeErrorKind::Denied => ErrorKind::Denied,
+        LakeErrorKind::Invalid => ErrorKind::Invalid,
+        LakeErrorKind::Corrupt => ErrorKind::Corrupt,
+        LakeErrorKind::Full => ErrorKind::Full,
+    };
+    StoreError::about(kind, Subject::Lake, format!("lake: {}", error.message))
+}
+
+pub(crate) fn refusal(refusal: Refusal) -> StoreError {
+    match refusal {
+        Refusal::Catalog(error) => catalog(error),
+        Refusal::Guard(_) => StoreError::new(
+            ErrorKind::Unavailable,
+            "this node's session was ended or its volume or drive is gone; nothing was published",
+        ),
+        Refusal::Contended => {
+            StoreError::new(ErrorKind::Conflict, "too many others change this name at once; try again")
+        }
+        Refusal::NotFound => StoreError::new(ErrorKind::NotFound, "there is no such key"),
+        Refusal::Exists => StoreError::new(ErrorKind::Conflict, "the target exists already"),
+        Refusal::Invalid(why) => StoreError::new(ErrorKind::Invalid, why),
+        Refusal::Caller(error) => match error.downcast::<StoreError>() {
+            Ok(error) => *error,
+            Err(_) => StoreError::new(ErrorKind::Invalid, "refused"),
+        },
+    }
+}
+
+/// Wraps an error of the door so that it passes through the catalog's retry loop.
+pub(crate) fn refuse(error: StoreError) -> Refusal {
+    Refusal::Caller(Box::new(error))
+}

@@ -1,0 +1,110 @@
+//! Who this node is, and the highest commit that it saw (R9): two small files in its directory.
+
+use std::io::{ErrorKind as IoKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stoker_format::{ClusterId, NodeId};
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use crate::clock;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    node: String,
+    cluster: String,
+}
+
+/// Identity of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub node: NodeId,
+    pub cluster: ClusterId,
+}
+
+fn io(path: &Path, fault: &std::io::Error) -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", path.display()))
+}
+
+/// Writes a file so that it is there whole after any crash.
+pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = std::fs::File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+impl Identity {
+    /// Reads the identity, or makes one.
+    pub fn load(dir: &Path) -> Result<Identity> {
+        std::fs::create_dir_all(dir).map_err(|fault| io(dir, &fault))?;
+        let path = dir.join("node.json");
+        match std::fs::read(&path) {
+            Ok(bytes) => {
+                let corrupt = |what: String| {
+                    let message = format!("{}: {what}; it names this node, restore it", path.display());
+                    StoreError::new(ErrorKind::Corrupt, message)
+                };
+                let text: Text =
+                    serde_json::from_slice(&bytes).map_err(|fault| corrupt(fault.to_string()))?;
+                Ok(Identity {
+                    node: text.node.parse().map_err(|_| corrupt("`node` is not an id".into()))?,
+                    cluster: text.cluster.parse().map_err(|_| corrupt("`cluster` is not an id".into()))?,
+                })
+            }
+            Err(fault) if fault.kind() == IoKind::NotFound => {
+                let identity =
+                    Identity { node: NodeId(clock::random()), cluster: ClusterId(clock::random()) };
+                let text = Text { node: identity.node.to_string(), cluster: identity.cluster.to_string() };
+                let json = serde_json::to_vec_pretty(&text).expect("plain data encodes");
+                write_durable(&path, &json).map_err(|fault| io(&path, &fault))?;
+                Ok(identity)
+            }
+            Err(fault) => Err(io(&path, &fault)),
+        }
+    }
+}
+
+/// The file that remembers the highest commit.
+pub(crate) struct HighWater {
+    path: PathBuf,
+    written: u64,
+}
+
+impl HighWater {
+    /// Opens it; refuses a catalog that went back.
+    pub fn open(dir: &Path, catalog_seq: u64) -> Result<HighWater> {
+        let path = dir.join("seq");
+        let written = match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|_| {
+                StoreError::new(ErrorKind::Corrupt, format!("{}: not a number", path.display()))
+            })?,
+            Err(fault) if fault.kind() == IoKind::NotFound => 0,
+            Err(fault) => return Err(io(&path, &fault)),
+        };
+        if catalog_seq < written {
+            let message = format!(
+                "the catalog is at commit {catalog_seq}, but this node saw commit {written}: it went back, as after restoring an \
+                 old backup. What was acknowledged since would be lost, so the node does not start; put the right catalog \
+                 back (or remove {} to accept the loss)",
+                path.display()
+            );
+            return Err(StoreError::new(ErrorKind::Corrupt, message));
+        }
+        Ok(HighWater { path, written })
+    }
+
+    /// Remembers a commit, durably.
+    pub fn raise(&mut self, seq: u64) {
+        if seq <= self.written {
+            return;
+        }
+        match write_durable(&self.path, format!("{seq}\n").as_bytes()) {
+            Ok(()) => self.written = seq,
+            Err(fault) => tracing::warn!("{}: {fault}", self.path.display()),
+        }
+    }
+}

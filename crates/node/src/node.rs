@@ -1,0 +1,336 @@
+//! A node: opens the parts, asks the catalog what is precious, runs the loops.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_catalog::engine::{Embedded, EmbeddedOptions};
+use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
+use stoker_catalog::names::Names;
+use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, SessionRow, TombstoneRow, keys};
+use stoker_format::{ChunkId, RecordKind, VersionId};
+use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
+use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::task::JoinHandle;
+
+use crate::cache::Cache;
+use crate::core::{Core, NodeStats};
+use crate::drain::Drainer;
+use crate::identity::{HighWater, Identity};
+use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
+use crate::rings::{Drive, Rings, drive_row};
+use crate::volumes::Volumes;
+use crate::{clock, collector, drain, error, scrubber};
+
+/// How often the highest commit is written down.
+const SEQ_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest wait for work under way when a node stops.
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+enum Engine {
+    Embedded(Arc<Embedded>),
+    Postgres,
+}
+
+/// A node, open.
+pub struct Node {
+    pub(crate) core: Arc<Core>,
+    loops: Mutex<Vec<JoinHandle<()>>>,
+    engine: Engine,
+    high_water: Arc<Mutex<HighWater>>,
+}
+
+impl Node {
+    /// Opens a node: makes what is missing, refuses what does not belong together, recovers the rings, continues every
+    /// unfinished drain. Needs a tokio runtime with time and I/O, which runs its loops.
+    pub async fn open(options: NodeOptions) -> Result<Arc<Node>> {
+        if options.drives.is_empty() {
+            return Err(StoreError::new(ErrorKind::Invalid, "a node needs at least one drive"));
+        }
+        let identity = Identity::load(&options.dir)?;
+        let memory = MemoryPlan::of(options.memory_bytes, options.drives.len());
+        let (catalog, engine) = open_catalog(&options, identity, &memory).await?;
+        let seq = catalog.seq().await.map_err(error::catalog)?;
+        let high_water = HighWater::open(&options.dir, seq)?;
+        let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
+        let pool = Pool::new(memory.pool_bytes).map_err(io)?;
+        let mut drives = Vec::new();
+        for drive in &options.drives {
+            drives.push(open_drive(drive, &options, identity, &memory, &pool, &catalog).await?);
+        }
+        let session_id = clock::random::<16>();
+        let session = SessionRow { session: session_id, since_ms: clock::now_ms() };
+        let session_row = (keys::session(identity.node), session.encode());
+        let begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
+        let _ = catalog.commit(begin).await.map_err(error::catalog)?;
+        let core = Arc::new(Core {
+            node: identity.node,
+            cluster: identity.cluster.to_string(),
+            started_ms: clock::now_ms(),
+            names: Names::new(catalog.clone()),
+            rings: Rings::new(identity.node, drives, pool),
+            volumes: Volumes::new(
+                catalog.clone(),
+                options.lake.clone(),
+                options.lake_options.clone(),
+                options.volume_defaults.clone(),
+            ),
+            cache: Cache::new(memory.cache_bytes).map_err(io)?,
+            pins: Arc::default(),
+            drainer: Drainer::new(options.drain_concurrency),
+            flights: Default::default(),
+            looks: Default::default(),
+            stats: NodeStats::default(),
+            garbage: Default::default(),
+            session: session_row,
+            session_id,
+            chunk_bytes: options.chunk_bytes,
+            runtime: tokio::runtime::Handle::current(),
+            seq_seen: AtomicU64::new(seq),
+            closing: AtomicBool::new(false),
+            work: Default::default(),
+            catalog,
+        });
+        core.sort_records().await?;
+        let high_water = Arc::new(Mutex::new(high_water));
+        let node =
+            Node { core: core.clone(), loops: Mutex::default(), engine, high_water: high_water.clone() };
+        let watermark = watermark(core.clone(), high_water);
+        let loops = vec![
+            tokio::spawn(drain::run(core.clone())),
+            tokio::spawn(collector::run(core.clone())),
+            tokio::spawn(scrubber::run(core.clone())),
+            tokio::spawn(watermark),
+        ];
+        *node.loops.lock().unwrap() = loops;
+        Ok(Arc::new(node))
+    }
+
+    /// Finishes what is under way, closes rings and catalog. What is not drained stays for the next start.
+    pub async fn stop(&self) {
+        self.core.closing.store(true, Ordering::Relaxed);
+        let idle = tokio::time::timeout(STOP_MAX, self.core.work.idle()).await;
+        if idle.is_err() {
+            tracing::warn!("stopping although something is still under way");
+        }
+        for task in self.loops.lock().unwrap().drain(..) {
+            task.abort();
+        }
+        self.core.rings.close().await;
+        self.high_water.lock().unwrap().raise(self.core.seq_seen.load(Ordering::Relaxed));
+        if let Engine::Embedded(catalog) = &self.engine {
+            catalog.close().await;
+        }
+    }
+}
+
+async fn watermark(core: Arc<Core>, high_water: Arc<Mutex<HighWater>>) {
+    loop {
+        tokio::time::sleep(SEQ_PAUSE).await;
+        let seq = core.seq_seen.load(Ordering::Relaxed);
+        let high_water = high_water.clone();
+        let _ = tokio::task::spawn_blocking(move || high_water.lock().unwrap().raise(seq)).await;
+    }
+}
+
+async fn open_catalog(
+    options: &NodeOptions,
+    identity: Identity,
+    memory: &MemoryPlan,
+) -> Result<(Arc<dyn Catalog>, Engine)> {
+    match &options.catalog {
+        CatalogChoice::Embedded => {
+            let settings =
+                EmbeddedOptions { cache_bytes: memory.catalog_bytes, ..EmbeddedOptions::default() };
+            let path = options.dir.join("catalog.redb");
+            let catalog = Embedded::open(&path, identity.cluster, &settings).map_err(error::catalog)?;
+            let catalog = Arc::new(catalog);
+            Ok((catalog.clone(), Engine::Embedded(catalog)))
+        }
+        CatalogChoice::Postgres(_) => {
+            let _ = Engine::Postgres;
+            Err(StoreError::new(ErrorKind::Invalid, "PostgreSQL is not built in yet"))
+        }
+    }
+}
+
+fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
+    let path = &drive.path;
+    let io = |fault: std::io::Error| {
+        StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", path.display()))
+    };
+    let kind = match path.exists() {
+        true => stoker_ring::Drive::kind_of(path).map_err(io)?,
+        false => DriveKind::Directory,
+    };
+    let size = match (drive.size_bytes, kind) {
+        (Some(size), _) => size,
+        (None, DriveKind::Device) => 0,
+        (None, _) => {
+            let message = format!("{}: there is no ring yet, and no size was given for one", path.display());
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
+    };
+    let segment_size = match size {
+        0 => stoker_format::SEGMENT_SIZE_DEFAULT,
+        size => segment_size_for(size),
+    };
+    let init = InitOptions {
+        cluster: identity.cluster,
+        node: identity.node,
+        size,
+        segment_size,
+        kind,
+        ..InitOptions::default()
+    };
+    stoker_ring::Drive::init(path, &init, clock::now_ms()).map_err(error::ring)?;
+    Ok(())
+}
+
+/// Segments of the default size, or smaller ones so that there are at least sixteen.
+fn segment_size_for(size: u64) -> u64 {
+    let mut segment = stoker_format::SEGMENT_SIZE_DEFAULT;
+    while segment > 32 << 20 && size / segment < 16 {
+        segment /= 2;
+    }
+    segment
+}
+
+fn has_ring(path: &Path) -> bool {
+    stoker_ring::Drive::open_read_only(path).is_ok()
+}
+
+async fn open_drive(
+    drive: &DriveOptions,
+    options: &NodeOptions,
+    identity: Identity,
+    memory: &MemoryPlan,
+    pool: &Arc<Pool>,
+    catalog: &Arc<dyn Catalog>,
+) -> Result<Drive> {
+    let is_new = match drive.path.is_dir() || !drive.path.exists() {
+        true => !drive.path.join("superblock").exists(),
+        false => !has_ring(&drive.path),
+    };
+    if is_new {
+        make_ring(drive, identity)?;
+    }
+    let settings = stoker_ring::Settings {
+        index_bytes_max: memory.index_bytes,
+        tables_bytes_max: memory.tables_bytes,
+        ..options.ring.clone()
+    };
+    let open = OpenOptions { settings, cluster: Some(identity.cluster), pool: Some(pool.clone()) };
+    let path = drive.path.clone();
+    let opened = tokio::task::spawn_blocking(move || Ring::open(&path, open)).await;
+    let ring = opened
+        .map_err(|fault| StoreError::new(ErrorKind::Closed, fault.to_string()))?
+        .map_err(error::ring)?;
+    let status = ring.status().await.map_err(error::ring)?;
+    let superblock = status.superblock;
+    let key = keys::drive(superblock.drive);
+    let known = catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+    let row = match known.as_ref().map(DriveRow::of).transpose().map_err(error::catalog)? {
+        Some(row) if row.node != identity.node.0 => {
+            let message =
+                format!("{}: this drive belongs to another node of the cluster", drive.path.display());
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
+        Some(row) if row.ring == superblock.ring.0 && row.state == DriveState::Live => row,
+        Some(row) => drive_row(identity.node, superblock.ring.0, row.incarnation + 1),
+        None => drive_row(identity.node, superblock.ring.0, superblock.incarnation.max(1)),
+    };
+    let commit = Commit::new().unchanged(key.clone(), known.as_ref()).put(key, row.encode());
+    match catalog.commit(commit).await.map_err(error::catalog)? {
+        Outcome::Done { .. } => Ok(Drive {
+            ring,
+            path: drive.path.clone(),
+            id: superblock.drive,
+            row,
+            refused_until_ms: AtomicU64::new(0),
+        }),
+        Outcome::Failed { .. } => {
+            Err(StoreError::new(ErrorKind::Conflict, "two nodes open the same drive at once"))
+        }
+    }
+}
+
+impl Core {
+    /// After a start every record is dirty until the catalog was asked (R8). What no dirty row, no part, no tombstone and
+    /// no file of a volume that never drains needs is a copy of the lake, or an orphan of a write that was never
+    /// acknowledged: either may go.
+    async fn sort_records(self: &Arc<Core>) -> Result<()> {
+        let precious = self.precious().await?;
+        for drive in self.rings.drives() {
+            for page in drive.ring.pages() {
+                let clean: Vec<ChunkId> = page
+                    .iter()
+                    .filter(|info| !info.clean && !precious.contains(&info.chunk.version))
+                    .filter(|info| matches!(info.kind, RecordKind::Chunk | RecordKind::Name))
+                    .map(|info| info.chunk)
+                    .collect();
+                if !clean.is_empty() {
+                    drive.ring.mark_clean(clean).await.map_err(error::ring)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Versions whose chunks only the rings have.
+    async fn precious(self: &Arc<Core>) -> Result<HashSet<VersionId>> {
+        let mut precious = HashSet::new();
+        let mut versions = Vec::new();
+        self.each(keys::dirty_of(self.node), |row| {
+            versions.extend(keys::dirty_version(&row.key));
+            Ok(())
+        })
+        .await?;
+        for version in versions {
+            precious.insert(version);
+            // A layout may use chunks that were written for other versions.
+            let rows = self
+                .catalog
+                .range(Range::prefix(&keys::version_all(version), 1))
+                .await
+                .map_err(error::catalog)?;
+            if !rows.rows.is_empty() {
+                let rows = self.names.version_rows(version).await.map_err(error::catalog)?;
+                precious.extend(rows.iter().flat_map(|row| &row.runs).map(|run| VersionId(run.version)));
+            }
+        }
+        self.each(b"p".to_vec(), |row| {
+            let part = PartRow::of(row).map_err(error::catalog)?;
+            precious.extend(part.runs.iter().map(|run| VersionId(run.version)));
+            Ok(())
+        })
+        .await?;
+        self.each(b"t".to_vec(), |row| {
+            let tombstone = TombstoneRow::of(row).map_err(error::catalog)?;
+            precious.extend(tombstone.name_record.map(VersionId));
+            Ok(())
+        })
+        .await?;
+        Ok(precious)
+    }
+
+    /// Every row with a prefix.
+    pub(crate) async fn each(
+        &self,
+        prefix: Vec<u8>,
+        mut see: impl FnMut(&stoker_catalog::Row) -> Result<()>,
+    ) -> Result<()> {
+        let mut range = Range::prefix(&prefix, 1_000);
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            page.rows.iter().try_for_each(&mut see)?;
+            match page.rows.last() {
+                Some(last) if page.more => range = range.after(&last.key),
+                _ => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How a node is opened. Numbers here, components elsewhere.
+
+use std::path::PathBuf;
+
+use stoker_lake::LakeOptions;
+use stoker_store::VolumePolicy;
+
+/// A drive of the node.
+#[derive(Clone, Debug)]
+pub struct DriveOptions {
+    /// A directory, a file or a block device.
+    pub path: PathBuf,
+    /// Bytes of the ring if it has to be made; a device is used whole by default.
+    pub size_bytes: Option<u64>,
+}
+
+/// Where names are kept.
+#[derive(Clone, Debug, Default)]
+pub enum CatalogChoice {
+    /// In `catalog.redb` in the node's directory.
+    #[default]
+    Embedded,
+    /// In a PostgreSQL database, by its URL.
+    Postgres(String),
+}
+
+/// Options of a node.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Where identity and embedded catalog are.
+    pub dir: PathBuf,
+    /// At least one.
+    pub drives: Vec<DriveOptions>,
+    /// Root of the lake; volumes live in folders below it. None: volumes have no lake unless they name one.
+    pub lake: Option<String>,
+    /// How lakes are reached.
+    pub lake_options: LakeOptions,
+    /// Where names are kept.
+    pub catalog: CatalogChoice,
+    /// What a new volume wants.
+    pub volume_defaults: VolumePolicy,
+    /// Cap on buffers, cache, indexes together.
+    pub memory_bytes: u64,
+    /// Files drained at the same time.
+    pub drain_concurrency: usize,
+    /// Template for the rings; memory numbers are set by the node.
+    pub ring: stoker_ring::Settings,
+    /// Length of a chunk.
+    pub chunk_bytes: u32,
+}
+
+impl NodeOptions {
+    /// Defaults for a directory with one drive in it.
+    pub fn new(dir: impl Into<PathBuf>) -> NodeOptions {
+        NodeOptions {
+            dir: dir.into(),
+            drives: Vec::new(),
+            lake: None,
+            lake_options: LakeOptions::default(),
+            catalog: CatalogChoice::Embedded,
+            volume_defaults: VolumePolicy::default(),
+            memory_bytes: 4 << 30,
+            drain_concurrency: 8,
+            ring: stoker_ring::Settings::default(),
+            chunk_bytes: 4 << 20,
+        }
+    }
+}
+
+/// How the memory cap is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Buffers between sockets and drives.
+    pub pool_bytes: usize,
+    /// Hot chunks.
+    pub cache_bytes: usize,
+    /// Index of each ring.
+    pub index_bytes: usize,
+    /// Checksum tables of each ring.
+    pub tables_bytes: usize,
+    /// Pages of the embedded catalog.
+    pub catalog_bytes: usize,
+}
+
+impl MemoryPlan {
+    /// Half for the cache, an eighth each for buffers and indexes, the rest for the catalog and everything small.
+    pub fn of(memory_bytes: u64, drives: usize) -> MemoryPlan {
+        let memory = memory_bytes.max(256 << 20) as usize;
+        let drives = drives.max(1);
+        MemoryPlan {
+            pool_bytes: (memory / 8).clamp(64 << 20, 2 << 30),
+            cache_bytes: memory / 2,
+            index_bytes: (memory / 8 / drives).max(16 << 20),
+            tables_bytes: (memory / 32 / drives).max(4 << 20),
+            catalog_bytes: (memory / 16).clamp(32 << 20, 512 << 20),
+        }
+    }
+}

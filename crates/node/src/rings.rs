@@ -1,0 +1,148 @@
+//! The rings of this node as one place for chunks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stoker_catalog::kv::Check;
+use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
+use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId};
+use stoker_ring::{ErrorKind as RingKind, Pool, Put, Ring};
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use crate::{clock, error};
+
+/// Index of the record that carries a version's name; no file has that many chunks.
+pub(crate) const NAME_INDEX: u32 = u32::MAX;
+
+/// One ring and what the catalog knows of its drive.
+pub(crate) struct Drive {
+    pub ring: Ring,
+    pub path: PathBuf,
+    pub id: DriveId,
+    pub row: DriveRow,
+    /// Not chosen for new chunks until then.
+    pub refused_until_ms: AtomicU64,
+}
+
+/// How long a full drive is left out, if there are others.
+const REFUSED_MS: u64 = 1_000;
+
+/// The rings of this node.
+pub(crate) struct Rings {
+    node: NodeId,
+    drives: Vec<Drive>,
+    pool: Arc<Pool>,
+}
+
+/// The ids of a layout's chunks with their lengths.
+pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> + '_ {
+    runs.iter().flat_map(|run| {
+        (0..run.count).map(|at| {
+            let len = if at + 1 == run.count { run.last_len } else { run.chunk_len };
+            (ChunkId::new(run.version, run.first_index + at), len)
+        })
+    })
+}
+
+impl Rings {
+    pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>) -> Rings {
+        assert!(!drives.is_empty(), "a node has at least one drive");
+        Rings { node, drives, pool }
+    }
+
+    pub fn drives(&self) -> &[Drive] {
+        &self.drives
+    }
+
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The drive that a new chunk goes to: chunks of a file are striped over all drives that take writes.
+    pub fn pick(&self, version: VersionId, index: u32) -> usize {
+        let spread = u32::from_be_bytes(version.0[8..12].try_into().expect("four bytes"));
+        let count = self.drives.len();
+        let first = (spread.wrapping_add(index) as usize) % count;
+        let now_ms = clock::now_ms();
+        let takes = |at: &usize| self.drives[*at].refused_until_ms.load(Ordering::Relaxed) <= now_ms;
+        (0..count).map(|step| (first + step) % count).find(takes).unwrap_or(first)
+    }
+
+    /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while.
+    pub async fn append(&self, at: usize, puts: Vec<Put>) -> Result<()> {
+        let drive = &self.drives[at];
+        match drive.ring.append(puts).await {
+            Ok(_) => Ok(()),
+            Err(fault) => {
+                let pause_ms = if fault.kind == RingKind::Full { REFUSED_MS } else { u64::MAX / 2 };
+                drive.refused_until_ms.store(clock::now_ms() + pause_ms, Ordering::Relaxed);
+                Err(error::ring(fault))
+            }
+        }
+    }
+
+    /// The drive that has a chunk.
+    pub fn find(&self, chunk: &ChunkId) -> Option<&Drive> {
+        self.drives.iter().find(|drive| drive.ring.stat(chunk).is_some())
+    }
+
+    /// Tells the rings that the lake has these chunks.
+    pub async fn mark_clean(&self, ids: Vec<ChunkId>) -> Result<()> {
+        for drive in &self.drives {
+            drive.ring.mark_clean(ids.clone()).await.map_err(error::ring)?;
+        }
+        Ok(())
+    }
+
+    /// Makes chunks precious; true if every one of them is here.
+    pub async fn mark_dirty(&self, ids: Vec<ChunkId>) -> Result<bool> {
+        let mut here = 0;
+        for drive in &self.drives {
+            here += drive.ring.mark_dirty(ids.clone()).await.map_err(error::ring)?;
+        }
+        Ok(here >= ids.len())
+    }
+
+    /// Deletes chunks wherever they are; durable when this returns.
+    pub async fn delete(&self, ids: &[ChunkId]) -> Result<()> {
+        for drive in &self.drives {
+            let here: Vec<ChunkId> = ids.iter().filter(|id| drive.ring.stat(id).is_some()).copied().collect();
+            if !here.is_empty() {
+                drive.ring.delete(here).await.map_err(error::ring)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who holds chunks on these drives.
+    pub fn holders(&self, drives: impl IntoIterator<Item = usize>) -> Vec<HolderRow> {
+        let row = |at: usize| HolderRow::new(self.node, self.drives[at].id, self.drives[at].row.incarnation);
+        drives.into_iter().map(row).collect()
+    }
+
+    /// Checks that these drives still count at the life that acknowledged (R6).
+    pub fn guards(&self, holders: &[HolderRow]) -> Vec<Check> {
+        let ours = self.drives.iter().filter(|drive| holders.iter().any(|holder| holder.drive == drive.id.0));
+        ours.map(|drive| Check::Value(keys::drive(drive.id), drive.row.encode())).collect()
+    }
+
+    /// Closes all rings.
+    pub async fn close(&self) {
+        for drive in &self.drives {
+            if let Err(fault) = drive.ring.clone().close().await {
+                tracing::warn!(drive = %drive.path.display(), "closing the ring: {fault:?}");
+            }
+        }
+    }
+}
+
+/// The row of a live drive.
+pub(crate) fn drive_row(node: NodeId, ring: [u8; 16], incarnation: u64) -> DriveRow {
+    DriveRow { node: node.0, ring, incarnation, state: DriveState::Live }
+}
+
+/// The error for a chunk that should be here and is not.
+pub(crate) fn missing(chunk: &ChunkId) -> StoreError {
+    StoreError::new(ErrorKind::Corrupt, format!("chunk {chunk} is on no drive of this node and in no lake"))
+}

@@ -1,0 +1,155 @@
+//! Bytes from the lake: one request per cold chunk, whoever waits for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use stoker_catalog::rows::{Drain, FileRow};
+use stoker_format::{ChunkId, RecordKind, VolumeId};
+use stoker_lake::{Lake, LakeErrorKind};
+use stoker_ring::{Put, Retention};
+use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
+use tokio::sync::Semaphore;
+
+use crate::cache::PIECE;
+use crate::core::{Core, add};
+use crate::error;
+use crate::reader::{NodeFile, Slice};
+use crate::volumes::Volume;
+
+/// Chunks fetched from lakes at the same time.
+const FETCHES_MAX: usize = 32;
+
+/// Where a version's bytes are in a lake; every read carries the etag.
+pub(crate) struct Extent {
+    pub lake: Arc<dyn Lake>,
+    pub volume: VolumeId,
+    pub key: Vec<u8>,
+    pub etag: String,
+}
+
+type Flight = Shared<BoxFuture<'static, Result<Bytes>>>;
+
+/// Fetches under way.
+pub(crate) struct Flights {
+    flights: Mutex<HashMap<ChunkId, Flight>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Flights {
+    fn default() -> Flights {
+        Flights { flights: Mutex::default(), turns: Arc::new(Semaphore::new(FETCHES_MAX)) }
+    }
+}
+
+impl Core {
+    /// Where a file's bytes are in the lake, if they are.
+    pub async fn extent(&self, volume: &Arc<Volume>, file: &FileRow) -> Result<Option<Arc<Extent>>> {
+        let (volume, key, etag) = match (&file.source, &file.lake) {
+            (Some(source), _) if file.drain != Drain::Clean => {
+                let Some(volume) = self.volumes.by_id(VolumeId(source.volume)).await? else {
+                    return Ok(None);
+                };
+                (volume, &source.key, &source.etag)
+            }
+            (_, Some(lake)) if file.drain == Drain::Clean => (volume.clone(), &lake.key, &lake.etag),
+            _ => return Ok(None),
+        };
+        let id = volume.id;
+        // A file that is all here can be read while its lake is away.
+        let lake = match volume.lake(self.volumes.lake_options()).await {
+            Ok(lake) => lake,
+            Err(fault) => {
+                tracing::warn!(volume = volume.name, "{fault}");
+                None
+            }
+        };
+        Ok(lake.map(|lake| Arc::new(Extent { lake, volume: id, key: key.clone(), etag: etag.clone() })))
+    }
+
+    /// A whole chunk from the lake.
+    pub async fn fetch(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
+        let flight = {
+            let mut flights = self.flights.flights.lock().unwrap();
+            let flight = flights.entry(slice.chunk).or_insert_with(|| {
+                let (core, slice, extent) = (self.clone(), *slice, extent.clone());
+                // A task of its own: the first reader may go away while others wait.
+                let task = self.runtime.spawn(async move {
+                    let got = core.fetch_now(&slice, &extent).await;
+                    core.flights.flights.lock().unwrap().remove(&slice.chunk);
+                    got
+                });
+                let closed = |_| Err(StoreError::new(ErrorKind::Closed, "this node is stopping"));
+                task.map(move |joined| joined.unwrap_or_else(closed)).boxed().shared()
+            });
+            flight.clone()
+        };
+        flight.await
+    }
+
+    async fn fetch_now(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
+        let _turn = self.flights.turns.acquire().await;
+        let range = slice.chunk_start..slice.chunk_start + slice.chunk_len as u64;
+        let got = extent.lake.get(&extent.key, range, Some(&extent.etag)).await;
+        let bytes = got.map_err(|fault| match fault.kind {
+            LakeErrorKind::Changed | LakeErrorKind::NotFound => {
+                let message = format!(
+                    "`{}` was changed or removed in the lake by somebody else while it was read",
+                    String::from_utf8_lossy(&extent.key)
+                );
+                StoreError::about(ErrorKind::Conflict, Subject::Lake, message)
+            }
+            _ => error::lake(fault),
+        })?;
+        add(&self.stats.lake_read_bytes, bytes.len() as u64);
+        for piece in 0..bytes.len().div_ceil(PIECE) {
+            if self.cache.wants(slice.chunk, piece as u32) {
+                let part = bytes.slice(piece * PIECE..((piece + 1) * PIECE).min(bytes.len()));
+                self.cache.put(slice.chunk, piece as u32, part);
+            }
+        }
+        self.admit(slice.chunk, extent.volume, &bytes, false).await;
+        Ok(bytes)
+    }
+
+    /// Keeps a chunk from the lake on a drive, if the ring thinks that it is worth it.
+    async fn admit(self: &Arc<Core>, chunk: ChunkId, volume: VolumeId, bytes: &Bytes, staged: bool) -> bool {
+        let at = self.rings.pick(chunk.version, chunk.index);
+        let ring = &self.rings.drives()[at].ring;
+        if !matches!(ring.admits(chunk, staged).await, Ok(true)) || self.rings.find(&chunk).is_some() {
+            return false;
+        }
+        let mut payload = self.rings.pool().take(bytes.len()).unwrap_or_else(|| Buf::heap(bytes.len()));
+        payload.set_len(bytes.len());
+        payload.as_mut_slice().copy_from_slice(bytes);
+        let put = Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Clean, payload };
+        match self.rings.append(at, vec![put]).await {
+            Ok(()) => true,
+            Err(fault) => {
+                tracing::debug!(%chunk, "not kept on a drive: {fault}");
+                false
+            }
+        }
+    }
+
+    /// Brings all of a file into the rings; returns the bytes that came from the lake.
+    pub async fn stage_file(self: &Arc<Core>, file: &NodeFile, extent: Option<&Arc<Extent>>) -> Result<u64> {
+        let mut came = 0;
+        let mut start = 0;
+        for (chunk, len) in crate::rings::chunks(file.runs()) {
+            let (chunk_start, len) = (start, len as usize);
+            start += len as u64;
+            if self.rings.find(&chunk).is_some() {
+                continue;
+            }
+            let Some(extent) = extent else { return Err(crate::rings::missing(&chunk)) };
+            let slice = Slice { chunk, chunk_len: len, chunk_start, offset: 0, len };
+            let bytes = self.fetch(&slice, extent).await?;
+            came += bytes.len() as u64;
+            self.admit(chunk, extent.volume, &bytes, true).await;
+        }
+        Ok(came)
+    }
+}

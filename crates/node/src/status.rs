@@ -1,0 +1,256 @@
+//! What operators see: status, numbers, explanations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stoker_catalog::kv::Range;
+use stoker_catalog::rows::{DirtyRow, Drain, RowValue, keys};
+use stoker_store::{Counter, DrainPolicy, Explanation, HolderInfo, Key, NodeStatus, Result, RingStatus};
+
+use crate::cache::PIECE;
+use crate::core::Core;
+use crate::lookup::no_such_key;
+use crate::volumes::Volume;
+use crate::{clock, error, rings};
+
+/// Dirty rows counted one by one; beyond, the numbers are what the drainer has planned.
+const COUNTED_MAX: usize = 100_000;
+
+impl Core {
+    /// Files, bytes and oldest change that only this node has.
+    async fn dirty_sums(&self) -> Result<(u64, u64, Option<u64>)> {
+        let mut range = Range::prefix(&keys::dirty_of(self.node), 1_000);
+        let mut versions = std::collections::HashSet::new();
+        let (mut bytes, mut oldest) = (0, None::<u64>);
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            for row in &page.rows {
+                let dirty = DirtyRow::of(row).map_err(error::catalog)?;
+                // A version on several drives has a row for each.
+                if keys::dirty_version(&row.key).is_some_and(|version| versions.insert(version)) {
+                    bytes += dirty.bytes;
+                    oldest = Some(oldest.map_or(dirty.since_ms, |known| known.min(dirty.since_ms)));
+                }
+            }
+            if versions.len() > COUNTED_MAX {
+                return Ok(self.drainer.sums());
+            }
+            match page.rows.last() {
+                Some(last) if page.more => range = range.after(&last.key),
+                _ => return Ok((versions.len() as u64, bytes, oldest)),
+            }
+        }
+    }
+
+    /// The state of the node.
+    pub async fn node_status(&self) -> Result<NodeStatus> {
+        let now_ms = clock::now_ms();
+        let mut ring_states = Vec::new();
+        for drive in self.rings.drives() {
+            let status = drive.ring.status().await.map_err(error::ring)?;
+            let superblock = &status.superblock;
+            ring_states.push(RingStatus {
+                path: drive.path.display().to_string(),
+                drive: drive.id.to_string(),
+                bytes: superblock.segment_size * u64::from(superblock.segment_count),
+                keep_bytes: status.keep_bytes,
+                clean_bytes: status.clean_bytes,
+                records: status.records as u64,
+                poisoned: status.poisoned.clone(),
+                io: status.io_engine.clone(),
+            });
+        }
+        let (dirty_files, dirty_bytes, oldest) = self.dirty_sums().await?;
+        let mut conflicts = 0;
+        self.each(b"x".to_vec(), |_| {
+            conflicts += 1;
+            Ok(())
+        })
+        .await?;
+        let lake_trouble = self.drainer.trouble(now_ms);
+        let poisoned = ring_states.iter().any(|ring| ring.poisoned.is_some());
+        let mut words = vec![match dirty_files {
+            0 => "every file that drains is in the lake; the rings are a cache of it".to_owned(),
+            1 => "1 file is on this node alone: it is lost if its drive dies before it is drained".to_owned(),
+            count => format!(
+                "{count} files are on this node alone: lost if their drive dies before they are drained"
+            ),
+        }];
+        if poisoned {
+            words.push("a drive failed a write and takes no more: replace it".to_owned());
+        }
+        if let Some(trouble) = &lake_trouble {
+            words.push(format!("the lake makes trouble: {trouble}"));
+        }
+        if conflicts > 0 {
+            words.push(format!("{conflicts} files wait for a decision: `stoker conflict ls`"));
+        }
+        Ok(NodeStatus {
+            node: self.node.to_string(),
+            cluster: self.cluster.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_ms: self.started_ms,
+            catalog: self.catalog.describe(),
+            rings: ring_states,
+            dirty_files,
+            dirty_bytes,
+            dirty_age_ms: oldest.map_or(0, |since| now_ms.saturating_sub(since)),
+            conflicts,
+            drains: self.drainer.active() as u64,
+            lake_trouble,
+            cache_bytes: self.cache.bytes(),
+            ready: !self.closing.load(Ordering::Relaxed) && !poisoned,
+            words,
+        })
+    }
+
+    /// Numbers for `/metrics`.
+    pub async fn node_counters(&self) -> Result<Vec<Counter>> {
+        let mut all = Vec::new();
+        let mut push = |name: &str, help: &str, labels: Vec<(String, String)>, value: f64| {
+            all.push(Counter { name: name.to_owned(), help: help.to_owned(), labels, value });
+        };
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let (stats, drain) = (&self.stats, &self.drainer.stats);
+        let totals: [(&str, &str, &AtomicU64); 19] = [
+            ("publishes_total", "Versions made visible.", &stats.publishes),
+            ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
+            ("deletes_total", "Names removed.", &stats.deletes),
+            ("opens_total", "Files opened.", &stats.opens),
+            ("lists_total", "Pages listed.", &stats.lists),
+            ("read_bytes_total", "Bytes read from files.", &stats.read_bytes),
+            ("lake_read_bytes_total", "Bytes read from lakes.", &stats.lake_read_bytes),
+            ("cache_hits_total", "Pieces found in memory.", &stats.cache_hits),
+            ("cache_misses_total", "Pieces not found in memory.", &stats.cache_misses),
+            ("aborted_writes_total", "Writes that ended before they were published.", &stats.aborted_writes),
+            (
+                "collected_chunks_total",
+                "Chunks deleted because nothing refers to them.",
+                &stats.collected_chunks,
+            ),
+            ("scrubbed_records_total", "Records read by the scrubber.", &stats.scrubbed_records),
+            ("scrub_bad_records_total", "Records that the scrubber found damaged.", &stats.scrub_bad),
+            ("drained_files_total", "Files confirmed in a lake.", &drain.files),
+            ("drained_bytes_total", "Bytes confirmed in a lake.", &drain.bytes),
+            ("drain_errors_total", "Tries to drain that failed.", &drain.errors),
+            ("lake_deletes_total", "Deletes carried out in lakes.", &drain.deletes),
+            ("lake_rekeys_total", "Objects moved in lakes after renames.", &drain.rekeys),
+            ("conflicts_total", "Versions put aside because a lake was changed by others.", &drain.conflicts),
+        ];
+        for (name, help, counter) in totals {
+            push(name, help, Vec::new(), load(counter));
+        }
+        let (files, bytes, oldest) = self.drainer.sums();
+        let age_s = oldest.map_or(0.0, |since| clock::now_ms().saturating_sub(since) as f64 / 1_000.0);
+        push("drain_files", "Files planned to be drained.", Vec::new(), files as f64);
+        push("drain_lag_bytes", "Bytes planned to be drained.", Vec::new(), bytes as f64);
+        push("drain_lag_seconds", "Age of the oldest change planned to be drained.", Vec::new(), age_s);
+        push("drains_active", "Files on their way to a lake.", Vec::new(), self.drainer.active() as f64);
+        push("cache_bytes", "Bytes of the cache in use.", Vec::new(), self.cache.bytes() as f64);
+        let pool = self.rings.pool();
+        push("pool_bytes", "Buffers between sockets and drives, in all.", Vec::new(), pool.size() as f64);
+        push(
+            "pool_used_bytes",
+            "Buffers between sockets and drives, in use.",
+            Vec::new(),
+            pool.in_use() as f64,
+        );
+        push("catalog_seq", "Highest catalog commit seen.", Vec::new(), load(&self.seq_seen));
+        for drive in self.rings.drives() {
+            let labels = vec![("drive".to_owned(), drive.id.to_string())];
+            let status = drive.ring.status().await.map_err(error::ring)?;
+            push(
+                "ring_keep_bytes",
+                "Bytes of a ring that must stay.",
+                labels.clone(),
+                status.keep_bytes as f64,
+            );
+            push(
+                "ring_clean_bytes",
+                "Bytes of a ring that may go.",
+                labels.clone(),
+                status.clean_bytes as f64,
+            );
+            push("ring_records", "Records of a ring.", labels.clone(), status.records as f64);
+            push(
+                "ring_poisoned",
+                "1 if the drive failed a write.",
+                labels.clone(),
+                f64::from(status.poisoned.is_some()),
+            );
+            for (name, value) in drive.ring.stats().counters() {
+                let name = format!("ring_{name}_total");
+                push(&name, "A counter of the ring.", labels.clone(), value as f64);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Where a file is, and what happens to it next.
+    pub async fn explain_file(self: &Arc<Core>, volume: &Arc<Volume>, key: &Key) -> Result<Explanation> {
+        let path = key.as_bytes();
+        let seen = self.seen(volume, path).await?.ok_or_else(|| no_such_key(path))?;
+        let file = &seen.file;
+        let runs = self.names.runs(file).await.map_err(error::catalog)?;
+        let (mut chunks, mut local, mut cached) = (0, 0, 0);
+        let mut holders: Vec<HolderInfo> = self
+            .rings
+            .drives()
+            .iter()
+            .map(|drive| HolderInfo { drive: drive.path.display().to_string(), chunks: 0, bytes: 0 })
+            .collect();
+        for (chunk, len) in rings::chunks(&runs) {
+            chunks += 1;
+            cached += u64::from((0..len.div_ceil(PIECE as u32)).any(|piece| self.cache.has(chunk, piece)));
+            let mut here = false;
+            for (drive, holder) in self.rings.drives().iter().zip(&mut holders) {
+                if drive.ring.stat(&chunk).is_some() {
+                    here = true;
+                    holder.chunks += 1;
+                    holder.bytes += u64::from(len);
+                }
+            }
+            local += u64::from(here);
+        }
+        holders.retain(|holder| holder.chunks > 0);
+        let seq = seen.located.as_ref().map_or(0, |located| located.seq);
+        let receipt = Core::receipt(volume, path, file, seq)?;
+        let policy = &volume.policy;
+        let words = match file.drain {
+            Drain::Clean if local == chunks => {
+                vec!["in the lake, confirmed; all of it is on drives here too".into()]
+            }
+            Drain::Clean => {
+                vec![format!("in the lake, confirmed; {local} of {chunks} chunks are on drives here")]
+            }
+            Drain::Never => {
+                vec!["on this node only: the volume does not drain. Lost if the drive dies".into()]
+            }
+            Drain::Conflict => {
+                vec!["not in the lake: somebody else changed the object. See `stoker conflict ls`".into()]
+            }
+            Drain::Dirty => {
+                let when = match policy.drain {
+                    DrainPolicy::OnDemand => "when `stoker drain` asks for it".to_owned(),
+                    DrainPolicy::Every(n) => format!("with every {n}th version of its name"),
+                    _ => format!(
+                        "once it was left alone for {} s, or {} s after its oldest change",
+                        policy.drain_quiet_s, policy.drain_lag_max_s
+                    ),
+                };
+                vec![format!(
+                    "one copy, on this node; lost if the drive dies before it is drained. It drains {when}"
+                )]
+            }
+        };
+        Ok(Explanation {
+            file: Core::info(path, file)?,
+            receipt,
+            chunks,
+            chunks_local: local,
+            chunks_cached: cached,
+            holders,
+            words,
+        })
+    }
+}

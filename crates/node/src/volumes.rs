@@ -1,0 +1,336 @@
+//! Volumes as the node uses them: policy, lake, number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
+use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
+use stoker_format::VolumeId;
+use stoker_lake::{Lake, LakeOptions};
+use stoker_store::{
+    Class, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
+    check_volume_name,
+};
+use tokio::sync::OnceCell;
+
+use crate::{clock, error};
+
+/// A volume.
+pub(crate) struct Volume {
+    pub id: VolumeId,
+    pub name: String,
+    pub created_ms: u64,
+    pub policy: VolumePolicy,
+    pub lake_url: Option<String>,
+    lake: Arc<LakeSlot>,
+}
+
+/// A lake that is opened when it is first needed; an attempt that failed is made again.
+struct LakeSlot {
+    lake: OnceCell<Arc<dyn Lake>>,
+    imported: std::sync::atomic::AtomicBool,
+}
+
+impl Volume {
+    /// The lake, or none if the volume has none.
+    pub async fn lake(&self, options: &LakeOptions) -> Result<Option<Arc<dyn Lake>>> {
+        let Some(url) = &self.lake_url else { return Ok(None) };
+        let lake = self.lake.lake.get_or_try_init(|| async { stoker_lake::open(url, options).await });
+        Ok(Some(lake.await.map_err(error::lake)?.clone()))
+    }
+
+    /// Whether lookups and listings have to ask the lake as well.
+    pub fn asks_lake(&self) -> bool {
+        let imported = self.lake.imported.load(std::sync::atomic::Ordering::Relaxed);
+        self.lake_url.is_some() && !(self.policy.lake_mode == LakeMode::Owned && imported)
+    }
+
+    pub fn set_imported(&self) {
+        self.lake.imported.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Refuses changes to a volume that must not be changed.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.lake_url.is_some() && self.policy.lake_mode == LakeMode::ReadOnly {
+            let message = format!(
+                "volume `{0}` is read-only, because its lake had objects in it before; allow writes with `stoker volume set {0} \
+                 --lake-mode shared` (others write there too) or `owned` (nobody else does)",
+                self.name
+            );
+            return Err(StoreError::about(ErrorKind::Denied, Subject::Volume, message));
+        }
+        Ok(())
+    }
+}
+
+/// All volumes, cached; this node is told of changes by its own calls and refreshes on a miss.
+pub(crate) struct Volumes {
+    catalog: Arc<dyn Catalog>,
+    lake_root: Option<String>,
+    lake_options: LakeOptions,
+    defaults: VolumePolicy,
+    by_name: RwLock<HashMap<String, Arc<Volume>>>,
+    by_id: RwLock<HashMap<u32, Arc<Volume>>>,
+}
+
+fn not_found(name: &str) -> StoreError {
+    StoreError::about(ErrorKind::NotFound, Subject::Volume, format!("there is no volume `{name}`"))
+}
+
+impl Volumes {
+    pub fn new(
+        catalog: Arc<dyn Catalog>,
+        lake_root: Option<String>,
+        lake_options: LakeOptions,
+        defaults: VolumePolicy,
+    ) -> Volumes {
+        let (by_name, by_id) = Default::default();
+        Volumes { catalog, lake_root, lake_options, defaults, by_name, by_id }
+    }
+
+    pub fn lake_options(&self) -> &LakeOptions {
+        &self.lake_options
+    }
+
+    /// A volume by name.
+    pub async fn get(&self, name: &str) -> Result<Arc<Volume>> {
+        if let Some(volume) = self.by_name.read().unwrap().get(name) {
+            return Ok(volume.clone());
+        }
+        check_volume_name(name).map_err(|_| not_found(name))?;
+        let row = self.catalog.get(&[&keys::volume(name)]).await.map_err(error::catalog)?.pop().flatten();
+        let row = row.ok_or_else(|| not_found(name))?;
+        self.keep(name, &VolumeRow::of(&row).map_err(error::catalog)?).await
+    }
+
+    /// A volume by number; none if it is gone.
+    pub async fn by_id(&self, id: VolumeId) -> Result<Option<Arc<Volume>>> {
+        if let Some(volume) = self.by_id.read().unwrap().get(&id.0) {
+            return Ok(Some(volume.clone()));
+        }
+        let row = self.catalog.get(&[&keys::volume_id(id)]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row else { return Ok(None) };
+        let name = String::from_utf8_lossy(&row.value).into_owned();
+        self.get(&name).await.map(Some)
+    }
+
+    /// All volumes by name.
+    pub async fn all(&self) -> Result<Vec<Arc<Volume>>> {
+        let mut range = Range::prefix(b"V", 1_000);
+        let mut volumes = Vec::new();
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            for row in &page.rows {
+                let name = String::from_utf8_lossy(&row.key[1..]).into_owned();
+                let known = self.by_name.read().unwrap().get(&name).cloned();
+                volumes.push(match known {
+                    Some(volume) => volume,
+                    None => self.keep(&name, &VolumeRow::of(row).map_err(error::catalog)?).await?,
+                });
+            }
+            match page.rows.last() {
+                Some(last) if page.more => range = range.after(&last.key),
+                _ => return Ok(volumes),
+            }
+        }
+    }
+
+    async fn keep(&self, name: &str, row: &VolumeRow) -> Result<Arc<Volume>> {
+        let policy: VolumePolicy = serde_json::from_slice(&row.policy).map_err(|fault| {
+            StoreError::new(
+                ErrorKind::Corrupt,
+                format!("the policy of volume `{name}` cannot be read: {fault}"),
+            )
+        })?;
+        let import_key = keys::import(VolumeId(row.id));
+        let import = self.catalog.get(&[&import_key]).await.map_err(error::catalog)?.pop().flatten();
+        let import = import.as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
+        let old = self.by_id.read().unwrap().get(&row.id).cloned();
+        let lake = match old {
+            Some(old) if old.lake_url == row.lake => old.lake.clone(),
+            _ => Arc::new(LakeSlot {
+                lake: OnceCell::new(),
+                imported: import.is_some_and(|import| import.done).into(),
+            }),
+        };
+        let volume = Arc::new(Volume {
+            id: VolumeId(row.id),
+            name: name.to_owned(),
+            created_ms: row.created_ms,
+            policy,
+            lake_url: row.lake.clone(),
+            lake,
+        });
+        self.by_id.write().unwrap().insert(row.id, volume.clone());
+        self.by_name.write().unwrap().insert(name.to_owned(), volume.clone());
+        Ok(volume)
+    }
+
+    fn check_policy(policy: &VolumePolicy) -> Result<()> {
+        if policy.class != Class::One {
+            let message = "this node is alone: only class `one` (one copy, on this node) can be kept here";
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Volume, message));
+        }
+        Ok(())
+    }
+
+    /// Makes a volume.
+    pub async fn create(&self, name: &str, options: VolumeOptions) -> Result<Arc<Volume>> {
+        check_volume_name(name)?;
+        let lake = match options.lake.as_deref() {
+            Some("none") => None,
+            Some(url) => Some(url.to_owned()),
+            None => self.lake_root.as_ref().map(|root| format!("{}/{name}", root.trim_end_matches('/'))),
+        };
+        let mut policy = options.policy.clone().unwrap_or_else(|| self.defaults.clone());
+        Self::check_policy(&policy)?;
+        let mut empty = true;
+        if let Some(url) = &lake {
+            self.refuse_overlap(name, url).await?;
+            empty = self.look(url).await?;
+            if !empty && options.policy.is_none() {
+                policy.lake_mode = LakeMode::ReadOnly;
+            }
+        }
+        let exists = || {
+            StoreError::about(ErrorKind::Conflict, Subject::Volume, format!("volume `{name}` exists already"))
+        };
+        loop {
+            let next_key = keys::NEXT_VOLUME;
+            let rows = self.catalog.get(&[next_key, &keys::volume(name)]).await.map_err(error::catalog)?;
+            if rows[1].is_some() {
+                return Err(exists());
+            }
+            let id = match &rows[0] {
+                Some(row) => u64::from_le_bytes(row.value[..].try_into().unwrap_or_default()) as u32,
+                None => 1,
+            };
+            let row = VolumeRow {
+                id,
+                created_ms: clock::now_ms(),
+                lake: lake.clone(),
+                policy: serde_json::to_vec(&policy).expect("plain data encodes"),
+            };
+            let import = ImportRow { after: None, done: empty };
+            let commit = Commit::new()
+                .absent(keys::volume(name))
+                .unchanged(next_key, rows[0].as_ref())
+                .put(next_key, (u64::from(id) + 1).to_le_bytes())
+                .put(keys::volume(name), row.encode())
+                .put(keys::volume_id(VolumeId(id)), name.as_bytes())
+                .put(keys::import(VolumeId(id)), import.encode());
+            match self.catalog.commit(commit).await.map_err(error::catalog)? {
+                Outcome::Done { .. } => return self.keep(name, &row).await,
+                Outcome::Failed { .. } => continue,
+            }
+        }
+    }
+
+    /// Whether a lake is empty. One that cannot be reached now counts as not empty: that is the careful answer.
+    async fn look(&self, url: &str) -> Result<bool> {
+        let mut options = self.lake_options.clone();
+        options.create_root = true;
+        let page = match stoker_lake::open(url, &options).await {
+            Ok(lake) => lake.list(b"", None, None, 1).await,
+            Err(fault) => Err(fault),
+        };
+        match page {
+            Ok(page) => Ok(page.objects.is_empty() && page.prefixes.is_empty()),
+            Err(fault) => {
+                let message = format!("the lake {url} cannot be used: {}", fault.message);
+                Err(StoreError { message, ..error::lake(fault) })
+            }
+        }
+    }
+
+    /// Two volumes must not write to the same place.
+    async fn refuse_overlap(&self, name: &str, url: &str) -> Result<()> {
+        let inside = |outer: &str, inner: &str| {
+            let outer = outer.trim_end_matches('/');
+            inner.trim_end_matches('/') == outer || inner.starts_with(&format!("{outer}/"))
+        };
+        for other in self.all().await? {
+            let Some(theirs) = &other.lake_url else { continue };
+            if inside(theirs, url) || inside(url, theirs) {
+                let message = format!(
+                    "the lake of volume `{name}` would be {url}, which overlaps with that of volume `{}` ({theirs})",
+                    other.name
+                );
+                return Err(StoreError::about(ErrorKind::Conflict, Subject::Lake, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the policy of a volume.
+    pub async fn set(&self, name: &str, policy: VolumePolicy) -> Result<Arc<Volume>> {
+        Self::check_policy(&policy)?;
+        loop {
+            let key = keys::volume(name);
+            let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+            let row = row.ok_or_else(|| not_found(name))?;
+            let mut value = VolumeRow::of(&row).map_err(error::catalog)?;
+            value.policy = serde_json::to_vec(&policy).expect("plain data encodes");
+            let commit = Commit::new().seq(key.clone(), row.seq).put(key, value.encode());
+            if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+                return self.keep(name, &value).await;
+            }
+        }
+    }
+
+    /// Removes an empty volume.
+    pub async fn delete(&self, volume: &Volume) -> Result<()> {
+        let key = keys::volume(&volume.name);
+        let id = volume.id;
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let row = row.ok_or_else(|| not_found(&volume.name))?;
+        let within = |prefix: Vec<u8>| {
+            let end = stoker_catalog::kv::prefix_end(&prefix).expect("tables are not 0xff");
+            Check::AtMost { start: prefix, end, max: 0 }
+        };
+        let table = |letter: &[u8]| [letter, &id.0.to_be_bytes()].concat();
+        let commit = Commit::new()
+            .seq(key.clone(), row.seq)
+            .check(within(table(b"E")))
+            .check(within(table(b"u")))
+            .check(within(table(b"t")))
+            .delete(key)
+            .delete(keys::volume_id(id))
+            .delete(keys::import(id))
+            .delete(keys::files(id))
+            .delete(keys::bytes(id));
+        match self.catalog.commit(commit).await.map_err(error::catalog)? {
+            Outcome::Done { .. } => {
+                self.by_name.write().unwrap().remove(&volume.name);
+                self.by_id.write().unwrap().remove(&id.0);
+                Ok(())
+            }
+            Outcome::Failed { .. } => {
+                let message = format!(
+                    "volume `{}` is not empty: delete its files, abort its uploads and let the deletes reach the lake first",
+                    volume.name
+                );
+                Err(StoreError::about(ErrorKind::Conflict, Subject::VolumeContents, message))
+            }
+        }
+    }
+
+    /// A volume with its numbers.
+    pub async fn info(&self, volume: &Volume) -> Result<VolumeInfo> {
+        let (files, bytes) = (keys::files(volume.id), keys::bytes(volume.id));
+        let rows = self.catalog.get(&[&files, &bytes]).await.map_err(error::catalog)?;
+        let number = |at: usize| -> u64 {
+            let value = rows[at].as_ref().and_then(|row| row.value[..].try_into().ok());
+            value.map_or(0, i64::from_le_bytes).max(0) as u64
+        };
+        Ok(VolumeInfo {
+            name: volume.name.clone(),
+            id: volume.id,
+            created_ms: volume.created_ms,
+            lake: volume.lake_url.clone(),
+            policy: volume.policy.clone(),
+            files: number(0),
+            bytes: number(1),
+        })
+    }
+}

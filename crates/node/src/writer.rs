@@ -1,0 +1,314 @@
+//! Writing: chunks into rings as they come, then one publish.
+//!
+//! The last chunk waits for `finish`, so that a small file is one batch on the drive: chunk and name record together.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use stoker_catalog::rows::{HolderRow, Layout};
+use stoker_format::{ChunkId, ChunkRun, NameRecord, RecordKind, VersionId};
+use stoker_ring::{Put, Retention};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
+use tokio::task::JoinSet;
+
+use crate::clock;
+use crate::core::{Core, add};
+use crate::rings::NAME_INDEX;
+use crate::tracker::Work;
+use crate::volumes::Volume;
+
+/// Chunks of one file on their way to drives at the same time.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Most bytes of one file: what the chunk index can count is more, but S3 ends here.
+const FILE_BYTES_MAX: u64 = 50 << 40;
+
+/// Runs that one part or file may have from early ends of chunks before short buffers are refused.
+const SHORT_CHUNKS_MAX: usize = 1_000;
+
+/// Lengths of the chunks written so far, as runs.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct RunList {
+    runs: Vec<ChunkRun>,
+    size: u64,
+}
+
+impl RunList {
+    /// Adds chunk `index` of `version`.
+    pub fn push(&mut self, version: VersionId, index: u32, len: u32) {
+        if let Some(run) = self.runs.last_mut()
+            && run.version == version
+            && run.first_index + run.count == index
+            && run.last_len == run.chunk_len
+            && len <= run.chunk_len
+        {
+            run.count += 1;
+            run.last_len = len;
+        } else {
+            self.runs.push(ChunkRun {
+                file_offset: self.size,
+                version,
+                first_index: index,
+                count: 1,
+                chunk_len: len,
+                last_len: len,
+            });
+        }
+        self.size += u64::from(len);
+    }
+
+    /// Adds a whole run behind what is there.
+    pub fn push_run(&mut self, run: &ChunkRun) {
+        self.runs.push(ChunkRun { file_offset: self.size, ..*run });
+        self.size += run.byte_len();
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub fn runs(&self) -> &[ChunkRun] {
+        &self.runs
+    }
+
+    /// The layout: simple if one run of the version itself says it all.
+    pub fn layout(&self, version: VersionId) -> Layout {
+        match self.runs.as_slice() {
+            [] => Layout::Simple { chunk_len: 1 },
+            [run] if run.version == version && run.first_index == 0 => {
+                Layout::Simple { chunk_len: run.chunk_len }
+            }
+            _ => Layout::Rows,
+        }
+    }
+}
+
+/// Bytes that are durable, not yet visible.
+pub(crate) struct Written {
+    pub version: VersionId,
+    pub runs: RunList,
+    pub crc64: u64,
+    pub holders: Vec<HolderRow>,
+}
+
+/// What happens when all bytes are there.
+pub(crate) trait Purpose: Send + 'static {
+    /// The name record that goes to the drive with the last chunk, if there is one.
+    fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>>;
+
+    /// Makes it visible.
+    fn publish(
+        self: Box<Self>,
+        core: Arc<Core>,
+        written: Written,
+        finish: Finish,
+    ) -> BoxFuture<'static, Result<Receipt>>;
+}
+
+/// A file or part being written.
+pub(crate) struct ChunkWriter {
+    core: Arc<Core>,
+    volume: Arc<Volume>,
+    version: VersionId,
+    next_index: u32,
+    runs: RunList,
+    crc: Digest,
+    pending: Option<(u32, Buf)>,
+    appends: JoinSet<Result<usize>>,
+    drives: BTreeSet<usize>,
+    size: Option<u64>,
+    purpose: Option<Box<dyn Purpose>>,
+    _work: Work,
+}
+
+impl ChunkWriter {
+    pub fn new(
+        core: Arc<Core>,
+        volume: Arc<Volume>,
+        size: Option<u64>,
+        purpose: Box<dyn Purpose>,
+    ) -> ChunkWriter {
+        ChunkWriter {
+            version: clock::mint(),
+            next_index: 0,
+            runs: RunList::default(),
+            crc: Digest::new(CrcAlgorithm::Crc64Nvme),
+            pending: None,
+            appends: JoinSet::new(),
+            drives: BTreeSet::new(),
+            size,
+            purpose: Some(purpose),
+            _work: core.work.begin(),
+            core,
+            volume,
+        }
+    }
+
+    fn retention(&self) -> Retention {
+        match Core::drain_of(&self.volume) {
+            stoker_catalog::rows::Drain::Never => Retention::Never,
+            _ => Retention::Dirty,
+        }
+    }
+
+    fn put(&self, index: u32, payload: Buf) -> Put {
+        Put {
+            chunk: ChunkId::new(self.version, index),
+            volume: self.volume.id,
+            kind: RecordKind::Chunk,
+            retention: self.retention(),
+            payload,
+        }
+    }
+
+    fn send(&mut self, index: u32, buf: Buf) {
+        let put = self.put(index, buf);
+        let at = self.core.rings.pick(self.version, index);
+        let core = self.core.clone();
+        self.appends.spawn(async move { core.rings.append(at, vec![put]).await.map(|()| at) });
+    }
+
+    async fn land_one(&mut self) -> Result<()> {
+        if let Some(joined) = self.appends.join_next().await {
+            let at = joined.map_err(|fault| StoreError::new(ErrorKind::Closed, fault.to_string()))??;
+            self.drives.insert(at);
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, buf: Buf) -> Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let limit = self.size.unwrap_or(FILE_BYTES_MAX).min(FILE_BYTES_MAX);
+        if self.runs.size() + buf.len() as u64 > limit {
+            let message = format!("more bytes came than the {limit} that were announced or allowed");
+            return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
+        }
+        if self.runs.runs().len() > SHORT_CHUNKS_MAX {
+            let message = "the bytes come in too many small pieces; send them without long pauses";
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
+        self.crc.update(buf.as_slice());
+        self.runs.push(self.version, self.next_index, buf.len() as u32);
+        if let Some((index, waiting)) = self.pending.replace((self.next_index, buf)) {
+            self.send(index, waiting);
+        }
+        self.next_index += 1;
+        while self.appends.len() >= IN_FLIGHT_MAX {
+            self.land_one().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the drives; the last chunk goes together with the name record.
+    async fn settle(&mut self, finish: &Finish) -> Result<Written> {
+        let purpose = self.purpose.as_ref().expect("a writer is finished once");
+        let mut written = Written {
+            version: self.version,
+            runs: self.runs.clone(),
+            crc64: self.crc.clone().finalize(),
+            holders: Vec::new(),
+        };
+        let record = purpose.name_record(&self.core, &written, finish)?;
+        let mut puts = Vec::new();
+        let pending = self.pending.take();
+        let index = pending.as_ref().map_or(0, |(index, _)| *index);
+        if let Some((index, buf)) = pending {
+            puts.push(self.put(index, buf));
+        }
+        if let Some(record) = record {
+            let fault =
+                |fault: stoker_format::FormatError| StoreError::new(ErrorKind::Invalid, fault.to_string());
+            record.check().map_err(fault)?;
+            let payload = Buf::copy_of(&record.encode());
+            let put = self.put(NAME_INDEX, payload);
+            puts.push(Put { kind: RecordKind::Name, ..put });
+        }
+        if !puts.is_empty() {
+            let at = self.core.rings.pick(self.version, index);
+            self.core.rings.append(at, puts).await?;
+            self.drives.insert(at);
+        }
+        while !self.appends.is_empty() {
+            self.land_one().await?;
+        }
+        written.holders = self.core.rings.holders(self.drives.iter().copied());
+        Ok(written)
+    }
+}
+
+impl Writer for ChunkWriter {
+    fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let chunk = u64::from(self.core.chunk_bytes);
+            let left = self.size.map_or(chunk, |size| size.saturating_sub(self.runs.size()));
+            let mut buf = self.core.rings.pool().get(left.clamp(1, chunk) as usize).await;
+            buf.set_len(0);
+            Ok(buf)
+        })
+    }
+
+    fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.take(buf))
+    }
+
+    fn crc64(&self) -> u64 {
+        self.crc.clone().finalize()
+    }
+
+    fn finish(mut self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            if let Some(size) = self.size.filter(|size| *size != self.runs.size()) {
+                let message = format!("{} bytes came, {size} were announced", self.runs.size());
+                return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
+            }
+            let written = self.settle(&finish).await?;
+            let bytes = written.runs.size();
+            let purpose = self.purpose.as_ref().map(|_| ()).and_then(|()| self.purpose.take());
+            let purpose = purpose.expect("a writer is finished once");
+            let core = self.core.clone();
+            match purpose.publish(core.clone(), written, finish).await {
+                Ok(receipt) => {
+                    // Published: the chunks are referred to, nothing is to be cleaned up.
+                    self.next_index = 0;
+                    add(&core.stats.publishes, 1);
+                    add(&core.stats.publish_bytes, bytes);
+                    Ok(receipt)
+                }
+                Err(fault) if fault.kind == ErrorKind::Unavailable => {
+                    // The outcome may be unknown: chunks stay until a restart has asked the catalog.
+                    self.next_index = 0;
+                    Err(fault)
+                }
+                Err(fault) => Err(fault),
+            }
+        })
+    }
+}
+
+impl Drop for ChunkWriter {
+    fn drop(&mut self) {
+        let chunks = self.next_index;
+        if chunks == 0 {
+            return;
+        }
+        add(&self.core.stats.aborted_writes, 1);
+        let (core, version) = (self.core.clone(), self.version);
+        let mut appends = std::mem::take(&mut self.appends);
+        let work = core.work.begin();
+        self.core.runtime.spawn(async move {
+            let _work = work;
+            // Not aborted: an append that is under way would land after the delete.
+            while appends.join_next().await.is_some() {}
+            let ids: Vec<ChunkId> =
+                (0..chunks).chain([NAME_INDEX]).map(|index| ChunkId::new(version, index)).collect();
+            if let Err(fault) = core.rings.delete(&ids).await {
+                tracing::warn!(%version, "chunks of an aborted write stay until the next start: {fault}");
+            }
+        });
+    }
+}

@@ -1,0 +1,204 @@
+//! A real node in a temporary directory, with a directory as its lake.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stoker_node::{DriveOptions, Node, NodeOptions};
+use stoker_store::{
+    Condition, File, Finish, Key, ListEntry, ListRequest, Receipt, Result, Store, VolumeOptions,
+    VolumePolicy, WriteRequest,
+};
+use tempfile::TempDir;
+
+pub struct Home {
+    pub dir: TempDir,
+    pub drives: usize,
+    pub policy: VolumePolicy,
+    pub ring_bytes: u64,
+}
+
+/// Drains at once, so that tests need not wait.
+pub fn eager() -> VolumePolicy {
+    VolumePolicy { drain_quiet_s: 0, drain_lag_max_s: 0, ..VolumePolicy::default() }
+}
+
+/// Drains when asked.
+pub fn lazy() -> VolumePolicy {
+    VolumePolicy { drain: stoker_store::DrainPolicy::OnDemand, ..VolumePolicy::default() }
+}
+
+impl Home {
+    pub fn new(policy: VolumePolicy) -> Home {
+        Home { dir: TempDir::new().unwrap(), drives: 1, policy, ring_bytes: 512 << 20 }
+    }
+
+    pub fn lake(&self) -> PathBuf {
+        self.dir.path().join("lake")
+    }
+
+    pub fn options(&self) -> NodeOptions {
+        let mut options = NodeOptions::new(self.dir.path().join("node"));
+        options.drives = (0..self.drives)
+            .map(|at| DriveOptions {
+                path: self.dir.path().join(format!("ring{at}")),
+                size_bytes: Some(self.ring_bytes),
+            })
+            .collect();
+        options.lake = Some(format!("file://{}", self.lake().display()));
+        options.lake_options.create_root = true;
+        options.volume_defaults = self.policy.clone();
+        options.memory_bytes = 512 << 20;
+        options
+    }
+
+    pub async fn open(&self) -> Arc<Node> {
+        Node::open(self.options()).await.unwrap()
+    }
+
+    /// A node with a volume `data`.
+    pub async fn start(&self) -> Arc<Node> {
+        let node = self.open().await;
+        match node.volume_create("data", VolumeOptions::default()).await {
+            Ok(_) => {}
+            Err(fault) => assert_eq!(fault.subject, stoker_store::Subject::Volume, "{fault}"),
+        }
+        node
+    }
+}
+
+pub fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub async fn write(writer: &mut Box<dyn stoker_store::Writer>, bytes: &[u8]) -> Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let mut buf = writer.buffer().await?;
+        let len = rest.len().min(buf.capacity());
+        buf.set_len(len);
+        buf.as_mut_slice().copy_from_slice(&rest[..len]);
+        writer.write(buf).await?;
+        rest = &rest[len..];
+    }
+    Ok(())
+}
+
+pub async fn put_if(
+    node: &Node,
+    volume: &str,
+    name: &str,
+    bytes: &[u8],
+    condition: Condition,
+) -> Result<Receipt> {
+    let request = WriteRequest { size: Some(bytes.len() as u64), condition, ..WriteRequest::default() };
+    let mut writer = node.create(volume, &key(name), request).await?;
+    write(&mut writer, bytes).await?;
+    writer.finish(Finish::default()).await
+}
+
+pub async fn put(node: &Node, name: &str, bytes: &[u8]) -> Receipt {
+    put_if(node, "data", name, bytes, Condition::default()).await.unwrap()
+}
+
+pub async fn append(node: &Node, name: &str, bytes: &[u8]) -> Receipt {
+    let request = WriteRequest { append: true, ..WriteRequest::default() };
+    let mut writer = node.create("data", &key(name), request).await.unwrap();
+    write(&mut writer, bytes).await.unwrap();
+    writer.finish(Finish::default()).await.unwrap()
+}
+
+pub async fn read_all(file: &dyn File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let piece = file.read(bytes.len() as u64, 4 << 20).await?;
+        if piece.is_empty() {
+            return Ok(bytes);
+        }
+        bytes.extend_from_slice(&piece);
+    }
+}
+
+pub async fn get_from(node: &Node, volume: &str, name: &str) -> Result<Vec<u8>> {
+    let file = node.open(volume, &key(name)).await?;
+    read_all(file.as_ref()).await
+}
+
+pub async fn get(node: &Node, name: &str) -> Result<Vec<u8>> {
+    get_from(node, "data", name).await
+}
+
+pub async fn delete(node: &Node, name: &str) -> Result<bool> {
+    node.delete("data", vec![(key(name), Condition::default())]).await.unwrap().pop().unwrap()
+}
+
+pub async fn names(node: &Node, prefix: &str, delimiter: Option<&str>) -> Vec<String> {
+    names_of(node, "data", prefix, delimiter, 3).await
+}
+
+/// All names of a listing, read in pages of `limit`.
+pub async fn names_of(
+    node: &Node,
+    volume: &str,
+    prefix: &str,
+    delimiter: Option<&str>,
+    limit: usize,
+) -> Vec<String> {
+    let mut request = ListRequest {
+        prefix: prefix.as_bytes().to_vec(),
+        delimiter: delimiter.map(|delimiter| delimiter.as_bytes().to_vec()),
+        after: None,
+        limit,
+    };
+    let mut all = Vec::new();
+    loop {
+        let page = node.list(volume, request.clone()).await.unwrap();
+        all.extend(page.entries.iter().map(|entry| match entry {
+            ListEntry::File(info) => info.key.to_string(),
+            ListEntry::Prefix(prefix) => format!("{}*", String::from_utf8_lossy(prefix)),
+        }));
+        if !page.more {
+            return all;
+        }
+        request.after = page.entries.last().map(|entry| entry.name().to_vec());
+    }
+}
+
+/// Waits until a file is in the lake.
+pub async fn drained(node: &Node, name: &str) -> Receipt {
+    node.wait("data", &key(name), None, stoker_store::Awaited::Drained).await.unwrap()
+}
+
+/// Every plain file below a directory, by its path there.
+pub fn tree(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut stack = vec![dir.to_path_buf()];
+    while let Some(at) = stack.pop() {
+        let Ok(entries) = std::fs::read_dir(&at) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(dir).unwrap().display().to_string();
+            if name.starts_with(".stoker") {
+                continue;
+            }
+            if path.is_dir() { stack.push(path) } else { found.push(name) }
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,165 @@
+//! Stoker itself: `stoker up` of this very binary, as anybody would start it.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Server;
+use crate::bench::s3::process::Process;
+use crate::bench::s3::sign::Credentials;
+use crate::bench::s3::target::Target;
+use crate::failure::Failure;
+
+/// The metric that counts bytes that reached the lake.
+const DRAINED: &str = "stoker_drain_bytes_total";
+
+/// How much room it gets.
+#[derive(Clone, Debug)]
+pub struct Room {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Size of its ring.
+    pub ring_bytes: u64,
+    /// Most memory that it may use.
+    pub memory_bytes: u64,
+}
+
+/// A running Stoker.
+pub struct Stoker {
+    /// The server.
+    pub server: Server,
+    room: Room,
+    ready: Ready,
+}
+
+impl Stoker {
+    /// Starts it and waits until it is ready.
+    pub fn start(room: Room) -> Result<Stoker, Failure> {
+        let program = std::env::current_exe().map_err(|e| Failure::io("this program", &e))?;
+        let mut command = Command::new(program);
+        command.args(["up", "--json", "--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.arg("--dir").arg(&room.dir);
+        command.arg("--size").arg(room.ring_bytes.to_string());
+        command.arg("--memory").arg(room.memory_bytes.to_string());
+        let process = Process::start("stoker up", command, log_of(&room.dir))?;
+        let line = process.first_line()?;
+        let ready = Ready::parse(&line).ok_or_else(|| process.failure(&format!("printed {line}")))?;
+        let target = Target::s3(ready.s3, &ready.volume, &ready.credentials).into();
+        Ok(Stoker { server: Server { name: "stoker", process, target }, room, ready })
+    }
+
+    /// Stops it and starts it again: what was in memory is gone.
+    pub fn restart(&mut self) -> Result<(), Failure> {
+        self.server.process.stop()?;
+        *self = Stoker::start(self.room.clone())?;
+        Ok(())
+    }
+
+    /// Waits until everything that was written is in the lake.
+    pub fn wait_drained(&self) -> Result<(), Failure> {
+        let is_drained = || self.ready.dirty_bytes().is_ok_and(|bytes| bytes == 0);
+        self.server.process.wait_until("does not drain", is_drained)
+    }
+
+    /// Bytes that went to the lake since it was started.
+    pub fn drained_bytes(&self) -> Result<u64, Failure> {
+        let text = self.ready.ask("/metrics").map_err(|e| Failure::io(self.ready.admin, &e))?;
+        sample(&text, DRAINED).ok_or_else(|| self.server.process.failure(&format!("has no metric {DRAINED}")))
+    }
+
+    /// What it has to say about its state, for the report.
+    pub fn status(&self) -> Result<Value, Failure> {
+        self.ready.status().map_err(|e| Failure::io(self.ready.admin, &e))
+    }
+}
+
+/// What `stoker up --json` prints when it is ready.
+#[derive(Clone, Debug)]
+struct Ready {
+    s3: SocketAddr,
+    admin: SocketAddr,
+    token: String,
+    volume: String,
+    credentials: Credentials,
+}
+
+impl Ready {
+    fn parse(line: &str) -> Option<Ready> {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let text = |name: &str| value[name].as_str().map(String::from);
+        let address = |name: &str| text(name)?.strip_prefix("http://")?.trim_end_matches('/').parse().ok();
+        let (access_key, secret_key) = (text("access_key")?, text("secret_key")?);
+        Some(Ready {
+            s3: address("s3")?,
+            admin: address("admin")?,
+            token: text("token")?,
+            volume: text("volume")?,
+            credentials: Credentials { access_key, secret_key, region: text("region")? },
+        })
+    }
+
+    fn status(&self) -> io::Result<Value> {
+        serde_json::from_str(&self.ask("/api/v1/status")?).map_err(io::Error::other)
+    }
+
+    fn dirty_bytes(&self) -> io::Result<u64> {
+        let status = self.status()?;
+        status["dirty_bytes"].as_u64().ok_or_else(|| io::Error::other("the status has no dirty_bytes"))
+    }
+
+    /// A page of the admin server.
+    fn ask(&self, path: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(self.admin)?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+            self.admin, self.token
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        match text.split_once("\r\n\r\n") {
+            Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+            _ => Err(io::Error::other(text.lines().next().unwrap_or("no answer").to_owned())),
+        }
+    }
+}
+
+/// The sum of a metric over its labels.
+fn sample(text: &str, name: &str) -> Option<u64> {
+    let values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
+        value.trim().parse::<f64>().ok()
+    });
+    values.map(|value| value as u64).reduce(|a, b| a + b)
+}
+
+fn log_of(dir: &Path) -> PathBuf {
+    dir.with_extension("log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_is_read() {
+        let line = r#"{"s3":"http://127.0.0.1:9000","access_key":"a","secret_key":"b","region":"us-east-1",
+            "admin":"http://127.0.0.1:9001","token":"t","lake":"l","dir":"d","socket":"s","pid":1,"volume":"data"}"#;
+        let ready = Ready::parse(line).unwrap();
+        assert_eq!((ready.s3.port(), ready.admin.port(), ready.volume.as_str()), (9000, 9001, "data"));
+        assert!(Ready::parse("{}").is_none());
+        assert!(Ready::parse("hello").is_none());
+    }
+
+    #[test]
+    fn metrics_are_summed_over_their_labels() {
+        let text = "# HELP a_total x\na_total{v=\"1\"} 3\na_total{v=\"2\"} 4.0\na_total_more 9\nb 5\n";
+        assert_eq!(sample(text, "a_total"), Some(7));
+        assert_eq!(sample(text, "b"), Some(5));
+        assert_eq!(sample(text, "c"), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Values as they are written in the file.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::{Deserialize, de};
+use stoker_store::{Class, DrainPolicy};
+
+use crate::size;
+
+/// Bytes, written as `64GiB` or as a plain number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size(pub u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        struct SizeVisitor;
+        impl Visitor<'_> for SizeVisitor {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size, such as \"64GiB\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                size::parse(text).map(Size).map_err(|words| E::custom(format!("\"{text}\": {words}")))
+            }
+
+            fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
+                u64::try_from(bytes).map(Size).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+            }
+        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// A value, or the word `auto`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Auto<T> {
+    /// Chosen by the program.
+    #[default]
+    Auto,
+    /// Chosen by a person.
+    Set(T),
+}
+
+impl<T: Copy> Auto<T> {
+    /// What a person chose.
+    pub fn get(&self) -> Option<T> {
+        match self {
+            Auto::Auto => None,
+            Auto::Set(value) => Some(*value),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Auto<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Auto<T>, D::Error> {
+        struct AutoVisitor<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for AutoVisitor<T> {
+            type Value = Auto<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or a value")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Auto<T>, E> {
+                if text == "auto" {
+                    return Ok(Auto::Auto);
+                }
+                T::deserialize(de::IntoDeserializer::<E>::into_deserializer(text)).map(Auto::Set)
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Auto<T>, E> {
+                T::deserialize(de::IntoDeserializer::<E>::into_deserializer(value)).map(Auto::Set)
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Auto<T>, E> {
+                T::deserialize(de::IntoDeserializer::<E>::into_deserializer(value)).map(Auto::Set)
+            }
+        }
+        deserializer.deserialize_any(AutoVisitor(std::marker::PhantomData))
+    }
+}
+
+/// When files leave for the lake, in one string.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drain(pub DrainPolicy);
+
+impl From<Drain> for DrainPolicy {
+    fn from(drain: Drain) -> DrainPolicy {
+        drain.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Drain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Drain, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let every = text.strip_prefix("every ").and_then(|count| count.trim().parse().ok());
+        let policy = match text.as_str() {
+            "always" => DrainPolicy::Always,
+            "never" => DrainPolicy::Never,
+            "on-demand" => DrainPolicy::OnDemand,
+            _ => match every {
+                Some(count) if count > 0 => DrainPolicy::Every(count),
+                _ => {
+                    let known = &["always", "never", "on-demand", "every N"];
+                    return Err(D::Error::unknown_variant(&text, known));
+                }
+            },
+        };
+        Ok(Drain(policy))
+    }
+}
+
+/// Text of which an empty one stands for none, so that a file can show the setting without setting it.
+pub fn optional<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(if text.is_empty() { None } else { Some(T::from(text)) })
+}
+
+/// The class of new volumes: one that a single node can keep.
+pub fn class<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Class, D::Error> {
+    match Class::deserialize(deserializer)? {
+        Class::One => Ok(Class::One),
+        Class::Two | Class::Three => {
+            Err(D::Error::custom("this class needs more nodes, and this release has one: use `one`"))
+        }
+    }
+}

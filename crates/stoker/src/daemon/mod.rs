@@ -1,0 +1,304 @@
+//! A running node with its doors, from the first byte read to the last one written. `up` and `serve` differ only in
+//! where their [`Plan`] comes from and in what they tell.
+
+pub mod drives;
+mod keys;
+mod lake;
+pub mod limits;
+pub mod place;
+mod plan;
+mod ports;
+mod s3;
+mod signals;
+mod volume;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoker_admin::{Admin, AdminOptions};
+use stoker_client::{Endpoint, Server, ServerOptions};
+use stoker_node::{Node, NodeOptions};
+use stoker_store::{NodeStatus, Store, StoreError};
+
+use crate::failure::Failure;
+use crate::out;
+pub use keys::{CREDENTIALS, Credentials, TOKEN};
+use limits::Cores;
+use place::Place;
+pub use plan::{FirstVolume, LakePlan, Listen, Plan, S3Plan};
+use ports::Ports;
+use s3::S3Door;
+pub use signals::Hangup;
+use signals::{Signals, Wish};
+
+/// The socket that the command line looks for in a node's directory.
+pub const SOCKET: &str = "stoker.sock";
+
+const ADMIN_PORT: u16 = 9001;
+/// How long requests that are under way may take to end after a stop was asked for.
+const STOP_GRACE: Duration = Duration::from_secs(30);
+/// Threads for what is not the doors' work; the rings and the S3 door have their own.
+const WORKERS_MAX: usize = 2;
+
+/// What runs, for those who tell it.
+pub struct Ready {
+    pub dir: PathBuf,
+    /// URLs of the S3 door.
+    pub s3: Vec<String>,
+    pub region: String,
+    pub admin: String,
+    pub socket: PathBuf,
+    /// TCP addresses of the door.
+    pub door: Vec<String>,
+    pub credentials: Option<Credentials>,
+    pub token: String,
+    /// The volume to begin with, if there is one.
+    pub volume: Option<String>,
+    pub lake: String,
+    /// Why the lake does not answer, if so.
+    pub lake_trouble: Option<String>,
+    pub status: NodeStatus,
+    pub cores: Cores,
+    pub memory_bytes: u64,
+    pub drain_quiet_s: u32,
+}
+
+/// Starts everything in a directory, tells that it runs, and waits to be stopped.
+pub fn run(
+    place: Place,
+    plan: Plan,
+    tell: impl FnOnce(&Ready) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    // Before any thread starts, so that all of them keep to it.
+    let cores = limits::keep_to(plan.cores)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.count.clamp(1, WORKERS_MAX))
+        .thread_name("stoker-worker")
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::io("runtime", &e))?;
+    let done = runtime.block_on(serve(&place, &plan, cores, tell));
+    // Tasks that ignore the stop must not keep the process; everything that counts is durable.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+async fn serve(
+    place: &Place,
+    plan: &Plan,
+    cores: Cores,
+    tell: impl FnOnce(&Ready) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen(plan.hangup)?;
+    let started = tokio::select! {
+        started = Daemon::start(place, plan, cores) => started?,
+        wish = stop_wish(&mut signals) => {
+            out::say(format!("{wish}: stopped before everything ran"));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let (daemon, ready) = started;
+    let told = tell(&ready);
+    if told.is_ok() && !plan.check_only {
+        daemon.watch(&mut signals).await;
+    }
+    tokio::select! {
+        () = daemon.stop() => {}
+        wish = stop_wish(&mut signals) => out::say(format!("{wish} again: stopped at once; the next start recovers")),
+    }
+    told.map(|()| ExitCode::SUCCESS)
+}
+
+/// Waits for a signal that means to stop; its name.
+async fn stop_wish(signals: &mut Signals) -> &'static str {
+    loop {
+        if let Wish::Stop(name) = signals.next().await {
+            return name;
+        }
+    }
+}
+
+/// The parts, in the order in which they are stopped.
+struct Daemon {
+    s3: Option<Arc<S3Door>>,
+    door: Server,
+    admin: Admin,
+    node: Arc<Node>,
+}
+
+impl Daemon {
+    async fn start(place: &Place, plan: &Plan, cores: Cores) -> Result<(Daemon, Ready), Failure> {
+        let token = keys::token(place, plan.token_file.as_deref())?;
+        let lake_trouble = ask_lake(&plan.lake).await?;
+        let node = Node::open(node_options(place, plan)).await.map_err(refused)?;
+        let started = Daemon::start_doors(place, plan, cores, token, lake_trouble, &node).await;
+        if started.is_err() {
+            node.stop().await;
+        }
+        started
+    }
+
+    /// Everything behind an open node.
+    async fn start_doors(
+        place: &Place,
+        plan: &Plan,
+        cores: Cores,
+        token: String,
+        lake_trouble: Option<String>,
+        node: &Arc<Node>,
+    ) -> Result<(Daemon, Ready), Failure> {
+        let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
+        let credentials = keys::credentials(place, store.as_ref(), plan.first_volume.is_some()).await?;
+        let volume = volume::first(&store, plan.first_volume.as_ref()).await?;
+        let mut ports = Ports::read(place)?;
+
+        let socket = place.dir().join(SOCKET);
+        let door = start_door(&store, &socket, plan, &token)?;
+        let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
+        let admin = start_admin(&store, plan, &token, s3.clone(), &mut ports).await?;
+        ports.write(place)?;
+
+        let ready = Ready {
+            dir: place.dir().to_path_buf(),
+            s3: s3.as_ref().map_or_else(Vec::new, |s3| s3.urls()),
+            region: plan.s3.region.clone(),
+            admin: format!("http://{}", admin.address()),
+            socket,
+            door: door.addresses().iter().filter(|at| matches!(at, Endpoint::Tcp(_))).map(|at| at.to_string()).collect(),
+            credentials,
+            token,
+            volume,
+            lake: plan.lake.url.clone(),
+            lake_trouble,
+            status: store.status().await.map_err(refused)?,
+            cores,
+            memory_bytes: plan.memory_bytes,
+            drain_quiet_s: plan.volume_defaults.drain_quiet_s,
+        };
+        Ok((Daemon { s3, door, admin, node: Arc::clone(node) }, ready))
+    }
+
+    /// Waits until a stop is asked for.
+    async fn watch(&self, signals: &mut Signals) {
+        loop {
+            match signals.next().await {
+                Wish::Stop(name) => {
+                    out::say(format!("{name}: stopping; requests under way have {} s", STOP_GRACE.as_secs()));
+                    return;
+                }
+                Wish::Reload => {
+                    if let Some(s3) = &self.s3 {
+                        s3.reload();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes no more requests, finishes those under way, stops the node. What was acknowledged is durable already.
+    async fn stop(self) {
+        self.admin.set_stopping();
+        let s3 = async {
+            if let Some(s3) = &self.s3 {
+                s3.stop(STOP_GRACE).await;
+            }
+        };
+        tokio::join!(s3, self.door.stop(STOP_GRACE));
+        self.node.stop().await;
+        self.admin.stop(Duration::from_secs(1)).await;
+    }
+}
+
+fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
+    NodeOptions {
+        drives: plan.drives.clone(),
+        lake: Some(plan.lake.url.clone()),
+        lake_options: plan.lake.options.clone(),
+        catalog: plan.catalog.clone(),
+        volume_defaults: plan.volume_defaults.clone(),
+        memory_bytes: plan.memory_bytes,
+        drain_concurrency: plan.drains_max,
+        ..NodeOptions::new(place.dir())
+    }
+}
+
+/// What is wrong with the lake, if something is that may pass.
+async fn ask_lake(plan: &LakePlan) -> Result<Option<String>, Failure> {
+    let mut options = plan.options.clone();
+    options.create_root |= plan.is_own;
+    match lake::ask(&plan.url, &options).await? {
+        lake::Answer::Fine => Ok(None),
+        lake::Answer::Silent(why) => {
+            out::say(format!("the lake {} does not answer: {why}", plan.url));
+            out::say("  writes are taken and kept on the drives here; they drain when it answers again");
+            Ok(Some(why))
+        }
+    }
+}
+
+fn start_door(
+    store: &Arc<dyn Store>,
+    socket: &std::path::Path,
+    plan: &Plan,
+    token: &str,
+) -> Result<Server, Failure> {
+    let tcp = plan.door.iter().map(|address| Endpoint::Tcp(address.to_string()));
+    let listen: Vec<Endpoint> = std::iter::once(Endpoint::Unix(socket.to_path_buf())).chain(tcp).collect();
+    let options = ServerOptions {
+        read_bytes_max: (plan.memory_bytes / 32).min(256 << 20) as usize,
+        ..ServerOptions::default()
+    };
+    Server::start(Arc::clone(store), listen, Some(token.into()), options)
+        .map_err(|e| Failure::io("the door", &e))
+}
+
+async fn start_admin(
+    store: &Arc<dyn Store>,
+    plan: &Plan,
+    token: &str,
+    s3: Option<Arc<S3Door>>,
+    ports: &mut Ports,
+) -> Result<Admin, Failure> {
+    let (candidates, is_kept) = match &plan.admin {
+        Listen::Kept => (ports::candidates("admin", ports.admin, ADMIN_PORT), true),
+        Listen::At(addresses) => (addresses.clone(), false),
+    };
+    let mut failed = Failure::new("the admin door has no address");
+    for listen in candidates {
+        let mut options = AdminOptions::new(listen, token);
+        if let Some(s3) = s3.clone() {
+            options.extra.push(Box::new(move || s3.counters()));
+        }
+        match Admin::start(Arc::clone(store), options).await {
+            Ok(admin) => {
+                if is_kept {
+                    ports.admin = Some(admin.address().port());
+                }
+                return Ok(admin);
+            }
+            Err(error) => failed = cannot_listen("admin", &[listen], &error),
+        }
+    }
+    Err(failed)
+}
+
+/// The words of the node when it refuses to start; they say what to do.
+fn refused(error: StoreError) -> Failure {
+    Failure::new(error.message)
+}
+
+/// The words for an address that cannot be used.
+fn cannot_listen(what: &str, at: &[SocketAddr], error: &std::io::Error) -> Failure {
+    let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
+    let failure = Failure::io(format!("{what}: cannot listen on {}", at.join(", ")), error);
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            failure.hint(format!("another program listens there; stop it, or choose another address for {what}"))
+        }
+        std::io::ErrorKind::AddrNotAvailable => failure.hint("no network card of this machine has that address"),
+        _ => failure,
+    }
+}

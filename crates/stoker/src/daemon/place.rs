@@ -1,0 +1,130 @@
+//! The directory of a node: held by one process, with small files that only its owner may read.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// Largest small file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A directory that nobody else uses as long as this lives.
+pub struct Place {
+    dir: PathBuf,
+    /// Its lock goes when the file is closed, however the process ends.
+    _lock: File,
+}
+
+impl Place {
+    /// Makes the directory if it is not there, and takes it.
+    pub fn take(dir: &Path) -> Result<Place, Failure> {
+        let dir = std::path::absolute(dir).map_err(|e| Failure::io(dir.display(), &e))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|e| Failure::io(dir.display(), &e))?;
+        let path = dir.join("lock");
+        let open = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut lock = open.map_err(|e| Failure::io(path.display(), &e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(in_use(&dir, &lock)),
+            Err(fs::TryLockError::Error(error)) => return Err(Failure::io(path.display(), &error)),
+        }
+        // Only for the words of those who come too late.
+        let written = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
+        written.map_err(|e| Failure::io(path.display(), &e))?;
+        Ok(Place { dir, _lock: lock })
+    }
+
+    /// The directory, absolute.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// User and group that the directory belongs to.
+    pub fn owner(&self) -> Result<(u32, u32), Failure> {
+        let meta = fs::metadata(&self.dir).map_err(|e| Failure::io(self.dir.display(), &e))?;
+        Ok((meta.uid(), meta.gid()))
+    }
+
+    /// A small file; none if it is not there.
+    pub fn read(&self, name: &str) -> Result<Option<String>, Failure> {
+        read_small(&self.dir.join(name))
+    }
+
+    /// Replaces a small file, durably and at once; only the owner can read it.
+    pub fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.dir.join(name);
+        let new = self.dir.join(format!("{name}.new"));
+        let write = || -> io::Result<()> {
+            // One that a crash left may have another mode.
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(|e| Failure::io(path.display(), &e))
+    }
+}
+
+/// A file of a sane length; none if it is not there.
+pub fn read_small(path: &Path) -> Result<Option<String>, Failure> {
+    let mut text = String::new();
+    match File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text)) {
+        Ok(_) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::io(path.display(), &error)),
+    }
+}
+
+fn in_use(dir: &Path, lock: &File) -> Failure {
+    let mut pid = String::new();
+    let _ = lock.take(20).read_to_string(&mut pid);
+    let who = match pid.trim().parse::<u32>() {
+        Ok(pid) => format!("another stoker (process {pid})"),
+        Err(_) => "another stoker".into(),
+    };
+    Failure::new(format!("{} is in use by {who}", dir.display()))
+        .hint("stop the other process, or choose another --dir")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::take(&dir.path().join("a/b")).unwrap();
+        let Some(Failure::Failed { cause, .. }) = Place::take(place.dir()).err() else { panic!("taken twice") };
+        assert!(cause.contains(&format!("process {}", std::process::id())), "{cause}");
+        let again = place.dir().to_path_buf();
+        drop(place);
+        Place::take(&again).unwrap();
+    }
+
+    #[test]
+    fn small_files_are_replaced_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::take(dir.path()).unwrap();
+        assert_eq!(place.read("token").unwrap(), None);
+        fs::write(dir.path().join("token.new"), "left by a crash").unwrap();
+        for text in ["long text", "short"] {
+            place.write("token", text).unwrap();
+            assert_eq!(place.read("token").unwrap().as_deref(), Some(text));
+        }
+        let mode = fs::metadata(dir.path().join("token")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!dir.path().join("token.new").exists());
+    }
+}

@@ -1,0 +1,72 @@
+//! What a daemon is made of; `up` and `serve` write one each.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use stoker_lake::LakeOptions;
+use stoker_node::{CatalogChoice, DriveOptions};
+use stoker_store::VolumePolicy;
+
+use super::signals::Hangup;
+
+/// Where a door listens.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    /// On this machine only, at the usual port or another free one, which is kept for the next start.
+    Kept,
+    /// There, or not at all.
+    At(Vec<SocketAddr>),
+}
+
+/// The S3 door.
+#[derive(Clone, Debug)]
+pub struct S3Plan {
+    pub listen: Listen,
+    pub region: String,
+    pub domains: Vec<String>,
+    pub cors_origins: Vec<String>,
+    /// As many as cores, if nobody says otherwise.
+    pub threads: Option<usize>,
+    pub connections_max: usize,
+    /// Certificate and key.
+    pub tls: Option<(PathBuf, PathBuf)>,
+}
+
+/// The lake.
+#[derive(Clone, Debug)]
+pub struct LakePlan {
+    pub url: String,
+    pub options: LakeOptions,
+    /// It is ours: made if it is not there.
+    pub is_own: bool,
+}
+
+/// The volume that a new node begins with.
+#[derive(Clone, Debug)]
+pub struct FirstVolume {
+    pub name: String,
+    /// None leaves it to the node.
+    pub policy: Option<VolumePolicy>,
+}
+
+/// Everything.
+pub struct Plan {
+    pub drives: Vec<DriveOptions>,
+    pub lake: LakePlan,
+    pub catalog: CatalogChoice,
+    pub volume_defaults: VolumePolicy,
+    pub first_volume: Option<FirstVolume>,
+    /// At most this many.
+    pub cores: usize,
+    pub memory_bytes: u64,
+    pub drains_max: usize,
+    pub s3: S3Plan,
+    pub admin: Listen,
+    /// None: in the node's directory, made if it is not there.
+    pub token_file: Option<PathBuf>,
+    /// TCP addresses of the door, beside its Unix socket.
+    pub door: Vec<SocketAddr>,
+    pub hangup: Hangup,
+    /// Stop as soon as everything runs.
+    pub check_only: bool,
+}

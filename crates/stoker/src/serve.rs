@@ -1,0 +1,136 @@
+//! `stoker serve`: a node by its configuration file.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use stoker_lake::{Checksum, LakeOptions};
+use stoker_node::CatalogChoice;
+
+use crate::config::{self, CatalogKind, Config, Size};
+use crate::daemon::place::Place;
+use crate::daemon::{self, CREDENTIALS, Hangup, LakePlan, Listen, Plan, Ready, S3Plan, drives, limits};
+use crate::failure::Failure;
+use crate::{log, out, size};
+
+/// Arguments of `serve`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The configuration, in TOML; deploy/stoker.toml shows every setting.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// What to log on stderr; comes before the configuration's.
+    #[arg(long, value_name = "LEVEL", env = "STOKER_LOG")]
+    log: Option<log::Level>,
+    /// Print one line of JSON when ready: s3, region, admin, door, lake, dir, socket, pid.
+    #[arg(long)]
+    json: bool,
+    /// Read and check the configuration, and start nothing.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Starts a node and its doors, waits to be stopped.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let config = Config::read(&args.config)?;
+    if args.check {
+        out::say(format!("{}: fine", args.config.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    log::start(args.log.unwrap_or(config.log.level), config.log.format);
+    let place = Place::take(&config.node.dir)?;
+    let plan = plan(&config, place.dir())?;
+    daemon::run(place, plan, |ready| if args.json { tell_json(ready) } else { tell(ready) })
+}
+
+fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
+    let drives = match config.drive.as_slice() {
+        [] => vec![drives::own(dir, None)?],
+        drives => drives
+            .iter()
+            .map(|drive| drives::named(&drive.path, drive.size.get().map(|Size(bytes)| bytes)))
+            .collect::<Result<_, _>>()?,
+    };
+    let catalog = match (config.catalog.kind(), &config.catalog.url) {
+        (CatalogKind::Postgres, Some(url)) => CatalogChoice::Postgres(url.clone()),
+        _ => CatalogChoice::Embedded,
+    };
+    let s3 = &config.s3;
+    Ok(Plan {
+        drives,
+        lake: lake(&config.lake, dir),
+        catalog,
+        volume_defaults: config.volume_defaults.policy(),
+        first_volume: None,
+        cores: config.node.cores.get(),
+        memory_bytes: limits::memory(config.node.memory.get().map(|Size(bytes)| bytes))?,
+        drains_max: config.lake.drains_max.0.get(),
+        s3: S3Plan {
+            listen: Listen::At(s3.listen.clone()),
+            region: s3.region.clone(),
+            domains: s3.domains.clone(),
+            cors_origins: s3.cors_origins.clone(),
+            threads: s3.threads.get().map(NonZeroUsize::get),
+            connections_max: s3.connections_max.get(),
+            tls: s3.tls(),
+        },
+        admin: Listen::At(vec![config.admin.listen]),
+        token_file: config.admin.token_file.clone(),
+        door: config.door.listen.clone(),
+        hangup: Hangup::Reload,
+        check_only: false,
+    })
+}
+
+fn lake(lake: &config::Lake, dir: &Path) -> LakePlan {
+    let own = || format!("file://{}", dir.join("lake").display());
+    LakePlan {
+        url: lake.url.clone().unwrap_or_else(own),
+        options: LakeOptions {
+            endpoint: lake.endpoint.clone(),
+            region: lake.region.clone(),
+            path_style: lake.path_style.get(),
+            anonymous: lake.anonymous,
+            checksum: Some(match lake.checksum {
+                config::Checksum::Crc64nvme => Checksum::Crc64Nvme,
+                config::Checksum::None => Checksum::None,
+            }),
+            payload_signed: lake.payload_signed.get(),
+            ..LakeOptions::default()
+        },
+        is_own: lake.url.is_none(),
+    }
+}
+
+fn tell_json(ready: &Ready) -> Result<(), Failure> {
+    out::json(&json!({
+        "s3": ready.s3,
+        "region": ready.region,
+        "admin": ready.admin,
+        "door": ready.door,
+        "lake": ready.lake,
+        "dir": ready.dir.display().to_string(),
+        "socket": ready.socket.display().to_string(),
+        "pid": std::process::id(),
+    }))
+}
+
+/// Says what runs where a service's words go. Secrets stay in their files.
+fn tell(ready: &Ready) -> Result<(), Failure> {
+    let status = &ready.status;
+    tracing::info!(node = status.node, cluster = status.cluster, dir = %ready.dir.display(), "ready");
+    tracing::info!(s3 = ready.s3.join(" "), admin = ready.admin, door = ready.door.join(" "), "doors");
+    for ring in &status.rings {
+        tracing::info!(drive = ring.path, size = size::human(ring.bytes), io = ring.io, "drive");
+    }
+    tracing::info!(lake = ready.lake, catalog = status.catalog, "lake and catalog");
+    tracing::info!(cores = %ready.cores, memory = size::human(ready.memory_bytes), "limits; no busy polling");
+    if ready.credentials.is_some() {
+        tracing::info!("the first access key is in {}", ready.dir.join(CREDENTIALS).display());
+    }
+    for words in &status.words {
+        tracing::info!("{words}");
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What `up` says when everything runs.
+
+use serde_json::json;
+
+use crate::daemon::{CREDENTIALS, Ready};
+use crate::failure::Failure;
+use crate::{out, size};
+
+/// One line for programs.
+pub fn json(ready: &Ready) -> Result<(), Failure> {
+    let credentials = ready.credentials.as_ref();
+    out::json(&json!({
+        "s3": ready.s3.first(),
+        "access_key": credentials.map(|keys| &keys.access_key),
+        "secret_key": credentials.map(|keys| &keys.secret_key),
+        "region": ready.region,
+        "admin": ready.admin,
+        "token": ready.token,
+        "lake": ready.lake,
+        "dir": ready.dir.display().to_string(),
+        "socket": ready.socket.display().to_string(),
+        "pid": std::process::id(),
+        "volume": ready.volume,
+    }))
+}
+
+/// Lines for people, some of which can be pasted as they are.
+pub fn words(ready: &Ready, is_check: bool) -> Result<(), Failure> {
+    out::fields(&rows(ready))?;
+    if let (Some(keys), Some(s3), Some(volume)) = (&ready.credentials, ready.s3.first(), &ready.volume) {
+        let (access, secret, region) = (&keys.access_key, &keys.secret_key, &ready.region);
+        let dir = quoted(&ready.dir.display().to_string());
+        let file = quoted(&ready.dir.join(CREDENTIALS).display().to_string());
+        out::line("")?;
+        for line in [
+            "aws (the keys are in the file credentials, for you alone):".to_string(),
+            format!("  export AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret} AWS_DEFAULT_REGION={region}"),
+            format!("  aws --endpoint-url {s3} s3 cp README.md s3://{volume}/"),
+            format!("  # or without keys in the environment: export AWS_SHARED_CREDENTIALS_FILE={file}"),
+            "boto3:".to_string(),
+            format!("  s3 = boto3.client(\"s3\", endpoint_url=\"{s3}\", region_name=\"{region}\","),
+            format!("                    aws_access_key_id=\"{access}\", aws_secret_access_key=\"{secret}\")"),
+            "rclone:".to_string(),
+            format!("  export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT={s3} RCLONE_S3_REGION={region} \\"),
+            format!("         RCLONE_S3_ACCESS_KEY_ID={access} RCLONE_S3_SECRET_ACCESS_KEY={secret}"),
+            format!("  rclone copy README.md :s3:{volume}"),
+            "stoker:".to_string(),
+            format!("  export STOKER_DIR={dir}"),
+            format!("  stoker put README.md {volume}/README.md"),
+        ] {
+            out::line(line)?;
+        }
+    }
+    if is_check {
+        out::say("\neverything starts; stopped again");
+    } else {
+        out::say("\nready; stop with Ctrl-C");
+    }
+    Ok(())
+}
+
+fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
+    let status = &ready.status;
+    let mut rows = vec![
+        ("s3", format!("{}  region {}", ready.s3.join(" "), ready.region)),
+        ("admin", format!("{}  /healthz /readyz /metrics", ready.admin)),
+        ("lake", lake(ready)),
+    ];
+    for ring in &status.rings {
+        rows.push(("drive", format!("{}, {}, {}", ring.path, size::human(ring.bytes), ring.io)));
+    }
+    rows.push(("limits", format!("{}, {} of memory, no busy polling", ready.cores, size::human(ready.memory_bytes))));
+    if status.dirty_files > 0 {
+        let (files, bytes) = (out::count(status.dirty_files), size::human(status.dirty_bytes));
+        rows.push(("draining", format!("{files} files, {bytes}, left from the last run")));
+    }
+    rows.push((
+        "safety",
+        "one copy on this node: a file is lost if its drive dies before the file is in the lake; this release has no \
+         second node to copy it to"
+            .into(),
+    ));
+    rows
+}
+
+fn lake(ready: &Ready) -> String {
+    match &ready.lake_trouble {
+        None => format!(
+            "{}  plain objects, about {} s after a file's last change",
+            ready.lake, ready.drain_quiet_s
+        ),
+        Some(_) => format!("{}  DOES NOT ANSWER; files stay on the drives here until it does", ready.lake),
+    }
+}
+
+/// A word that a shell takes as one.
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    if text.bytes().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_takes_paths_as_one_word() {
+        for (path, word) in [("/a/b-c", "/a/b-c"), ("/a b", "'/a b'"), ("/it's", "'/it'\\''s'")] {
+            assert_eq!(quoted(path), word);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `stoker up`: a node on this machine by one command, without a configuration.
+
+mod greeting;
+mod kept;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use stoker_lake::LakeOptions;
+use stoker_node::CatalogChoice;
+use stoker_store::{LakeMode, VolumePolicy};
+
+use crate::config::Config;
+use crate::daemon::place::Place;
+use crate::daemon::{self, FirstVolume, Hangup, LakePlan, Listen, Plan, S3Plan, drives, limits};
+use crate::failure::Failure;
+use crate::{log, out, size};
+use kept::Kept;
+
+/// The volume that a new node begins with.
+const VOLUME: &str = "data";
+
+/// Arguments of `up`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where everything is kept that has no other place.
+    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = "stoker-data")]
+    dir: PathBuf,
+    /// Where files end up as plain objects: s3://bucket/prefix, gs://…, az://…, or a directory; by default `lake` in
+    /// the directory.
+    #[arg(long, value_name = "URL")]
+    lake: Option<String>,
+    /// A drive: a directory, a file or a block device; may be given many times. By default `ring` in the directory.
+    #[arg(long, value_name = "PATH")]
+    drive: Vec<PathBuf>,
+    /// Size of a ring that has to be made; by default 10 % of the free space, at least 2GiB, at most 64GiB.
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// Address of the S3 door; by default 127.0.0.1:9000, or a free port that is kept.
+    #[arg(long, value_name = "ADDR")]
+    s3: Option<SocketAddr>,
+    /// Address for health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
+    /// Who else writes to the lake of the first volume; by default nobody, or read-only if the lake is not empty.
+    #[arg(long, value_name = "MODE")]
+    lake_mode: Option<Mode>,
+    /// Cores to use at most.
+    #[arg(long, value_name = "N", default_value = "2")]
+    cores: NonZeroUsize,
+    /// Memory to use at most; by default 8GiB, or half of the machine's if that is less.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
+    /// What to log on stderr.
+    #[arg(long, value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
+    log: log::Level,
+    /// Print one line of JSON when ready: s3, access_key, secret_key, region, admin, token, lake, dir, socket, pid,
+    /// volume.
+    #[arg(long)]
+    json: bool,
+    /// Start everything, say what is there, and stop.
+    #[arg(long)]
+    check: bool,
+}
+
+/// A lake mode as people write it.
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum Mode {
+    /// Nobody else writes there.
+    Owned,
+    /// Others write there too.
+    Shared,
+    /// Others write there, and we must not.
+    ReadOnly,
+}
+
+impl From<Mode> for LakeMode {
+    fn from(mode: Mode) -> LakeMode {
+        match mode {
+            Mode::Owned => LakeMode::Owned,
+            Mode::Shared => LakeMode::Shared,
+            Mode::ReadOnly => LakeMode::ReadOnly,
+        }
+    }
+}
+
+/// Starts a node and its doors, waits to be stopped.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    log::start(args.log, log::Format::Text);
+    let place = Place::take(&args.dir)?;
+    let kept = Kept::read(&place)?.with(args.lake.as_deref(), &args.drive)?;
+    let plan = plan(args, place.dir(), &kept)?;
+    kept.write(&place)?;
+    for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
+        if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+            out::say(format!("{door} {address} is plain HTTP: everybody on the way can read it; `stoker serve` has TLS"));
+        }
+    }
+    daemon::run(place, plan, |ready| if args.json { greeting::json(ready) } else { greeting::words(ready, args.check) })
+}
+
+fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
+    let defaults = Config::default();
+    let drives = match kept.drives.as_slice() {
+        [] => vec![drives::own(dir, args.size)?],
+        paths => paths.iter().map(|path| drives::named(path, args.size)).collect::<Result<_, _>>()?,
+    };
+    let own_lake = || format!("file://{}", dir.join("lake").display());
+    let policy = args.lake_mode.map(|mode| VolumePolicy { lake_mode: mode.into(), ..VolumePolicy::default() });
+    let at = |address: Option<SocketAddr>| address.map_or(Listen::Kept, |address| Listen::At(vec![address]));
+    Ok(Plan {
+        drives,
+        lake: LakePlan {
+            url: kept.lake.clone().unwrap_or_else(own_lake),
+            options: LakeOptions::default(),
+            is_own: kept.lake.is_none(),
+        },
+        catalog: CatalogChoice::Embedded,
+        volume_defaults: VolumePolicy::default(),
+        first_volume: Some(FirstVolume { name: VOLUME.into(), policy }),
+        cores: args.cores.get(),
+        memory_bytes: limits::memory(args.memory)?,
+        drains_max: defaults.lake.drains_max.0.get(),
+        s3: S3Plan {
+            listen: at(args.s3),
+            region: defaults.s3.region,
+            domains: Vec::new(),
+            cors_origins: Vec::new(),
+            threads: None,
+            connections_max: defaults.s3.connections_max.get(),
+            tls: None,
+        },
+        admin: at(args.admin),
+        token_file: None,
+        door: Vec::new(),
+        hangup: Hangup::Stop,
+        check_only: args.check,
+    })
+}

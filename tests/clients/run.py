@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Real S3 clients against a real node: awscli, boto3 with and without awscrt, rclone, s5cmd.
+
+  python3 tests/clients/run.py --stoker target/debug/stoker            what every check runs, in about a minute
+  python3 tests/clients/run.py --stoker ... --tier full                more of everything, SeaweedFS as a lake too
+  python3 tests/clients/run.py --stoker ... --tier long                Garage as a lake too
+  python3 tests/clients/run.py --stoker ... --transfer 4GiB            `aws s3 cp` and `s5cmd cp`, timed
+
+Needs Python 3.10 with venv, and pip the first time: programs are pinned and kept in STOKER_CACHE (~/.cache/stoker-tests).
+Exit code: 0 passed, 1 something failed, 3 the programs could not be had.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+# The checkout stays as it is.
+sys.dont_write_bytecode = True
+
+import tools
+import transfer
+from lakes import Garage, SeaweedFs
+from node import Node
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Suites: name, file, environment whose Python runs it (none for programs that are called).
+SUITES = [
+    ("boto3", "boto3_large.py", "boto3"),
+    ("boto3-crt", "boto3_large.py", "crt"),
+    ("boto3", "boto3_basic.py", "boto3"),
+    ("boto3-crt", "boto3_basic.py", "crt"),
+    ("awscli", "awscli.py", None),
+    ("rclone", "rclone.py", None),
+    ("s5cmd", "s5cmd.py", None),
+    ("drained", "drained.py", "boto3"),
+]
+SUITE_SECONDS_MAX = 3600
+
+
+def main():
+    args = parse()
+    started = time.monotonic()
+    try:
+        programs = {name: str(path) for name, path in tools.install().items()}
+    except tools.Missing as missing:
+        print(f"clients: cannot run: {missing}", flush=True)
+        return 3
+    print(f"clients: programs ready after {time.monotonic() - started:.0f} s", flush=True)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="stoker-clients-", dir=args.dir))
+    try:
+        if args.transfer:
+            return transfer.measure(args.stoker, folder, programs, args.transfer)
+        failed = run_suites(args, folder, programs) + run_lakes(args, folder, programs)
+    finally:
+        if args.keep:
+            print(f"clients: kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    took = time.monotonic() - started
+    print(f"clients: {'FAILED: ' + ', '.join(failed) if failed else 'passed'}, {took:.0f} s", flush=True)
+    return 1 if failed else 0
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stoker", required=True, type=pathlib.Path, help="the program under test")
+    parser.add_argument("--tier", choices=["quick", "full", "long"], default="quick")
+    parser.add_argument("--suites", default="", help="only these, comma-separated")
+    parser.add_argument("--only", default="", help="only scenarios with this in `suite: name`")
+    parser.add_argument("--dir", default=None, help="where to make the folder of the run")
+    parser.add_argument("--keep", action="store_true", help="leave that folder")
+    parser.add_argument("--transfer", type=transfer.size, metavar="SIZE", help="measure copies of a file of this size")
+    args = parser.parse_args()
+    args.stoker = args.stoker.resolve()
+    if not args.stoker.is_file():
+        parser.error(f"{args.stoker} is not there; `cargo build -p stoker` makes target/debug/stoker")
+    return args
+
+
+def wanted(args, name):
+    return not args.suites or name in args.suites.split(",")
+
+
+def run_suites(args, folder, programs):
+    """All clients against one node with a folder as its lake; returns the names of suites that failed."""
+    suites = [suite for suite in SUITES if wanted(args, suite[0])]
+    if not suites:
+        return []
+    with Node(args.stoker, folder) as node:
+        target = describe(node, folder, programs, args)
+        # Two at a time: they disturb each other as clients do.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            failed = [name for name in pool.map(lambda suite: run_suite(suite, target, programs, args), suites) if name]
+        return failed + stopped_badly(node)
+
+
+def run_lakes(args, folder, programs):
+    """The drained scenarios once more, with real servers as lakes."""
+    failed = []
+    if args.tier != "quick" and wanted(args, "seaweedfs"):
+        failed += run_lake(SeaweedFs(f"{programs['tools']}/weed", folder / "seaweedfs"), args, folder, programs)
+    if args.tier == "long" and wanted(args, "garage"):
+        failed += run_lake(Garage(tools.garage(is_made_here=True), folder / "garage"), args, folder, programs)
+    return failed
+
+
+def run_lake(server, args, folder, programs):
+    place = folder / f"{server.name}-node"
+    place.mkdir()
+    with server:
+        make_bucket(server, programs)
+        environment = {**os.environ, **server.environment()}
+        with Node(args.stoker, place, args=["--lake", server.url()], environment=environment) as node:
+            target = describe(node, place, programs, args)
+            suite = (f"drained-{server.name}", "drained.py", "boto3")
+            failed = run_suite(suite, target, programs, args, {"STOKER_LAKE": json.dumps(server.fields())})
+            return ([failed] if failed else []) + stopped_badly(node)
+
+
+def make_bucket(server, programs):
+    """With a client that is not ours; Garage has made it already."""
+    command = [f"{programs['awscli']}/aws", "--endpoint-url", server.endpoint, "s3", "mb", server.url().rsplit("/", 1)[0]]
+    subprocess.run(command, env={**os.environ, **server.environment()}, capture_output=True)
+
+
+def describe(node, folder, programs, args):
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    more = {"stoker": str(args.stoker), "programs": programs, "scratch": str(scratch), "tier": args.tier}
+    return {**node.ready, **more}
+
+
+def run_suite(suite, target, programs, args, environment=None):
+    """Runs one file; returns its name if it failed."""
+    name, file, python = suite
+    interpreter = f"{programs[python]}/python" if python else sys.executable
+    variables = {"STOKER_TARGET": json.dumps(target), "STOKER_ONLY": args.only, "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [interpreter, str(HERE / file), name], env={**os.environ, **variables, **(environment or {})},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SUITE_SECONDS_MAX,
+        )  # fmt: skip
+        words, failed = done.stdout, done.returncode != 0
+    except subprocess.TimeoutExpired as late:
+        words, failed = f"{(late.stdout or b'').decode()}{name}: FAILED: not done after {late.timeout} s\n", True
+    print(words, end="", flush=True)
+    return f"{name} ({file})" if failed else None
+
+
+def stopped_badly(node):
+    """A node that died, or does not stop when asked, fails the run too."""
+    if not node.is_running():
+        print(f"node: FAILED: it ended by itself:\n{node.last_words()}")
+        return ["node"]
+    if not node.stop():
+        print(f"node: FAILED: it did not stop as asked:\n{node.last_words()}")
+        return ["node"]
+    return []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
