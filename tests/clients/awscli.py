@@ -16,10 +16,15 @@ class Room:
     def __init__(self, at):
         self.at, self.bucket = at, "awscli"
         self.url = f"s3://{self.bucket}"
-        self.aws = Program([f"{at.programs['awscli']}/aws"], at.environment())
         self.folder = at.scratch / "awscli"
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
+        # In the old regions `presign` would take the signature of 2006, which is refused here.
+        config = self.folder / "config"
+        config.write_text("[default]\ns3 =\n  signature_version = s3v4\n")
+        self.aws = Program(
+            [f"{at.programs['awscli']}/aws"], {**at.environment(), "AWS_CONFIG_FILE": str(config)}
+        )
         self.aws("s3", "mb", self.url)
 
     def api(self, verb, *args, **more):

@@ -1,14 +1,19 @@
 """boto3, with and without awscrt: objects, ranges, conditions, metadata, tags, copies, deletes, errors."""
 
 import concurrent.futures
+import contextlib
 import datetime
+import socket
 import sys
+import unittest.mock
 
 import boto3
+import botocore.auth
 import botocore.exceptions
+from botocore import UNSIGNED
 from botocore.config import Config
 
-from harness import MIB, Suite, Target, content, equal, same, target
+from harness import MIB, Skip, Suite, Target, content, equal, same, target
 
 suite = Suite(sys.argv[1] if len(sys.argv) > 1 else "boto3")
 scenario = suite.scenario
@@ -36,6 +41,17 @@ def refused(code, status, function, **args):
         equal(got, (code, status), f"{function.__name__} {args}"[:200])
         return error.response
     raise AssertionError(f"{function.__name__} {args} was not refused with {code}"[:300])
+
+
+@contextlib.contextmanager
+def hours_ago(hours):
+    """Signs as a client does whose clock is late."""
+    then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=hours)
+    modules = ["botocore.auth", *(name for name in ("botocore.crt.auth",) if name in sys.modules)]
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(unittest.mock.patch(f"{module}.get_current_datetime", lambda *_, **__: then))
+        yield
 
 
 class Room:
@@ -167,7 +183,7 @@ def metadata(room):
         "ContentDisposition": 'attachment; filename="a b.txt"',
         "ContentEncoding": "identity",
         "ContentLanguage": "de",
-        "Metadata": {"colour": "blue", "long": "x" * 500, "empty": ""},
+        "Metadata": {"colour": "blue", "long": "x" * 500},
     }
     room.put("meta", b"m", **headers)
     head = room.head("meta")
@@ -278,8 +294,9 @@ def refusals(room):
     far = client(at, region_name="eu-central-9", config={"retries": {"max_attempts": 1}})
     far.meta.events.unregister("needs-retry.s3")
     refused("AuthorizationHeaderMalformed", 400, far.get_object, Bucket=room.bucket, Key="sizes/1")
-    from botocore import UNSIGNED
-
+    with hours_ago(1):
+        refused("RequestTimeTooSkewed", 403, room.get, key="sizes/1")
+        refused("RequestTimeTooSkewed", 403, room.s3.list_objects_v2, Bucket=room.bucket)
     nobody = client(at, config={"signature_version": UNSIGNED})
     refused("AccessDenied", 403, nobody.get_object, Bucket=room.bucket, Key="sizes/1")
     refused("AccessDenied", 403, nobody.list_objects_v2, Bucket=room.bucket)
@@ -287,15 +304,10 @@ def refusals(room):
 
 @scenario("virtual-host style")
 def virtual_host(room):
-    import socket
-
-    from harness import Skip
-
     port = room.at.s3.rsplit(":", 1)[1]
     resolve = socket.getaddrinfo
     local = lambda host, *rest, **more: resolve("127.0.0.1" if str(host).endswith("localhost") else host, *rest, **more)
-    socket.getaddrinfo = local
-    try:
+    with unittest.mock.patch("socket.getaddrinfo", local):
         virtual = client(
             room.at, endpoint_url=f"http://s3.localhost:{port}", config={"s3": {"addressing_style": "virtual"}}
         )
@@ -308,8 +320,6 @@ def virtual_host(room):
         same(virtual.get_object(Bucket=room.bucket, Key="virtual/host")["Body"].read(), b"style", "virtual host")
         rows = virtual.list_objects_v2(Bucket=room.bucket, Prefix="virtual/")["Contents"]
         equal([row["Key"] for row in rows], ["virtual/host"], "listing")
-    finally:
-        socket.getaddrinfo = resolve
     same(room.read("virtual/host"), b"style", "path style")
 
 

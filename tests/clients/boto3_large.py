@@ -7,15 +7,13 @@ import shutil
 import subprocess
 import sys
 import urllib.error
-import urllib.parse
 import urllib.request
 import uuid
 
 from boto3.s3.transfer import TransferConfig
-from botocore.exceptions import ClientError
 
-from boto3_basic import Room, client, refused, suite
-from harness import MIB, Skip, content, equal, same, target
+from boto3_basic import Room, client, hours_ago, refused, suite
+from harness import MIB, content, equal, same, target
 
 # The scenarios of the other file were registered when it was read.
 suite.scenarios.clear()
@@ -303,7 +301,9 @@ def fetch(url, data=None, method="GET", headers=None):
 @scenario("presigned URLs, with urllib and curl")
 def presigned(room):
     body, key = content("presigned", 100_000), "signed/ü +&?.bin"
-    sign = lambda name, **args: room.s3.generate_presigned_url(
+    # In the old regions boto3 would take the signature of 2006, which is refused here.
+    s3 = client(room.at, config={"signature_version": "s3v4"})
+    sign = lambda name, **args: s3.generate_presigned_url(
         name, Params={"Bucket": room.bucket, "Key": key, **args}, ExpiresIn=300
     )
     equal(fetch(sign("put_object"), body, "PUT")[0], 200, "PUT")
@@ -317,21 +317,21 @@ def presigned(room):
     equal((status, b"SignatureDoesNotMatch" in text), (403, True), "another key")
     status, text = fetch(sign("get_object"), body, "PUT")
     equal((status, b"SignatureDoesNotMatch" in text), (403, True), "another method")
-    past = client(room.at).generate_presigned_url(
-        "get_object", Params={"Bucket": room.bucket, "Key": key}, ExpiresIn=1
-    )
-    old = urllib.parse.urlsplit(past)
-    query = dict(urllib.parse.parse_qsl(old.query))
-    query["X-Amz-Date"] = "20200101T000000Z"
-    query["X-Amz-Credential"] = "/".join([room.at.access_key, "20200101", *query["X-Amz-Credential"].split("/")[2:]])
-    status, text = fetch(urllib.parse.urlunsplit(old._replace(query=urllib.parse.urlencode(query))))
-    equal((status, b"AccessDenied" in text or b"SignatureDoesNotMatch" in text), (403, True), "an old URL")
+    with hours_ago(1):
+        past = sign("get_object")
+    status, text = fetch(past)
+    equal((status, b"AccessDenied" in text), (403, True), "an expired URL")
     curl = shutil.which("curl")
     if curl:
         done = subprocess.run([curl, "-sS", "--fail", sign("get_object")], capture_output=True, check=True)
         same(done.stdout, body, "curl")
-        with_expect = [curl, "-sS", "--fail", "-H", "Expect: 100-continue", "-T", "-", sign("put_object")]
-        subprocess.run(with_expect, input=body[:70_000], capture_output=True, check=False)
+        path = room.at.scratch / f"{room.bucket}.curl"
+        path.write_bytes(body * 20)
+        # curl asks first whether it may send a body of this length.
+        asking = [curl, "-sS", "--fail", "-H", "Expect: 100-continue", "-T", str(path), sign("put_object")]
+        subprocess.run(asking, capture_output=True, check=True)
+        path.unlink()
+        same(room.read(key), body * 20, "curl -T")
     fetch(sign("delete_object"), method="DELETE")
     refused("NoSuchKey", 404, room.get, key=key)
 
@@ -350,7 +350,8 @@ def form(fields, name, body):
 def forms(room):
     body = content("form", 300_000)
     limits = [["content-length-range", 1, 400_000], ["starts-with", "$key", "form/"]]
-    post = room.s3.generate_presigned_post(room.bucket, "form/${filename}", Conditions=limits, ExpiresIn=300)
+    s3 = client(room.at, config={"signature_version": "s3v4"})
+    post = s3.generate_presigned_post(room.bucket, "form/${filename}", Conditions=limits, ExpiresIn=300)
     data, headers = form(post["fields"], "a.bin", body)
     status, text = fetch(post["url"], data, "POST", headers)
     assert status in (200, 201, 204), (status, text[:300])

@@ -128,7 +128,7 @@ class Suite:
             except Exception as error:  # whatever a client throws is a failure of the scenario
                 verdict, failed = f"FAILED: {type(error).__name__}: {error}", failed + 1
                 place = traceback.extract_tb(error.__traceback__)
-                here = [frame for frame in place if pathlib.Path(frame.filename).parent == HERE]
+                here = [frame for frame in place if pathlib.Path(frame.filename).parent == HERE and frame.name != "run"]
                 verdict += "".join(f"\n    {pathlib.Path(f.filename).name}:{f.lineno}: {f.line}" for f in here)
             print(f"{self.name}: {name}: {verdict} ({time.monotonic() - begun:.1f} s)", flush=True)
         return 1 if failed else 0

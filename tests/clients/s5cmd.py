@@ -55,7 +55,7 @@ def many(room):
         path.write_bytes(b"%d" % n)
     room.s5cmd("cp", f"{folder}/", f"{room.url}/many/")
     equal(len(room.keys(f"{room.url}/many/*")), count, "ls")
-    equal(len(room.keys(f"{room.url}/many/3/*7")), count // 10, "a pattern")
+    equal(len(room.keys(f"{room.url}/many/7/*7")), count // 10, "a pattern")
     same(room.s5cmd("cat", f"{room.url}/many/7/00007"), b"7", "cat")
     room.s5cmd("rm", f"{room.url}/many/*")
     assert "no object found" in room.s5cmd.fails("ls", f"{room.url}/many/*"), "something is left"
@@ -77,7 +77,7 @@ def verbs(room):
     room.s5cmd("mv", f"{room.url}/piped", f"{room.url}/moved")
     same(room.s5cmd("cat", f"{room.url}/moved"), b"through a pipe", "moved")
     assert "14 bytes" in room.s5cmd.text("du", f"{room.url}/moved"), "du"
-    assert "404" in (words := room.s5cmd.fails("cat", f"{room.url}/piped")) or "NoSuchKey" in words, words
+    assert "not found" in (words := room.s5cmd.fails("cat", f"{room.url}/piped")) or "NoSuchKey" in words, words
 
 
 def main():

@@ -4,6 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use crate::clients::{self, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 
@@ -35,6 +36,10 @@ enum Action {
         seeds: &'static str,
     },
     Tidy,
+    /// Real S3 clients, as many as the tier asks for. The normal gate passes without them where they cannot be had.
+    Clients {
+        tier: &'static str,
+    },
 }
 
 struct Step {
@@ -59,13 +64,16 @@ const STEPS: &[Step] = &[
     step("sim ring, 40 seeds", &[Tier::Normal], Action::SimRing { seeds: "40" }),
     step("sim ring, 400 seeds", &[Tier::Full], Action::SimRing { seeds: "400" }),
     step("sim ring, 4000 seeds", &[Tier::Long], Action::SimRing { seeds: "4000" }),
+    step("clients", &[Tier::Normal], Action::Clients { tier: "quick" }),
+    step("clients, SeaweedFS as a lake", &[Tier::Full], Action::Clients { tier: "full" }),
+    step("clients, SeaweedFS and Garage as lakes", &[Tier::Long], Action::Clients { tier: "long" }),
 ];
 
 /// What a tier should hold and does not yet, with the reason. Printed, so that a green gate is not
 /// taken for more than it is.
 const LATER: &[(&[Tier], &str, &str)] = &[
     (&[Tier::Full, Tier::Long], "services (PostgreSQL, S3 lake)", "no catalog and no lake yet"),
-    (&[Tier::Full, Tier::Long], "real clients (boto3, NFS, FUSE)", "no gateways yet"),
+    (&[Tier::Full, Tier::Long], "real clients of NFS and FUSE", "no such gateways yet"),
     (&[Tier::Long], "simulated cluster", "no cell yet"),
     (&[Tier::Long], "fuzzing", "needs cargo-fuzz, which the gate must not; run `cargo xtask fuzz`"),
 ];
@@ -127,6 +135,7 @@ impl Step {
             Action::Cargo(args) => format!("cargo {args}"),
             Action::SimRing { seeds } => format!("cargo xtask sim ring --seeds {seeds}"),
             Action::Tidy => "cargo xtask tidy".into(),
+            Action::Clients { tier } => format!("cargo xtask clients --tier {tier}"),
         }
     }
 
@@ -139,6 +148,10 @@ impl Step {
             Action::Cargo(args) => succeeds(cargo().args(args.split(' '))),
             Action::SimRing { seeds } => sim::run(&["ring", "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
+            Action::Clients { tier: wanted } => {
+                let without = if tier == Tier::Normal { Without::Skip } else { Without::Fail };
+                clients::run_or(&["--tier", wanted].map(String::from), without).is_ok()
+            }
         }
     }
 }
@@ -173,11 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn every_tier_starts_with_the_cheap_steps_and_simulates_once() {
+    fn every_tier_starts_with_the_cheap_steps_and_does_the_long_ones_once() {
         for tier in EVERY {
             let names = names(*tier);
             assert_eq!(names[..4], ["fmt", "clippy", "tidy", "test"]);
-            assert_eq!(names.iter().filter(|name| name.starts_with("sim ring")).count(), 1, "{tier:?}");
+            for once in ["sim ring", "clients"] {
+                assert_eq!(names.iter().filter(|name| name.starts_with(once)).count(), 1, "{tier:?}: {once}");
+            }
         }
     }
 

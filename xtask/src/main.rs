@@ -4,6 +4,7 @@
 //! because of a dependency that it is there to judge.
 
 mod check;
+mod clients;
 mod fuzz;
 mod sim;
 mod tidy;
@@ -15,10 +16,11 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask <command>
 
-  check [--full | --long]     the one gate: format, lints, tidy, tests, simulation
+  check [--full | --long]     the one gate: format, lints, tidy, tests, simulation, clients
   tidy                        the rules that the compiler does not check
   sim ring --seeds N [--first S] [...]
                               the ring simulation in release mode; arguments go through as they are
+  clients [--tier full] [...] real S3 clients against a real node; arguments go to tests/clients/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
 
@@ -53,6 +55,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
         "sim" => sim::run(rest),
+        "clients" => clients::run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {
             // A reader that closed the pipe has seen enough.

@@ -116,8 +116,10 @@ impl Node {
         if idle.is_err() {
             tracing::warn!("stopping although something is still under way");
         }
-        for task in self.loops.lock().unwrap().drain(..) {
+        let loops = std::mem::take(&mut *self.loops.lock().unwrap());
+        for task in loops {
             task.abort();
+            let _ = task.await;
         }
         self.core.rings.close().await;
         self.high_water.lock().unwrap().raise(self.core.seq_seen.load(Ordering::Relaxed));

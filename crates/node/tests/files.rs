@@ -34,8 +34,7 @@ async fn bytes_come_back_at_every_size() {
             );
         }
     }
-    node.stop().await;
-    let node = home.open().await;
+    let node = home.restart(node).await;
     for (at, len) in [0, 1, 4095, 4096, 65_537, MIB, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 21 * MIB + 7]
         .into_iter()
         .enumerate()
@@ -47,7 +46,8 @@ async fn bytes_come_back_at_every_size() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_list_in_the_order_of_s3() {
-    let node = Home::new(lazy()).start().await;
+    let home = Home::new(lazy());
+    let node = home.start().await;
     let mut all = vec![
         "a",
         "a-b",
@@ -90,7 +90,8 @@ async fn names_list_in_the_order_of_s3() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conditions_hold_at_publish() {
-    let node = Home::new(lazy()).start().await;
+    let home = Home::new(lazy());
+    let node = home.start().await;
     let first = put_if(&node, "data", "x", b"1", Condition::absent()).await.unwrap();
     let again = put_if(&node, "data", "x", b"2", Condition::absent()).await.unwrap_err();
     assert_eq!((again.kind, again.subject), (ErrorKind::Conflict, Subject::Condition));
@@ -119,7 +120,8 @@ async fn conditions_hold_at_publish() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_aborted_write_leaves_nothing() {
-    let node = Home::new(lazy()).start().await;
+    let home = Home::new(lazy());
+    let node = home.start().await;
     put(&node, "x", b"old").await;
     let mut writer = node.create("data", &key("x"), Default::default()).await.unwrap();
     write(&mut writer, &pattern(1, 9 * MIB)).await.unwrap();
@@ -137,7 +139,8 @@ async fn an_aborted_write_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renames_move_files_and_whole_directories() {
-    let node = Home::new(lazy()).start().await;
+    let home = Home::new(lazy());
+    let node = home.start().await;
     for name in ["d/a", "d/e/b", "d/e/c", "other"] {
         put(&node, name, name.as_bytes()).await;
     }
@@ -184,8 +187,7 @@ async fn copies_are_names_of_the_same_bytes() {
     put(&node, "a", b"new").await;
     assert!(get(&node, "b").await.unwrap() == bytes);
     assert!(delete(&node, "a").await.unwrap());
-    node.stop().await;
-    let node = home.open().await;
+    let node = home.restart(node).await;
     assert!(get(&node, "b").await.unwrap() == bytes);
     assert!(get(&node, "a").await.is_err());
     let failed = CopyRequest {
@@ -233,8 +235,7 @@ async fn uploads_in_parts_become_one_file() {
     let second = part(&node, name, &upload, 3, &two).await;
     part(&node, name, &upload, 9, b"never chosen").await;
     // Parts survive a restart (R7).
-    node.stop().await;
-    let node = home.open().await;
+    let node = home.restart(node).await;
     let page = node.upload_parts("data", &key(name), &upload, 1, 2).await.unwrap();
     assert_eq!(
         (page.parts.iter().map(|part| part.number).collect::<Vec<_>>(), page.more),
@@ -277,8 +278,7 @@ async fn uploads_in_parts_become_one_file() {
     part(&node, "never", &third, 1, b"x").await;
     node.upload_abort("data", &key("never"), &third).await.unwrap();
     assert_eq!(node.upload_abort("data", &key("never"), &third).await.unwrap_err().subject, Subject::Upload);
-    node.stop().await;
-    let node = home.open().await;
+    let node = home.restart(node).await;
     assert!(get(&node, name).await.unwrap() == whole);
     node.stop().await;
 }
@@ -312,8 +312,7 @@ async fn appends_add_behind_what_is_there() {
     whole.extend_from_slice(b"more");
     assert!(delete(&node, "then").await.is_ok());
     put(&node, "unrelated", b"x").await;
-    node.stop().await;
-    let node = home.open().await;
+    let node = home.restart(node).await;
     assert!(get(&node, "log").await.unwrap() == whole);
     assert!(then.len() < whole.len());
     node.stop().await;
@@ -321,7 +320,8 @@ async fn appends_add_behind_what_is_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attributes_and_quota() {
-    let node = Home::new(lazy()).start().await;
+    let home = Home::new(lazy());
+    let node = home.start().await;
     put(&node, "x", b"1").await;
     let tags = vec![("a".to_owned(), "b".to_owned())];
     let change =

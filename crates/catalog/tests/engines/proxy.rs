@@ -1,9 +1,9 @@
 //! A relay in front of a server's socket that can cut every connection.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// The name of the socket within the server's folder.
@@ -11,7 +11,7 @@ const SOCKET: &str = ".s.PGSQL.5432";
 
 pub struct Proxy {
     folder: tempfile::TempDir,
-    relays: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    cuts: watch::Sender<u32>,
     accepting: JoinHandle<()>,
 }
 
@@ -19,21 +19,16 @@ impl Proxy {
     pub async fn start(server: &Path) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
-        let relays = Arc::new(Mutex::new(Vec::new()));
-        let (target, kept): (PathBuf, _) = (server.join(SOCKET), Arc::clone(&relays));
+        let (cuts, cut) = watch::channel(0);
+        let target = server.join(SOCKET);
         let accepting = tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let target = target.clone();
-                let relay = tokio::spawn(async move {
-                    let Ok(server) = UnixStream::connect(target).await else { return };
-                    // The server's side stays open when the client's is cut: nobody tells it.
-                    let server = Box::leak(Box::new(server));
-                    let _ = tokio::io::copy_bidirectional(&mut client, server).await;
-                });
-                kept.lock().unwrap().push(relay);
+            while let Ok((client, _)) = listener.accept().await {
+                let mut cut = cut.clone();
+                cut.mark_unchanged();
+                tokio::spawn(relay(client, target.clone(), cut));
             }
         });
-        Proxy { folder, relays, accepting }
+        Proxy { folder, cuts, accepting }
     }
 
     pub fn folder(&self) -> &Path {
@@ -42,13 +37,22 @@ impl Proxy {
 
     /// Cuts every connection; new ones are fine.
     pub fn cut(&self) {
-        self.relays.lock().unwrap().drain(..).for_each(|relay| relay.abort());
+        self.cuts.send_modify(|cuts| *cuts += 1);
     }
+}
+
+async fn relay(mut client: UnixStream, target: PathBuf, mut cut: watch::Receiver<u32>) {
+    let Ok(mut server) = UnixStream::connect(target).await else { return };
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+        _ = cut.changed() => drop(client),
+    }
+    // The server's side stays open for now: nobody tells the server that its client is gone.
+    let _ = cut.changed().await;
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.cut();
     }
 }

@@ -8,14 +8,11 @@ pub(crate) mod condition;
 pub(crate) mod discard;
 mod file_body;
 mod form;
-mod get;
+pub(crate) mod get;
 mod intake;
 mod policy;
-mod post;
-mod put;
-mod range;
+pub(crate) mod post;
+pub(crate) mod put;
+pub(crate) mod range;
 
 pub(crate) use file_body::FileBody;
-pub(crate) use get::{get_object, head_object};
-pub(crate) use post::post_object;
-pub(crate) use put::{put_object, upload_part};

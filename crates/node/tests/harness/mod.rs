@@ -57,6 +57,14 @@ impl Home {
         Node::open(self.options()).await.unwrap()
     }
 
+    /// Stops a node and starts it again.
+    pub async fn restart(&self, node: Arc<Node>) -> Arc<Node> {
+        node.stop().await;
+        // The drives stay locked as long as somebody has the node.
+        drop(node);
+        self.open().await
+    }
+
     /// A node with a volume `data`.
     pub async fn start(&self) -> Arc<Node> {
         let node = self.open().await;

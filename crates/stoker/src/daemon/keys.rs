@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// File with the access key, in the form that `AWS_SHARED_CREDENTIALS_FILE` expects.
 pub const CREDENTIALS: &str = "credentials";
 /// File with the token.
-pub const TOKEN: &str = "token";
+const TOKEN: &str = "token";
 
 /// Letters that nobody has to quote, five bits each.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";

@@ -25,7 +25,7 @@ use stoker_store::{NodeStatus, Store, StoreError};
 
 use crate::failure::Failure;
 use crate::out;
-pub use keys::{CREDENTIALS, Credentials, TOKEN};
+pub use keys::{CREDENTIALS, Credentials};
 use limits::Cores;
 use place::Place;
 pub use plan::{FirstVolume, LakePlan, Listen, Plan, S3Plan};

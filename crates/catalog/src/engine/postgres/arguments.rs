@@ -19,6 +19,8 @@ pub(super) struct Arguments<'c> {
     put_values: Vec<Vec<u8>>,
     add_keys: Vec<&'c [u8]>,
     add_deltas: Vec<i64>,
+    /// Also if its writes turn out to do nothing.
+    writes: bool,
 }
 
 impl<'c> Arguments<'c> {
@@ -37,6 +39,7 @@ impl<'c> Arguments<'c> {
             put_values: Vec::new(),
             add_keys: Vec::new(),
             add_deltas: Vec::new(),
+            writes: !commit.writes.is_empty(),
         };
         commit.checks.iter().for_each(|check| arguments.check(check));
         for (key, change) in changes.keys {
@@ -72,10 +75,9 @@ impl<'c> Arguments<'c> {
         self.check_numbers.push(number);
     }
 
-    /// Whether the commit changes anything.
+    /// Whether the commit wants to change anything.
     pub(super) fn writes(&self) -> bool {
-        let rows = self.deletes.len() + self.put_keys.len() + self.add_keys.len();
-        rows + self.range_starts.len() > 0
+        self.writes
     }
 
     /// In the order of the function's parameters.
@@ -92,6 +94,7 @@ impl<'c> Arguments<'c> {
             &self.put_values,
             &self.add_keys,
             &self.add_deltas,
+            &self.writes,
         ]
     }
 }

@@ -31,7 +31,7 @@ const SESSION: &str = "
     SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 const GET: &str = "SELECT key, value, seq FROM stoker_row WHERE key = ANY ($1)";
-const COMMIT: &str = "SELECT stoker_commit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+const COMMIT: &str = "SELECT stoker_commit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const SEQ: &str = "
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END, pg_logical_emit_message(true, 'stoker', '')::text
     FROM stoker_seq";

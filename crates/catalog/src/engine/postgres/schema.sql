@@ -34,12 +34,12 @@ BEGIN
 END
 $$;
 
--- Runs one commit. Gives its number, or 0 if it writes nothing, or -N if its check N does not hold (from 1).
+-- Runs one commit. Gives its number, or 0 without `writes`, or -N if its check N does not hold (from 1).
 -- Kinds of checks: 0 absent, 1 present, 2 number, 3 value, 4 at most `number` rows in `key`..`other`.
 CREATE FUNCTION stoker_commit_1(
     check_kinds smallint[], check_keys bytea[], check_others bytea[], check_numbers bigint[],
     range_starts bytea[], range_ends bytea[], deletes bytea[],
-    put_keys bytea[], put_values bytea[], add_keys bytea[], add_deltas bigint[]
+    put_keys bytea[], put_values bytea[], add_keys bytea[], add_deltas bigint[], writes boolean
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     failed bigint;
@@ -81,7 +81,7 @@ BEGIN
             RETURN -failed;
         END IF;
     END IF;
-    IF cardinality(range_starts) + cardinality(deletes) + cardinality(put_keys) + cardinality(add_keys) = 0 THEN
+    IF NOT writes THEN
         RETURN 0;
     END IF;
     commit_seq := nextval('stoker_seq');
@@ -103,6 +103,10 @@ BEGIN
         ON CONFLICT (key) DO UPDATE SET
             value = stoker_sum_1(r.value, ('x' || encode(stoker_swap_1(excluded.value), 'hex'))::bit(64)::bigint),
             seq = excluded.seq;
+    END IF;
+    -- Nothing was there to change. The number was drawn all the same, so it has to become durable.
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        PERFORM pg_logical_emit_message(true, 'stoker', '');
     END IF;
     RETURN commit_seq;
 END

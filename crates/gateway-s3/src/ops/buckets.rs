@@ -1,0 +1,125 @@
+//! Buckets are volumes.
+
+use http::HeaderMap;
+use s3s::S3Response;
+use s3s::dto::*;
+use stoker_store::VolumeOptions;
+
+use crate::access::{self, Intent};
+use crate::refusal::{Code, Refusal, Result};
+
+use super::seam::{Caller, Operations, owner, timestamp};
+use super::token;
+
+/// Most buckets in one answer.
+const BUCKETS_MAX: usize = 10_000;
+
+pub(super) async fn list_buckets(
+    ops: &Operations,
+    caller: &Caller,
+    input: ListBucketsInput,
+) -> Result<S3Response<ListBucketsOutput>> {
+    let after = input.continuation_token.as_deref().map(|token| token::decode("", token)).transpose()?;
+    let limit = usize::try_from(input.max_buckets.unwrap_or(BUCKETS_MAX as i32)).unwrap_or(0).clamp(1, BUCKETS_MAX);
+    let mut volumes = ops.store.volumes().await?;
+    volumes.retain(|volume| {
+        access::check_glimpse(caller.access(), &volume.name).is_ok()
+            && input.prefix.as_deref().is_none_or(|prefix| volume.name.starts_with(prefix))
+            && after.as_deref().is_none_or(|after| volume.name.as_bytes() > after)
+    });
+    let more = volumes.len() > limit;
+    volumes.truncate(limit);
+    let next = volumes.last().filter(|_| more).map(|last| token::encode("", last.name.as_bytes()));
+    let buckets = volumes
+        .into_iter()
+        .map(|volume| Bucket {
+            name: Some(volume.name),
+            creation_date: Some(timestamp(volume.created_ms)),
+            ..Bucket::default()
+        })
+        .collect();
+    Ok(S3Response::new(ListBucketsOutput {
+        buckets: Some(buckets),
+        continuation_token: next,
+        owner: Some(owner()),
+        prefix: input.prefix,
+    }))
+}
+
+pub(super) async fn create_bucket(
+    ops: &Operations,
+    caller: &Caller,
+    input: CreateBucketInput,
+) -> Result<S3Response<CreateBucketOutput>> {
+    access::check_volume(caller.access(), Intent::Write, &input.bucket)?;
+    if input.object_lock_enabled_for_bucket == Some(true) {
+        return Err(Refusal::new(Code::NotImplemented, "Object Lock is not implemented."));
+    }
+    if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
+        return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
+    }
+    let constraint = input.create_bucket_configuration.and_then(|config| config.location_constraint);
+    if let Some(constraint) = constraint
+        && !constraint.as_str().is_empty()
+        && constraint.as_str() != ops.region
+    {
+        return Err(Refusal::new(
+            Code::IllegalLocationConstraintException,
+            format!(
+                "The {} location constraint is incompatible with the region {} that this request was sent to.",
+                constraint.as_str(),
+                ops.region
+            ),
+        ));
+    }
+    ops.store.volume_create(&input.bucket, VolumeOptions::default()).await?;
+    Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", input.bucket)) }))
+}
+
+pub(super) async fn delete_bucket(
+    ops: &Operations,
+    caller: &Caller,
+    input: DeleteBucketInput,
+) -> Result<S3Response<DeleteBucketOutput>> {
+    access::check_volume(caller.access(), Intent::Write, &input.bucket)?;
+    ops.store.volume_delete(&input.bucket).await?;
+    Ok(S3Response::new(DeleteBucketOutput::default()))
+}
+
+pub(super) async fn head_bucket(
+    ops: &Operations,
+    caller: &Caller,
+    input: HeadBucketInput,
+) -> Result<S3Response<HeadBucketOutput>> {
+    access::check_glimpse(caller.access(), &input.bucket)?;
+    ops.store.volume(&input.bucket).await?;
+    let mut headers = HeaderMap::new();
+    if let Ok(region) = ops.region.parse() {
+        headers.insert("x-amz-bucket-region", region);
+    }
+    Ok(S3Response::with_headers(HeadBucketOutput::default(), headers))
+}
+
+pub(super) async fn get_bucket_location(
+    ops: &Operations,
+    caller: &Caller,
+    input: GetBucketLocationInput,
+) -> Result<S3Response<GetBucketLocationOutput>> {
+    access::check_glimpse(caller.access(), &input.bucket)?;
+    ops.store.volume(&input.bucket).await?;
+    // S3's first region has no name here.
+    let region = Some(ops.region.clone()).filter(|region| region != "us-east-1");
+    let location_constraint = region.map(BucketLocationConstraint::from);
+    Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+}
+
+/// There are no versions, and S3 says so with an empty answer.
+pub(super) async fn get_bucket_versioning(
+    ops: &Operations,
+    caller: &Caller,
+    input: GetBucketVersioningInput,
+) -> Result<S3Response<GetBucketVersioningOutput>> {
+    access::check_glimpse(caller.access(), &input.bucket)?;
+    ops.store.volume(&input.bucket).await?;
+    Ok(S3Response::new(GetBucketVersioningOutput::default()))
+}

@@ -1,0 +1,16 @@
+//! The operations that move names: everything but the bytes. s3s reads and writes their XML; this is the only place that
+//! knows it. Who asks was checked before a request comes here, and each operation asks [`access`](crate::access) again
+//! what the key may do.
+
+mod buckets;
+mod control_body;
+mod copy;
+mod delete;
+mod listing;
+mod properties;
+mod seam;
+mod token;
+mod uploads;
+mod whole;
+
+pub(crate) use seam::{Call, Seam};

@@ -1,0 +1,145 @@
+//! Tags and attributes of files.
+
+use s3s::S3Response;
+use s3s::dto::*;
+use stoker_store::{AttributesChange, ChecksumKind, FileInfo, Key};
+
+use crate::access::{self, Intent};
+use crate::hot::attributes::check_tags;
+use crate::hot::checksum;
+use crate::refusal::{Code, Refusal, Result};
+use crate::target::key_of;
+
+use super::listing::limit;
+use super::seam::{Caller, Operations, timestamp};
+
+/// Most parts in one answer.
+const PARTS_MAX: usize = 1000;
+
+fn no_version(version: Option<&str>) -> Result<()> {
+    match version {
+        None | Some("" | "null") => Ok(()),
+        Some(_) => Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist.")),
+    }
+}
+
+async fn set_tags(ops: &Operations, volume: &str, key: &Key, tags: Vec<(String, String)>) -> Result<()> {
+    let change = AttributesChange { tags: Some(tags), ..AttributesChange::default() };
+    ops.store.set_attributes(volume, key, change).await?;
+    Ok(())
+}
+
+pub(super) async fn get_object_tagging(
+    ops: &Operations,
+    caller: &Caller,
+    input: GetObjectTaggingInput,
+) -> Result<S3Response<GetObjectTaggingOutput>> {
+    access::check_key(caller.access(), Intent::Read, &input.bucket, input.key.as_bytes())?;
+    no_version(input.version_id.as_deref())?;
+    let info = ops.store.stat(&input.bucket, &key_of(input.key)?).await?;
+    let tag = |(key, value)| Tag { key: Some(key), value: Some(value) };
+    let tag_set = info.attributes.tags.into_iter().map(tag).collect();
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
+}
+
+pub(super) async fn put_object_tagging(
+    ops: &Operations,
+    caller: &Caller,
+    input: PutObjectTaggingInput,
+) -> Result<S3Response<PutObjectTaggingOutput>> {
+    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
+    no_version(input.version_id.as_deref())?;
+    let tag = |tag: Tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default());
+    let tags: Vec<_> = input.tagging.tag_set.into_iter().map(tag).collect();
+    check_tags(&tags)?;
+    set_tags(ops, &input.bucket, &key_of(input.key)?, tags).await?;
+    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+}
+
+pub(super) async fn delete_object_tagging(
+    ops: &Operations,
+    caller: &Caller,
+    input: DeleteObjectTaggingInput,
+) -> Result<S3Response<DeleteObjectTaggingOutput>> {
+    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
+    no_version(input.version_id.as_deref())?;
+    set_tags(ops, &input.bucket, &key_of(input.key)?, Vec::new()).await?;
+    Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+}
+
+pub(super) async fn get_object_attributes(
+    ops: &Operations,
+    caller: &Caller,
+    input: GetObjectAttributesInput,
+) -> Result<S3Response<GetObjectAttributesOutput>> {
+    access::check_key(caller.access(), Intent::Read, &input.bucket, input.key.as_bytes())?;
+    no_version(input.version_id.as_deref())?;
+    let wanted: Vec<String> = caller
+        .headers()
+        .get_all("x-amz-object-attributes")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .collect();
+    if wanted.is_empty() {
+        return Err(Refusal::new(Code::InvalidRequest, "The header x-amz-object-attributes is missing."));
+    }
+    let info = ops.store.stat(&input.bucket, &key_of(input.key)?).await?;
+    let mut output =
+        GetObjectAttributesOutput { last_modified: Some(timestamp(info.modified_ms)), ..Default::default() };
+    for name in &wanted {
+        match name.as_str() {
+            "ETag" => output.e_tag = Some(ETag::Strong(info.etag.clone())),
+            "ObjectSize" => output.object_size = Some(i64::try_from(info.size).unwrap_or(i64::MAX)),
+            "StorageClass" => output.storage_class = Some(StorageClass::from_static(StorageClass::STANDARD)),
+            "Checksum" => output.checksum = checksum_of(&info),
+            "ObjectParts" => {
+                output.object_parts = parts_of(&info, input.max_parts, input.part_number_marker.unwrap_or(0))?;
+            }
+            _ => {
+                return Err(Refusal::new(Code::InvalidArgument, "Invalid attribute name specified.")
+                    .with("ArgumentName", "x-amz-object-attributes")
+                    .with("ArgumentValue", name));
+            }
+        }
+    }
+    Ok(S3Response::new(output))
+}
+
+fn checksum_of(info: &FileInfo) -> Option<Checksum> {
+    let shown = checksum::shown(&info.checksums)?;
+    let sum = |kind| Some(shown).filter(|sum| sum.kind == kind).map(checksum::text_of);
+    Some(Checksum {
+        checksum_crc32: sum(ChecksumKind::Crc32),
+        checksum_crc32c: sum(ChecksumKind::Crc32c),
+        checksum_crc64nvme: sum(ChecksumKind::Crc64Nvme),
+        checksum_sha1: sum(ChecksumKind::Sha1),
+        checksum_sha256: sum(ChecksumKind::Sha256),
+        checksum_type: Some(ChecksumType::from_static(checksum::type_of(shown))),
+    })
+}
+
+fn parts_of(info: &FileInfo, max_parts: Option<i32>, marker: i32) -> Result<Option<GetObjectAttributesParts>> {
+    if info.part_sizes.is_empty() {
+        return Ok(None);
+    }
+    let limit = limit("max-parts", max_parts, PARTS_MAX)?;
+    let after = usize::try_from(marker).unwrap_or(0);
+    let part = |(index, size): (usize, &u64)| ObjectPart {
+        part_number: i32::try_from(index + 1).ok(),
+        size: i64::try_from(*size).ok(),
+        ..ObjectPart::default()
+    };
+    let parts: Vec<ObjectPart> = info.part_sizes.iter().enumerate().skip(after).take(limit).map(part).collect();
+    let last = after + parts.len();
+    Ok(Some(GetObjectAttributesParts {
+        is_truncated: Some(last < info.part_sizes.len()),
+        max_parts: Some(limit as i32),
+        next_part_number_marker: i32::try_from(last).ok(),
+        part_number_marker: Some(marker),
+        parts: Some(parts),
+        total_parts_count: i32::try_from(info.part_sizes.len()).ok(),
+    }))
+}

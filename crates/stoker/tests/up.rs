@@ -1,0 +1,473 @@
+//! `stoker up` and `stoker serve` as processes: what they tell, what they keep, what they refuse, how they end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+use stoker_client::{Client, Endpoint};
+use stoker_store::{Finish, Key, Store, WriteRequest};
+
+/// A ring and a cap that are quick to make.
+const SMALL: [&str; 4] = ["--size", "256MiB", "--memory", "256MiB"];
+
+/// A running daemon. A test that fails takes it along.
+struct Daemon {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    err: Option<ChildStderr>,
+    ready: Value,
+}
+
+impl Daemon {
+    /// Starts the binary and waits for the line that says it is ready.
+    fn start(args: &[&str]) -> Daemon {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+        command.args(args).env_remove("STOKER_DIR").env_remove("STOKER_LOG");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut err = child.stderr.take();
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let Ok(ready) = serde_json::from_str(&line) else {
+            let mut words = String::new();
+            err.take().unwrap().read_to_string(&mut words).unwrap();
+            panic!("{args:?} is not ready: {line}{words}");
+        };
+        Daemon { child, out, err, ready }
+    }
+
+    /// `up` in a directory, with small limits.
+    fn up(dir: &Path, more: &[&str]) -> Daemon {
+        let dir = dir.to_str().unwrap();
+        Daemon::start(&[&["up", "--json", "--dir", dir], &SMALL[..], more].concat())
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.ready[name].as_str().unwrap_or_else(|| panic!("no {name} in {}", self.ready))
+    }
+
+    /// Asks the admin door.
+    fn get(&self, path: &str) -> (u16, String) {
+        get(self.text("admin"), path, None)
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Waits for the end; the exit code, what was left on stdout, and the words.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut rest, mut words) = (String::new(), String::new());
+        self.out.read_to_string(&mut rest).unwrap();
+        self.err.take().unwrap().read_to_string(&mut words).unwrap();
+        (self.child.wait().unwrap().code(), rest, words)
+    }
+
+    /// Stops it as an operator does; it must end well.
+    fn stop(self) -> String {
+        self.signal("TERM");
+        let (code, rest, words) = self.end();
+        assert_eq!((code, rest.as_str()), (Some(0), ""), "{words}");
+        words
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A request to `http://host:port`; status and body.
+fn get(url: &str, path: &str, token: Option<&str>) -> (u16, String) {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{token}\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_string())
+}
+
+/// Runs the binary to its end: exit code, stdout, stderr.
+fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let done = Command::new(env!("CARGO_BIN_EXE_stoker")).args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (done.status.code(), text(done.stdout), text(done.stderr))
+}
+
+/// It fails before anything is served: exit code 1, no data, the cause, then the hint.
+#[track_caller]
+fn refused(args: &[&str], cause: &str, hint: &str) {
+    let (code, out, err) = run(args);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{args:?}: {err}");
+    let mut lines = err.lines().skip_while(|line| !line.starts_with("stoker: "));
+    let (first, second) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+    assert!(first.contains(cause), "{args:?}: {err}");
+    assert!(second.starts_with("  hint: ") && second.contains(hint), "{args:?}: {err}");
+}
+
+/// A folder on the file system of the build.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).permissions().mode() & 0o777
+}
+
+#[test]
+fn the_first_start_makes_everything_and_a_restart_keeps_it() {
+    let dir = folder();
+    let home = dir.path().join("stoker-data");
+    let first = Daemon::up(&home, &[]);
+    let ready = first.ready.clone();
+    let names: BTreeSet<&str> = ready.as_object().unwrap().keys().map(String::as_str).collect();
+    let expect = "access_key admin dir lake pid region s3 secret_key socket token volume";
+    assert_eq!(names, expect.split(' ').collect());
+    assert_eq!((&ready["pid"], &ready["volume"], &ready["region"]), (&first.child.id().into(), &"data".into(), &"us-east-1".into()));
+    assert_eq!(ready["dir"], home.to_str().unwrap());
+    assert_eq!(ready["lake"], format!("file://{}", home.join("lake").display()));
+    assert!(home.join("lake").is_dir() && home.join("ring/superblock").exists());
+
+    // Secrets are for the owner alone, and those that were told are those that are kept.
+    let credentials = fs::read_to_string(home.join("credentials")).unwrap();
+    for name in ["access_key", "secret_key"] {
+        assert!(credentials.contains(first.text(name)), "{name} in {credentials}");
+    }
+    assert_eq!(fs::read_to_string(home.join("token")).unwrap().trim(), first.text("token"));
+    for name in ["credentials", "token", "stoker.sock"] {
+        assert_eq!(mode_of(&home.join(name)), 0o600, "{name}");
+    }
+    assert_eq!(mode_of(&home), 0o700);
+
+    // S3 answers, and not to everybody.
+    let (status, body) = get(first.text("s3"), "/data/key", None);
+    assert!(status == 403 && body.contains("<Code>AccessDenied</Code>"), "{status} {body}");
+    let words = first.stop();
+    assert!(words.contains("SIGTERM: stopping"), "{words}");
+
+    let second = Daemon::up(&home, &[]);
+    for name in ["s3", "admin", "access_key", "secret_key", "token", "lake", "volume"] {
+        assert_eq!(second.ready[name], ready[name], "{name}");
+    }
+    second.signal("INT");
+    assert_eq!(second.end().0, Some(0));
+}
+
+#[test]
+fn those_who_watch_get_answers() {
+    let dir = folder();
+    let node = Daemon::up(dir.path(), &[]);
+    assert_eq!(node.get("/healthz"), (200, "ok\n".into()));
+    assert_eq!(node.get("/readyz"), (200, "ready\n".into()));
+    assert_eq!(node.get("/api/v1/status").0, 401);
+    let (status, text) = get(node.text("admin"), "/api/v1/status", Some(node.text("token")));
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &value["ready"], &value["dirty_files"]), (200, &true.into(), &0.into()), "{text}");
+
+    // A refused request counts; the second look sees it.
+    get(node.text("s3"), "/data/key", None);
+    let (status, text) = node.get("/metrics");
+    assert_eq!(status, 200);
+    let families = parse_metrics(&text);
+    let prefixed = |name: &&String| name.starts_with("stoker_") || name.starts_with("process_");
+    assert_eq!(families.keys().find(|name| !prefixed(name)), None);
+    assert_eq!(families["stoker_metrics_left_out"].samples.values().next(), Some(&0.0), "{text}");
+    assert!(families.keys().any(|name| name.starts_with("stoker_s3_")), "{text}");
+    assert!(families["process_resident_memory_bytes"].samples.values().all(|bytes| *bytes > 1e6));
+    check_documented(families.keys());
+    node.stop();
+}
+
+/// Every metric is in the table of the operators' page.
+fn check_documented<'n>(names: impl Iterator<Item = &'n String>) {
+    let page = include_str!("../../../docs/operations.md");
+    let missing: Vec<&String> = names.filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert_eq!(missing, Vec::<&String>::new(), "not in docs/operations.md");
+}
+
+/// The numbers of one name.
+#[derive(Default)]
+struct Family {
+    kind: String,
+    samples: BTreeMap<String, f64>,
+}
+
+/// Prometheus' text format, with nothing forgiven: each family once, HELP, TYPE, then its samples.
+fn parse_metrics(text: &str) -> BTreeMap<String, Family> {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut current = String::new();
+    let mut helped = String::new();
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(!help.trim().is_empty(), "{line}");
+            helped = name.to_string();
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(name, helped, "HELP comes before TYPE");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            let family = Family { kind: kind.into(), ..Family::default() };
+            assert!(families.insert(name.into(), family).is_none(), "{name} twice");
+            current = name.to_string();
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let name = series.split('{').next().unwrap();
+            let family = families.get_mut(&current).expect("a sample behind its TYPE");
+            let suffix = name.strip_prefix(current.as_str()).unwrap_or_else(|| panic!("{line} in {current}"));
+            let suffixes: &[&str] = if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(suffixes.contains(&suffix), "{line} in {current}");
+            check_labels(series);
+            let value: f64 = value.replace("+Inf", "inf").parse().unwrap_or_else(|e| panic!("{line}: {e}"));
+            assert!(family.samples.insert(series.into(), value).is_none(), "{series} twice");
+        }
+    }
+    families
+}
+
+fn check_labels(series: &str) {
+    let Some((_, labels)) = series.split_once('{') else { return };
+    let mut rest = labels.strip_suffix('}').unwrap_or_else(|| panic!("{series}"));
+    while !rest.is_empty() {
+        let (name, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{series}"));
+        assert!(!name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'), "{series}");
+        let mut escaped = false;
+        let end = value.find(|letter| {
+            let ends = letter == '"' && !escaped;
+            escaped = letter == '\\' && !escaped;
+            ends
+        });
+        rest = &value[end.unwrap_or_else(|| panic!("{series}")) + 1..];
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+}
+
+#[test]
+fn two_nodes_do_not_share_a_directory() {
+    let dir = folder();
+    let node = Daemon::up(dir.path(), &[]);
+    let path = dir.path().to_str().unwrap();
+    let pid = format!("in use by another stoker (process {})", node.child.id());
+    refused(&["up", "--dir", path, "--json"], &pid, "stop the other process");
+    // The first one did not notice.
+    assert_eq!(node.get("/readyz").0, 200);
+    node.stop();
+}
+
+#[test]
+fn a_kept_port_that_is_taken_is_replaced_in_words() {
+    let dir = folder();
+    let first = Daemon::up(dir.path(), &[]);
+    let address = first.text("s3").strip_prefix("http://").unwrap().to_string();
+    first.stop();
+    let Ok(_taken) = TcpListener::bind(&address) else {
+        // Some other program was quicker; then `up` meets the same.
+        return;
+    };
+    let second = Daemon::up(dir.path(), &[]);
+    assert_ne!(second.text("s3"), format!("http://{address}"));
+    let chosen = second.text("s3").to_string();
+    let words = second.stop();
+    let port = address.rsplit_once(':').unwrap().1;
+    assert!(words.contains(&format!("port {port} of the last start is taken")), "{words}");
+    // The new one is kept from now on.
+    assert_eq!(Daemon::up(dir.path(), &[]).text("s3"), chosen);
+}
+
+#[test]
+fn an_address_that_was_asked_for_is_used_or_refused() {
+    let dir = folder();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let path = dir.path().to_str().unwrap();
+    for door in ["--s3", "--admin"] {
+        let args = [&["up", "--dir", path, door, &address], &SMALL[..]].concat();
+        refused(&args, "cannot listen on", "another program listens there");
+    }
+    // Nothing is left that would keep the next one from starting.
+    let node = Daemon::up(dir.path(), &["--s3", "0.0.0.0:0", "--admin", "127.0.0.1:0"]);
+    assert!(node.text("s3").starts_with("http://127.0.0.1:") || node.text("s3").starts_with("http://0.0.0.0:"));
+    assert!(node.stop().contains("plain HTTP"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_served() {
+    let dir = folder();
+    let path = dir.path().to_str().unwrap();
+    let nowhere = dir.path().join("nowhere");
+    let nowhere = nowhere.to_str().unwrap();
+    let up = |more: &[&'static str]| -> Vec<&str> { [&["up", "--dir", path][..], &SMALL, more].concat() };
+    refused(&up(&["--lake", "ftp://host/dir"]), "ftp://host/dir cannot be used", "s3://bucket/prefix");
+    refused(&["up", "--dir", path, "--drive", nowhere], "nowhere is not there", "mount it");
+    refused(&["up", "--dir", path, "--lake", nowhere, "--size", "64MiB"], "cannot be used", "mount it");
+    refused(&["up", "--dir", path, "--memory", "1MiB", "--size", "64MiB"], "too little", "--memory");
+    refused(&["up", "--dir", path, "--memory", "900TiB", "--size", "64MiB"], "more than", "--memory");
+    // Nobody may make folders there, not even root, who would get past a mode.
+    refused(&["up", "--dir", "/sys/stoker"], "/sys/stoker", "owner, mode");
+    for args in [&["up", "--cores", "0"][..], &["up", "--s3", "here"], &["up", "--lake-mode", "mine"], &["serve"]] {
+        assert_eq!(run(args).0, Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn drives_and_lake_are_remembered() {
+    let dir = folder();
+    let [lake, nvme0, nvme1] = ["lake", "nvme0", "nvme1"].map(|name| dir.path().join(name));
+    for path in [&lake, &nvme0, &nvme1] {
+        fs::create_dir(path).unwrap();
+    }
+    fs::create_dir(nvme0.join("lost+found")).unwrap();
+    let home = dir.path().join("home");
+    let [lake_arg, drive0, drive1] = [&lake, &nvme0, &nvme1].map(|path| path.to_str().unwrap());
+    Daemon::up(&home, &["--lake", lake_arg, "--drive", drive0, "--drive", drive1]).stop();
+    assert!(nvme0.join("stoker-ring/superblock").exists() && nvme1.join("stoker-ring/superblock").exists());
+    assert!(!home.join("ring").exists());
+    let again = Daemon::up(&home, &[]);
+    assert_eq!(again.text("lake"), format!("file://{}", lake.display()));
+    let (_, text) = get(again.text("admin"), "/api/v1/status", Some(again.text("token")));
+    let status: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["rings"].as_array().unwrap().len(), 2, "{text}");
+    again.stop();
+}
+
+#[test]
+fn a_stop_waits_for_what_is_under_way_and_a_second_one_does_not() {
+    let dir = folder();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // A writer that the node has begun, and a node that was told to stop.
+    let stopped_with_writer = |node: &Daemon| {
+        let socket = Endpoint::Unix(node.text("socket").into());
+        let client = runtime.block_on(Client::connect(&socket, None)).unwrap();
+        let key = Key::new(b"late").unwrap();
+        let mut writer = runtime.block_on(client.create("data", &key, WriteRequest::default())).unwrap();
+        let mut buf = runtime.block_on(writer.buffer()).unwrap();
+        buf.set_len(4096);
+        node.signal("TERM");
+        while node.get("/readyz").0 != 503 {
+            std::thread::yield_now();
+        }
+        (client, writer, buf)
+    };
+    let first = Daemon::up(dir.path(), &[]);
+    let (client, mut writer, buf) = stopped_with_writer(&first);
+    let receipt = runtime.block_on(async {
+        writer.write(buf).await?;
+        writer.finish(Finish::default()).await
+    });
+    assert_eq!(receipt.unwrap().size, 4096);
+    drop(client);
+    let (code, _, words) = first.end();
+    assert_eq!(code, Some(0), "{words}");
+
+    let second = Daemon::up(dir.path(), &[]);
+    let writer = stopped_with_writer(&second);
+    second.signal("TERM");
+    let (code, _, words) = second.end();
+    assert!(code == Some(0) && words.contains("SIGTERM again: stopped at once"), "{code:?} {words}");
+    drop(writer);
+
+    // What was finished is there, what was not is not.
+    let third = Daemon::up(dir.path(), &[]);
+    let socket = Endpoint::Unix(third.text("socket").into());
+    let size = runtime.block_on(async {
+        let client = Client::connect(&socket, None).await?;
+        client.stat("data", &Key::new(b"late")?).await.map(|info| info.size)
+    });
+    assert_eq!(size.unwrap(), 4096);
+    third.stop();
+}
+
+#[test]
+fn words_for_people_hold_the_real_keys() {
+    let dir = folder();
+    let path = dir.path().to_str().unwrap();
+    let ready = Daemon::up(dir.path(), &[]);
+    let [s3, access, secret] = ["s3", "access_key", "secret_key"].map(|name| ready.text(name).to_string());
+    ready.stop();
+    let (code, out, err) = run(&[&["up", "--check", "--dir", path], &SMALL[..]].concat());
+    assert_eq!(code, Some(0), "{err}");
+    for part in [
+        format!("export AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret}"),
+        format!("aws --endpoint-url {s3} s3 cp README.md s3://data/"),
+        format!("endpoint_url=\"{s3}\""),
+        format!("RCLONE_S3_ENDPOINT={s3}"),
+        "stoker put README.md data/README.md".into(),
+        "one copy on this node".into(),
+        "256 MiB of memory".into(),
+    ] {
+        assert!(out.contains(&part), "{part} in {out}");
+    }
+    assert!(err.contains("everything starts; stopped again"), "{err}");
+}
+
+#[test]
+fn a_node_by_its_configuration() {
+    let dir = folder();
+    let home = dir.path().join("home");
+    let file = dir.path().join("stoker.toml");
+    let drive = dir.path().join("drive");
+    fs::create_dir(&drive).unwrap();
+    let text = format!(
+        "[node]\ndir = {home:?}\nmemory = \"256MiB\"\n[[drive]]\npath = {drive:?}\nsize = \"256MiB\"\n\
+         [s3]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n[door]\nlisten = [\"127.0.0.1:0\"]\n\
+         [log]\nlevel = \"info\"\nformat = \"json\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let node = Daemon::start(&["serve", "--json", "--config", file]);
+    assert_eq!(node.get("/readyz").0, 200);
+    assert_eq!(node.ready["door"].as_array().unwrap().len(), 1);
+    let s3 = node.ready["s3"][0].as_str().unwrap();
+    assert_eq!(get(s3, "/", None).0, 403);
+    assert!(!node.ready.to_string().contains("secret"), "{}", node.ready);
+    // The door over TCP wants the token.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let door: Endpoint = node.ready["door"][0].as_str().unwrap().parse().unwrap();
+    let token = fs::read_to_string(home.join("token")).unwrap();
+    runtime.block_on(async {
+        assert!(Client::connect(&door, Some("wrong")).await.is_err());
+        let client = Client::connect(&door, Some(token.trim())).await.unwrap();
+        assert_eq!(client.access_keys().await.unwrap().len(), 1);
+        client.volume_create("run", Default::default()).await.unwrap();
+    });
+    // A hangup is no reason to go.
+    node.signal("HUP");
+    assert_eq!(node.get("/healthz").0, 200);
+    let words = node.stop();
+    for line in words.lines().filter(|line| line.starts_with('{')) {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert!(event["time"].is_string() && event["level"].is_string(), "{line}");
+    }
+
+    assert_eq!(run(&["serve", "--check", "--config", file]).0, Some(0));
+}
+
+#[test]
+fn mistakes_in_a_configuration_are_named_with_their_place() {
+    let dir = folder();
+    let file = dir.path().join("stoker.toml");
+    let path = file.to_str().unwrap();
+    for (text, cause, hint) in [
+        ("[node]\ncoers = 2\n", ":2:1: unknown setting `coers`; did you mean `cores`?", "known here: dir, cores"),
+        ("[s3]\n\nlisten = 9000\n", ":3:10: invalid type: integer `9000`", "deploy/stoker.toml"),
+        ("[volume_defaults]\nclass = \"two\"\n", ":2:9: this class needs more nodes", "deploy/stoker.toml"),
+        ("[node]\nmemory = \"lots\"\n", ":2:10: \"lots\": ", "deploy/stoker.toml"),
+        ("[node\n", ":1:6: ", "deploy/stoker.toml"),
+    ] {
+        fs::write(&file, text).unwrap();
+        for more in [&[][..], &["--check"]] {
+            refused(&[&["serve", "--config", path], more].concat(), &format!("{path}{cause}"), hint);
+        }
+    }
+    refused(&["serve", "--config", "no/such/file"], "no/such/file", "check the path");
+}
