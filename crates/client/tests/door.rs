@@ -421,9 +421,10 @@ async fn every_call_crosses() {
     assert_eq!(waited, receipt);
     assert_eq!(client.drain("data", b"").await.unwrap(), 2);
     assert_eq!(client.stage("data", &target).await.unwrap(), 6);
+    let file = memory.stat("data", &target).await.unwrap();
     memory.state.lock().unwrap().conflicts.push(Conflict {
         volume: "data".into(),
-        file: memory_file(memory, "up"),
+        file,
         lake_etag_expected: None,
         lake_etag_found: Some("e".into()),
         since_ms: 5,
@@ -445,8 +446,4 @@ async fn every_call_crosses() {
         memory.explain("data", &target).await.unwrap()
     );
     assert_eq!(client.status().await.unwrap(), memory.status().await.unwrap());
-}
-
-fn memory_file(memory: &Memory, name: &str) -> FileInfo {
-    memory.state.lock().unwrap().volumes["data"].files[&key(name)].info.clone()
 }

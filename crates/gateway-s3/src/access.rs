@@ -87,7 +87,11 @@ mod tests {
             ("vol2", "logs/a", false),
             ("othe", "r", false),
         ] {
-            assert_eq!(check_key(&limited, Intent::Write, volume, key.as_bytes()).is_ok(), fine, "{volume} {key}");
+            assert_eq!(
+                check_key(&limited, Intent::Write, volume, key.as_bytes()).is_ok(),
+                fine,
+                "{volume} {key}"
+            );
         }
         assert!(check_volume(&limited, Intent::Read, "vol").is_err());
         assert!(check_volume(&limited, Intent::Write, "other").is_ok());

@@ -78,9 +78,9 @@ impl Body for AnswerBody {
                 this.content = Content::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            Content::File(body) => body.poll_piece(cx).map(|piece| {
-                piece.map(|piece| piece.map(Frame::data).map_err(BodyError::from))
-            }),
+            Content::File(body) => body
+                .poll_piece(cx)
+                .map(|piece| piece.map(|piece| piece.map(Frame::data).map_err(BodyError::from))),
             Content::Foreign(body) => Pin::new(body).poll_frame(cx),
         };
         if let (Poll::Ready(Some(Ok(frame))), Some(exchange)) = (&polled, &mut this.exchange)

@@ -7,7 +7,10 @@ pub(crate) fn unix_s() -> i64 {
     i64::try_from(unix().as_secs()).unwrap_or(i64::MAX)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the gateway is the edge: signatures are checked against the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the gateway is the edge: signatures are checked against the wall clock"
+)]
 fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -29,9 +32,9 @@ pub(crate) fn parse_basic(text: &str) -> Option<i64> {
         return None;
     }
     let number = |from: usize, to: usize| {
-        bytes[from..to].iter().try_fold(0i64, |sum, byte| {
-            byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0'))
-        })
+        bytes[from..to]
+            .iter()
+            .try_fold(0i64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
     };
     let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
     let (hour, minute, second) = (number(9, 11)?, number(11, 13)?, number(13, 15)?);
@@ -106,13 +109,28 @@ mod tests {
             assert_eq!(parse_basic(text), Some(unix_s), "{text}");
             assert_eq!(format_basic(unix_s), text);
         }
-        for text in ["", "20130524T000000", "20130524 000000Z", "2013052aT000000Z", "20131324T000000Z", "20130524T240000Z"] {
+        for text in [
+            "",
+            "20130524T000000",
+            "20130524 000000Z",
+            "2013052aT000000Z",
+            "20131324T000000Z",
+            "20130524T240000Z",
+        ] {
             assert_eq!(parse_basic(text), None, "{text}");
         }
         for text in ["2013-05-24T00:00:00Z", "2013-05-24T00:00:00.000Z"] {
             assert_eq!(parse_extended(text), Some(1_369_353_600));
         }
-        for text in ["", "Z", "2013-05-24", "2013-05-24T00:00:00", "2013-05-24 00:00:00Z", "2013-05-24T00:00:00.xZ", "ä013-05-24T00:00:0Z"] {
+        for text in [
+            "",
+            "Z",
+            "2013-05-24",
+            "2013-05-24T00:00:00",
+            "2013-05-24 00:00:00Z",
+            "2013-05-24T00:00:00.xZ",
+            "ä013-05-24T00:00:0Z",
+        ] {
             assert_eq!(parse_extended(text), None, "{text}");
         }
     }

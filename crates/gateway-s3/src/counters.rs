@@ -111,12 +111,28 @@ impl Counters {
         for (name, help, value) in [
             ("s3_requests_in_flight", "Requests that are being answered.", &self.in_flight),
             ("s3_sent_bytes_total", "Bytes of answer bodies.", &self.sent_bytes),
-            ("s3_received_bytes_total", "Bytes of request bodies as they were on the wire.", &self.received_bytes),
+            (
+                "s3_received_bytes_total",
+                "Bytes of request bodies as they were on the wire.",
+                &self.received_bytes,
+            ),
             ("s3_connections", "Open connections.", &self.connections),
             ("s3_connections_accepted_total", "Connections that were served.", &self.connections_accepted),
-            ("s3_connections_rejected_total", "Connections that were turned away at the limit.", &self.connections_rejected),
-            ("s3_tls_handshakes_failed_total", "TLS handshakes that did not work out.", &self.handshakes_failed),
-            ("s3_bodies_broken_total", "Answers broken off because their bytes could not be read.", &self.bodies_broken),
+            (
+                "s3_connections_rejected_total",
+                "Connections that were turned away at the limit.",
+                &self.connections_rejected,
+            ),
+            (
+                "s3_tls_handshakes_failed_total",
+                "TLS handshakes that did not work out.",
+                &self.handshakes_failed,
+            ),
+            (
+                "s3_bodies_broken_total",
+                "Answers broken off because their bytes could not be read.",
+                &self.bodies_broken,
+            ),
         ] {
             list.push(counter(name, help, Vec::new(), value.load(Relaxed) as f64));
         }
@@ -132,7 +148,12 @@ fn push_tally(list: &mut Vec<Counter>, operation: Operation, tally: &Tally) {
         count += value;
         if value > 0 {
             let labels = vec![label("operation", operation.name()), label("status", class)];
-            list.push(counter("s3_requests_total", "Requests by operation and class of status.", labels, value as f64));
+            list.push(counter(
+                "s3_requests_total",
+                "Requests by operation and class of status.",
+                labels,
+                value as f64,
+            ));
         }
     }
     if count == 0 {
@@ -166,7 +187,8 @@ mod tests {
 
     fn value(list: &[Counter], name: &str, label: Option<&str>) -> Option<f64> {
         let fits = |counter: &&Counter| {
-            counter.name == name && label.is_none_or(|label| counter.labels.iter().any(|(_, value)| value == label))
+            counter.name == name
+                && label.is_none_or(|label| counter.labels.iter().any(|(_, value)| value == label))
         };
         list.iter().find(fits).map(|counter| counter.value)
     }

@@ -90,12 +90,18 @@ const SUBRESOURCES: &[&str] = &[
 
 impl Operation {
     /// Finds the operation.
-    pub(crate) fn of(method: &Method, target: &Target, query: &Query, headers: &HeaderMap) -> Result<Operation> {
-        let only = |allowed: &[&str], operation: Operation| {
-            match query.names().find(|name| !allowed.contains(name) && !is_neutral(name)) {
-                Some(name) => Err(not_implemented(name)),
-                None => Ok(operation),
-            }
+    pub(crate) fn of(
+        method: &Method,
+        target: &Target,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Result<Operation> {
+        let only = |allowed: &[&str], operation: Operation| match query
+            .names()
+            .find(|name| !allowed.contains(name) && !is_neutral(name))
+        {
+            Some(name) => Err(not_implemented(name)),
+            None => Ok(operation),
         };
         let reads = *method == Method::GET || *method == Method::HEAD;
         if reads && let Some(name) = query.names().find(|name| SUBRESOURCES.contains(name)) {
@@ -137,7 +143,7 @@ impl Operation {
                 only(&["tagging", "versionId"], Operation::DeleteObjectTagging)
             }
             ("DELETE", Target::Object(..)) => only(&["versionId"], Operation::DeleteObject),
-            ("GET" | "HEAD" | "PUT" | "POST" | "DELETE", _) => match query.names().find(|name| !is_neutral(name)) {
+            ("HEAD" | "PUT" | "POST" | "DELETE", _) => match query.names().find(|name| !is_neutral(name)) {
                 Some(name) => Err(not_implemented(name)),
                 None => Err(method_not_allowed()),
             },
@@ -186,7 +192,10 @@ fn is_form(headers: &HeaderMap) -> bool {
 }
 
 fn not_implemented(name: &str) -> Refusal {
-    Refusal::new(Code::NotImplemented, format!("The parameter `{name}` implies functionality that is not implemented."))
+    Refusal::new(
+        Code::NotImplemented,
+        format!("The parameter `{name}` implies functionality that is not implemented."),
+    )
 }
 
 fn method_not_allowed() -> Refusal {
@@ -202,7 +211,8 @@ mod tests {
         let target = Target::parse(None, raw_path, &[]).unwrap();
         let query = Query::parse(Some(query)).unwrap();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let found = Operation::of(&method, &target, &query, &HeaderMap::new()).map_err(|refusal| refusal.code);
+        let found =
+            Operation::of(&method, &target, &query, &HeaderMap::new()).map_err(|refusal| refusal.code);
         assert_eq!(found, expected, "{method} {path}");
     }
 
@@ -257,7 +267,9 @@ mod tests {
         ] {
             check(method, path, Err(Code::NotImplemented));
         }
-        for (method, path) in [("POST", "/"), ("PATCH", "/vol/a"), ("DELETE", "/"), ("POST", "/vol/a"), ("HEAD", "/")] {
+        for (method, path) in
+            [("POST", "/"), ("PATCH", "/vol/a"), ("DELETE", "/"), ("POST", "/vol/a"), ("HEAD", "/")]
+        {
             check(method, path, Err(Code::MethodNotAllowed));
         }
     }

@@ -20,7 +20,10 @@ impl Query {
             let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
             let (name, value) = (decoded(name)?, decoded(value)?);
             if pairs.iter().any(|(other, _)| *other == name) {
-                return Err(Refusal::new(Code::InvalidArgument, format!("The query parameter {name} is given twice.")));
+                return Err(Refusal::new(
+                    Code::InvalidArgument,
+                    format!("The query parameter {name} is given twice."),
+                ));
             }
             if pairs.len() == PARAMETERS_MAX {
                 return Err(Refusal::new(Code::InvalidURI, "The query has too many parameters."));
@@ -57,7 +60,10 @@ impl Query {
             .iter()
             .filter(|(name, _)| Some(name.as_str()) != without)
             .map(|(name, value)| {
-                (percent::encoded(name.as_bytes(), Keep::Nothing), percent::encoded(value.as_bytes(), Keep::Nothing))
+                (
+                    percent::encoded(name.as_bytes(), Keep::Nothing),
+                    percent::encoded(value.as_bytes(), Keep::Nothing),
+                )
             })
             .collect();
         pairs.sort_unstable();

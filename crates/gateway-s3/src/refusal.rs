@@ -200,7 +200,11 @@ mod tests {
         for kind in KINDS {
             for subject in SUBJECTS {
                 let code = code_of(kind, subject);
-                table.push_str(&format!("{kind:?} {subject:?}: {} {}\n", code.status().as_u16(), code.name()));
+                table.push_str(&format!(
+                    "{kind:?} {subject:?}: {} {}\n",
+                    code.status().as_u16(),
+                    code.name()
+                ));
             }
         }
         assert_eq!(table, include_str!("refusal.golden"));

@@ -65,7 +65,9 @@ impl Core {
         let located = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
         if let Some(located) = located {
             let file = located.file.clone();
-            let stale = volume.policy.lake_mode != LakeMode::Owned && file.drain == Drain::Clean;
+            // One that was renamed and not yet moved in the lake is ours alone to look at.
+            let at_home = file.lake.as_ref().is_some_and(|lake| lake.key == key);
+            let stale = volume.policy.lake_mode != LakeMode::Owned && file.drain == Drain::Clean && at_home;
             if !stale {
                 return Ok(Some(Seen { located: Some(located), file }));
             }

@@ -389,7 +389,7 @@ async fn a_server_that_could_lose_commits_is_named() {
         .arg(&server.folder)
         .arg("-h")
         .arg(&server.folder)
-        .stderr(Stdio::inherit())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     soon("the standby is seen", async {

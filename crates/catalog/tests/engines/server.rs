@@ -161,22 +161,22 @@ impl Drop for Server {
     }
 }
 
-/// The folder of the newest server programs.
+/// The folder of the server's programs: that of the one in `PATH`, or Debian's newest.
 fn programs() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
         .collect();
-    folders.sort_by_key(|folder| {
-        folder.parent().and_then(Path::file_name).and_then(|v| v.to_str()?.parse::<u32>().ok())
+    let version = |folder: &PathBuf| folder.parent()?.file_name()?.to_str()?.parse::<u32>().ok();
+    folders.sort_by_key(|folder| std::cmp::Reverse(version(folder)));
+    let found = std::env::split_paths(&path).chain(folders).find_map(|folder| {
+        // In `PATH` there may be links to some of the programs only.
+        let server = folder.join("postgres").canonicalize().ok()?;
+        server.parent().filter(|folder| folder.join("initdb").exists()).map(Path::to_path_buf)
     });
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    folders.extend(std::env::split_paths(&path));
-    folders
-        .into_iter()
-        .rev()
-        .find(|folder| folder.join("postgres").exists() && folder.join("initdb").exists())
+    found
 }
 
 /// Who runs the server, if it cannot be us.

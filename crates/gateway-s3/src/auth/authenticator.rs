@@ -10,12 +10,12 @@ use stoker_store::Store;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 
+use super::SKEW_S_MAX;
 use super::canonical::{self, Parts, Spelling};
 use super::claim::{Claim, Means, Scope};
 use super::keyring::{Credential, Keyring};
 use super::payload::{Declared, Payload};
 use super::signature::{self, ChunkSigner};
-use super::SKEW_S_MAX;
 
 /// Checks signatures for one region.
 pub(crate) struct Authenticator {
@@ -50,7 +50,12 @@ impl Authenticator {
     }
 
     /// Checks the signature of a form's policy. How long the policy is good is its own business.
-    pub(crate) async fn check_policy(&self, scope: &Scope<'_>, policy: &str, theirs: &str) -> Result<Arc<Credential>> {
+    pub(crate) async fn check_policy(
+        &self,
+        scope: &Scope<'_>,
+        policy: &str,
+        theirs: &str,
+    ) -> Result<Arc<Credential>> {
         check_region(scope, &self.region, Code::AuthorizationQueryParametersError)?;
         let credential = self.keyring.find(scope.access_key).await?;
         let key = credential.signing_key(scope.day, &self.region);
@@ -122,7 +127,10 @@ fn check_region(scope: &Scope<'_>, region: &str, code: Code) -> Result<()> {
     if scope.region == region {
         return Ok(());
     }
-    let words = format!("The authorization is malformed; the region '{}' is wrong; expecting '{region}'", scope.region);
+    let words = format!(
+        "The authorization is malformed; the region '{}' is wrong; expecting '{region}'",
+        scope.region
+    );
     Err(Refusal::new(code, words).with("Region", region))
 }
 
@@ -148,14 +156,16 @@ fn check_time(claim: &Claim<'_>, now_s: i64) -> Result<()> {
 /// The host and everything that S3 would act on must be covered, or somebody in between could change it.
 fn check_signed_headers(headers: &HeaderMap, signed: &str) -> Result<()> {
     let covered = |name: &str| signed.split(';').any(|other| other == name);
-    let naked = headers.keys().map(|name| name.as_str()).find(|name| name.starts_with("x-amz-") && !covered(name));
+    let naked =
+        headers.keys().map(|name| name.as_str()).find(|name| name.starts_with("x-amz-") && !covered(name));
     let naked = if covered("host") { naked } else { Some("host") };
     match naked {
         None => Ok(()),
-        Some(name) => {
-            Err(Refusal::new(Code::AccessDenied, "There were headers present in the request which were not signed.")
-                .with("HeadersNotSigned", name))
-        }
+        Some(name) => Err(Refusal::new(
+            Code::AccessDenied,
+            "There were headers present in the request which were not signed.",
+        )
+        .with("HeadersNotSigned", name)),
     }
 }
 

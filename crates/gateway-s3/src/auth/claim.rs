@@ -66,7 +66,8 @@ impl<'a> Claim<'a> {
     /// Finds the claim of a request; none is refused, because nobody is anonymous here.
     pub(super) fn find(headers: &'a HeaderMap, query: &'a Query) -> Result<Claim<'a>> {
         let header = headers.get(http::header::AUTHORIZATION);
-        let by_query = query.has("X-Amz-Signature") || query.has("X-Amz-Algorithm") || query.has("X-Amz-Credential");
+        let by_query =
+            query.has("X-Amz-Signature") || query.has("X-Amz-Algorithm") || query.has("X-Amz-Credential");
         match (header, by_query) {
             (Some(_), true) => Err(Refusal::new(
                 Code::InvalidArgument,
@@ -79,7 +80,9 @@ impl<'a> Claim<'a> {
             }
             (None, true) => Claim::of_query(query),
             (None, false) if query.has("AWSAccessKeyId") => Err(wrong_algorithm()),
-            (None, false) => Err(Refusal::new(Code::AccessDenied, "Access Denied: anonymous requests are not allowed.")),
+            (None, false) => {
+                Err(Refusal::new(Code::AccessDenied, "Access Denied: anonymous requests are not allowed."))
+            }
         }
     }
 
@@ -96,13 +99,17 @@ impl<'a> Claim<'a> {
                 "Credential" => &mut credential,
                 "SignedHeaders" => &mut signed_headers,
                 "Signature" => &mut signature,
-                _ => return Err(malformed("The authorization header is malformed: it has an unknown field.")),
+                _ => {
+                    return Err(malformed("The authorization header is malformed: it has an unknown field."));
+                }
             };
             if slot.replace(value.trim()).is_some() {
                 return Err(malformed("The authorization header is malformed: it has a field twice."));
             }
         }
-        let (Some(credential), Some(signed_headers), Some(signature)) = (credential, signed_headers, signature) else {
+        let (Some(credential), Some(signed_headers), Some(signature)) =
+            (credential, signed_headers, signature)
+        else {
             return Err(malformed(
                 "The authorization header is malformed: it needs Credential, SignedHeaders and Signature.",
             ));
@@ -115,7 +122,9 @@ impl<'a> Claim<'a> {
         let (time, time_s) = time_of(headers)?;
         check_signature(signature).map_err(malformed)?;
         if !time.starts_with(scope.day) {
-            return Err(malformed("The authorization header is malformed: the Credential's date is not the request's."));
+            return Err(malformed(
+                "The authorization header is malformed: the Credential's date is not the request's.",
+            ));
         }
         Ok(Claim { means: Means::Header, scope, time, time_s, signed_headers, signature })
     }
@@ -197,7 +206,10 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect()
     }
 
     fn code(authorization: &str, query: &str) -> Code {
@@ -212,7 +224,13 @@ mod tests {
     fn keys_may_hold_slashes() {
         let scope = Scope::parse("a/b/20130524/us-east-1/s3/aws4_request").unwrap();
         assert_eq!(scope, Scope { access_key: "a/b", day: "20130524", region: "us-east-1" });
-        for bad in ["", "k/20130524/r/s3", "k/20130524/r/sts/aws4_request", "k/2013/r/s3/aws4_request", "/20130524/r/s3/aws4_request"] {
+        for bad in [
+            "",
+            "k/20130524/r/s3",
+            "k/20130524/r/sts/aws4_request",
+            "k/2013/r/s3/aws4_request",
+            "/20130524/r/s3/aws4_request",
+        ] {
             assert_eq!(Scope::parse(bad), None, "{bad}");
         }
     }
@@ -234,7 +252,8 @@ mod tests {
     #[test]
     fn malformed_claims_get_their_codes() {
         let signature = "f".repeat(64);
-        let good = format!("Credential=k/20130524/r/s3/aws4_request,SignedHeaders=host,Signature={signature}");
+        let good =
+            format!("Credential=k/20130524/r/s3/aws4_request,SignedHeaders=host,Signature={signature}");
         assert_eq!(code("", ""), Code::AccessDenied);
         assert_eq!(code("AWS k:sig", ""), Code::InvalidRequest);
         assert_eq!(code("Bearer x", ""), Code::InvalidRequest);
@@ -250,7 +269,11 @@ mod tests {
             &good.replace("s3", "ec2"),
             &format!("{good},What=1"),
         ] {
-            assert_eq!(code(&format!("AWS4-HMAC-SHA256 {bad}"), ""), Code::AuthorizationHeaderMalformed, "{bad}");
+            assert_eq!(
+                code(&format!("AWS4-HMAC-SHA256 {bad}"), ""),
+                Code::AuthorizationHeaderMalformed,
+                "{bad}"
+            );
         }
         let query = format!(
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=k/20130524/r/s3/aws4_request&X-Amz-Date=20130524T000000Z\

@@ -72,8 +72,12 @@ impl Keyring {
 
     /// The access key of this name.
     pub(crate) async fn find(&self, access_key: &str) -> Result<Arc<Credential>> {
-        let unknown =
-            || Refusal::new(Code::InvalidAccessKeyId, "The access key ID you provided does not exist in our records.");
+        let unknown = || {
+            Refusal::new(
+                Code::InvalidAccessKeyId,
+                "The access key ID you provided does not exist in our records.",
+            )
+        };
         if access_key.len() > ACCESS_KEY_LEN_MAX {
             return Err(unknown());
         }

@@ -73,7 +73,13 @@ mod tests {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert!(matches!(Declared::parse(empty), Ok(Declared::Sha256(value)) if value[..2] == [0xe3, 0xb0]));
         assert_eq!(Declared::parse("UNSIGNED-PAYLOAD"), Ok(Declared::Unsigned));
-        for bad in ["", "e3b0", "unsigned-payload", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", &empty.replace('e', "x")] {
+        for bad in [
+            "",
+            "e3b0",
+            "unsigned-payload",
+            "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD",
+            &empty.replace('e', "x"),
+        ] {
             assert_eq!(Declared::parse(bad).unwrap_err().code, Code::InvalidArgument, "{bad}");
         }
     }

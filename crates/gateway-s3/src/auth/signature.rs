@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn chunks_of_the_documentation_fit() {
-        let mut signer = ChunkSigner::of_documentation("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
+        let mut signer =
+            ChunkSigner::of_documentation("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
         for (len, signature) in [
             (65_536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),
             (1024, "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497"),
@@ -126,12 +127,16 @@ mod tests {
         ] {
             assert!(signer.chunk_fits(&sha256(&vec![b'a'; len]), signature));
         }
-        assert!(!signer.chunk_fits(&sha256(b""), "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"));
+        assert!(
+            !signer
+                .chunk_fits(&sha256(b""), "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9")
+        );
     }
 
     #[test]
     fn chunks_with_a_trailer_of_the_documentation_fit() {
-        let mut signer = ChunkSigner::of_documentation("106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e");
+        let mut signer =
+            ChunkSigner::of_documentation("106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e");
         for (len, signature) in [
             (65_536, "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2"),
             (1024, "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7"),

@@ -1,7 +1,7 @@
 //! Properties of files: from the headers of a request, and into the headers of an answer.
 
-use http::header::{HeaderName, HeaderValue};
 use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 use stoker_store::{Access, Attributes};
 
 use crate::percent::{self, Plus};
@@ -24,8 +24,11 @@ pub(crate) const CONTENT_TYPE_DEFAULT: &str = "binary/octet-stream";
 /// Reads the properties that a request gives a file, which will belong to whom the key maps to.
 pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attributes> {
     refuse_unsupported(headers)?;
-    let mut attributes =
-        Attributes { owner: Some((access.uid, access.gid)), tags: tags_of_header(headers)?, ..Attributes::default() };
+    let mut attributes = Attributes {
+        owner: Some((access.uid, access.gid)),
+        tags: tags_of_header(headers)?,
+        ..Attributes::default()
+    };
     let mut meta_bytes = 0;
     for (name, value) in headers {
         if *name == http::header::CONTENT_TYPE {
@@ -78,7 +81,9 @@ pub(crate) fn into_headers(attributes: &Attributes, headers: &mut HeaderMap) {
 
 /// What cannot be a header (another door may have stored it) is left out.
 fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
-    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes())) {
+    if let (Ok(name), Ok(value)) =
+        (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value.as_bytes()))
+    {
         headers.insert(name, value);
     }
 }
@@ -107,7 +112,8 @@ fn refuse_unsupported(headers: &HeaderMap) -> Result<()> {
             continue;
         };
         let value = value.as_bytes();
-        if rest == "acl" && !matches!(value, b"private" | b"bucket-owner-full-control" | b"bucket-owner-read") {
+        if rest == "acl" && !matches!(value, b"private" | b"bucket-owner-full-control" | b"bucket-owner-read")
+        {
             return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
         }
         if rest.starts_with("grant-") {
@@ -238,7 +244,9 @@ mod tests {
         ] {
             assert_eq!(read(&[(name, value)]).unwrap_err().code, code, "{name}");
         }
-        for fine in [("x-amz-acl", "private"), ("x-amz-storage-class", "STANDARD"), ("x-amz-meta-a", &long[..2040])] {
+        for fine in
+            [("x-amz-acl", "private"), ("x-amz-storage-class", "STANDARD"), ("x-amz-meta-a", &long[..2040])]
+        {
             assert!(read(&[fine]).is_ok(), "{}", fine.0);
         }
     }

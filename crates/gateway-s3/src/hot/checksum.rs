@@ -70,7 +70,10 @@ pub(crate) fn parse(kind: ChecksumKind, text: &str) -> Result<Checksum> {
     let value = STANDARD.decode(value).ok().filter(|value| value.len() == row(kind).3);
     match (value, parts) {
         (Some(value), Some(parts)) => Ok(Checksum { kind, value, parts }),
-        _ => Err(Refusal::new(Code::InvalidRequest, format!("Value for {} header is invalid.", header_of(kind)))),
+        _ => Err(Refusal::new(
+            Code::InvalidRequest,
+            format!("Value for {} header is invalid.", header_of(kind)),
+        )),
     }
 }
 
@@ -116,7 +119,9 @@ impl Demands {
             .find_map(|name| KINDS.iter().find(|row| row.1.eq_ignore_ascii_case(name.trim())));
         let expected = match (of_headers(headers)?, trailed) {
             (Some(checksum), _) if checksum.parts == 0 => Expected::Known(checksum),
-            (Some(_), _) => return Err(Refusal::new(Code::InvalidRequest, "A body has no checksum of parts.")),
+            (Some(_), _) => {
+                return Err(Refusal::new(Code::InvalidRequest, "A body has no checksum of parts."));
+            }
             (None, Some(row)) => Expected::InTrailer(row.0),
             (None, None) => Expected::Nothing,
         };
@@ -131,7 +136,9 @@ impl Demands {
             None => None,
             Some(text) => {
                 let value = STANDARD.decode(text).ok().and_then(|value| <[u8; 16]>::try_from(value).ok());
-                Some(value.ok_or_else(|| Refusal::new(Code::InvalidDigest, "The Content-MD5 you specified is not valid."))?)
+                Some(value.ok_or_else(|| {
+                    Refusal::new(Code::InvalidDigest, "The Content-MD5 you specified is not valid.")
+                })?)
             }
         };
         Ok(Demands { expected, md5, sha256 })
@@ -229,7 +236,10 @@ impl Digests {
             Expected::InTrailer(kind) => {
                 let trailer = trailers.iter().find(|(name, _)| name == header_of(kind));
                 let (_, text) = trailer.ok_or_else(|| {
-                    Refusal::new(Code::InvalidRequest, "The trailer that x-amz-trailer announced did not come.")
+                    Refusal::new(
+                        Code::InvalidRequest,
+                        "The trailer that x-amz-trailer announced did not come.",
+                    )
                 })?;
                 parse(kind, text)?
             }
@@ -269,7 +279,10 @@ mod tests {
     ];
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect()
     }
 
     fn run(demands: Demands, trailers: &[(String, String)]) -> Result<Finish> {
@@ -286,7 +299,10 @@ mod tests {
             let finish = run(demands, &[]).unwrap();
             assert_eq!(text_of(&finish.checksums[0]), value, "{header}");
 
-            let wrong = GOOD.iter().find(|(name, _)| *name == header).map(|(_, value)| value.replace(&value[..1], "Z"));
+            let wrong = GOOD
+                .iter()
+                .find(|(name, _)| *name == header)
+                .map(|(_, value)| value.replace(&value[..1], "Z"));
             let wrong = wrong.unwrap();
             let demands = Demands::of(&headers(&[(header, &wrong)]), None).unwrap();
             assert_eq!(run(demands, &[]).unwrap_err().code, Code::BadDigest, "{header}");
@@ -308,7 +324,10 @@ mod tests {
         let wrong = headers(&[("content-md5", "ArY7u+Ae7tCTyyK7j1rNww==")]);
         assert_eq!(run(Demands::of(&wrong, None).unwrap(), &[]).unwrap_err().code, Code::BadDigest);
         for bad in ["", "x", "XrY7"] {
-            assert_eq!(Demands::of(&headers(&[("content-md5", bad)]), None).unwrap_err().code, Code::InvalidDigest);
+            assert_eq!(
+                Demands::of(&headers(&[("content-md5", bad)]), None).unwrap_err().code,
+                Code::InvalidDigest
+            );
         }
         let refusal = run(Demands::of(&HeaderMap::new(), Some([0; 32])).unwrap(), &[]).unwrap_err();
         assert_eq!(refusal.code, Code::XAmzContentSHA256Mismatch);

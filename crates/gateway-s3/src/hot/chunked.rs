@@ -136,7 +136,10 @@ impl ChunkedDecoder {
 
     fn begin_chunk(&mut self, line: &[u8]) -> Result<()> {
         let mut fields = line.split(|&byte| byte == b';');
-        let size = fields.next().and_then(parse_size).ok_or_else(|| malformed("the size of a chunk is no number"))?;
+        let size = fields
+            .next()
+            .and_then(parse_size)
+            .ok_or_else(|| malformed("the size of a chunk is no number"))?;
         self.signature.clear();
         for field in fields {
             if let Some(signature) = field.trim_ascii().strip_prefix(b"chunk-signature=") {
@@ -144,7 +147,10 @@ impl ChunkedDecoder {
             }
         }
         self.left = self.left.checked_sub(size).ok_or_else(|| {
-            Refusal::new(Code::IncompleteBody, "The body has more bytes than x-amz-decoded-content-length says.")
+            Refusal::new(
+                Code::IncompleteBody,
+                "The body has more bytes than x-amz-decoded-content-length says.",
+            )
         })?;
         if size > 0 {
             self.state = State::Data(size);
@@ -202,10 +208,14 @@ impl ChunkedDecoder {
         if self.with_trailer
             && let Some(signer) = &mut self.signer
         {
-            let lines: String = self.trailers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+            let lines: String =
+                self.trailers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
             let signature = self.trailer_signature.as_deref().unwrap_or_default();
             if !signer.trailer_fits(lines.as_bytes(), signature) {
-                return Err(Refusal::new(Code::SignatureDoesNotMatch, "The signature of the trailer does not match."));
+                return Err(Refusal::new(
+                    Code::SignatureDoesNotMatch,
+                    "The signature of the trailer does not match.",
+                ));
             }
         }
         self.state = State::Done;
@@ -298,7 +308,8 @@ mod tests {
 
     #[test]
     fn split_anywhere_it_is_the_same() {
-        let expected = (b"hello world".to_vec(), vec![("x-amz-checksum-crc32".to_owned(), "abc=".to_owned())]);
+        let expected =
+            (b"hello world".to_vec(), vec![("x-amz-checksum-crc32".to_owned(), "abc=".to_owned())]);
         for first in 0..=TRAILED.len() {
             for second in first..=TRAILED.len() {
                 let pieces = [&TRAILED[..first], &TRAILED[first..second], &TRAILED[second..]];

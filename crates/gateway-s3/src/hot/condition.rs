@@ -78,7 +78,9 @@ pub(crate) fn range_counts(headers: &HeaderMap, info: &FileInfo) -> bool {
 /// The condition of a write: `If-Match` with an etag, or `If-None-Match: *`.
 pub(crate) fn write_condition(headers: &HeaderMap) -> Result<Condition> {
     let text = |name: http::HeaderName| headers.get(&name).map(|value| value.to_str().unwrap_or_default());
-    for (name, header) in [("If-Modified-Since", IF_MODIFIED_SINCE), ("If-Unmodified-Since", IF_UNMODIFIED_SINCE)] {
+    for (name, header) in
+        [("If-Modified-Since", IF_MODIFIED_SINCE), ("If-Unmodified-Since", IF_UNMODIFIED_SINCE)]
+    {
         if headers.contains_key(&header) {
             return Err(not_implemented(name));
         }
@@ -118,7 +120,10 @@ mod tests {
     const MODIFIED_MS: u64 = 1_369_353_600_500;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect()
     }
 
     #[test]

@@ -26,10 +26,24 @@ pub(crate) struct FileBody {
 
 impl FileBody {
     /// The range whose first bytes are there already; they start at `start`, and more must follow.
-    pub(crate) fn new(file: Box<dyn File>, first: Bytes, start: u64, end: u64, counters: Arc<Counters>) -> FileBody {
+    pub(crate) fn new(
+        file: Box<dyn File>,
+        first: Bytes,
+        start: u64,
+        end: u64,
+        counters: Arc<Counters>,
+    ) -> FileBody {
         let at = start + first.len() as u64;
         assert!(at < end, "a body of one piece needs no file");
-        FileBody { file: Arc::from(file), counters, at, end, left: end - start, ready: Some(first), ahead: None }
+        FileBody {
+            file: Arc::from(file),
+            counters,
+            at,
+            end,
+            left: end - start,
+            ready: Some(first),
+            ahead: None,
+        }
     }
 
     /// Bytes that were not handed out yet.
@@ -51,7 +65,8 @@ impl FileBody {
         self.ahead = None;
         let piece = read.and_then(|piece| {
             let fits = !piece.is_empty() && piece.len() as u64 <= self.end - self.at;
-            fits.then_some(piece).ok_or_else(|| StoreError::new(ErrorKind::Corrupt, "the file is not as long as it says"))
+            fits.then_some(piece)
+                .ok_or_else(|| StoreError::new(ErrorKind::Corrupt, "the file is not as long as it says"))
         });
         match piece {
             Ok(piece) => {
@@ -70,7 +85,8 @@ impl FileBody {
     fn hand_out(&mut self, piece: Bytes, cx: &mut Context<'_>) -> Bytes {
         self.left -= piece.len() as u64;
         if self.at < self.end {
-            let len = usize::try_from(self.end - self.at).map_or(PIECE_BYTES_MAX, |len| len.min(PIECE_BYTES_MAX));
+            let len =
+                usize::try_from(self.end - self.at).map_or(PIECE_BYTES_MAX, |len| len.min(PIECE_BYTES_MAX));
             let (file, at) = (Arc::clone(&self.file), self.at);
             let mut ahead: BoxFuture<'static, _> = Box::pin(async move { file.read(at, len).await });
             // A read begins with its first poll. If it is done at once, its answer is kept for the next call.

@@ -126,7 +126,8 @@ impl FormDecoder {
         let Some(len) = find(&self.buffer, b"\r\n\r\n") else {
             return Ok(None);
         };
-        let text = String::from_utf8(self.buffer[..len].to_vec()).map_err(|_| malformed("a header is not UTF-8"))?;
+        let text =
+            String::from_utf8(self.buffer[..len].to_vec()).map_err(|_| malformed("a header is not UTF-8"))?;
         self.advance(len + 4);
         self.fields += 1;
         if self.fields > FIELDS_MAX {
@@ -237,7 +238,11 @@ mod tests {
         ];
         for at in 0..=BODY.len() {
             let (steps, content, done) = decode(TYPE, &[&BODY[..at], &BODY[at..]]).unwrap();
-            assert_eq!((steps, content.as_slice(), done), (expected.clone(), &b"line\r\n--X not yet"[..], true), "{at}");
+            assert_eq!(
+                (steps, content.as_slice(), done),
+                (expected.clone(), &b"line\r\n--X not yet"[..], true),
+                "{at}"
+            );
         }
         let bytes: Vec<&[u8]> = BODY.chunks(1).collect();
         assert_eq!(decode(TYPE, &bytes).unwrap().1, b"line\r\n--X not yet");

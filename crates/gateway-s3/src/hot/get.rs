@@ -49,7 +49,11 @@ struct Extent {
 }
 
 /// Answers with bytes.
-pub(crate) async fn get_object(store: &dyn Store, read: Read<'_>, counters: &Arc<Counters>) -> Result<Answer> {
+pub(crate) async fn get_object(
+    store: &dyn Store,
+    read: Read<'_>,
+    counters: &Arc<Counters>,
+) -> Result<Answer> {
     check_version(read.query)?;
     let file = store.open(read.volume, read.key).await?;
     let info = file.info();
@@ -119,7 +123,10 @@ fn extent(read: &Read<'_>, info: &FileInfo) -> Result<Extent> {
     let range = read.headers.get(header::RANGE).and_then(|value| value.to_str().ok());
     if let Some(number) = read.query.get("partNumber") {
         if range.is_some() {
-            return Err(Refusal::new(Code::InvalidRequest, "Cannot specify both Range header and partNumber query parameter."));
+            return Err(Refusal::new(
+                Code::InvalidRequest,
+                "Cannot specify both Range header and partNumber query parameter.",
+            ));
         }
         return part_extent(number, info);
     }
@@ -127,16 +134,22 @@ fn extent(read: &Read<'_>, info: &FileInfo) -> Result<Extent> {
     match Range::parse(range, info.size) {
         Range::Whole => Ok(Extent { start: 0, end: info.size, partial: false, parts_count: None }),
         Range::Part(start, end) => Ok(Extent { start, end, partial: true, parts_count: None }),
-        Range::Unsatisfiable => Err(Refusal::new(Code::InvalidRange, "The requested range is not satisfiable.")
-            .with("RangeRequested", range.unwrap_or_default())
-            .with("ActualObjectSize", info.size.to_string())),
+        Range::Unsatisfiable => {
+            Err(Refusal::new(Code::InvalidRange, "The requested range is not satisfiable.")
+                .with("RangeRequested", range.unwrap_or_default())
+                .with("ActualObjectSize", info.size.to_string()))
+        }
     }
 }
 
 fn part_extent(number: &str, info: &FileInfo) -> Result<Extent> {
-    let number = number.parse::<usize>().ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| {
-        Refusal::new(Code::InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive.")
-    })?;
+    let number =
+        number.parse::<usize>().ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| {
+            Refusal::new(
+                Code::InvalidArgument,
+                "Part number must be an integer between 1 and 10000, inclusive.",
+            )
+        })?;
     if info.part_sizes.is_empty() && number == 1 {
         return Ok(Extent { start: 0, end: info.size, partial: info.size > 0, parts_count: None });
     }

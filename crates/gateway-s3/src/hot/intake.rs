@@ -15,23 +15,27 @@ const FRAMES_MAX: usize = 16;
 /// How long a partly filled chunk waits for more.
 pub(crate) const QUIET: Duration = Duration::from_secs(2);
 
+/// How often one body may do that: each time leaves a short chunk, which somebody has to remember.
+const RELAXED_MAX: usize = 500;
+
 /// A body on its way into a writer.
 pub(crate) struct Intake {
     writer: Box<dyn Writer>,
     frames: Vec<Bytes>,
     frames_bytes: usize,
     buf: Option<Buf>,
+    relaxed: usize,
 }
 
 impl Intake {
     /// Fills this writer.
     pub(crate) fn new(writer: Box<dyn Writer>) -> Intake {
-        Intake { writer, frames: Vec::new(), frames_bytes: 0, buf: None }
+        Intake { writer, frames: Vec::new(), frames_bytes: 0, buf: None, relaxed: 0 }
     }
 
     /// How long it may wait for more before [`Self::relax`].
     pub(crate) fn patience(&self) -> Option<Duration> {
-        self.buf.as_ref().map(|_| QUIET)
+        (self.buf.is_some() && self.relaxed < RELAXED_MAX).then_some(QUIET)
     }
 
     /// Takes bytes.
@@ -55,7 +59,10 @@ impl Intake {
     /// Writes what is there, short of a chunk, so that its memory is free for others.
     pub(crate) async fn relax(&mut self) -> Result<()> {
         match self.buf.take() {
-            Some(buf) if !buf.is_empty() => Ok(self.writer.write(buf).await?),
+            Some(buf) if !buf.is_empty() => {
+                self.relaxed += 1;
+                Ok(self.writer.write(buf).await?)
+            }
             _ => Ok(()),
         }
     }
@@ -84,7 +91,10 @@ impl Intake {
             let at = buf.len();
             let len = data.len().min(buf.capacity() - at);
             if len == 0 {
-                return Err(Refusal::new(Code::InternalError, "The store has no room for more than was announced."));
+                return Err(Refusal::new(
+                    Code::InternalError,
+                    "The store has no room for more than was announced.",
+                ));
             }
             buf.set_len(at + len);
             buf.as_mut_slice()[at..].copy_from_slice(&data[..len]);

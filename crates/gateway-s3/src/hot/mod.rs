@@ -1,7 +1,7 @@
 //! The operations that move bytes: GetObject, HeadObject, PutObject, UploadPart and form uploads, on hyper directly.
 
-pub(crate) mod attributes;
 pub(crate) mod arrivals;
+pub(crate) mod attributes;
 pub(crate) mod checksum;
 mod chunked;
 pub(crate) mod condition;

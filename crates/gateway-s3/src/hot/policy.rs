@@ -53,11 +53,13 @@ impl Policy {
         };
         let kind = kind.as_str().map(str::to_ascii_lowercase).ok_or_else(odd)?;
         if kind == "content-length-range" {
-            let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok()).ok_or_else(odd);
+            let number =
+                |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok()).ok_or_else(odd);
             self.size = (number(first)?, number(second)?);
             return Ok(());
         }
-        let name = first.as_str().and_then(|name| name.strip_prefix('$')).ok_or_else(odd)?.to_ascii_lowercase();
+        let name =
+            first.as_str().and_then(|name| name.strip_prefix('$')).ok_or_else(odd)?.to_ascii_lowercase();
         let value = second.as_str().ok_or_else(odd)?.to_owned();
         self.rules.push(match kind.as_str() {
             "eq" => Rule::Equal(name, value),
@@ -69,7 +71,9 @@ impl Policy {
 
     /// Whether it allows these fields at this time. Names are in lower case.
     pub(crate) fn check(&self, fields: &[(String, String)], volume: &str, now_s: i64) -> Result<()> {
-        let denied = |words: String| Err(Refusal::new(Code::AccessDenied, format!("Invalid according to Policy: {words}")));
+        let denied = |words: String| {
+            Err(Refusal::new(Code::AccessDenied, format!("Invalid according to Policy: {words}")))
+        };
         if now_s >= self.expires_s {
             return denied("Policy expired.".to_owned());
         }
@@ -80,16 +84,22 @@ impl Policy {
         for rule in &self.rules {
             let (name, holds) = match rule {
                 Rule::Equal(name, want) => (name, value(name) == Some(want)),
-                Rule::StartsWith(name, want) => (name, value(name).is_some_and(|value| value.starts_with(want))),
+                Rule::StartsWith(name, want) => {
+                    (name, value(name).is_some_and(|value| value.starts_with(want)))
+                }
             };
             if !holds {
                 return denied(format!("Policy Condition failed: {name}"));
             }
         }
         let named = |field: &str| {
-            self.rules.iter().any(|rule| matches!(rule, Rule::Equal(name, _) | Rule::StartsWith(name, _) if name == field))
+            self.rules
+                .iter()
+                .any(|rule| matches!(rule, Rule::Equal(name, _) | Rule::StartsWith(name, _) if name == field))
         };
-        let free = |name: &str| matches!(name, "policy" | "x-amz-signature" | "file") || name.starts_with("x-ignore-");
+        let free = |name: &str| {
+            matches!(name, "policy" | "x-amz-signature" | "file") || name.starts_with("x-ignore-")
+        };
         match fields.iter().find(|(name, _)| !free(name) && !named(name)) {
             Some((name, _)) => denied(format!("Extra input fields: {name}")),
             None => Ok(()),
@@ -122,8 +132,13 @@ mod tests {
     fn a_policy_allows_what_it_names() {
         let policy = policy(GOOD).unwrap();
         assert_eq!(policy.size, (1, 10));
-        let good =
-            [("key", "user/a"), ("acl", "private"), ("content-type", "text/plain"), ("policy", "x"), ("x-ignore-a", "b")];
+        let good = [
+            ("key", "user/a"),
+            ("acl", "private"),
+            ("content-type", "text/plain"),
+            ("policy", "x"),
+            ("x-ignore-a", "b"),
+        ];
         assert!(policy.check(&fields(&good), "vol", BEFORE_S).is_ok());
         assert!(policy.check(&fields(&good), "other", BEFORE_S).is_err());
         assert!(policy.check(&fields(&good), "vol", BEFORE_S + 1).is_err());

@@ -22,8 +22,14 @@ use super::policy::Policy;
 use super::put::add_receipt;
 
 /// Fields that mean the header of the same name.
-const HEADER_FIELDS: [&str; 6] =
-    ["cache-control", "content-type", "content-disposition", "content-encoding", "content-language", "expires"];
+const HEADER_FIELDS: [&str; 6] = [
+    "cache-control",
+    "content-type",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "expires",
+];
 
 /// A form that is being sent to a volume.
 pub(crate) struct Post<'a> {
@@ -73,13 +79,19 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
                 Arrival::Data(data) => decoder.feed(&data),
                 Arrival::Quiet => intake.relax().await?,
                 Arrival::End => {
-                    return Err(Refusal::new(Code::IncompleteBody, "The form ended before its file was complete."));
+                    return Err(Refusal::new(
+                        Code::IncompleteBody,
+                        "The form ended before its file was complete.",
+                    ));
                 }
             },
         }
     }
     if size < fewest {
-        return Err(Refusal::new(Code::EntityTooSmall, "Your proposed upload is smaller than the policy allows."));
+        return Err(Refusal::new(
+            Code::EntityTooSmall,
+            "Your proposed upload is smaller than the policy allows.",
+        ));
     }
     let writer = intake.end().await?;
     let finish = digests.finish(writer.crc64(), &[])?;
@@ -87,7 +99,11 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
     form.answer(post.volume, &key, &receipt)
 }
 
-async fn read_form(decoder: &mut FormDecoder, arrivals: &mut Arrivals, volume: &str) -> Result<(Form, Policy)> {
+async fn read_form(
+    decoder: &mut FormDecoder,
+    arrivals: &mut Arrivals,
+    volume: &str,
+) -> Result<(Form, Policy)> {
     let mut fields = Vec::new();
     loop {
         match decoder.step()? {
@@ -144,7 +160,10 @@ impl Form {
             return Err(Refusal::new(Code::InvalidRequest, "Please use AWS4-HMAC-SHA256."));
         }
         let scope = Scope::parse(self.want("x-amz-credential")?).ok_or_else(|| {
-            Refusal::new(Code::InvalidArgument, "x-amz-credential has to be key/yyyymmdd/region/s3/aws4_request.")
+            Refusal::new(
+                Code::InvalidArgument,
+                "x-amz-credential has to be key/yyyymmdd/region/s3/aws4_request.",
+            )
         })?;
         let date = self.want("x-amz-date")?;
         if clock::parse_basic(date).is_none() || !date.starts_with(scope.day) {
@@ -160,10 +179,10 @@ impl Form {
     /// The fields that are headers in a PutObject.
     fn headers(&self) -> Result<HeaderMap> {
         let mut headers = HeaderMap::new();
-        let mut insert = |name: &str, value: &str| {
-            let odd = |_| Refusal::new(Code::InvalidArgument, format!("The field {name} cannot be a header."));
-            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd(()))?;
-            headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd(()))?, value);
+        let mut insert = |name: &str, value: &str| -> Result<()> {
+            let odd = || Refusal::new(Code::InvalidArgument, format!("The field {name} cannot be a header."));
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?;
+            headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd())?, value);
             Ok(())
         };
         if let Some(content_type) = &self.content_type {
@@ -173,7 +192,10 @@ impl Form {
             match name.as_str() {
                 "acl" => insert("x-amz-acl", value)?,
                 "tagging" => {
-                    return Err(Refusal::new(Code::NotImplemented, "Tagging of form uploads is not implemented."));
+                    return Err(Refusal::new(
+                        Code::NotImplemented,
+                        "Tagging of form uploads is not implemented.",
+                    ));
                 }
                 "x-amz-signature" | "x-amz-credential" | "x-amz-date" | "x-amz-algorithm" => {}
                 name if name.starts_with("x-amz-") || HEADER_FIELDS.contains(&name) => insert(name, value)?,

@@ -10,12 +10,12 @@ use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 
 use super::arrivals::{Arrival, Arrivals};
+use super::attributes;
 use super::checksum::{self, Demands, Digests};
 use super::chunked::{ChunkedDecoder, Step};
 use super::condition::write_condition;
 use super::get::etag_value;
 use super::intake::Intake;
-use super::attributes;
 
 /// A request to write a file or a part.
 pub(crate) struct Write<'a> {
@@ -78,23 +78,32 @@ fn announced(write: &Write<'_>) -> Result<(u64, Demands)> {
             return Ok(None);
         };
         let number = value.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-        number.map(Some).ok_or_else(|| Refusal::new(Code::InvalidArgument, format!("{name} has to be a number.")))
+        number
+            .map(Some)
+            .ok_or_else(|| Refusal::new(Code::InvalidArgument, format!("{name} has to be a number.")))
     };
     let (name, sha256) = match &write.payload {
         Payload::Plain => ("content-length", None),
         Payload::Sha256(hash) => ("content-length", Some(*hash)),
         Payload::Chunked { .. } => ("x-amz-decoded-content-length", None),
     };
-    let size = number(name)?
-        .ok_or_else(|| Refusal::new(Code::MissingContentLength, format!("You must provide the {name} HTTP header.")))?;
+    let size = number(name)?.ok_or_else(|| {
+        Refusal::new(Code::MissingContentLength, format!("You must provide the {name} HTTP header."))
+    })?;
     if size > write.bytes_max {
-        return Err(Refusal::new(Code::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size.")
-            .with("ProposedSize", size.to_string())
-            .with("MaxSizeAllowed", write.bytes_max.to_string()));
+        return Err(Refusal::new(
+            Code::EntityTooLarge,
+            "Your proposed upload exceeds the maximum allowed size.",
+        )
+        .with("ProposedSize", size.to_string())
+        .with("MaxSizeAllowed", write.bytes_max.to_string()));
     }
     let demands = Demands::of(write.headers, sha256)?;
     if demands.wants_trailer() && !matches!(write.payload, Payload::Chunked { trailer: true, .. }) {
-        return Err(Refusal::new(Code::InvalidRequest, "x-amz-trailer needs a streaming payload with a trailer."));
+        return Err(Refusal::new(
+            Code::InvalidRequest,
+            "x-amz-trailer needs a streaming payload with a trailer.",
+        ));
     }
     Ok((size, demands))
 }
@@ -132,7 +141,11 @@ impl Stream {
         }
     }
 
-    async fn take_chunked(&mut self, arrivals: &mut Arrivals, mut decoder: ChunkedDecoder) -> Result<Trailers> {
+    async fn take_chunked(
+        &mut self,
+        arrivals: &mut Arrivals,
+        mut decoder: ChunkedDecoder,
+    ) -> Result<Trailers> {
         loop {
             match arrivals.next(self.intake.patience()).await? {
                 Arrival::Data(mut input) => {

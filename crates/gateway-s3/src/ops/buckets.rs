@@ -20,7 +20,8 @@ pub(super) async fn list_buckets(
     input: ListBucketsInput,
 ) -> Result<S3Response<ListBucketsOutput>> {
     let after = input.continuation_token.as_deref().map(|token| token::decode("", token)).transpose()?;
-    let limit = usize::try_from(input.max_buckets.unwrap_or(BUCKETS_MAX as i32)).unwrap_or(0).clamp(1, BUCKETS_MAX);
+    let limit =
+        usize::try_from(input.max_buckets.unwrap_or(BUCKETS_MAX as i32)).unwrap_or(0).clamp(1, BUCKETS_MAX);
     let mut volumes = ops.store.volumes().await?;
     volumes.retain(|volume| {
         access::check_glimpse(caller.access(), &volume.name).is_ok()

@@ -54,9 +54,10 @@ impl Room {
                 ));
             }
         };
-        let (bytes, room) = tokio::time::timeout(TIME_MAX, self.receive(arrivals)).await.map_err(|_| {
-            Refusal::new(Code::RequestTimeout, "The body of the request took too long to arrive.")
-        })??;
+        let (bytes, room) =
+            tokio::time::timeout(TIME_MAX, self.receive(arrivals)).await.map_err(|_| {
+                Refusal::new(Code::RequestTimeout, "The body of the request took too long to arrive.")
+            })??;
         // Headers of a completion are about the file, not about the document.
         let empty = HeaderMap::new();
         let demands = Demands::of(if is_checked { headers } else { &empty }, sha256)?;
@@ -72,11 +73,17 @@ impl Room {
             match arrivals.next(None).await? {
                 Arrival::Data(data) => {
                     if bytes.len() + data.len() > BYTES_MAX {
-                        return Err(Refusal::new(Code::MaxMessageLengthExceeded, "Your request was too big."));
+                        return Err(Refusal::new(
+                            Code::MaxMessageLengthExceeded,
+                            "Your request was too big.",
+                        ));
                     }
                     while room.len() * UNIT < bytes.len() + data.len() {
                         let permit = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
-                            Refusal::new(Code::SlowDown, "Too many large requests at the same time. Please slow down.")
+                            Refusal::new(
+                                Code::SlowDown,
+                                "Too many large requests at the same time. Please slow down.",
+                            )
                         })?;
                         room.push(permit);
                     }

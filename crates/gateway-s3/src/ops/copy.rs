@@ -66,7 +66,10 @@ fn replaces(caller: &Caller, header: &'static str) -> Result<bool> {
     match caller.header(header) {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
-        Some(_) => Err(Refusal::new(Code::InvalidArgument, format!("Unknown {header}.")).with("ArgumentName", header)),
+        Some(_) => {
+            Err(Refusal::new(Code::InvalidArgument, format!("Unknown {header}."))
+                .with("ArgumentName", header))
+        }
     }
 }
 
@@ -159,7 +162,8 @@ fn source_range(text: &str, size: u64) -> Result<(u64, u64)> {
         .with("ArgumentName", "x-amz-copy-source-range")
         .with("ArgumentValue", text)
     };
-    let last = text.rsplit_once('-').and_then(|(_, last)| last.trim().parse::<u64>().ok()).ok_or_else(invalid)?;
+    let last =
+        text.rsplit_once('-').and_then(|(_, last)| last.trim().parse::<u64>().ok()).ok_or_else(invalid)?;
     match Range::parse(Some(text), size) {
         Range::Part(start, end) if end == last.saturating_add(1) => Ok((start, end)),
         Range::Part(..) | Range::Unsatisfiable => Err(Refusal::new(

@@ -33,10 +33,13 @@ pub(super) async fn delete_object(
 ) -> Result<S3Response<DeleteObjectOutput>> {
     access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     check_version(input.version_id.as_deref())?;
-    if caller.header("x-amz-if-match-last-modified-time").is_some() || caller.header("x-amz-if-match-size").is_some() {
+    if caller.header("x-amz-if-match-last-modified-time").is_some()
+        || caller.header("x-amz-if-match-size").is_some()
+    {
         return Err(not_implemented());
     }
-    let condition = Condition { if_match: caller.header("if-match").map(parse_etags), ..Condition::default() };
+    let condition =
+        Condition { if_match: caller.header("if-match").map(parse_etags), ..Condition::default() };
     let key = key_of(input.key)?;
     let answers = ops.store.delete(&input.bucket, vec![(key, condition)]).await?;
     for answer in answers {

@@ -114,7 +114,8 @@ pub(super) async fn list_objects(
     let page = page(ops, &input.bucket, request).await?;
     let more = page.more;
     // Without a delimiter the last key is the marker, and S3 does not repeat it.
-    let next = page.entries.last().filter(|_| more && delimiter.is_some()).map(|last| spelling.name(last.name()));
+    let next =
+        page.entries.last().filter(|_| more && delimiter.is_some()).map(|last| spelling.name(last.name()));
     let (contents, common_prefixes) = split(page, spelling, true);
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),

@@ -13,4 +13,4 @@ mod token;
 mod uploads;
 mod whole;
 
-pub(crate) use seam::{Call, Seam};
+pub(crate) use seam::{Call, OWNER_ID, Seam};

@@ -96,7 +96,8 @@ pub(super) async fn get_object_attributes(
             "StorageClass" => output.storage_class = Some(StorageClass::from_static(StorageClass::STANDARD)),
             "Checksum" => output.checksum = checksum_of(&info),
             "ObjectParts" => {
-                output.object_parts = parts_of(&info, input.max_parts, input.part_number_marker.unwrap_or(0))?;
+                output.object_parts =
+                    parts_of(&info, input.max_parts, input.part_number_marker.unwrap_or(0))?;
             }
             _ => {
                 return Err(Refusal::new(Code::InvalidArgument, "Invalid attribute name specified.")
@@ -121,7 +122,11 @@ fn checksum_of(info: &FileInfo) -> Option<Checksum> {
     })
 }
 
-fn parts_of(info: &FileInfo, max_parts: Option<i32>, marker: i32) -> Result<Option<GetObjectAttributesParts>> {
+fn parts_of(
+    info: &FileInfo,
+    max_parts: Option<i32>,
+    marker: i32,
+) -> Result<Option<GetObjectAttributesParts>> {
     if info.part_sizes.is_empty() {
         return Ok(None);
     }
@@ -132,7 +137,8 @@ fn parts_of(info: &FileInfo, max_parts: Option<i32>, marker: i32) -> Result<Opti
         size: i64::try_from(*size).ok(),
         ..ObjectPart::default()
     };
-    let parts: Vec<ObjectPart> = info.part_sizes.iter().enumerate().skip(after).take(limit).map(part).collect();
+    let parts: Vec<ObjectPart> =
+        info.part_sizes.iter().enumerate().skip(after).take(limit).map(part).collect();
     let last = after + parts.len();
     Ok(Some(GetObjectAttributesParts {
         is_truncated: Some(last < info.part_sizes.len()),

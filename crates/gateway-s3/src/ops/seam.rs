@@ -136,7 +136,11 @@ fn is_ours(name: &HeaderName) -> bool {
         || name_text.starts_with("x-amz-meta-")
         || matches!(
             name_text,
-            "x-amz-date" | "x-amz-content-sha256" | "x-amz-object-attributes" | "x-amz-copy-source-range" | "content-md5"
+            "x-amz-date"
+                | "x-amz-content-sha256"
+                | "x-amz-object-attributes"
+                | "x-amz-copy-source-range"
+                | "content-md5"
         )
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{
-    Checksum, ChecksumKind, Condition, Finish, Key, PartChoice, PartInfo, Receipt, Store, UploadId, UploadInfo,
+    Checksum, ChecksumKind, Condition, Finish, Key, PartChoice, PartInfo, Receipt, Store, UploadId,
+    UploadInfo,
 };
 
 use crate::access::{self, Intent};
@@ -51,7 +52,10 @@ pub(super) async fn create_multipart_upload(
 /// Whether the checksum of the whole will be one of the bytes or one of the parts' checksums.
 fn checksum_type(kind: Option<ChecksumKind>, wanted: Option<&str>) -> Result<Option<&'static str>> {
     let invalid = || {
-        Refusal::new(Code::InvalidRequest, "The checksum type cannot be used with the checksum algorithm of the upload.")
+        Refusal::new(
+            Code::InvalidRequest,
+            "The checksum type cannot be used with the checksum algorithm of the upload.",
+        )
     };
     Ok(match (kind, wanted) {
         (None, None) => None,
@@ -88,8 +92,10 @@ pub(super) async fn complete_multipart_upload(
         Ok(joined) => Ok(S3Response::new(joined.unwrap_or_else(|_| Err(broken()))?)),
         Err(_) => {
             let rest = async move { Ok(running.await.unwrap_or_else(|_| Err(broken()))?) };
-            let output =
-                CompleteMultipartUploadOutput { future: Some(Box::pin(rest)), ..CompleteMultipartUploadOutput::default() };
+            let output = CompleteMultipartUploadOutput {
+                future: Some(Box::pin(rest)),
+                ..CompleteMultipartUploadOutput::default()
+            };
             Ok(S3Response::new(output))
         }
     }
@@ -161,7 +167,10 @@ impl Completion {
         {
             return Err(Refusal::new(
                 Code::BadDigest,
-                format!("The {} you specified did not match the calculated checksum.", checksum::name_of(given.kind)),
+                format!(
+                    "The {} you specified did not match the calculated checksum.",
+                    checksum::name_of(given.kind)
+                ),
             ));
         }
         let finish = Finish { checksums: whole.or(self.given).into_iter().collect(), etag: None };
@@ -177,7 +186,8 @@ impl Completion {
         let mut parts: Vec<PartInfo> = Vec::new();
         loop {
             let after = parts.last().map_or(0, |last| last.number);
-            let page = self.store.upload_parts(&self.volume, &self.key, &self.upload, after, PAGE_MAX).await?;
+            let page =
+                self.store.upload_parts(&self.volume, &self.key, &self.upload, after, PAGE_MAX).await?;
             let done = !page.more || page.parts.is_empty();
             parts.extend(page.parts);
             if done || parts.len() > PARTS_MAX {

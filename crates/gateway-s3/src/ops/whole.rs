@@ -28,12 +28,11 @@ pub(super) fn whole_checksum(kind: ChecksumKind, is_full: bool, parts: &[&PartIn
     };
     if is_full {
         let number = |value: &[u8]| value.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        let crc = values
-            .iter()
-            .map(|(value, size)| (number(value), *size))
-            .reduce(|(left, left_size), (right, right_size)| {
+        let crc = values.iter().map(|(value, size)| (number(value), *size)).reduce(
+            |(left, left_size), (right, right_size)| {
                 (crc_fast::checksum_combine(algorithm, left, right, right_size), left_size + right_size)
-            });
+            },
+        );
         let (crc, _) = crc?;
         return Some(Checksum { kind, value: crc.to_be_bytes()[8 - len..].to_vec(), parts: 0 });
     }
@@ -50,8 +49,12 @@ mod tests {
 
     fn parts(kind: ChecksumKind, pieces: &[&[u8]]) -> Vec<PartInfo> {
         let sum = |bytes: &[u8]| match kind {
-            ChecksumKind::Crc32 => crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes).to_be_bytes()[4..].to_vec(),
-            ChecksumKind::Crc64Nvme => crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes().to_vec(),
+            ChecksumKind::Crc32 => {
+                crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes).to_be_bytes()[4..].to_vec()
+            }
+            ChecksumKind::Crc64Nvme => {
+                crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes().to_vec()
+            }
             _ => digest::digest(&SHA256, bytes).as_ref().to_vec(),
         };
         pieces
@@ -69,7 +72,8 @@ mod tests {
 
     #[test]
     fn full_checksums_are_those_of_the_bytes() {
-        for (kind, expected) in [(ChecksumKind::Crc32, "DUoRhQ=="), (ChecksumKind::Crc64Nvme, "jSnVw/bqjr4=")] {
+        for (kind, expected) in [(ChecksumKind::Crc32, "DUoRhQ=="), (ChecksumKind::Crc64Nvme, "jSnVw/bqjr4=")]
+        {
             let parts = parts(kind, &[b"hel", b"lo w", b"orld"]);
             let whole = whole_checksum(kind, true, &parts.iter().collect::<Vec<_>>()).unwrap();
             assert_eq!(whole, parse(kind, expected).unwrap());

@@ -201,7 +201,7 @@ pub fn tree(dir: &Path) -> Vec<String> {
         for entry in entries.flatten() {
             let path = entry.path();
             let name = path.strip_prefix(dir).unwrap().display().to_string();
-            if name.starts_with(".stoker") {
+            if entry.file_name().to_string_lossy().starts_with(".stoker") {
                 continue;
             }
             if path.is_dir() { stack.push(path) } else { found.push(name) }

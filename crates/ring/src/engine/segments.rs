@@ -274,7 +274,9 @@ impl<T> Engine<T> {
 
     /// True if a user record could be placed without anything leaving for it, now or soon after.
     pub(super) fn has_room(&self) -> bool {
-        self.index.len() < self.index.max() && self.free.len() as u32 > self.low_water() + 1
+        // A new ring is still being written with zeroes: what is not prepared yet is room all the same.
+        let unused = self.free.len() as u32 + self.census.unprepared;
+        self.index.len() < self.index.max() && unused > self.low_water() + 1
     }
 
     fn header_of(&self, id: u32, state: SegmentState) -> SegmentHeader {

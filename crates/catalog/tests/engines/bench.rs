@@ -1,0 +1,119 @@
+//! How fast the engines are. Run with
+//! `cargo test -p stoker-catalog --release -- --ignored --nocapture --test-threads=1 bench`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
+use stoker_catalog::{Catalog, Commit};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::fixture::{CLUSTER, done};
+use crate::server::Server;
+
+const LENGTH: Duration = Duration::from_secs(3);
+const ROWS: u64 = 20_000;
+
+/// Runs one kind of call with many tasks and says how many were done and how long they took.
+async fn measure<F, R>(name: &str, tasks: u64, call: F)
+where
+    F: Fn(u64, u64) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ()> + Send,
+{
+    let start = Instant::now();
+    let mut running = JoinSet::new();
+    for task in 0..tasks {
+        let call = call.clone();
+        running.spawn(async move {
+            let mut times = Vec::new();
+            while start.elapsed() < LENGTH {
+                let begin = Instant::now();
+                call(task, times.len() as u64).await;
+                times.push(begin.elapsed());
+            }
+            times
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(task) = running.join_next().await {
+        times.extend(task.unwrap());
+    }
+    times.sort();
+    let rate = times.len() as f64 / start.elapsed().as_secs_f64();
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
+    eprintln!(
+        "{name:<34} {tasks:>3} tasks {rate:>9.0}/s   P50 {:>7.0} us   P99 {:>7.0} us",
+        at(0.5),
+        at(0.99)
+    );
+}
+
+/// What publishing a small file does: three rows and a counter, with two checks.
+fn publish(task: u64, round: u64) -> Commit {
+    let file = format!("name/1/dir{task}/file{round:012}");
+    Commit::new()
+        .absent(file.clone())
+        .present("session/1")
+        .put(file.clone(), vec![1; 200])
+        .put(format!("version/{task:04}{round:020}"), vec![2; 300])
+        .put(format!("dirty/node/drive/{task:04}{round:020}"), "")
+}
+
+async fn bench(name: &str, catalog: Arc<dyn Catalog>, tasks: &[u64]) {
+    for chunk in 0..ROWS / 1000 {
+        let fill = (0..1000).fold(Commit::new().put("session/1", ""), |commit, n| {
+            commit.put(format!("row/{:08}", chunk * 1000 + n), vec![3; 200])
+        });
+        done(&*catalog, fill).await;
+    }
+    for (run, tasks) in tasks.iter().copied().enumerate() {
+        let on = Arc::clone(&catalog);
+        let run = run as u64;
+        measure(&format!("{name} publish"), tasks, move |task, round| {
+            let on = Arc::clone(&on);
+            async move { drop(done(&*on, publish(run * 1000 + task, round)).await) }
+        })
+        .await;
+        let on = Arc::clone(&catalog);
+        measure(&format!("{name} add to one of 64 counters"), tasks, move |task, round| {
+            let on = Arc::clone(&on);
+            async move {
+                let counter = format!("counter/{}", (task * 7919 + round * 31) % 64);
+                drop(done(&*on, Commit::new().add(counter, 1)).await)
+            }
+        })
+        .await;
+        let on = Arc::clone(&catalog);
+        measure(&format!("{name} get"), tasks, move |task, round| {
+            let on = Arc::clone(&on);
+            async move {
+                let key = format!("row/{:08}", (task * 7919 + round * 104_729) % ROWS);
+                assert!(on.get(&[key.as_bytes()]).await.unwrap()[0].is_some());
+                if round % 64 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures; run by hand"]
+async fn bench_embedded() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog =
+        Embedded::open(&folder.path().join("catalog"), CLUSTER, &EmbeddedOptions::default()).unwrap();
+    bench("embedded", Arc::new(catalog), &[1, 16, 64]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures; run by hand"]
+async fn bench_postgres() {
+    let Some(server) = Server::start(&["shared_buffers=512MB", "max_wal_size=4GB"]) else { return };
+    drop(server.client("public").await);
+    let catalog = Arc::new(Postgres::open(&server.url("public"), CLUSTER).await.unwrap());
+    bench("postgres", Arc::clone(&catalog) as Arc<dyn Catalog>, &[1, 16, 64]).await;
+    eprintln!("{} conflicts", catalog.conflicts());
+}

@@ -1,0 +1,136 @@
+//! One connection, from accept to close.
+
+use std::convert::Infallible;
+use std::net::{Shutdown, TcpStream as StdStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::counters::Counters;
+use crate::exchange::Pace;
+use crate::service::Service;
+use crate::tls::Certificate;
+use crate::wire::{Stream, Wire};
+
+/// Bytes that the kernel takes before we wait: a piece of a file, so that the next is read while this one leaves.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
+/// Bytes that hyper reads and buffers at once.
+const READ_BUFFER_BYTES: usize = 256 << 10;
+/// Longest head of a request.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 128;
+
+/// A place among the connections that may be open, given back when it is dropped.
+pub(crate) struct Place(Arc<Counters>);
+
+impl Place {
+    /// Takes a place, if one is free.
+    pub(crate) fn take(counters: &Arc<Counters>, connections_max: usize) -> Option<Place> {
+        counters.connection_begin(connections_max).then(|| Place(Arc::clone(counters)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connection_end();
+    }
+}
+
+/// A connection that was accepted and is to be served.
+pub(crate) struct Accepted {
+    /// The socket.
+    pub(crate) stream: StdStream,
+    /// Its place.
+    pub(crate) place: Place,
+}
+
+/// Serves a connection until it is closed, idle for too long, or the gateway stops.
+pub(crate) async fn serve(
+    accepted: Accepted,
+    service: Arc<Service>,
+    certificate: Option<Arc<Certificate>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Accepted { stream, place: _place } = accepted;
+    let options = &service.options;
+    let (head_max, stall_max, idle_max) =
+        (options.header_timeout, options.body_timeout, options.idle_timeout);
+    tune(&stream);
+    let Ok(stream) = TcpStream::from_std(stream) else {
+        return;
+    };
+    let stream = match certificate {
+        None => Stream::Plain(stream),
+        Some(certificate) => {
+            match tokio::time::timeout(head_max, certificate.acceptor().accept(stream)).await {
+                Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
+                _ => {
+                    service.counters.handshake_failed();
+                    return;
+                }
+            }
+        }
+    };
+    let pace = Pace::default();
+    let io = TokioIo::new(Wire::new(stream, pace.clone(), head_max, stall_max));
+    let serve = service_fn(move |request| {
+        let (service, pace) = (Arc::clone(&service), pace.clone());
+        async move { Ok::<_, Infallible>(service.serve(request, pace).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle_max)
+        .max_headers(HEADERS_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(READ_BUFFER_BYTES)
+        .serve_connection(io, serve);
+    let mut connection = std::pin::pin!(connection);
+    if !*stop.borrow() {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = stop.changed() => {}
+        }
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// Settings that measured well; each is a wish, and the connection works without.
+fn tune(stream: &StdStream) {
+    let socket = SockRef::from(stream);
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+    let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(60)));
+    // Pacing, as BBR does it, costs a tenth on loopback and gains nothing there.
+    if stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()) {
+        let _ = socket.set_tcp_congestion(b"cubic");
+    }
+}
+
+/// Turns a connection away. Reads a little, so that the client sees the answer rather than a broken connection.
+pub(crate) async fn turn_away(stream: StdStream) {
+    const DOCUMENT: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code>\
+        <Message>Too many connections. Please slow down.</Message></Error>";
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Type: application/xml\r\n\
+         Content-Length: {}\r\n\r\n{DOCUMENT}",
+        DOCUMENT.len()
+    );
+    let polite = async {
+        let mut stream = TcpStream::from_std(stream)?;
+        stream.write_all(answer.as_bytes()).await?;
+        let mut rest = [0; 1024];
+        SockRef::from(&stream).shutdown(Shutdown::Write)?;
+        while stream.read(&mut rest).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
+}

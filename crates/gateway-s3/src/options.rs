@@ -1,0 +1,59 @@
+//! How a gateway is started. Numbers and paths only.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Certificate and key for HTTPS.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsOptions {
+    /// PEM file with the certificate and those that lead to its root.
+    pub cert: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// How a gateway is started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayOptions {
+    /// Where to listen; port 0 for a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Threads, each with its own connections.
+    pub threads: usize,
+    /// The region that signatures must be for.
+    pub region: String,
+    /// Domains below which a host name is a volume: `volume.domain`.
+    pub domains: Vec<String>,
+    /// HTTPS instead of HTTP. The files are looked at again every few seconds.
+    pub tls: Option<TlsOptions>,
+    /// Origins whose web pages may use the gateway; `*` for all, none by default.
+    pub cors_origins: Vec<String>,
+    /// Most connections at the same time; more are turned away with 503.
+    pub connections_max: usize,
+    /// Longest time that the head of a request may take to arrive.
+    pub header_timeout: Duration,
+    /// Longest time that a connection may be open without a request.
+    pub idle_timeout: Duration,
+    /// Longest time without a byte of a body, in either direction.
+    pub body_timeout: Duration,
+    /// Most bytes of one file or part in one request.
+    pub body_bytes_max: u64,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> GatewayOptions {
+        GatewayOptions {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            threads: 2,
+            region: "us-east-1".to_owned(),
+            domains: Vec::new(),
+            tls: None,
+            cors_origins: Vec::new(),
+            connections_max: 4096,
+            header_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(60),
+            body_bytes_max: 5 << 30,
+        }
+    }
+}

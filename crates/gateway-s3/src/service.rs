@@ -1,0 +1,215 @@
+//! One request from its head to its answer: what it is about, what it asks for, who asks, whether they may, and then the
+//! path that does it.
+
+use std::sync::Arc;
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts as Head;
+use http::{Method, Request};
+use hyper::body::Incoming;
+use stoker_store::Store;
+
+use crate::access::{self, Intent};
+use crate::answer::{self, Answer};
+use crate::auth::{Authenticator, Verified};
+use crate::counters::Counters;
+use crate::exchange::{Exchange, Pace};
+use crate::hot::arrivals::Arrivals;
+use crate::hot::discard::discard;
+use crate::hot::get::{Read, get_object, head_object};
+use crate::hot::post::{Post, post_object};
+use crate::hot::put::{Write, put_object, upload_part};
+use crate::operation::Operation;
+use crate::ops::{Call, OWNER_ID, Seam};
+use crate::options::GatewayOptions;
+use crate::query::Query;
+use crate::refusal::{Code, Refusal, Result};
+use crate::request_id::RequestIds;
+use crate::target::Target;
+use crate::{clock, cors};
+
+/// What all requests share.
+pub(crate) struct Service {
+    store: Arc<dyn Store>,
+    auth: Authenticator,
+    seam: Seam,
+    ids: RequestIds,
+    /// Counts.
+    pub(crate) counters: Arc<Counters>,
+    /// How the gateway was started.
+    pub(crate) options: GatewayOptions,
+}
+
+impl Service {
+    /// A gateway in front of this store.
+    pub(crate) fn new(store: Arc<dyn Store>, options: GatewayOptions) -> Service {
+        Service {
+            auth: Authenticator::new(Arc::clone(&store), options.region.clone()),
+            seam: Seam::new(Arc::clone(&store), options.region.clone()),
+            ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
+            counters: Arc::new(Counters::new()),
+            store,
+            options,
+        }
+    }
+
+    /// Answers a request.
+    pub(crate) async fn serve(&self, request: Request<Incoming>, pace: Pace) -> Answer {
+        let mut exchange = Exchange::begin(Arc::clone(&self.counters), pace);
+        let (mut head, body) = request.into_parts();
+        let id = self.ids.next();
+        let mut arrivals = Arrivals::new(body, self.options.body_timeout, Arc::clone(&self.counters));
+        let mut answer = match self.answer(&mut head, &mut arrivals, &id, &mut exchange).await {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                if refusal.code.status().is_server_error() {
+                    let path = head.uri.path();
+                    tracing::warn!(code = refusal.code.name(), path, request = id, "{}", refusal.message);
+                }
+                answer::refused(&refusal, head.uri.path(), &id, head.method == Method::HEAD)
+            }
+        };
+        if !arrivals.is_ended() && !discard(&mut arrivals, waits_for_continue(&head)).await {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let headers = answer.headers_mut();
+        if let Ok(id) = HeaderValue::try_from(id) {
+            headers.insert("x-amz-request-id", id);
+        }
+        headers.insert(header::SERVER, HeaderValue::from_static("Stoker"));
+        if let Some(origin) = cors::allowed_origin(&self.options.cors_origins, &head.headers) {
+            cors::add(headers, origin);
+        }
+        exchange.answers(answer.status().as_u16());
+        answer.body_mut().ends(exchange);
+        answer
+    }
+
+    async fn answer(
+        &self,
+        head: &mut Head,
+        arrivals: &mut Arrivals,
+        id: &str,
+        exchange: &mut Exchange,
+    ) -> Result<Answer> {
+        if head.method == Method::OPTIONS {
+            exchange.asks(Operation::Preflight);
+            return cors::preflight(&self.options.cors_origins, &head.headers);
+        }
+        let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(head.uri.host());
+        let target = Target::parse(host, head.uri.path(), &self.options.domains)?;
+        let query = Query::parse(head.uri.query())?;
+        let mut operation = Operation::of(&head.method, &target, &query, &head.headers)?;
+        exchange.asks(operation);
+        if let (Operation::PostObject, Some(volume)) = (operation, target.volume()) {
+            let bytes_max = self.options.body_bytes_max;
+            let post = Post { volume, headers: &head.headers, arrivals, bytes_max };
+            return post_object(self.store.as_ref(), &self.auth, post).await;
+        }
+        let verified = self.auth.check(head, &query, clock::unix_s()).await?;
+        if hoist(head, &query)? {
+            operation = Operation::of(&head.method, &target, &query, &head.headers)?;
+            exchange.asks(operation);
+        }
+        check_owner(head)?;
+        self.dispatch(operation, head, &target, &query, verified, arrivals, id).await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
+    async fn dispatch(
+        &self,
+        operation: Operation,
+        head: &Head,
+        target: &Target,
+        query: &Query,
+        verified: Verified,
+        arrivals: &mut Arrivals,
+        id: &str,
+    ) -> Result<Answer> {
+        let (store, headers) = (self.store.as_ref(), &head.headers);
+        let Verified { credential, payload } = verified;
+        match (operation, target) {
+            (Operation::GetObject | Operation::HeadObject, Target::Object(volume, key)) => {
+                access::check_key(&credential.access, Intent::Read, volume, key.as_bytes())?;
+                let read = Read { volume, key, query, headers };
+                match operation {
+                    Operation::GetObject => get_object(store, read, &self.counters).await,
+                    _ => head_object(store, read).await,
+                }
+            }
+            (Operation::PutObject | Operation::UploadPart, Target::Object(volume, key)) => {
+                access::check_key(&credential.access, Intent::Write, volume, key.as_bytes())?;
+                let (credential, bytes_max) = (credential.as_ref(), self.options.body_bytes_max);
+                let write = Write { volume, key, query, headers, credential, payload, arrivals, bytes_max };
+                match operation {
+                    Operation::PutObject => put_object(store, write).await,
+                    _ => upload_part(store, write).await,
+                }
+            }
+            _ => {
+                let resource = head.uri.path();
+                let call = Call {
+                    operation,
+                    head,
+                    target,
+                    query,
+                    credential,
+                    payload,
+                    arrivals,
+                    request_id: id,
+                    resource,
+                };
+                self.seam.call(call).await
+            }
+        }
+    }
+}
+
+/// Headers that a presigned request carries in its query become headers again. The signature covers them there.
+fn hoist(head: &mut Head, query: &Query) -> Result<bool> {
+    let mut hoisted = false;
+    if !query.has("X-Amz-Signature") {
+        return Ok(false);
+    }
+    for name in query.names() {
+        let lower = name.to_ascii_lowercase();
+        let signs = matches!(
+            lower.as_str(),
+            "x-amz-algorithm"
+                | "x-amz-credential"
+                | "x-amz-date"
+                | "x-amz-expires"
+                | "x-amz-signedheaders"
+                | "x-amz-signature"
+                | "x-amz-content-sha256"
+                | "x-amz-security-token"
+        );
+        if signs || !lower.starts_with("x-amz-") || head.headers.contains_key(&lower) {
+            continue;
+        }
+        let value = query.get(name).unwrap_or_default();
+        let odd = || Refusal::new(Code::InvalidArgument, format!("The parameter {name} cannot be a header."));
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?;
+        head.headers.insert(HeaderName::from_bytes(lower.as_bytes()).map_err(|_| odd())?, value);
+        hoisted = true;
+    }
+    Ok(hoisted)
+}
+
+/// A client that wants to be sure whose bucket it is gets to be sure.
+fn check_owner(head: &Head) -> Result<()> {
+    for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
+        if head.headers.get(name).is_some_and(|owner| owner != OWNER_ID) {
+            return Err(Refusal::new(
+                Code::AccessDenied,
+                "Access Denied: the bucket belongs to somebody else.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn waits_for_continue(head: &Head) -> bool {
+    let expect = head.headers.get(header::EXPECT).map(HeaderValue::as_bytes);
+    expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+}
