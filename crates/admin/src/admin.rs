@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stoker_store::{Counter, Store};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::answer::{Asked, Watched, answer};
@@ -38,6 +38,8 @@ pub struct AdminOptions {
     pub request_timeout: Duration,
     /// How long the door may take to answer.
     pub answer_timeout: Duration,
+    /// How old the answer of `/readyz` may be: asking a node for its state is work, and anybody may ask.
+    pub ready_age_max: Duration,
     /// How long a connection lives; a client that does not take its answer is cut off then.
     pub connection_timeout: Duration,
 }
@@ -52,6 +54,7 @@ impl AdminOptions {
             connections_max: 128,
             request_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(10),
+            ready_age_max: Duration::from_secs(1),
             connection_timeout: Duration::from_secs(600),
         }
     }
@@ -80,6 +83,8 @@ impl Admin {
             token: options.token,
             extra: options.extra,
             timeout: options.answer_timeout,
+            ready_age_max: options.ready_age_max,
+            ready: Mutex::new(None),
             stopping: AtomicBool::new(false),
         });
         let (stop, stopped) = watch::channel(false);

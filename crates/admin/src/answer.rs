@@ -10,6 +10,8 @@ use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValu
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use stoker_store::{BoxFuture, Counter, NodeStatus, Store, StoreError};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::admin::Source;
 use crate::{metrics, process};
@@ -45,6 +47,10 @@ pub struct Asked {
     pub token: String,
     pub extra: Vec<Source>,
     pub timeout: Duration,
+    pub ready_age_max: Duration,
+    /// Why the node was not ready, if so, and when it was asked. Whoever asks holds the lock, and the others wait for
+    /// the same answer.
+    pub ready: Mutex<Option<(Instant, Result<(), String>)>>,
     pub stopping: AtomicBool,
 }
 
@@ -77,16 +83,31 @@ pub async fn answer<B>(asked: &Asked, request: &Request<B>) -> Response<Full<Byt
 }
 
 async fn ready(asked: &Asked) -> Response<Full<Bytes>> {
-    let reason = if asked.stopping.load(Ordering::Relaxed) {
-        "the node is stopping".to_string()
+    let is_ready = if asked.stopping.load(Ordering::Relaxed) {
+        Err("the node is stopping".to_string())
     } else {
-        match within(asked.timeout, asked.watched.status()).await {
-            Ok(status) if status.ready => return plain(StatusCode::OK, "ready\n"),
-            Ok(status) => reasons(&status),
-            Err(words) => words,
-        }
+        recently_ready(asked).await
     };
-    plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n"))
+    match is_ready {
+        Ok(()) => plain(StatusCode::OK, "ready\n"),
+        Err(reason) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+    }
+}
+
+async fn recently_ready(asked: &Asked) -> Result<(), String> {
+    let mut last = asked.ready.lock().await;
+    if let Some((when, answer)) = &*last
+        && when.elapsed() < asked.ready_age_max
+    {
+        return answer.clone();
+    }
+    let answer = match within(asked.timeout, asked.watched.status()).await {
+        Ok(status) if status.ready => Ok(()),
+        Ok(status) => Err(reasons(&status)),
+        Err(words) => Err(words),
+    };
+    *last = Some((Instant::now(), answer.clone()));
+    answer
 }
 
 /// Why a node is not ready, from what its status holds.

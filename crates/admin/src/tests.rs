@@ -20,15 +20,18 @@ const BROKEN: u8 = 3;
 
 /// A node in one of these states.
 #[derive(Clone, Default)]
-struct Twin(Arc<AtomicU8>);
+struct Twin {
+    state: Arc<AtomicU8>,
+    asked: Arc<AtomicU8>,
+}
 
 impl Twin {
     fn set(&self, state: u8) {
-        self.0.store(state, Ordering::Relaxed);
+        self.state.store(state, Ordering::Relaxed);
     }
 
     fn answer<T: Send + 'static>(&self, good: T) -> BoxFuture<'_, Result<T>> {
-        let state = self.0.load(Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed);
         Box::pin(async move {
             match state {
                 SILENT => std::future::pending().await,
@@ -51,7 +54,8 @@ impl Watched for Twin {
             poisoned: Some("a write failed".into()),
             io: "io_uring".into(),
         };
-        let is_ready = self.0.load(Ordering::Relaxed) == READY;
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let is_ready = self.state.load(Ordering::Relaxed) == READY;
         self.answer(NodeStatus {
             node: "n1".into(),
             cluster: "c1".into(),
@@ -134,7 +138,7 @@ async fn the_api_needs_the_token_and_says_nothing_without() {
 async fn a_node_that_is_not_ready_lives_and_says_why() {
     let twin = Twin::default();
     let mut options = options();
-    options.answer_timeout = Duration::from_millis(20);
+    (options.answer_timeout, options.ready_age_max) = (Duration::from_millis(20), Duration::ZERO);
     let admin = Admin::watch(Box::new(twin.clone()), options).await.unwrap();
     for (state, words) in [
         (STARTING, "drive /drive takes no more writes: a write failed"),
@@ -156,6 +160,18 @@ async fn a_node_that_is_not_ready_lives_and_says_why() {
     assert_eq!(get(&admin, "/readyz", "").await.0, 200);
     admin.set_stopping();
     assert_eq!(get(&admin, "/readyz", "").await, (503, "not ready: the node is stopping\n".into()));
+}
+
+#[tokio::test]
+async fn many_who_ask_cost_the_node_one_question() {
+    let twin = Twin::default();
+    let mut options = options();
+    options.ready_age_max = Duration::from_secs(3600);
+    let admin = Admin::watch(Box::new(twin.clone()), options).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(get(&admin, "/readyz", "").await.0, 200);
+    }
+    assert_eq!(twin.asked.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]

@@ -100,6 +100,8 @@ pub enum Write {
     ///
     /// A value of another length, or a sum that an i64 cannot hold, makes the whole commit fail with
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). Several to one key count as their sum.
+    /// One that is wrong whatever is stored fails before the checks, one that is wrong for the stored value
+    /// after them.
     Add(Vec<u8>, i64),
 }
 

@@ -84,6 +84,17 @@ impl Rig {
     }
 }
 
+/// Begins a writer with id 7 and is granted ten bytes.
+async fn begin_writer(stream: &mut UnixStream) {
+    stream.write_all(&request(7, &create())).await.unwrap();
+    let mut answer = [0; HEADER_LEN + 1];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(frames(&answer), [(Kind::Response, encode(&Response::Done))]);
+    stream.write_all(&frame(Kind::Want, 7, &encode(&10u64), &[])).await.unwrap();
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(frames(&answer), [(Kind::Grant, encode(&10u64))]);
+}
+
 fn hello(version_min: u16, version: u16) -> ClientHello {
     ClientHello { version, version_min, nonce: [1; 32], cluster: ClusterId::ZERO }
 }
@@ -174,10 +185,8 @@ fn gated_rig() -> Rig {
 async fn bytes_beyond_the_grant_are_refused_before_they_are_read() {
     let rig = rig(ServerOptions::default());
     let mut stream = rig.greeted().await;
-    stream.write_all(&request(7, &create())).await.unwrap();
-    let mut answer = [0; HEADER_LEN + 1];
-    stream.read_exact(&mut answer).await.unwrap();
-    stream.write_all(&frame(Kind::Data, 7, &[], &[0; 100])).await.unwrap();
+    begin_writer(&mut stream).await;
+    stream.write_all(&frame(Kind::Data, 7, &[], &[0; 11])).await.unwrap();
     let mut got = Vec::new();
     stream.read_to_end(&mut got).await.unwrap();
     let (_, control) = frames(&got).pop().unwrap();
@@ -189,12 +198,7 @@ async fn bytes_beyond_the_grant_are_refused_before_they_are_read() {
 async fn damaged_payload_ends_the_writer_and_leaves_nothing() {
     let rig = rig(ServerOptions::default());
     let mut stream = rig.greeted().await;
-    stream.write_all(&request(7, &create())).await.unwrap();
-    stream.write_all(&frame(Kind::Want, 7, &encode(&10u64), &[])).await.unwrap();
-    // The answer, then the grant.
-    let mut answer = vec![0; 2 * HEADER_LEN + 2];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(frames(&answer)[1], (Kind::Grant, encode(&10u64)));
+    begin_writer(&mut stream).await;
     let mut data = frame(Kind::Data, 7, &[], b"0123456789");
     *data.last_mut().unwrap() ^= 1;
     stream.write_all(&data).await.unwrap();
@@ -211,10 +215,7 @@ async fn bytes_that_change_before_the_store_sees_them_are_not_published() {
     let rig = rig(ServerOptions::default());
     for (len, crc64, kind) in [(10, 1, ErrorKind::Corrupt), (11, 0, ErrorKind::Invalid)] {
         let mut stream = rig.greeted().await;
-        stream.write_all(&request(7, &create())).await.unwrap();
-        stream.write_all(&frame(Kind::Want, 7, &encode(&10u64), &[])).await.unwrap();
-        let mut answer = vec![0; 2 * HEADER_LEN + 2];
-        stream.read_exact(&mut answer).await.unwrap();
+        begin_writer(&mut stream).await;
         stream.write_all(&frame(Kind::Data, 7, &[], b"0123456789")).await.unwrap();
         let finish = Request::Finish { writer: 7, len, crc64, finish: Finish::default() };
         stream.write_all(&request(8, &finish)).await.unwrap();

@@ -125,10 +125,10 @@ pub(crate) fn xml(status: StatusCode, document: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// A refusal as an answer; without a body where HTTP has none.
+/// A refusal as an answer.
 pub(crate) fn refused(refusal: &Refusal, resource: &str, request_id: &str, is_head: bool) -> Answer {
     let status = refusal.code.status();
-    if is_head || status == StatusCode::NOT_MODIFIED {
+    if is_head {
         return bare(status);
     }
     xml(status, refusal.to_xml(resource, request_id))

@@ -92,11 +92,6 @@ impl Counters {
         self.connections.fetch_sub(1, Relaxed);
     }
 
-    /// Connections that are open.
-    pub(crate) fn connections(&self) -> u64 {
-        self.connections.load(Relaxed)
-    }
-
     /// A TLS handshake did not work out.
     pub(crate) fn handshake_failed(&self) {
         self.handshakes_failed.fetch_add(1, Relaxed);

@@ -67,7 +67,6 @@ codes! {
     NoSuchUpload 404,
     NoSuchVersion 404,
     NotImplemented 501,
-    NotModified 304,
     OperationAborted 409,
     PreconditionFailed 412,
     QuotaExceeded 403,

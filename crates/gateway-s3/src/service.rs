@@ -99,18 +99,21 @@ impl Service {
         let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(head.uri.host());
         let target = Target::parse(host, head.uri.path(), &self.options.domains)?;
         let query = Query::parse(head.uri.query())?;
-        let mut operation = Operation::of(&head.method, &target, &query, &head.headers)?;
-        exchange.asks(operation);
-        if let (Operation::PostObject, Some(volume)) = (operation, target.volume()) {
+        let asked = Operation::of(&head.method, &target, &query, &head.headers);
+        exchange.asks(*asked.as_ref().unwrap_or(&Operation::Unknown));
+        if let (Ok(Operation::PostObject), Some(volume)) = (&asked, target.volume()) {
             let bytes_max = self.options.body_bytes_max;
             let post = Post { volume, headers: &head.headers, arrivals, bytes_max };
             return post_object(self.store.as_ref(), &self.auth, post).await;
         }
         let verified = self.auth.check(head, &query, clock::unix_s()).await?;
-        if hoist(head, &query)? {
-            operation = Operation::of(&head.method, &target, &query, &head.headers)?;
-            exchange.asks(operation);
-        }
+        // Who asks comes before what is possible.
+        let operation = if hoist(head, &query)? {
+            Operation::of(&head.method, &target, &query, &head.headers)?
+        } else {
+            asked?
+        };
+        exchange.asks(operation);
         check_owner(head)?;
         self.dispatch(operation, head, &target, &query, verified, arrivals, id).await
     }

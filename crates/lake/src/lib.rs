@@ -9,7 +9,9 @@ mod error;
 mod file;
 mod key;
 mod options;
+mod retry;
 mod rng;
+mod stats;
 mod twin;
 mod types;
 mod url;
@@ -23,6 +25,8 @@ pub use error::{LakeError, LakeErrorKind, Result};
 pub use file::FileLake;
 pub use key::KEY_BYTES_MAX;
 pub use options::{Checksum, LakeOptions, RetryOptions};
+pub use retry::{RetryLake, RuntimeTimer, Timer};
+pub use stats::{LATENCY_MS, LakeStats, Operation, OperationStats};
 pub use twin::{FaultCounts, Faults, TwinLake, TwinObject};
 pub use types::{Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions};
 
@@ -108,14 +112,22 @@ pub trait Lake: Send + Sync + 'static {
 
     /// The lake in words, like `s3://bucket/prefix`. Never a secret.
     fn describe(&self) -> String;
+
+    /// What the lake was asked so far; `None` where nobody counts. Lakes from [`open`] count.
+    fn stats(&self) -> Option<LakeStats> {
+        None
+    }
 }
 
 /// Opens the lake of a url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
 /// `file:///directory`, or an absolute path.
+///
+/// The lake retries, limits and counts as [`RetryLake`] says.
 pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
     let url = url::LakeUrl::parse(url)?;
-    match url.scheme {
-        url::Scheme::File => Ok(Arc::new(FileLake::open(&url.directory_path(), options).await?)),
-        _ => Err(LakeError::invalid("only directories can be opened")),
-    }
+    let lake: Arc<dyn Lake> = match url.scheme {
+        url::Scheme::File => Arc::new(FileLake::open(&url.directory_path(), options).await?),
+        _ => return Err(LakeError::invalid("only directories can be opened")),
+    };
+    Ok(Arc::new(RetryLake::new(lake, options.retry, Arc::new(RuntimeTimer::new()))))
 }

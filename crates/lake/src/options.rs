@@ -64,6 +64,9 @@ pub struct LakeOptions {
     pub anonymous: bool,
     /// The checksum that the lake verifies.
     pub checksum: Option<Checksum>,
+    /// The lake honours conditions of writes, as S3 does. If not, the object is looked at just before the write,
+    /// which leaves a small gap.
+    pub conditional: Option<bool>,
     /// Bodies are part of the signature, which costs a SHA-256 of every byte. By default only without TLS.
     pub payload_signed: Option<bool>,
     /// When to give up and how much to ask at once.
@@ -86,6 +89,7 @@ impl fmt::Debug for LakeOptions {
             .field("session_token", &hidden(&self.session_token))
             .field("anonymous", &self.anonymous)
             .field("checksum", &self.checksum)
+            .field("conditional", &self.conditional)
             .field("payload_signed", &self.payload_signed)
             .field("retry", &self.retry)
             .field("create_root", &self.create_root)

@@ -3,6 +3,7 @@
 mod suite;
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -34,12 +35,12 @@ fn metadata_beside_the_files() {
 }
 
 /// Runs with a fresh directory and a lake in it.
-fn with_lake<F: Future>(test: impl FnOnce(tempfile::TempDir, FileLake) -> F) -> F::Output {
+fn with_lake<F: Future>(test: impl FnOnce(PathBuf, FileLake) -> F) -> F::Output {
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {
         let lake = FileLake::open(dir.path(), &LakeOptions::default()).await.unwrap();
-        test(dir, lake).await
+        test(dir.path().to_path_buf(), lake).await
     })
 }
 
@@ -52,8 +53,8 @@ fn plain_keys_are_plain_files() {
     with_lake(|dir, lake| async move {
         for key in ["run/step-1000/model.pt", "50% off+x y\\z", ".hidden", "caf\u{e9}/\u{1f525}"] {
             lake.put(key.as_bytes(), body(key), PutOptions::default()).await.unwrap();
-            assert_eq!(fs::read_to_string(dir.path().join(key)).unwrap(), key);
-            fs::copy(dir.path().join(key), dir.path().join("copied")).unwrap();
+            assert_eq!(fs::read_to_string(dir.join(key)).unwrap(), key);
+            fs::copy(dir.join(key), dir.join("copied")).unwrap();
         }
     });
 }
@@ -61,11 +62,11 @@ fn plain_keys_are_plain_files() {
 #[test]
 fn files_of_other_programs_are_objects() {
     with_lake(|dir, lake| async move {
-        fs::create_dir_all(dir.path().join("empty/empty")).unwrap();
-        fs::create_dir(dir.path().join("data")).unwrap();
-        fs::write(dir.path().join("data/file"), "foreign").unwrap();
-        std::os::unix::fs::symlink("file", dir.path().join("data/link")).unwrap();
-        std::os::unix::fs::symlink("/", dir.path().join("root")).unwrap();
+        fs::create_dir_all(dir.join("empty/empty")).unwrap();
+        fs::create_dir(dir.join("data")).unwrap();
+        fs::write(dir.join("data/file"), "foreign").unwrap();
+        std::os::unix::fs::symlink("file", dir.join("data/link")).unwrap();
+        std::os::unix::fs::symlink("/", dir.join("root")).unwrap();
         let page = lake.list(b"", None, None, 10).await.unwrap();
         assert_eq!(page.objects.len(), 1, "{page:?}");
         let groups = lake.list(b"", None, Some(b'/'), 10).await.unwrap();
@@ -87,7 +88,7 @@ fn a_foreign_change_is_another_etag() {
     with_lake(|dir, lake| async move {
         let attributes = Attributes { content_type: Some("text/x".into()), ..Attributes::default() };
         let options = PutOptions { attributes, ..PutOptions::default() };
-        let path = dir.path().join("key");
+        let path = dir.join("key");
         let etag = lake.put(b"key", body("ours"), options).await.unwrap();
         fs::write(&path, "them").unwrap();
         let answer = lake.get(b"key", 0..4, Some(&etag)).await;
@@ -104,7 +105,7 @@ fn a_foreign_change_is_another_etag() {
 #[test]
 fn rotten_bytes_are_not_answered() {
     with_lake(|dir, lake| async move {
-        let path = dir.path().join("key");
+        let path = dir.join("key");
         let etag = lake.put(b"key", body("sound"), PutOptions::default()).await.unwrap();
         // As a drive does it: no program wrote, so the time stays.
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
@@ -121,14 +122,13 @@ fn a_file_steps_aside_for_a_directory_and_stays_readable() {
         let etag = lake.put(b"foo", body("file"), PutOptions::default()).await.unwrap();
         lake.put(b"foo/bar", body("below"), PutOptions::default()).await.unwrap();
         assert_eq!(lake.get(b"foo", 0..4, Some(&etag)).await.unwrap(), "file", "the etag survives the move");
-        assert_eq!(fs::read_to_string(dir.path().join("foo/bar")).unwrap(), "below");
-        assert_eq!(fs::read_to_string(dir.path().join(".stoker-ffoo")).unwrap(), "file");
+        assert_eq!(fs::read_to_string(dir.join("foo/bar")).unwrap(), "below");
+        assert_eq!(fs::read_to_string(dir.join(".stoker-ffoo")).unwrap(), "file");
         lake.delete(b"foo/bar", None).await.unwrap();
-        assert!(!dir.path().join("foo").exists(), "an empty directory stays");
+        assert!(!dir.join("foo").exists(), "an empty directory stays");
         assert_eq!(lake.get(b"foo", 0..4, Some(&etag)).await.unwrap(), "file");
         lake.delete(b"foo", Some(&etag)).await.unwrap();
-        let left: Vec<_> =
-            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, [".stoker-tmp"]);
     });
 }

@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub session: (Vec<u8>, Vec<u8>),
     pub session_id: [u8; 16],
     pub chunk_bytes: u32,
+    /// How long a lake may take to carry out a request whose answer nobody saw.
+    pub lake_settle_ms: u64,
     pub runtime: tokio::runtime::Handle,
     /// Highest commit seen (R9).
     pub seq_seen: AtomicU64,

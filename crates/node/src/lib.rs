@@ -36,4 +36,4 @@ mod volumes;
 mod writer;
 
 pub use node::Node;
-pub use options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
+pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

@@ -146,7 +146,7 @@ struct Theirs<'c> {
 
 impl<'c> Theirs<'c> {
     async fn new(core: &'c Core, volume: &Arc<Volume>, request: &ListRequest) -> Result<Option<Theirs<'c>>> {
-        let Some(lake) = volume.lake(core.volumes.lake_options()).await? else { return Ok(None) };
+        let Some(lake) = volume.lake(core.volumes.lakes()).await? else { return Ok(None) };
         Ok(Some(Theirs {
             core,
             volume: volume.clone(),

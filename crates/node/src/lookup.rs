@@ -99,7 +99,7 @@ impl Core {
         if self.catalog.get(&[&tombstone]).await.map_err(error::catalog)?.pop().flatten().is_some() {
             return Ok(None);
         }
-        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(None) };
+        let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(None) };
         let object = match lake.head(key).await {
             Ok(object) => object,
             // A name that the lake cannot hold is not in it.

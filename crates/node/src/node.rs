@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stoker_catalog::engine::{Embedded, EmbeddedOptions};
+use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::Names;
 use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, SessionRow, TombstoneRow, keys};
@@ -21,7 +21,7 @@ use crate::drain::Drainer;
 use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
-use crate::volumes::Volumes;
+use crate::volumes::{Lakes, Volumes};
 use crate::{clock, collector, drain, error, scrubber};
 
 /// How often the highest commit is written down.
@@ -32,7 +32,7 @@ const STOP_MAX: Duration = Duration::from_secs(30);
 
 enum Engine {
     Embedded(Arc<Embedded>),
-    Postgres,
+    Shared,
 }
 
 /// A node, open.
@@ -75,7 +75,7 @@ impl Node {
             volumes: Volumes::new(
                 catalog.clone(),
                 options.lake.clone(),
-                options.lake_options.clone(),
+                Lakes { options: options.lake_options.clone(), opener: options.lake_opener.clone() },
                 options.volume_defaults.clone(),
             ),
             cache: Cache::new(memory.cache_bytes).map_err(io)?,
@@ -88,6 +88,7 @@ impl Node {
             session: session_row,
             session_id,
             chunk_bytes: options.chunk_bytes,
+            lake_settle_ms: options.lake_settle_ms,
             runtime: tokio::runtime::Handle::current(),
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
@@ -152,10 +153,14 @@ async fn open_catalog(
             let catalog = Arc::new(catalog);
             Ok((catalog.clone(), Engine::Embedded(catalog)))
         }
-        CatalogChoice::Postgres(_) => {
-            let _ = Engine::Postgres;
-            Err(StoreError::new(ErrorKind::Invalid, "PostgreSQL is not built in yet"))
+        CatalogChoice::Postgres(url) => {
+            let catalog = Postgres::open(url, identity.cluster).await.map_err(error::catalog)?;
+            if let Some(warning) = catalog.standby_warning().await.map_err(error::catalog)? {
+                tracing::warn!("{warning}");
+            }
+            Ok((Arc::new(catalog), Engine::Shared))
         }
+        CatalogChoice::Given(catalog) => Ok((catalog.clone(), Engine::Shared)),
     }
 }
 

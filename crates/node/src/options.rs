@@ -1,8 +1,11 @@
 //! How a node is opened. Numbers here, components elsewhere.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use stoker_lake::LakeOptions;
+use stoker_catalog::Catalog;
+use stoker_lake::{Lake, LakeOptions};
 use stoker_store::VolumePolicy;
 
 /// A drive of the node.
@@ -15,13 +18,36 @@ pub struct DriveOptions {
 }
 
 /// Where names are kept.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub enum CatalogChoice {
     /// In `catalog.redb` in the node's directory.
     #[default]
     Embedded,
     /// In a PostgreSQL database, by its URL.
     Postgres(String),
+    /// In a catalog that the caller opened; for tests and simulation.
+    Given(Arc<dyn Catalog>),
+}
+
+impl fmt::Debug for CatalogChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CatalogChoice::Embedded => f.write_str("Embedded"),
+            // An address may hold a password.
+            CatalogChoice::Postgres(_) => f.write_str("Postgres"),
+            CatalogChoice::Given(catalog) => write!(f, "Given({})", catalog.describe()),
+        }
+    }
+}
+
+/// Opens lakes by URL instead of the real ones; for tests and simulation.
+#[derive(Clone)]
+pub struct LakeOpener(pub Arc<dyn Fn(&str) -> Arc<dyn Lake> + Send + Sync>);
+
+impl fmt::Debug for LakeOpener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LakeOpener")
+    }
 }
 
 /// Options of a node.
@@ -35,6 +61,8 @@ pub struct NodeOptions {
     pub lake: Option<String>,
     /// How lakes are reached.
     pub lake_options: LakeOptions,
+    /// What opens lakes, if not the lake's own scheme.
+    pub lake_opener: Option<LakeOpener>,
     /// Where names are kept.
     pub catalog: CatalogChoice,
     /// What a new volume wants.
@@ -47,6 +75,8 @@ pub struct NodeOptions {
     pub ring: stoker_ring::Settings,
     /// Length of a chunk.
     pub chunk_bytes: u32,
+    /// How long a lake may take to carry out a request whose answer was lost; deletes of that key wait as long.
+    pub lake_settle_ms: u64,
 }
 
 impl NodeOptions {
@@ -57,12 +87,14 @@ impl NodeOptions {
             drives: Vec::new(),
             lake: None,
             lake_options: LakeOptions::default(),
+            lake_opener: None,
             catalog: CatalogChoice::Embedded,
             volume_defaults: VolumePolicy::default(),
             memory_bytes: 4 << 30,
             drain_concurrency: 8,
             ring: stoker_ring::Settings::default(),
             chunk_bytes: 4 << 20,
+            lake_settle_ms: 30_000,
         }
     }
 }

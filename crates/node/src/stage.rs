@@ -59,7 +59,7 @@ impl Core {
         };
         let id = volume.id;
         // A file that is all here can be read while its lake is away.
-        let lake = match volume.lake(self.volumes.lake_options()).await {
+        let lake = match volume.lake(self.volumes.lakes()).await {
             Ok(lake) => lake,
             Err(fault) => {
                 tracing::warn!(volume = volume.name, "{fault}");

@@ -13,6 +13,7 @@ use stoker_store::{
 };
 use tokio::sync::OnceCell;
 
+use crate::options::LakeOpener;
 use crate::{clock, error};
 
 /// A volume.
@@ -25,6 +26,23 @@ pub(crate) struct Volume {
     lake: Arc<LakeSlot>,
 }
 
+/// How lakes are opened.
+pub(crate) struct Lakes {
+    pub options: LakeOptions,
+    pub opener: Option<LakeOpener>,
+}
+
+impl Lakes {
+    async fn open(&self, url: &str, create_root: bool) -> stoker_lake::Result<Arc<dyn Lake>> {
+        if let Some(opener) = &self.opener {
+            return Ok((opener.0)(url));
+        }
+        let mut options = self.options.clone();
+        options.create_root |= create_root;
+        stoker_lake::open(url, &options).await
+    }
+}
+
 /// A lake that is opened when it is first needed; an attempt that failed is made again.
 struct LakeSlot {
     lake: OnceCell<Arc<dyn Lake>>,
@@ -33,9 +51,9 @@ struct LakeSlot {
 
 impl Volume {
     /// The lake, or none if the volume has none.
-    pub async fn lake(&self, options: &LakeOptions) -> Result<Option<Arc<dyn Lake>>> {
+    pub async fn lake(&self, lakes: &Lakes) -> Result<Option<Arc<dyn Lake>>> {
         let Some(url) = &self.lake_url else { return Ok(None) };
-        let lake = self.lake.lake.get_or_try_init(|| async { stoker_lake::open(url, options).await });
+        let lake = self.lake.lake.get_or_try_init(|| lakes.open(url, false));
         Ok(Some(lake.await.map_err(error::lake)?.clone()))
     }
 
@@ -67,7 +85,7 @@ impl Volume {
 pub(crate) struct Volumes {
     catalog: Arc<dyn Catalog>,
     lake_root: Option<String>,
-    lake_options: LakeOptions,
+    lakes: Lakes,
     defaults: VolumePolicy,
     by_name: RwLock<HashMap<String, Arc<Volume>>>,
     by_id: RwLock<HashMap<u32, Arc<Volume>>>,
@@ -81,15 +99,15 @@ impl Volumes {
     pub fn new(
         catalog: Arc<dyn Catalog>,
         lake_root: Option<String>,
-        lake_options: LakeOptions,
+        lakes: Lakes,
         defaults: VolumePolicy,
     ) -> Volumes {
         let (by_name, by_id) = Default::default();
-        Volumes { catalog, lake_root, lake_options, defaults, by_name, by_id }
+        Volumes { catalog, lake_root, lakes, defaults, by_name, by_id }
     }
 
-    pub fn lake_options(&self) -> &LakeOptions {
-        &self.lake_options
+    pub fn lakes(&self) -> &Lakes {
+        &self.lakes
     }
 
     /// A volume by name.
@@ -228,9 +246,7 @@ impl Volumes {
 
     /// Whether a lake is empty. One that cannot be reached now counts as not empty: that is the careful answer.
     async fn look(&self, url: &str) -> Result<bool> {
-        let mut options = self.lake_options.clone();
-        options.create_root = true;
-        let page = match stoker_lake::open(url, &options).await {
+        let page = match self.lakes.open(url, true).await {
             Ok(lake) => lake.list(b"", None, None, 1).await,
             Err(fault) => Err(fault),
         };

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use stoker_ring::{ErrorKind, RingError};
+use stoker_store::{ErrorKind as StoreErrorKind, StoreError, Subject};
 
 use crate::out;
 
@@ -83,6 +84,34 @@ impl From<RingError> for Failure {
             None if by_kind.is_empty() => failure,
             None => failure.hint(by_kind),
         }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        // Taken as it is: keys of users may hold parentheses.
+        let failure = Failure::new(error.message);
+        let advice = match (error.kind, error.subject) {
+            (StoreErrorKind::NotFound, Subject::Volume) => "see the volumes with `stoker ls`",
+            (StoreErrorKind::NotFound, Subject::AccessKey) => "see the keys with `stoker key ls`",
+            (StoreErrorKind::NotFound, _) => "see what is there with `stoker ls VOLUME/PREFIX`",
+            (StoreErrorKind::Conflict, Subject::VolumeContents) => {
+                "remove its files first with `stoker rm -r --all VOLUME`"
+            }
+            (StoreErrorKind::Full, Subject::Quota) => "delete files, or raise it with `stoker volume set --quota`",
+            (StoreErrorKind::Full, _) => "wait until more is drained (`stoker status`), then try again",
+            (StoreErrorKind::Unavailable, Subject::Lake) => "the node tries again by itself; see `stoker status`",
+            (StoreErrorKind::Corrupt, _) => "look at the node's log; `stoker ring verify` checks a stopped drive",
+            (StoreErrorKind::Closed, _) => "try again when the node is back",
+            (
+                StoreErrorKind::Conflict
+                | StoreErrorKind::Unavailable
+                | StoreErrorKind::Denied
+                | StoreErrorKind::Invalid,
+                _,
+            ) => return failure,
+        };
+        failure.hint(advice)
     }
 }
 

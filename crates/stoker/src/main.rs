@@ -3,20 +3,40 @@
 //! Data goes to stdout, words go to stderr, and only [`out`] prints. Clocks are read in [`clock`], system calls are
 //! made in [`sys`] and in `bench/raw`.
 
+mod address;
 mod bench;
 mod clock;
 mod config;
+mod conflict;
+mod connect;
+mod cp;
 mod daemon;
+mod drain;
+mod explain;
 mod failure;
+mod get;
+mod key;
 mod log;
+mod ls;
+mod mv;
 mod out;
 mod progress;
+mod put;
 mod ring;
+mod rm;
 mod rng;
 mod serve;
+mod show;
 mod size;
+mod span;
+mod stage;
+mod stat;
+mod status;
 mod sys;
+mod transfer;
 mod up;
+mod volume;
+mod wait;
 
 use std::process::ExitCode;
 
@@ -41,6 +61,39 @@ enum Verb {
     Up(up::Args),
     /// Start a node by its configuration file.
     Serve(serve::Args),
+    /// Copy a file, a folder or stdin into Stoker.
+    Put(put::Args),
+    /// Copy a file or a folder out of Stoker.
+    Get(get::Args),
+    /// List volumes, or files in one.
+    Ls(ls::Args),
+    /// Delete files.
+    Rm(rm::Args),
+    /// Copy inside Stoker by reference, or between Stoker and here.
+    Cp(cp::Args),
+    /// Rename a file or a folder.
+    Mv(mv::Args),
+    /// Show what is known of a file.
+    Stat(stat::Args),
+    /// Wait until a file is committed or in the lake.
+    Wait(wait::Args),
+    /// Make, show, change and remove volumes.
+    #[command(subcommand)]
+    Volume(volume::Verb),
+    /// Make, show and remove access keys for S3.
+    #[command(subcommand)]
+    Key(key::Verb),
+    /// Show how a node is and what is at risk.
+    Status(status::Args),
+    /// Show where a file is and what happens to it next.
+    Explain(explain::Args),
+    /// List and end conflicts with other writers of a lake.
+    #[command(subcommand)]
+    Conflict(conflict::Verb),
+    /// Let files leave for the lake now.
+    Drain(drain::Args),
+    /// Bring files from the lake onto drives.
+    Stage(stage::Args),
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
     Ring(ring::Verb),
@@ -53,6 +106,21 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
         Verb::Serve(args) => serve::run(&args),
+        Verb::Put(args) => put::run(&args),
+        Verb::Get(args) => get::run(&args),
+        Verb::Ls(args) => ls::run(&args),
+        Verb::Rm(args) => rm::run(&args),
+        Verb::Cp(args) => cp::run(&args),
+        Verb::Mv(args) => mv::run(&args),
+        Verb::Stat(args) => stat::run(&args),
+        Verb::Wait(args) => wait::run(&args),
+        Verb::Volume(verb) => volume::run(&verb),
+        Verb::Key(verb) => key::run(&verb),
+        Verb::Status(args) => status::run(&args),
+        Verb::Explain(args) => explain::run(&args),
+        Verb::Conflict(verb) => conflict::run(&verb),
+        Verb::Drain(args) => drain::run(&args),
+        Verb::Stage(args) => stage::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),
     };

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     log::start(args.log.unwrap_or(config.log.level), config.log.format);
     let place = Place::take(&config.node.dir)?;
     let plan = plan(&config, place.dir())?;
-    daemon::run(place, plan, |ready| if args.json { tell_json(ready) } else { tell(ready) })
+    daemon::run(&place, &plan, |ready| if args.json { tell_json(ready) } else { tell(ready) })
 }
 
 fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {

@@ -1,7 +1,6 @@
 //! The real binary as a person meets it: what it prints, what it refuses, its exit codes.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -223,13 +222,13 @@ fn what_is_not_there_or_not_ours_is_refused() {
 fn another_clusters_ring_is_left_alone() {
     let dir = folder();
     let path = dir.path().join("ring");
-    let (ours, theirs) = ("1".repeat(32), "2".repeat(32));
+    let theirs = "2".repeat(32);
     succeed(&path, &format!("ring init --dir {{}} --size 64MiB --cluster {theirs}"));
     let before = fs::read(path.join("superblock")).unwrap();
-    let up = format!("up --check --dir {{}} --cluster {ours}");
-    refuse(dir.path(), &up, &format!("belongs to cluster {theirs}"), "leave it alone");
+    let ran = stoker(dir.path(), "up --check --memory 256MiB --dir {}");
+    assert_eq!(ran.code, 1, "{}{}", ran.text(), ran.err);
+    assert!(ran.out.is_empty() && ran.err.contains(&format!("belongs to cluster {theirs}")), "{}", ran.err);
     assert_eq!(fs::read(path.join("superblock")).unwrap(), before);
-    succeed(dir.path(), &format!("up --check --dir {{}} --cluster {theirs}"));
 }
 
 #[test]
@@ -291,7 +290,7 @@ fn wrong_usage_is_exit_code_2() {
         "ring dump --dir {} --raw -",
         "bench ring --dir {} --rounds 0",
         "bench device --dir {} --seconds-per-round x",
-        "up --cluster 12",
+        "up --size much --dir {}",
     ] {
         let ran = stoker(dir.path(), args);
         assert_eq!(ran.code, 2, "stoker {args}: {}", ran.err);
@@ -315,34 +314,6 @@ fn a_closed_pipe_is_success() {
 
 fn send(signal: &str, pid: u32) {
     assert!(Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status().unwrap().success());
-}
-
-#[test]
-fn up_makes_a_ring_and_closes_it_on_a_signal() {
-    let dir = folder();
-    let checked = succeed(dir.path(), "up --check --json --dir {} --size 64MiB").json();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stoker"))
-        .args(["up", "--json", "--dir"])
-        .arg(dir.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let ready: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!((&ready["pid"], &ready["bytes"]), (&child.id().into(), &(64u64 << 20).into()));
-    assert_eq!(ready["ring"], checked["ring"], "the ring that was made is opened again");
-    refuse(dir.path(), "up --check --dir {}", "in use", "stop");
-    send("TERM", child.id());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    let text = succeed(dir.path(), "up --check --dir {}");
-    assert!(
-        text.text().contains("opened") && text.err.contains("no gateways"),
-        "{}{}",
-        text.text(),
-        text.err
-    );
 }
 
 #[test]

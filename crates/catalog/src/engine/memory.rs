@@ -84,6 +84,7 @@ impl Memory {
 
     fn run(&self, commit: &Commit) -> Result<Outcome> {
         commit.validate()?;
+        let mut changes = Changes::new(&commit.writes)?;
         let mut state = self.open()?;
         if let Some(check) = apply::check_failed(&state.rows, &commit.checks)? {
             return Ok(Outcome::Failed { check });
@@ -91,7 +92,6 @@ impl Memory {
         if commit.writes.is_empty() {
             return Ok(Outcome::Done { seq: state.seq });
         }
-        let mut changes = Changes::new(&commit.writes)?;
         apply::sums_resolve(&state.rows, &mut changes)?;
         let seq = state.seq + 1;
         apply::change_all(&mut state.rows, &changes, seq)?;

@@ -84,10 +84,25 @@ impl Names {
 impl Walk<'_> {
     /// Whether a name is one that this listing shows as a group.
     fn is_group(&self, name: &[u8]) -> bool {
-        let Some(delimiter) = &self.delimiter else { return false };
-        name.strip_prefix(self.prefix.as_slice()).and_then(|rest| find(rest, delimiter))
-            == Some(name.len().saturating_sub(self.prefix.len() + delimiter.len()))
-            && name.ends_with(delimiter)
+        name.starts_with(&self.prefix) && self.group_of(name).is_some_and(|group| group == name)
+    }
+
+    /// The group that a key behind the prefix belongs to.
+    fn group_of(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let delimiter = self.delimiter.as_ref()?;
+        let at = find(&key[self.prefix.len()..], delimiter)?;
+        Some(key[..self.prefix.len() + at + delimiter.len()].to_vec())
+    }
+
+    /// Goes on behind every key of a group.
+    async fn leave(&mut self, group: &[u8]) -> Result<()> {
+        match prefix_end(group) {
+            Some(bound) => self.seek(&bound).await,
+            None => {
+                self.stack.clear();
+                Ok(())
+            }
+        }
     }
 
     /// Stands before the first key that is not below `bound`.
@@ -147,24 +162,22 @@ impl Walk<'_> {
                     if !inside && !self.prefix.starts_with(&full) {
                         return Ok(None);
                     }
-                    // A directory is never empty, so it stands for its keys without a look inside.
-                    if inside && full.len() > self.prefix.len() && self.delimiter.as_deref() == Some(b"/") {
-                        return Ok(Some(Found::Prefix(full)));
+                    // A directory is never empty, so it stands for its keys without a look inside. A listing that
+                    // began inside a group shows the group all the same.
+                    if inside && let Some(group) = self.group_of(&full) {
+                        if group.len() < full.len() {
+                            self.leave(&group).await?;
+                        }
+                        return Ok(Some(Found::Prefix(group)));
                     }
                     self.push(inode, full, b"");
                 }
                 EntryRow::File(file) => {
-                    let Some(rest) = full.strip_prefix(self.prefix.as_slice()) else {
+                    if !full.starts_with(&self.prefix) {
                         return Ok(None);
-                    };
-                    if let Some(delimiter) = &self.delimiter
-                        && let Some(at) = find(rest, delimiter)
-                    {
-                        let group = full[..self.prefix.len() + at + delimiter.len()].to_vec();
-                        match prefix_end(&group) {
-                            Some(bound) => self.seek(&bound).await?,
-                            None => self.stack.clear(),
-                        }
+                    }
+                    if let Some(group) = self.group_of(&full) {
+                        self.leave(&group).await?;
                         return Ok(Some(Found::Prefix(group)));
                     }
                     let spot = Spot { volume: self.volume, parent, name };

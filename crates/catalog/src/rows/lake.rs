@@ -19,6 +19,9 @@ pub struct LakeKeyRow {
     pub part_bytes: u64,
     /// Etag of what we know to be there; none: nothing, or never looked.
     pub etag: Option<String>,
+    /// Versions that were sent since the last confirmed state (all zero: a delete). What the lake holds may be any of
+    /// them, if an answer was lost.
+    pub attempts: Vec<[u8; 12]>,
     /// A request whose end nobody saw may still take effect until then, milliseconds since 1970.
     pub unsettled_until_ms: u64,
 }

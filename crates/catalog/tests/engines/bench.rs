@@ -72,7 +72,9 @@ async fn bench(name: &str, catalog: Arc<dyn Catalog>, tasks: &[u64]) {
         let run = run as u64;
         measure(&format!("{name} publish"), tasks, move |task, round| {
             let on = Arc::clone(&on);
-            async move { drop(done(&*on, publish(run * 1000 + task, round)).await) }
+            async move {
+                done(&*on, publish(run * 1000 + task, round)).await;
+            }
         })
         .await;
         let on = Arc::clone(&catalog);
@@ -80,7 +82,15 @@ async fn bench(name: &str, catalog: Arc<dyn Catalog>, tasks: &[u64]) {
             let on = Arc::clone(&on);
             async move {
                 let counter = format!("counter/{}", (task * 7919 + round * 31) % 64);
-                drop(done(&*on, Commit::new().add(counter, 1)).await)
+                done(&*on, Commit::new().add(counter, 1)).await;
+            }
+        })
+        .await;
+        let on = Arc::clone(&catalog);
+        measure(&format!("{name} add to one counter"), tasks, move |_, _| {
+            let on = Arc::clone(&on);
+            async move {
+                done(&*on, Commit::new().add("counter", 1)).await;
             }
         })
         .await;

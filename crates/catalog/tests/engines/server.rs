@@ -171,12 +171,11 @@ fn programs() -> Option<PathBuf> {
         .collect();
     let version = |folder: &PathBuf| folder.parent()?.file_name()?.to_str()?.parse::<u32>().ok();
     folders.sort_by_key(|folder| std::cmp::Reverse(version(folder)));
-    let found = std::env::split_paths(&path).chain(folders).find_map(|folder| {
+    std::env::split_paths(&path).chain(folders).find_map(|folder| {
         // In `PATH` there may be links to some of the programs only.
         let server = folder.join("postgres").canonicalize().ok()?;
         server.parent().filter(|folder| folder.join("initdb").exists()).map(Path::to_path_buf)
-    });
-    found
+    })
 }
 
 /// Who runs the server, if it cannot be us.

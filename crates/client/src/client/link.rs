@@ -108,6 +108,10 @@ impl Link {
         });
         let (stream, welcome) = match connected.await {
             Ok(Ok(connected)) => connected,
+            Ok(Err(Fault::Io(error))) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
+                let message = format!("cannot connect to {endpoint}: {error}");
+                return Err(StoreError::new(ErrorKind::Unavailable, message));
+            }
             Ok(Err(fault)) => {
                 let error = fault.into_error();
                 let message = format!("cannot connect to {endpoint}: {}", error.message);

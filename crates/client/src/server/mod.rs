@@ -39,7 +39,8 @@ pub struct ServerOptions {
     pub calls_max: usize,
     /// Buffers that wait to be filled by clients, over all connections; a chunk each.
     pub buffers_max: usize,
-    /// Bytes of reads under way over all connections, and an eighth of it per connection.
+    /// Bytes of reads under way over all connections, and an eighth of it per connection; a read is answered with no
+    /// more than that eighth.
     pub read_bytes_max: usize,
     /// Time that a client has for its hello.
     pub hello_timeout: Duration,
@@ -67,6 +68,19 @@ impl Default for ServerOptions {
         }
     }
 }
+
+/// A share of the bytes for reads below which reading is all overhead.
+const READ_SHARE_MIN: usize = 64 << 10;
+
+impl ServerOptions {
+    /// Bytes of reads that a connection may have under way.
+    fn read_share(&self) -> usize {
+        (self.read_bytes_max / 8).clamp(READ_SHARE_MIN, READ_BYTES_LIMIT)
+    }
+}
+
+/// More permits than this no semaphore has.
+const READ_BYTES_LIMIT: usize = 1 << 30;
 
 /// What all connections share.
 struct Shared {
@@ -120,7 +134,7 @@ impl Server {
             connections: Arc::new(Semaphore::new(options.connections_max)),
             calls: Arc::new(Semaphore::new(options.calls_max)),
             buffers: Arc::new(Semaphore::new(options.buffers_max)),
-            read_bytes: Arc::new(Semaphore::new(options.read_bytes_max)),
+            read_bytes: Arc::new(Semaphore::new(options.read_bytes_max.clamp(options.read_share(), READ_BYTES_LIMIT))),
             stopping: watch::Sender::new(false),
             tasks: Mutex::default(),
             options,

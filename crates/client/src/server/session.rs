@@ -21,8 +21,6 @@ use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
 
-/// What a connection may have of the server's bytes for reads.
-const READ_SHARE: usize = 8;
 /// How long a client that is disconnected for a reason has to read it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -68,7 +66,7 @@ pub(super) async fn serve(shared: Arc<Shared>, stream: Stream) {
     let session = Arc::new(Session {
         outbox: Outbox::default(),
         tables: Mutex::default(),
-        read_bytes: Arc::new(Semaphore::new((shared.options.read_bytes_max / READ_SHARE).max(1))),
+        read_bytes: Arc::new(Semaphore::new(shared.options.read_share())),
         slots: AtomicUsize::new(0),
         calmer: Notify::new(),
         shared,
@@ -450,9 +448,9 @@ impl Call {
     async fn read(self, file: u64, offset: u64, len: u32, mut dropped: oneshot::Receiver<()>) {
         let found = self.session.tables.lock().unwrap().files.get(&file).cloned();
         let Some(file) = found else { return self.reply(Response::Error(no_such("file"))) };
-        let len = (len as usize).min(PAYLOAD_LEN_MAX);
+        let len = (len as usize).min(PAYLOAD_LEN_MAX).min(self.session.shared.options.read_share());
         let (session, shared) = (self.session.clone(), self.session.shared.clone());
-        let cost = len.min(shared.options.read_bytes_max / READ_SHARE).max(1) as u32;
+        let cost = len as u32;
         let read = self.in_time(async {
             let own = session.read_bytes.clone().acquire_many_owned(cost).await.expect("never closed");
             let all = shared.read_bytes.clone().acquire_many_owned(cost).await.expect("never closed");

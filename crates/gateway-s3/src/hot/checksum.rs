@@ -166,15 +166,17 @@ impl Demands {
 enum Hasher {
     /// Nothing to compute, or computed elsewhere.
     Idle,
-    Crc(crc_fast::Digest, usize),
+    Crc(Box<crc_fast::Digest>, usize),
     Sha(Box<Context>),
 }
 
 impl Hasher {
     fn new(kind: ChecksumKind) -> Hasher {
         match kind {
-            ChecksumKind::Crc32 => Hasher::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc), 4),
-            ChecksumKind::Crc32c => Hasher::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi), 4),
+            ChecksumKind::Crc32 => {
+                Hasher::Crc(Box::new(crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc)), 4)
+            }
+            ChecksumKind::Crc32c => Hasher::Crc(Box::new(crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi)), 4),
             ChecksumKind::Crc64Nvme => Hasher::Idle,
             ChecksumKind::Sha1 => Hasher::Sha(Box::new(Context::new(&SHA1_FOR_LEGACY_USE_ONLY))),
             ChecksumKind::Sha256 => Hasher::Sha(Box::new(Context::new(&SHA256))),

@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn short_and_long_bodies_are_incomplete() {
-        for len in 0..TRAILED.len() - 4 {
+        // Behind the last chunk the content is complete; a trailer that is missing is noticed elsewhere.
+        for len in 0..TRAILED.len() - b"x-amz-checksum-crc32:abc=\r\n\r\n".len() {
             assert!(unsigned(11, &TRAILED[..len]).is_err(), "{len}");
         }
         assert_eq!(code(unsigned(11, &TRAILED[..8])), Code::IncompleteBody);
@@ -361,12 +362,12 @@ mod tests {
             b"-1\r\n",
             b"5\r\nhellooo\r\n0\r\n\r\n",
             b"ffffffffffffffffff\r\n",
-            b"0\r\nno colon\r\n\r\n",
-            b"0\r\n\xff:\r\n\r\n",
-            b"0\r\n\r\nmore",
+            b"5\r\nhello\r\n0\r\nno colon\r\n\r\n",
+            b"5\r\nhello\r\n0\r\n\xff:\r\n\r\n",
+            b"5\r\nhello\r\n0\r\n\r\nmore",
             &[b'1'; 4000],
         ] {
-            assert_eq!(code(unsigned(0, body)), Code::InvalidRequest, "{}", String::from_utf8_lossy(body));
+            assert_eq!(code(unsigned(5, body)), Code::InvalidRequest, "{}", String::from_utf8_lossy(body));
         }
         let unannounced = decode(ChunkedDecoder::new(0, None, false), &[b"0\r\na:b\r\n\r\n"]);
         assert_eq!(code(unannounced), Code::InvalidRequest);

@@ -71,7 +71,7 @@ pub(crate) fn range_counts(headers: &HeaderMap, info: &FileInfo) -> bool {
     };
     match httpdate::parse_http_date(value) {
         Ok(date) => date + Duration::from_secs(1) > clock::from_unix_ms(info.modified_ms),
-        Err(_) => parse_etags(value).iter().any(|etag| *etag == info.etag),
+        Err(_) => parse_etags(value).contains(&info.etag),
     }
 }
 

@@ -97,11 +97,6 @@ impl FormDecoder {
         }
     }
 
-    /// True if the file was complete.
-    pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
-    }
-
     fn more(&mut self, state: State) -> Result<FormStep> {
         if self.fields_bytes + self.buffer.len() > FIELDS_BYTES_MAX {
             return Err(Refusal::new(
@@ -224,7 +219,7 @@ mod tests {
                 }
             }
         }
-        Ok((steps, content, decoder.is_done()))
+        Ok((steps, content, decoder.state == State::Done))
     }
 
     const TYPE: &str = "multipart/form-data; boundary=XX";

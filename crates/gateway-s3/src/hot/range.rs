@@ -34,7 +34,7 @@ impl Range {
         }
         let first = number(first)?;
         let end = if last.is_empty() { u64::MAX } else { number(last)?.saturating_add(1) };
-        if end <= first {
+        if end <= first && !last.is_empty() {
             return None;
         }
         Some(if first >= size { Range::Unsatisfiable } else { Range::Part(first, end.min(size)) })

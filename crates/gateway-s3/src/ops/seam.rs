@@ -136,11 +136,7 @@ fn is_ours(name: &HeaderName) -> bool {
         || name_text.starts_with("x-amz-meta-")
         || matches!(
             name_text,
-            "x-amz-date"
-                | "x-amz-content-sha256"
-                | "x-amz-object-attributes"
-                | "x-amz-copy-source-range"
-                | "content-md5"
+            "x-amz-date" | "x-amz-content-sha256" | "x-amz-copy-source-range" | "content-md5"
         )
 }
 
@@ -167,12 +163,23 @@ fn finished(answer: http::Response<s3s::Body>, resource: &str, request_id: &str)
     answer
 }
 
-/// An error document with resource and request id.
+const MALFORMED: &str =
+    "The XML you provided was not well-formed or did not validate against our published schema.";
+
+/// An error document with message, resource and request id.
 fn named(document: &Bytes, resource: &str, request_id: &str) -> Bytes {
     let end = "</Error>";
     match std::str::from_utf8(document).ok().and_then(|text| text.strip_suffix(end)) {
         Some(start) => {
             let mut out = start.to_owned();
+            if !start.contains("<Message>") {
+                let malformed = start.contains("<Code>MalformedXML</Code>");
+                xml::push_element(
+                    &mut out,
+                    "Message",
+                    if malformed { MALFORMED } else { "The request was refused." },
+                );
+            }
             xml::push_element(&mut out, "Resource", resource);
             xml::push_element(&mut out, "RequestId", request_id);
             out.push_str(end);

@@ -24,7 +24,8 @@ struct State {
 
 /// The right to send one request. It ends when it is dropped.
 pub(super) struct Pass {
-    gate: Arc<Gate>,
+    /// `None` once the pass was taken back.
+    gate: Option<Arc<Gate>>,
     era: u64,
 }
 
@@ -41,7 +42,7 @@ impl Gate {
             let mut state = self.state();
             if state.waiters.is_empty() && state.has_room() {
                 state.now += 1;
-                return Pass { gate: self.clone(), era: state.era };
+                return Pass { gate: Some(self.clone()), era: state.era };
             }
             let (sender, receiver) = oneshot::channel();
             state.waiters.push_back(sender);
@@ -70,7 +71,7 @@ impl Gate {
                 }
                 let Some(waiter) = state.waiters.pop_front() else { return };
                 state.now += 1;
-                (waiter, Pass { gate: self.clone(), era: state.era })
+                (waiter, Pass { gate: Some(self.clone()), era: state.era })
             };
             // Whoever does not wait any more gives the pass back by dropping it.
             if let Err(pass) = waiter.send(pass) {
@@ -89,33 +90,38 @@ impl State {
 impl Pass {
     /// The lake answered.
     pub fn answered(&self) {
-        let mut state = self.gate.state();
-        state.limit = (state.limit + 1.0 / state.limit).min(self.gate.limit_max);
+        let Some(gate) = &self.gate else { return };
+        {
+            let mut state = gate.state();
+            state.limit = (state.limit + 1.0 / state.limit).min(gate.limit_max);
+        }
+        gate.admit();
     }
 
     /// The lake said that it is busy.
     pub fn busy(&self) {
-        let mut state = self.gate.state();
+        let Some(gate) = &self.gate else { return };
+        let mut state = gate.state();
         if self.era == state.era {
             state.limit = (state.limit / 2.0).max(1.0);
             state.era += 1;
         }
     }
 
-    /// Ends the pass without letting anybody in; whoever calls this does that.
-    fn cancel(self) {
-        self.gate.state().now -= 1;
-        let gate = self.gate.clone();
-        std::mem::forget(self);
-        // The clone above keeps the count of the forgotten one.
-        drop(gate);
+    /// Ends the pass without letting anybody in: whoever calls this is about to do so.
+    fn cancel(mut self) {
+        if let Some(gate) = self.gate.take() {
+            gate.state().now -= 1;
+        }
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.state().now -= 1;
-        self.gate.admit();
+        if let Some(gate) = self.gate.take() {
+            gate.state().now -= 1;
+            gate.admit();
+        }
     }
 }
 

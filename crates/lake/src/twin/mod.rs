@@ -38,6 +38,7 @@ struct State {
     faults: Faults,
     counts: FaultCounts,
     is_refusing: bool,
+    is_hanging: bool,
     calls: u64,
     /// Effects of calls that have failed already, with the call at which they come.
     late: Vec<(u64, Effect)>,
@@ -79,6 +80,7 @@ impl TwinLake {
                 faults: Faults::default(),
                 counts: FaultCounts::default(),
                 is_refusing: false,
+                is_hanging: false,
                 calls: 0,
                 late: Vec::new(),
             }),
@@ -88,6 +90,11 @@ impl TwinLake {
     /// Every call fails from now on, or no longer does so.
     pub fn refuse_all(&self, is_refusing: bool) {
         self.state().is_refusing = is_refusing;
+    }
+
+    /// No call is answered from now on, or calls are answered again. Calls that hang stay so.
+    pub fn hang_all(&self, is_hanging: bool) {
+        self.state().is_hanging = is_hanging;
     }
 
     /// What goes wrong from now on.
@@ -139,19 +146,32 @@ impl TwinLake {
         self.state().store.objects.remove(key);
     }
 
+    async fn hang(&self) {
+        let is_hanging = self.state().is_hanging;
+        if is_hanging {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call that changes nothing.
-    fn read<T>(&self, key: &[u8], work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    async fn read<T>(&self, key: &[u8], work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        self.hang().await;
         let mut state = self.state();
         state.begin(key)?;
         work(&mut state)
     }
 
     /// A call that changes something, perhaps after its answer.
-    fn write<T>(&self, key: &[u8], work: impl FnOnce(&mut Store) -> Result<T> + Send + 'static) -> Result<T> {
+    async fn write<T>(
+        &self,
+        key: &[u8],
+        work: impl FnOnce(&mut Store) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.hang().await;
         let mut state = self.state();
         state.begin(key)?;
         if state.roll(|faults| faults.bad_digest) {
@@ -236,7 +256,7 @@ impl State {
 
 impl Lake for TwinLake {
     fn head<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<ObjectInfo>>> {
-        Box::pin(async move { self.read(check_key(key)?, |state| Ok(state.store.head(key))) })
+        Box::pin(async move { self.read(check_key(key)?, |state| Ok(state.store.head(key))).await })
     }
 
     fn get<'a>(
@@ -261,6 +281,7 @@ impl Lake for TwinLake {
                 }
                 Ok(bytes)
             })
+            .await
         })
     }
 
@@ -272,14 +293,14 @@ impl Lake for TwinLake {
     ) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             let own = check_key(key)?.to_vec();
-            self.write(key, move |store| store.put(&own, &body, &options))
+            self.write(key, move |store| store.put(&own, &body, &options)).await
         })
     }
 
     fn upload_begin<'a>(&'a self, key: &'a [u8], attributes: Attributes) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             let own = check_key(key)?.to_vec();
-            self.write(key, move |store| Ok(store.upload_begin(&own, attributes)))
+            self.write(key, move |store| Ok(store.upload_begin(&own, attributes))).await
         })
     }
 
@@ -292,12 +313,14 @@ impl Lake for TwinLake {
     ) -> BoxFuture<'a, Result<PartTag>> {
         Box::pin(async move {
             let (own, upload) = (check_key(key)?.to_vec(), upload.to_owned());
-            self.write(key, move |store| store.upload_part(&own, &upload, number, &body))
+            self.write(key, move |store| store.upload_part(&own, &upload, number, &body)).await
         })
     }
 
     fn upload_parts<'a>(&'a self, key: &'a [u8], upload: &'a str) -> BoxFuture<'a, Result<Vec<PartTag>>> {
-        Box::pin(async move { self.read(check_key(key)?, |state| state.store.upload_parts(key, upload)) })
+        Box::pin(
+            async move { self.read(check_key(key)?, |state| state.store.upload_parts(key, upload)).await },
+        )
     }
 
     fn upload_complete<'a>(
@@ -309,7 +332,7 @@ impl Lake for TwinLake {
     ) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             let (own, upload) = (check_key(key)?.to_vec(), upload.to_owned());
-            self.write(key, move |store| store.upload_complete(&own, &upload, &parts, &options))
+            self.write(key, move |store| store.upload_complete(&own, &upload, &parts, &options)).await
         })
     }
 
@@ -320,6 +343,7 @@ impl Lake for TwinLake {
                 store.upload_abort(&upload);
                 Ok(())
             })
+            .await
         })
     }
 
@@ -333,14 +357,14 @@ impl Lake for TwinLake {
         Box::pin(async move {
             let (from, own, if_match) =
                 (check_key(from)?.to_vec(), check_key(to)?.to_vec(), if_match.to_owned());
-            self.write(to, move |store| store.copy(&from, &if_match, &own, &options))
+            self.write(to, move |store| store.copy(&from, &if_match, &own, &options)).await
         })
     }
 
     fn delete<'a>(&'a self, key: &'a [u8], if_match: Option<&'a str>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (own, if_match) = (check_key(key)?.to_vec(), if_match.map(str::to_owned));
-            self.write(key, move |store| store.delete(&own, if_match.as_deref()))
+            self.write(key, move |store| store.delete(&own, if_match.as_deref())).await
         })
     }
 
@@ -355,7 +379,7 @@ impl Lake for TwinLake {
             if limit == 0 {
                 return Err(LakeError::invalid("a listing of nothing; ask for at least one entry"));
             }
-            self.read(prefix, |state| Ok(state.store.list(prefix, after, delimiter, limit)))
+            self.read(prefix, |state| Ok(state.store.list(prefix, after, delimiter, limit))).await
         })
     }
 

@@ -6,11 +6,12 @@ use stoker_format::{VersionId, VolumeId};
 use stoker_lake::Lake;
 use stoker_store::{ErrorKind, Result, StoreError};
 
+use super::attributes;
 use crate::core::Core;
 use crate::{clock, error};
 
-/// How long a lake may take to carry out a request whose answer nobody saw.
-const SETTLE_MS: u64 = 30_000;
+/// Unconfirmed versions that are remembered for a key.
+const ATTEMPTS_MAX: usize = 32;
 
 /// A claimed lake key: nobody else writes it while the row is unchanged.
 pub(crate) struct Claim {
@@ -54,7 +55,9 @@ impl Core {
             Some((row, _)) => row.clone(),
             None => LakeKeyRow { etag, ..LakeKeyRow::default() },
         };
-        if row.unsettled_until_ms > now_ms {
+        // A put that is late cannot win against a later conditional one, but it can undo a delete.
+        let exposed = version.is_zero() || !lake.capabilities().conditional_put;
+        if exposed && row.unsettled_until_ms > now_ms {
             return Ok(Claimed::Unsettled(row.unsettled_until_ms));
         }
         let resumes = row.upload.is_some() && row.version == version.0;
@@ -67,7 +70,14 @@ impl Core {
         row.fence += 1;
         row.session = self.session_id;
         row.version = version.0;
-        row.unsettled_until_ms = 0;
+        if exposed {
+            row.unsettled_until_ms = 0;
+        }
+        if !row.attempts.contains(&version.0) {
+            row.attempts.push(version.0);
+            let excess = row.attempts.len().saturating_sub(ATTEMPTS_MAX);
+            row.attempts.drain(..excess);
+        }
         let row_key = keys::lake_key(volume, key);
         let mut commit = Commit::new().put(row_key.clone(), row.encode());
         commit = match &known {
@@ -98,8 +108,41 @@ impl Core {
 
     /// A request failed in a way that leaves its effect open: nobody writes the key for a while.
     pub async fn leave_unsettled(&self, claim: &mut Claim) -> Result<()> {
-        let until_ms = clock::now_ms() + SETTLE_MS;
+        let until_ms = clock::now_ms() + self.lake_settle_ms;
         self.update_claim(claim, |row| row.unsettled_until_ms = until_ms).await
+    }
+
+    /// The lake holds something else than expected. If that is the effect of an earlier request of ours whose answer was
+    /// lost, the claim is put right, and this is true.
+    pub async fn put_right(&self, lake: &dyn Lake, claim: &mut Claim) -> Result<bool> {
+        let there = lake.head(&claim.key).await.map_err(error::lake)?;
+        let found = match &there {
+            Some(object) => object.attributes.as_ref().and_then(attributes::version),
+            None => None,
+        };
+        let ours = match (&there, found) {
+            (None, _) => claim.row.attempts.contains(&VersionId::ZERO.0),
+            (Some(_), Some(found)) => {
+                claim.row.attempts.iter().any(|version| VersionId(*version).to_string() == found)
+            }
+            (Some(_), None) => false,
+        };
+        let etag = there.map(|object| object.etag);
+        if !ours || claim.row.etag == etag {
+            return Ok(false);
+        }
+        self.update_claim(claim, |row| row.etag = etag).await?;
+        Ok(true)
+    }
+
+    /// What a claim becomes when the lake confirmed an object.
+    pub fn confirmed(claim: &Claim, etag: Option<String>) -> LakeKeyRow {
+        LakeKeyRow {
+            fence: claim.row.fence,
+            etag,
+            unsettled_until_ms: claim.row.unsettled_until_ms,
+            ..LakeKeyRow::default()
+        }
     }
 
     /// Whether an undrained copy or a renamed file still needs the object under a lake key (R11); one of them.

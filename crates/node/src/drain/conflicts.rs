@@ -73,7 +73,7 @@ impl Core {
             self.drainer.wake();
             return Ok(());
         }
-        let lake = volume.lake(self.volumes.lake_options()).await?;
+        let lake = volume.lake(self.volumes.lakes()).await?;
         let Some(lake) = lake else {
             return Err(StoreError::new(ErrorKind::Invalid, "the volume has no lake"));
         };
@@ -107,7 +107,7 @@ impl Core {
 
     /// What the lake shows under a key becomes a file of the catalog.
     async fn adopt_lake(self: &Arc<Core>, volume: &Arc<Volume>, path: &[u8]) -> Result<()> {
-        let lake = volume.lake(self.volumes.lake_options()).await?;
+        let lake = volume.lake(self.volumes.lakes()).await?;
         let Some(lake) = lake else { return Ok(()) };
         let Some(object) = lake.head(path).await.map_err(error::lake)? else { return Ok(()) };
         let file = lake_row(volume, self.chunk_bytes, &object)?;

@@ -29,7 +29,7 @@ impl Core {
                 volume.set_imported();
                 continue;
             }
-            let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { continue };
+            let Some(lake) = volume.lake(self.volumes.lakes()).await? else { continue };
             let page = lake.list(b"", import.after.as_deref(), None, ROUND).await.map_err(error::lake)?;
             let guards = self.guards(&volume, &[]);
             for object in &page.objects {

@@ -6,7 +6,7 @@ use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
 use stoker_catalog::names::{Found, Located, Spot};
 use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RowValue, TombstoneRow, keys};
 use stoker_format::VersionId;
-use stoker_lake::{Condition, PutOptions};
+use stoker_lake::{Condition, LakeErrorKind, PutOptions};
 use stoker_store::Result;
 
 use super::attributes;
@@ -109,14 +109,14 @@ impl Core {
         let (Drain::Clean, Some(old)) = (file.drain, &file.lake) else { return Ok(true) };
         let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
         let Some(key) = path.filter(|key| *key != old.key) else { return Ok(true) };
-        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(true) };
+        let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(true) };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(false) };
         let version = file.version();
         if self.relier(volume.id, &key).await?.is_some_and(|other| other != version) {
             return Ok(false);
         }
         *left = left.saturating_sub(1);
-        let claim = match self.claim(lake.as_ref(), volume.id, &key, version, None).await? {
+        let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, None).await? {
             Claimed::Yes(claim) => claim,
             Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
         };
@@ -132,9 +132,16 @@ impl Core {
         if let Err(fault) = lake.copy(&old.key, &old.etag, &key, options).await {
             let there = lake.head(&key).await.map_err(error::lake)?;
             let name = version.to_string();
-            let ours =
+            let found =
                 there.as_ref().and_then(|object| object.attributes.as_ref()).and_then(attributes::version);
-            if ours != Some(name.as_str()) {
+            if found != Some(name.as_str()) {
+                if fault.kind == LakeErrorKind::Changed && self.put_right(lake.as_ref(), &mut claim).await? {
+                    self.drainer.wake();
+                    return Ok(false);
+                }
+                if fault.kind == LakeErrorKind::Unavailable {
+                    self.leave_unsettled(&mut claim).await?;
+                }
                 return Err(error::lake(fault));
             }
         }
@@ -144,9 +151,7 @@ impl Core {
         {
             return Ok(false);
         }
-        let mut row = claim.row.clone();
-        row.etag = Some(object.etag.clone());
-        (row.session, row.version) = ([0; 16], [0; 12]);
+        let row = Core::confirmed(&claim, Some(object.etag.clone()));
         let mut moved = file.clone();
         moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag });
         let entry = located.spot.row_key();

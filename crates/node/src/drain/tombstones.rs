@@ -53,7 +53,7 @@ impl Core {
         if self.relier(id, key).await?.is_some() || self.rekey_pending(id).await? {
             return Ok(false);
         }
-        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(false) };
+        let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(false) };
         let known = self.lake_key_row(id, key).await?;
         let etag = known.as_ref().and_then(|(row, _)| row.etag.clone()).or(tombstone.etag.clone());
         let nothing = etag.is_none() && known.as_ref().is_none_or(|(row, _)| row.upload.is_none());
@@ -63,10 +63,16 @@ impl Core {
                 Claimed::Yes(claim) => claim,
                 Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
             };
-            match lake.delete(key, etag.as_deref()).await {
+            match lake.delete(key, claim.row.etag.as_deref().or(etag.as_deref())).await {
                 Ok(()) => {}
-                // Somebody else put something there: it is theirs, and shows again.
-                Err(fault) if fault.kind == LakeErrorKind::Changed => {}
+                Err(fault) if fault.kind == LakeErrorKind::Changed => {
+                    // An earlier put of ours whose answer was lost goes as well; what somebody else put there is theirs,
+                    // and shows again.
+                    if self.put_right(lake.as_ref(), &mut claim).await? {
+                        self.drainer.wake();
+                        return Ok(false);
+                    }
+                }
                 Err(fault) if fault.kind == LakeErrorKind::Unavailable => {
                     self.leave_unsettled(&mut claim).await?;
                     return Err(error::lake(fault));

@@ -29,6 +29,9 @@ const PART_BYTES: u64 = 16 << 20;
 /// Parts of one file under way at the same time.
 const PARTS_IN_FLIGHT: usize = 2;
 
+/// Times that a claim is put right within one try.
+const RIGHTED_MAX: usize = 4;
+
 /// Pause before a key that something else holds is tried again.
 const HELD_MS: u64 = 500;
 
@@ -36,7 +39,7 @@ impl Core {
     /// Drains one name of a version.
     pub(super) async fn drain_file(self: &Arc<Core>, volume: &Arc<Volume>, located: Located) -> Result<End> {
         let soon = End::Later(clock::now_ms() + HELD_MS);
-        let Some(lake) = volume.lake(self.volumes.lake_options()).await? else { return Ok(End::Done) };
+        let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(End::Done) };
         let Some(key) = self.names.path_of(&located.spot).await.map_err(error::catalog)? else {
             return Ok(soon);
         };
@@ -58,23 +61,27 @@ impl Core {
             // What is there belongs to a file that was renamed with its directory and is about to move.
             return Ok(soon);
         }
-        match self.send(lake.as_ref(), volume, &located.file, &mut claim).await {
-            Ok(object) => self.make_clean(volume, located, claim, object).await,
-            Err(fault) if fault.kind == LakeErrorKind::Changed => {
-                if self.rekey_pending(volume.id).await? {
-                    return Ok(soon);
+        for _ in 0..RIGHTED_MAX {
+            match self.send(lake.as_ref(), volume, &located.file, &mut claim).await {
+                Ok(object) => return self.make_clean(volume, located, claim, object).await,
+                Err(fault) if fault.kind == LakeErrorKind::Changed => {
+                    if self.put_right(lake.as_ref(), &mut claim).await? {
+                        continue;
+                    }
+                    if self.rekey_pending(volume.id).await? {
+                        return Ok(soon);
+                    }
+                    return self.park(located, claim, lake.as_ref()).await;
                 }
-                self.park(located, claim, lake.as_ref()).await
-            }
-            Err(fault) => {
-                let ambiguous = matches!(fault.kind, LakeErrorKind::Unavailable);
-                if ambiguous && claim.row.upload.is_none() {
-                    // A single put may still arrive; the same version may be put again at any time.
-                    tracing::debug!(key = %String::from_utf8_lossy(&key), "a put to the lake has no answer");
+                Err(fault) => {
+                    if fault.kind == LakeErrorKind::Unavailable {
+                        self.leave_unsettled(&mut claim).await?;
+                    }
+                    return Err(error::lake(fault));
                 }
-                Err(error::lake(fault))
             }
         }
+        Ok(soon)
     }
 
     /// Drains a version that others wait for; one that its policy keeps here is brought into the rings instead.
@@ -277,9 +284,7 @@ impl Core {
             let mut change = Commit::new();
             let row_key = keys::lake_key(volume.id, &claim.key);
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
-            let mut row = claim.row.clone();
-            row.etag = Some(object.etag.clone());
-            (row.session, row.version, row.upload, row.part_bytes) = ([0; 16], [0; 12], None, 0);
+            let row = Core::confirmed(&claim, Some(object.etag.clone()));
             change.writes.push(Write::Put(row_key, row.encode()));
             let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
             let mut cleaned = false;

@@ -12,8 +12,8 @@ mod s3;
 mod signals;
 mod volume;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,8 +68,8 @@ pub struct Ready {
 
 /// Starts everything in a directory, tells that it runs, and waits to be stopped.
 pub fn run(
-    place: Place,
-    plan: Plan,
+    place: &Place,
+    plan: &Plan,
     tell: impl FnOnce(&Ready) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     // Before any thread starts, so that all of them keep to it.
@@ -80,7 +80,7 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|e| Failure::io("runtime", &e))?;
-    let done = runtime.block_on(serve(&place, &plan, cores, tell));
+    let done = runtime.block_on(serve(place, plan, cores, tell));
     // Tasks that ignore the stop must not keep the process; everything that counts is durable.
     runtime.shutdown_timeout(Duration::from_secs(1));
     done
@@ -241,7 +241,7 @@ async fn ask_lake(plan: &LakePlan) -> Result<Option<String>, Failure> {
 
 fn start_door(
     store: &Arc<dyn Store>,
-    socket: &std::path::Path,
+    socket: &Path,
     plan: &Plan,
     token: &str,
 ) -> Result<Server, Failure> {
@@ -252,7 +252,7 @@ fn start_door(
         ..ServerOptions::default()
     };
     Server::start(Arc::clone(store), listen, Some(token.into()), options)
-        .map_err(|e| Failure::io("the door", &e))
+        .map_err(|error| cannot_listen("door", &error))
 }
 
 async fn start_admin(
@@ -279,7 +279,10 @@ async fn start_admin(
                 }
                 return Ok(admin);
             }
-            Err(error) => failed = cannot_listen("admin", &[listen], &error),
+            Err(error) => {
+                let error = io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
+                failed = cannot_listen("admin", &error);
+            }
         }
     }
     Err(failed)
@@ -290,15 +293,15 @@ fn refused(error: StoreError) -> Failure {
     Failure::new(error.message)
 }
 
-/// The words for an address that cannot be used.
-fn cannot_listen(what: &str, at: &[SocketAddr], error: &std::io::Error) -> Failure {
-    let at: Vec<String> = at.iter().map(SocketAddr::to_string).collect();
-    let failure = Failure::io(format!("{what}: cannot listen on {}", at.join(", ")), error);
+/// The words for a door that cannot be opened; the error names the address or the file.
+fn cannot_listen(what: &str, error: &io::Error) -> Failure {
+    let failure = Failure::new(format!("{what}: {error}"));
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
+        io::ErrorKind::AddrInUse => {
             failure.hint(format!("another program listens there; stop it, or choose another address for {what}"))
         }
-        std::io::ErrorKind::AddrNotAvailable => failure.hint("no network card of this machine has that address"),
+        io::ErrorKind::AddrNotAvailable => failure.hint("no network card of this machine has that address"),
+        io::ErrorKind::PermissionDenied => failure.hint("check who may use that port or file"),
         _ => failure,
     }
 }

@@ -92,13 +92,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let place = Place::take(&args.dir)?;
     let kept = Kept::read(&place)?.with(args.lake.as_deref(), &args.drive)?;
     let plan = plan(args, place.dir(), &kept)?;
-    kept.write(&place)?;
     for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
             out::say(format!("{door} {address} is plain HTTP: everybody on the way can read it; `stoker serve` has TLS"));
         }
     }
-    daemon::run(place, plan, |ready| if args.json { greeting::json(ready) } else { greeting::words(ready, args.check) })
+    daemon::run(&place, &plan, |ready| {
+        // Only now: a choice that does not work is not one to come back to.
+        kept.write(&place)?;
+        if args.json { greeting::json(ready) } else { greeting::words(ready, args.check) }
+    })
 }
 
 fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {

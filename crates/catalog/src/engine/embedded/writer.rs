@@ -129,7 +129,7 @@ impl Worker {
                 bytes += next.bytes;
                 group.push(next);
             }
-            self.answer(group.drain(..).collect());
+            self.answer(std::mem::take(&mut group));
         }
     }
 
@@ -192,18 +192,18 @@ impl Worker {
 
 /// Runs one commit. The inner error is that of the commit, which then changed nothing.
 fn run(draft: &mut Draft<'_>, commit: &Commit, seq: &mut u64) -> Result<Result<Outcome>> {
+    let mut changes = match Changes::new(&commit.writes) {
+        Ok(changes) => changes,
+        Err(error) => return Ok(Err(error)),
+    };
     if let Some(check) = apply::check_failed(draft, &commit.checks)? {
         return Ok(Ok(Outcome::Failed { check }));
     }
-    let resolved = Changes::new(&commit.writes).and_then(|mut changes| {
-        apply::sums_resolve(draft, &mut changes)?;
-        Ok(changes)
-    });
-    let changes = match resolved {
-        Ok(changes) => changes,
+    match apply::sums_resolve(draft, &mut changes) {
+        Ok(()) => {}
         Err(error) if error.kind == ErrorKind::Invalid => return Ok(Err(error)),
         Err(error) => return Err(error),
-    };
+    }
     apply::change_all(draft, &changes, *seq + 1)?;
     *seq += 1;
     Ok(Ok(Outcome::Done { seq: *seq }))

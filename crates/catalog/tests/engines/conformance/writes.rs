@@ -1,6 +1,6 @@
 //! What each kind of write does.
 
-use stoker_catalog::{Commit, ErrorKind, Range};
+use stoker_catalog::{Commit, ErrorKind, Outcome, Range};
 
 use crate::fixture::{Fixture, all, done, get, refused, value};
 
@@ -64,6 +64,10 @@ pub async fn bad_sums_change_nothing(fixture: &Fixture) {
     ] {
         refused(catalog, commit, ErrorKind::Invalid).await;
     }
+    let bad_in_itself = Commit::new().absent("text").put("x", "four").add("x", 1);
+    refused(catalog, bad_in_itself, ErrorKind::Invalid).await;
+    let bad_for_what_is_stored = Commit::new().absent("text").add("text", 1);
+    assert_eq!(catalog.commit(bad_for_what_is_stored).await.unwrap(), Outcome::Failed { check: 0 });
     assert_eq!(all(catalog, Range::prefix(b"", 100)).await, before);
     done(catalog, Commit::new().delete("text").add("text", 1)).await;
 }
@@ -114,10 +118,7 @@ pub async fn numbers_rise(fixture: &Fixture) {
         last = catalog.seq().await.unwrap();
         assert!(last >= seq);
         let failed = Commit::new().absent(n.to_be_bytes()).put("x", "");
-        assert!(matches!(
-            catalog.commit(failed).await.unwrap(),
-            stoker_catalog::Outcome::Failed { check: 0 }
-        ));
+        assert!(matches!(catalog.commit(failed).await.unwrap(), Outcome::Failed { check: 0 }));
     }
     assert!(catalog.now_ms().await.unwrap() > 1_600_000_000_000);
     assert!(!catalog.describe().is_empty());

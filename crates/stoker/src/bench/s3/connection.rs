@@ -8,7 +8,7 @@ use std::time::Duration;
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// Bytes taken from the socket at a time.
-const RECEIVE_BYTES: usize = 1 << 19;
+const RECEIVE_BYTES: usize = 512 << 10;
 /// An answer's head is refused beyond this.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Of an error's body, for the person who reads about it.

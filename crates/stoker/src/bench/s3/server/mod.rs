@@ -113,27 +113,3 @@ mod tests {
         }
     }
 }
-#[cfg(test)]
-mod temp {
-    use super::*;
-    use crate::bench::s3::content::Content;
-    use crate::bench::s3::load::{Load, Verb, Until};
-    #[test]
-    fn temp_speed() {
-        let dir = tempfile::tempdir().unwrap();
-        let nginx = Nginx::start(&dir.path().join("nginx")).unwrap().unwrap();
-        let content = Content::new(8 << 20);
-        for (bytes, count, c) in [(8usize << 20, 32u64, 8usize), (8 << 20, 32, 32), (64 << 10, 1024, 8), (64 << 10, 1024, 32)] {
-            let g = format!("g{bytes}");
-            Load::new(Verb::Put, nginx.server.target(), &content, &g, bytes, count).pass(4).unwrap();
-            let load = Load::new(Verb::Get, nginx.server.target(), &content, &g, bytes, count);
-            load.pass(8).unwrap();
-            for _ in 0..6 {
-                let b = nginx.server.cpu_seconds();
-                let t = load.round(c, Until { seconds: 1.0, requests: u64::MAX / 2 }).unwrap().round;
-                let cpu = nginx.server.cpu_seconds() - b;
-                eprintln!("{bytes} c{c}: {:.0} MB/s srv {:.3} cli {:.3} ms/op", t.mb_s(), cpu * 1e3 / t.ops as f64, t.cpu_seconds * 1e3 / t.ops as f64);
-            }
-        }
-    }
-}

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use stoker_client::{Client, Endpoint};
+use stoker_store::{Store, StoreError, VolumePolicy};
 
 use super::Server;
 use crate::bench::s3::process::Process;
@@ -14,7 +16,7 @@ use crate::bench::s3::target::Target;
 use crate::failure::Failure;
 
 /// The metric that counts bytes that reached the lake.
-const DRAINED: &str = "stoker_drain_bytes_total";
+const DRAINED: &str = "stoker_drained_bytes_total";
 
 /// How much room it gets.
 #[derive(Clone, Debug)]
@@ -48,6 +50,7 @@ impl Stoker {
         let line = process.first_line()?;
         let ready = Ready::parse(&line).ok_or_else(|| process.failure(&format!("printed {line}")))?;
         let target = Target::s3(ready.s3, &ready.volume, &ready.credentials).into();
+        ready.drain_at_once().map_err(|e| process.failure(&format!("does not take a policy: {e}")))?;
         Ok(Stoker { server: Server { name: "stoker", process, target }, room, ready })
     }
 
@@ -83,6 +86,7 @@ struct Ready {
     admin: SocketAddr,
     token: String,
     volume: String,
+    socket: PathBuf,
     credentials: Credentials,
 }
 
@@ -97,7 +101,18 @@ impl Ready {
             admin: address("admin")?,
             token: text("token")?,
             volume: text("volume")?,
+            socket: text("socket")?.into(),
             credentials: Credentials { access_key, secret_key, region: text("region")? },
+        })
+    }
+
+    /// Has files drain as soon as they are written: a run is too short for the usual wait.
+    fn drain_at_once(&self) -> Result<(), StoreError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let client = Client::connect(&Endpoint::Unix(self.socket.clone()), None).await?;
+            let policy = client.volume(&self.volume).await?.policy;
+            client.volume_set(&self.volume, VolumePolicy { drain_quiet_s: 0, ..policy }).await.map(drop)
         })
     }
 

@@ -1,0 +1,15 @@
+//! The gateway over real sockets, in front of a real node, with a small client of its own.
+
+mod access;
+mod buckets;
+mod client;
+mod copies;
+mod forms;
+mod hostile;
+mod limits;
+mod listings;
+mod reads;
+mod rig;
+mod tls;
+mod uploads;
+mod writes;

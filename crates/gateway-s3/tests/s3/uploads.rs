@@ -1,0 +1,182 @@
+//! Multipart uploads.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::client::{Body, Client, Response};
+use crate::rig::{client, pattern, volume};
+
+const PART: usize = 5 << 20;
+
+fn begin(client: &Client, path: &str, headers: &[(&str, &str)]) -> String {
+    let mut request = client.request("POST", &format!("{path}?uploads"));
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    client.send(request).expect(200).element("UploadId").unwrap()
+}
+
+fn part(client: &Client, path: &str, upload: &str, number: u32, body: &[u8]) -> Response {
+    client.put(&format!("{path}?partNumber={number}&uploadId={upload}"), body)
+}
+
+fn document(parts: &[(u32, String)]) -> String {
+    let parts: String = parts
+        .iter()
+        .map(|(number, etag)| format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"))
+        .collect();
+    format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>")
+}
+
+fn complete(client: &Client, path: &str, upload: &str, document: &str) -> Response {
+    let request = client.request("POST", &format!("{path}?uploadId={upload}")).body(document.as_bytes());
+    client.send(request.kind(Body::Sha256))
+}
+
+#[test]
+fn parts_become_one_file() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/dir/large");
+    let headers = [("content-type", "text/x-parts"), ("x-amz-meta-a", "b"), ("x-amz-tagging", "k=v")];
+    let upload = begin(&client, &path, &headers);
+    let bodies = [pattern(1, PART), pattern(2, PART + 1), pattern(3, 10)];
+    let mut parts = Vec::new();
+    for (number, body) in [3u32, 1, 2].into_iter().zip([&bodies[2], &bodies[0], &bodies[1]]) {
+        let etag = part(&client, &path, &upload, number, body).expect(200).header("etag").unwrap().to_owned();
+        parts.push((number, etag));
+    }
+    parts.sort();
+    client.get(&path).refused(404, "NoSuchKey");
+
+    let listed = client.get(&format!("{path}?max-parts=2&uploadId={upload}")).expect(200);
+    assert_eq!(listed.elements("PartNumber"), ["1", "2"]);
+    assert_eq!(listed.element("NextPartNumberMarker").as_deref(), Some("2"));
+    let rest = client.get(&format!("{path}?part-number-marker=2&uploadId={upload}")).expect(200);
+    assert_eq!(
+        (rest.elements("PartNumber"), rest.elements("Size")),
+        (vec!["3".to_owned()], vec!["10".to_owned()])
+    );
+
+    let done = complete(&client, &path, &upload, &document(&parts)).expect(200);
+    let etag = done.element("ETag").unwrap().replace("&quot;", "\"");
+    assert!(etag.ends_with("-3\""), "{etag}");
+    let get = client.get(&path).expect(200);
+    assert!(get.body == bodies.concat());
+    assert_eq!(get.header("etag"), Some(etag.as_str()));
+    assert_eq!(get.header("content-type"), Some("text/x-parts"));
+    assert_eq!(get.header("x-amz-meta-a"), Some("b"));
+    assert_eq!(get.header("x-amz-tagging-count"), Some("1"));
+
+    let second = client.get(&format!("{path}?partNumber=2")).expect(206);
+    assert!(second.body == bodies[1]);
+    assert_eq!(second.header("x-amz-mp-parts-count"), Some("3"));
+    let request = client.request("GET", &format!("{path}?attributes"));
+    let attributes =
+        client.send(request.header("x-amz-object-attributes", "ObjectParts,ObjectSize")).expect(200);
+    assert_eq!(attributes.elements("PartNumber"), ["1", "2", "3"]);
+    assert_eq!(attributes.element("ObjectSize"), Some((PART * 2 + 11).to_string()));
+    complete(&client, &path, &upload, &document(&parts)).refused(404, "NoSuchUpload");
+}
+
+#[test]
+fn checksums_of_parts_are_composed() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/sums");
+    let crc =
+        |bytes: &[u8]| (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32).to_be_bytes();
+    let bodies = [pattern(1, PART), pattern(2, 100)];
+    for (kind, expected) in [
+        (None, format!("{}-2", STANDARD.encode(crc(&[crc(&bodies[0]), crc(&bodies[1])].concat())))),
+        (Some("FULL_OBJECT"), STANDARD.encode(crc(&bodies.concat()))),
+    ] {
+        let mut headers = vec![("x-amz-checksum-algorithm", "CRC32")];
+        headers.extend(kind.map(|kind| ("x-amz-checksum-type", kind)));
+        let upload = begin(&client, &path, &headers);
+        let mut parts = String::new();
+        for (number, body) in (1..).zip(&bodies) {
+            let sum = STANDARD.encode(crc(body));
+            let request = client.request("PUT", &format!("{path}?partNumber={number}&uploadId={upload}"));
+            let put = client.send(request.body(body).header("x-amz-checksum-crc32", &sum)).expect(200);
+            assert_eq!(put.header("x-amz-checksum-crc32"), Some(sum.as_str()));
+            parts.push_str(&format!(
+                "<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag><ChecksumCRC32>{sum}</ChecksumCRC32></Part>",
+                put.header("etag").unwrap()
+            ));
+        }
+        let document = format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>");
+        let finish = |sum: &str| {
+            let mut request = client.request("POST", &format!("{path}?uploadId={upload}"));
+            request = request.body(document.as_bytes()).header("x-amz-checksum-crc32", sum);
+            if let Some(kind) = kind {
+                request = request.header("x-amz-checksum-type", kind);
+            }
+            client.send(request)
+        };
+        finish(&expected.replace(&expected[..1], if expected.starts_with('A') { "B" } else { "A" }))
+            .refused(400, "BadDigest");
+        let done = finish(&expected).expect(200);
+        assert_eq!(done.element("ChecksumCRC32"), Some(expected.clone()));
+        let get =
+            client.send(client.request("HEAD", &path).header("x-amz-checksum-mode", "ENABLED")).expect(200);
+        assert_eq!(get.header("x-amz-checksum-crc32"), Some(expected.as_str()));
+        assert_eq!(get.header("x-amz-checksum-type"), Some(kind.unwrap_or("COMPOSITE")));
+    }
+}
+
+#[test]
+fn bad_completions_get_their_codes() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/bad");
+    let upload = begin(&client, &path, &[]);
+    let small = part(&client, &path, &upload, 1, b"small").expect(200).header("etag").unwrap().to_owned();
+    let last = part(&client, &path, &upload, 2, b"last").expect(200).header("etag").unwrap().to_owned();
+    let with = |document: &str| complete(&client, &path, &upload, document);
+    with(&document(&[(1, small.clone()), (2, last.clone())])).refused(400, "EntityTooSmall");
+    with(&document(&[(2, last.clone()), (1, small.clone())])).refused(400, "InvalidPartOrder");
+    with(&document(&[(1, "\"other\"".to_owned())])).refused(400, "InvalidPart");
+    with(&document(&[(7, small.clone())])).refused(400, "InvalidPart");
+    with("").refused(400, "MalformedXML");
+    with("<CompleteMultipartUpload></CompleteMultipartUpload>").refused(400, "MalformedXML");
+    with("<CompleteMultipartUpload><Part><PartNumber>x</PartNumber>").refused(400, "MalformedXML");
+    complete(&client, &path, "no-such-upload", &document(&[(1, small.clone())])).refused(404, "NoSuchUpload");
+    part(&client, &path, "no-such-upload", 1, b"x").refused(404, "NoSuchUpload");
+    part(&client, &path, &upload, 0, b"x").refused(400, "InvalidArgument");
+    part(&client, &path, &upload, 10_001, b"x").refused(400, "InvalidArgument");
+    let size =
+        client.request("POST", &format!("{path}?uploadId={upload}")).header("x-amz-mp-object-size", "99");
+    client.send(size.body(document(&[(1, small.clone())]).as_bytes())).refused(400, "InvalidRequest");
+    with(&document(&[(1, small)])).expect(200);
+    assert_eq!(client.get(&path).expect(200).body, b"small");
+}
+
+#[test]
+fn conditions_hold_for_completions() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/conditional");
+    let upload = begin(&client, &path, &[]);
+    let etag = part(&client, &path, &upload, 1, b"new").expect(200).header("etag").unwrap().to_owned();
+    client.put(&path, b"old").expect(200);
+    let body = document(&[(1, etag)]);
+    let finish = |name: &str, value: &str| {
+        let request = client.request("POST", &format!("{path}?uploadId={upload}")).header(name, value);
+        client.send(request.body(body.as_bytes()))
+    };
+    finish("if-none-match", "*").refused(412, "PreconditionFailed");
+    finish("if-match", "\"other\"").refused(412, "PreconditionFailed");
+    assert_eq!(client.get(&path).expect(200).body, b"old");
+    let present = client.get(&path).expect(200).header("etag").unwrap().to_owned();
+    finish("if-match", &present).expect(200);
+    assert_eq!(client.get(&path).expect(200).body, b"new");
+}
+
+#[test]
+fn an_aborted_upload_is_gone() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/aborted");
+    let upload = begin(&client, &path, &[]);
+    let etag = part(&client, &path, &upload, 1, b"x").expect(200).header("etag").unwrap().to_owned();
+    client.send(client.request("DELETE", &format!("{path}?uploadId={upload}"))).expect(204);
+    complete(&client, &path, &upload, &document(&[(1, etag)])).refused(404, "NoSuchUpload");
+    client.get(&format!("{path}?uploadId={upload}")).refused(404, "NoSuchUpload");
+    client.get(&path).refused(404, "NoSuchKey");
+}

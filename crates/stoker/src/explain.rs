@@ -1,0 +1,68 @@
+//! `stoker explain`: where a file is and what happens to it next.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use stoker_store::{Explanation, HolderInfo, Store};
+
+use crate::address::Address;
+use crate::connect::{self, Target};
+use crate::failure::Failure;
+use crate::{out, show, size};
+
+/// Arguments of `explain`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// VOLUME/KEY.
+    address: Address,
+    /// Print one object: file, receipt, chunks, chunks_local, chunks_cached, holders, words.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Asks.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (volume, key) = (&args.address.volume, args.address.key()?);
+    connect::run(&args.target, async |client| {
+        let explanation = client.explain(volume, &key).await?;
+        if args.json {
+            out::json(&json!({
+                "file": show::file_json(volume, &explanation.file),
+                "receipt": show::receipt_json(&explanation.receipt),
+                "chunks": explanation.chunks,
+                "chunks_local": explanation.chunks_local,
+                "chunks_cached": explanation.chunks_cached,
+                "holders": explanation.holders,
+                "words": explanation.words,
+            }))?;
+        } else {
+            tell(volume, &explanation)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn tell(volume: &str, explanation: &Explanation) -> Result<(), Failure> {
+    let Explanation { file, receipt, chunks, chunks_local, chunks_cached, holders, words } = explanation;
+    let mut rows = vec![
+        ("file", format!("{volume}/{}, {}", show::name(file.key.as_bytes()), size::human(file.size))),
+        ("receipt", show::receipt(receipt)),
+        (
+            "chunks",
+            format!(
+                "{}; {} on drives here, {} in memory",
+                out::count(*chunks),
+                out::count(*chunks_local),
+                out::count(*chunks_cached)
+            ),
+        ),
+    ];
+    let held = |holder: &HolderInfo| {
+        format!("{}: {}, {}", holder.drive, show::count(holder.chunks, "chunk"), size::human(holder.bytes))
+    };
+    rows.extend(holders.iter().map(|holder| ("drive", held(holder))));
+    rows.extend(words.iter().map(|words| ("next", words.clone())));
+    out::fields(&rows)
+}

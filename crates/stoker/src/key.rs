@@ -1,0 +1,175 @@
+//! `stoker key`: access keys for S3.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use stoker_store::{Access, AccessKey, ErrorKind, Store, StoreError, Subject};
+
+use crate::address::Address;
+use crate::connect::{self, Target};
+use crate::failure::Failure;
+use crate::{clock, out};
+
+/// Letters that nobody has to quote, five bits each.
+const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// What to do with access keys.
+#[derive(clap::Subcommand)]
+pub enum Verb {
+    /// List access keys, without their secrets.
+    Ls(LsArgs),
+    /// Make an access key; prints its secret.
+    Create(CreateArgs),
+    /// Show an access key with its secret.
+    Show(NameArgs),
+    /// Remove an access key; whoever uses it is refused from then on.
+    Rm(NameArgs),
+}
+
+/// Arguments of `key ls`.
+#[derive(clap::Args)]
+pub struct LsArgs {
+    /// Print one object per line: access_key, read_only, prefixes, uid, gid, created.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `key create`.
+#[derive(clap::Args)]
+pub struct CreateArgs {
+    /// May not change anything.
+    #[arg(long)]
+    read_only: bool,
+    /// Only this VOLUME or VOLUME/PREFIX; can be repeated.
+    #[arg(long, value_name = "VOLUME[/PREFIX]")]
+    prefix: Vec<Address>,
+    /// User that its files belong to.
+    #[arg(long, default_value_t = 0)]
+    uid: u32,
+    /// Group that its files belong to.
+    #[arg(long, default_value_t = 0)]
+    gid: u32,
+    /// Print one object, secret_key included.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `key show` and `key rm`.
+#[derive(clap::Args)]
+pub struct NameArgs {
+    /// The public part of the key.
+    access_key: String,
+    /// Print one object, secret_key included.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Runs a subcommand.
+pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Ls(args) => connect::run(&args.target, async |client| {
+            let keys = client.access_keys().await?;
+            if args.json {
+                keys.iter().try_for_each(|key| out::json(&shape(key, Secret::Hidden)))?;
+            } else {
+                out::table(&keys.iter().map(row).collect::<Vec<_>>())?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }),
+        Verb::Create(args) => connect::run(&args.target, async |client| {
+            let key = make(args)?;
+            client.access_key_put(key.clone()).await?;
+            tell(&key, args.json)
+        }),
+        Verb::Show(args) => connect::run(&args.target, async |client| {
+            let key = client.access_key(&args.access_key).await?;
+            tell(&key.ok_or_else(|| missing(&args.access_key))?, args.json)
+        }),
+        Verb::Rm(args) => connect::run(&args.target, async |client| {
+            if client.access_key(&args.access_key).await?.is_none() {
+                return Err(missing(&args.access_key));
+            }
+            client.access_key_delete(&args.access_key).await?;
+            Ok(ExitCode::SUCCESS)
+        }),
+    }
+}
+
+fn missing(access_key: &str) -> Failure {
+    let message = format!("there is no access key `{access_key}`");
+    StoreError::about(ErrorKind::NotFound, Subject::AccessKey, message).into()
+}
+
+fn make(args: &CreateArgs) -> Result<AccessKey, Failure> {
+    let prefix = |address: &Address| match address.path.as_str() {
+        "" => address.volume.clone(),
+        path => format!("{}/{path}", address.volume),
+    };
+    let access = Access {
+        read_only: args.read_only,
+        prefixes: args.prefix.iter().map(prefix).collect(),
+        uid: args.uid,
+        gid: args.gid,
+    };
+    let access_key = format!("STKR{}", random_text(16)?);
+    Ok(AccessKey { access_key, secret_key: random_text(40)?, access, created_ms: clock::unix_ms() })
+}
+
+fn random_text(len: usize) -> Result<String, Failure> {
+    let mut bytes = vec![0; len];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::new(format!("the kernel gave no random bytes: {error}")))?;
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect())
+}
+
+enum Secret {
+    Shown,
+    Hidden,
+}
+
+fn shape(key: &AccessKey, secret: Secret) -> Value {
+    let mut value = json!({
+        "access_key": key.access_key,
+        "read_only": key.access.read_only,
+        "prefixes": key.access.prefixes,
+        "uid": key.access.uid,
+        "gid": key.access.gid,
+        "created": clock::rfc3339(key.created_ms),
+    });
+    if let Secret::Shown = secret {
+        value["secret_key"] = key.secret_key.clone().into();
+    }
+    value
+}
+
+fn scope(access: &Access) -> String {
+    if access.prefixes.is_empty() { "everything".to_owned() } else { access.prefixes.join(", ") }
+}
+
+fn row(key: &AccessKey) -> Vec<String> {
+    let rights = if key.access.read_only { "read" } else { "read, write" };
+    let owner = format!("{}:{}", key.access.uid, key.access.gid);
+    vec![key.access_key.clone(), rights.to_owned(), owner, clock::rfc3339(key.created_ms), scope(&key.access)]
+}
+
+fn tell(key: &AccessKey, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        out::json(&shape(key, Secret::Shown))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rights = if key.access.read_only { "read" } else { "read, write" };
+    out::fields(&[
+        ("access key", key.access_key.clone()),
+        ("secret key", key.secret_key.clone()),
+        ("may", format!("{rights}: {}", scope(&key.access))),
+        ("owner", format!("{}:{}", key.access.uid, key.access.gid)),
+        ("made", clock::rfc3339(key.created_ms)),
+    ])?;
+    Ok(ExitCode::SUCCESS)
+}

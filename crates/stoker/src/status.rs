@@ -1,0 +1,79 @@
+//! `stoker status`: how a node is, and what is at risk right now.
+
+use std::process::ExitCode;
+
+use stoker_store::{NodeStatus, RingStatus, Store};
+
+use crate::connect::{self, Target};
+use crate::failure::Failure;
+use crate::{clock, out, show, size, span};
+
+/// Arguments of `status`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print one object: node, version, rings, dirty_files, dirty_bytes, dirty_age_ms, conflicts, ready and more.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Asks. Exit code 1 if the node is not ready.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    connect::run(&args.target, async |client| {
+        let status = client.status().await?;
+        if args.json {
+            out::json(&show::plain(&status))?
+        } else {
+            tell(&status)?
+        }
+        Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+fn tell(status: &NodeStatus) -> Result<(), Failure> {
+    let running = span::human(clock::unix_ms().saturating_sub(status.started_ms));
+    let ready = if status.ready { "ready" } else { "not ready" };
+    let mut rows = vec![
+        ("node", format!("{}, {ready}, version {}, running for {running}", status.node, status.version)),
+        ("cluster", status.cluster.clone()),
+        ("catalog", status.catalog.clone()),
+    ];
+    rows.extend(status.rings.iter().map(|ring| ("drive", drive(ring))));
+    rows.push(("cache", size::human(status.cache_bytes)));
+    rows.push(("undrained", undrained(status)));
+    if status.conflicts > 0 {
+        let count = out::count(status.conflicts);
+        rows.push(("conflicts", format!("{count}; see `stoker conflict ls`")));
+    }
+    rows.extend(status.lake_trouble.iter().map(|trouble| ("lake", trouble.clone())));
+    rows.extend(status.words.iter().map(|words| ("safety", words.clone())));
+    out::fields(&rows)
+}
+
+fn drive(ring: &RingStatus) -> String {
+    let poisoned =
+        ring.poisoned.as_ref().map(|why| format!("; takes no more writes: {why}")).unwrap_or_default();
+    format!(
+        "{}, {}: {} to keep, {} clean, {}, {}{poisoned}",
+        ring.path,
+        size::human(ring.bytes),
+        size::human(ring.keep_bytes),
+        size::human(ring.clean_bytes),
+        show::count(ring.records, "record"),
+        ring.io
+    )
+}
+
+fn undrained(status: &NodeStatus) -> String {
+    if status.dirty_files == 0 {
+        return "nothing: every file that drains is in its lake".to_owned();
+    }
+    format!(
+        "{}, {}, the oldest for {}; {} under way",
+        show::count(status.dirty_files, "file"),
+        size::human(status.dirty_bytes),
+        span::human(status.dirty_age_ms),
+        show::count(status.drains, "upload")
+    )
+}

@@ -1,0 +1,261 @@
+//! `stoker volume`: makes, shows, changes and removes volumes.
+
+use std::process::ExitCode;
+
+use stoker_client::Client;
+use stoker_store::{Class, DrainPolicy, LakeMode, Store, VolumeInfo, VolumeOptions, VolumePolicy};
+
+use crate::connect::{self, Target};
+use crate::failure::Failure;
+use crate::{out, show, size, span};
+
+/// What to do with volumes.
+#[derive(clap::Subcommand)]
+pub enum Verb {
+    /// List volumes.
+    Ls(LsArgs),
+    /// Make a volume.
+    Create(CreateArgs),
+    /// Change what a volume wants; what is not named stays.
+    Set(SetArgs),
+    /// Show a volume.
+    Show(NameArgs),
+    /// Remove an empty volume. Objects in its lake stay as they are.
+    Rm(RmArgs),
+}
+
+/// Arguments of `volume ls`.
+#[derive(clap::Args)]
+pub struct LsArgs {
+    /// Print one object per line, as `volume show --json` does.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `volume create`.
+#[derive(clap::Args)]
+pub struct CreateArgs {
+    /// Name; also the S3 bucket.
+    name: String,
+    /// Where it drains: s3://…, gs://…, az://…, file://…; `none` for no lake; by default a folder of its own in the
+    /// node's lake.
+    #[arg(long, value_name = "URL")]
+    lake: Option<String>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Print the volume as one object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `volume set`.
+#[derive(clap::Args)]
+pub struct SetArgs {
+    /// Name.
+    name: String,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// Print the volume as one object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `volume show`.
+#[derive(clap::Args)]
+pub struct NameArgs {
+    /// Name.
+    name: String,
+    /// Print one object: name, id, created_ms, lake, policy, files, bytes.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `volume rm`.
+#[derive(clap::Args)]
+pub struct RmArgs {
+    /// Name.
+    name: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What a volume wants.
+#[derive(clap::Args, Default)]
+struct PolicyArgs {
+    /// How it commits: one, two or three copies on different nodes.
+    #[arg(long, value_name = "CLASS", value_parser = parse_class)]
+    class: Option<Class>,
+    /// When files leave for the lake: always, never, on-demand, or every:N publishes of a key.
+    #[arg(long, value_name = "WHEN", value_parser = parse_drain)]
+    drain: Option<DrainPolicy>,
+    /// A file drains after it was left alone for this long.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse_seconds)]
+    drain_quiet: Option<u32>,
+    /// A file drains at the latest when its oldest undrained change is this old.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse_seconds)]
+    drain_lag_max: Option<u32>,
+    /// Most bytes of all files together; 0 for no limit.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    quota: Option<u64>,
+    /// Who else writes to the lake: owned (nobody), shared, read-only (others, and Stoker must not).
+    #[arg(long, value_name = "MODE", value_parser = parse_lake_mode)]
+    lake_mode: Option<LakeMode>,
+}
+
+impl PolicyArgs {
+    fn is_empty(&self) -> bool {
+        self.class.is_none()
+            && self.drain.is_none()
+            && self.drain_quiet.is_none()
+            && self.drain_lag_max.is_none()
+            && self.quota.is_none()
+            && self.lake_mode.is_none()
+    }
+
+    fn apply(&self, policy: VolumePolicy) -> VolumePolicy {
+        VolumePolicy {
+            class: self.class.unwrap_or(policy.class),
+            drain: self.drain.unwrap_or(policy.drain),
+            drain_quiet_s: self.drain_quiet.unwrap_or(policy.drain_quiet_s),
+            drain_lag_max_s: self.drain_lag_max.unwrap_or(policy.drain_lag_max_s),
+            quota_bytes: self.quota.unwrap_or(policy.quota_bytes),
+            lake_mode: self.lake_mode.unwrap_or(policy.lake_mode),
+        }
+    }
+}
+
+fn parse_class(text: &str) -> Result<Class, String> {
+    match text {
+        "one" | "1" => Ok(Class::One),
+        "two" | "2" => Ok(Class::Two),
+        "three" | "3" => Ok(Class::Three),
+        _ => Err("expected one, two or three".into()),
+    }
+}
+
+fn parse_drain(text: &str) -> Result<DrainPolicy, String> {
+    match text {
+        "always" => Ok(DrainPolicy::Always),
+        "never" => Ok(DrainPolicy::Never),
+        "on-demand" => Ok(DrainPolicy::OnDemand),
+        _ => match text.strip_prefix("every:").map(str::parse) {
+            Some(Ok(count @ 1..)) => Ok(DrainPolicy::Every(count)),
+            _ => Err("expected always, never, on-demand or every:N".into()),
+        },
+    }
+}
+
+fn parse_lake_mode(text: &str) -> Result<LakeMode, String> {
+    match text {
+        "owned" => Ok(LakeMode::Owned),
+        "shared" => Ok(LakeMode::Shared),
+        "read-only" => Ok(LakeMode::ReadOnly),
+        _ => Err("expected owned, shared or read-only".into()),
+    }
+}
+
+/// Runs a subcommand.
+pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Ls(args) => connect::run(&args.target, async |client| {
+            list(&client, args.json).await?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Verb::Create(args) => connect::run(&args.target, async |client| {
+            let made = create(&client, args).await?;
+            tell(&made, args.json)
+        }),
+        Verb::Set(args) => connect::run(&args.target, async |client| {
+            if args.policy.is_empty() {
+                return Err(Failure::new("nothing to change").hint("name at least one of the options"));
+            }
+            let policy = args.policy.apply(client.volume(&args.name).await?.policy);
+            tell(&client.volume_set(&args.name, policy).await?, args.json)
+        }),
+        Verb::Show(args) => {
+            connect::run(&args.target, async |client| tell(&client.volume(&args.name).await?, args.json))
+        }
+        Verb::Rm(args) => connect::run(&args.target, async |client| {
+            client.volume_delete(&args.name).await?;
+            Ok(ExitCode::SUCCESS)
+        }),
+    }
+}
+
+/// Without options, the node's defaults count; the first step makes the volume with them, the second changes what was
+/// asked for.
+async fn create(client: &Client, args: &CreateArgs) -> Result<VolumeInfo, Failure> {
+    let options = VolumeOptions { lake: args.lake.clone(), policy: None };
+    let made = client.volume_create(&args.name, options).await?;
+    if args.policy.is_empty() {
+        return Ok(made);
+    }
+    let policy = args.policy.apply(made.policy.clone());
+    match client.volume_set(&args.name, policy).await {
+        Ok(set) => Ok(set),
+        Err(error) => {
+            // Nothing is in it yet: the half-made volume goes away again.
+            let _ = client.volume_delete(&args.name).await;
+            Err(error.into())
+        }
+    }
+}
+
+fn tell(volume: &VolumeInfo, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        out::json(&show::plain(volume))?
+    } else {
+        out::fields(&show::volume_rows(volume))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists volumes; also for `stoker ls`.
+pub async fn list(client: &Client, json: bool) -> Result<(), Failure> {
+    let volumes = client.volumes().await?;
+    if json {
+        return volumes.iter().try_for_each(|volume| out::json(&show::plain(volume)));
+    }
+    if volumes.is_empty() {
+        out::say("no volume yet; make one with `stoker volume create NAME`");
+        return Ok(());
+    }
+    let row = |volume: &VolumeInfo| {
+        vec![
+            volume.name.clone(),
+            show::count(volume.files, "file"),
+            size::human(volume.bytes),
+            format!("class {}", show::class(volume.policy.class)),
+            format!("drain {}", show::policy(volume.policy.drain)),
+            volume.lake.clone().unwrap_or_else(|| "no lake".to_owned()),
+        ]
+    };
+    out::table(&volumes.iter().map(row).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read() {
+        assert_eq!(parse_drain("every:5"), Ok(DrainPolicy::Every(5)));
+        for text in ["every:0", "every:", "every:x", "sometimes"] {
+            assert!(parse_drain(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_class("two"), Ok(Class::Two));
+        assert_eq!(parse_lake_mode("read-only"), Ok(LakeMode::ReadOnly));
+        let args = PolicyArgs { quota: Some(7), ..PolicyArgs::default() };
+        assert!(!args.is_empty());
+        let policy = VolumePolicy { class: Class::Three, ..VolumePolicy::default() };
+        assert_eq!(args.apply(policy.clone()), VolumePolicy { quota_bytes: 7, ..policy });
+    }
+}
