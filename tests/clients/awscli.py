@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 import urllib.request
 
 from harness import MIB, Suite, content, equal, same, target
@@ -107,12 +106,10 @@ def api(room):
     assert "NoSuchKey" in words, words
 
 
-def main():
-    room = Room(target())
-    code = suite.run(room)
+@scenario("rb --force")
+def emptied(room):
     room.aws("s3", "rb", "--force", room.url)
-    sys.exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    suite.main(Room(target()))

@@ -11,6 +11,7 @@ import urllib.request
 import uuid
 
 from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import MissingDependencyException
 
 from boto3_basic import Room, client, hours_ago, refused, suite
 from harness import MIB, content, equal, same, target
@@ -163,10 +164,8 @@ def checksums(room):
         name, key = f"Checksum{algorithm}", f"sum/{algorithm}"
         try:
             answer = room.put(key, body, ChecksumAlgorithm=algorithm)
-        except Exception as error:
-            if "awscrt" in str(error) or "CRT" in str(error):
-                continue  # botocore alone cannot compute this one
-            raise
+        except MissingDependencyException:
+            continue  # botocore alone cannot compute this one
         head = room.head(key, ChecksumMode="ENABLED")
         equal(head.get(name), answer[name], f"{algorithm} of HEAD and PUT")
         got = room.get(key, ChecksumMode="ENABLED")
@@ -311,7 +310,8 @@ def presigned(room):
     equal(fetch(sign("head_object"), method="HEAD")[0], 200, "HEAD")
     status, part_of = fetch(sign("get_object"), headers={"Range": "bytes=5-9"})
     equal((status, part_of), (206, body[5:10]), "a range")
-    status, text = fetch(sign("get_object") + "0")
+    url = sign("get_object")
+    status, text = fetch(url[:-1] + ("0" if url[-1] != "0" else "1"))
     equal((status, b"SignatureDoesNotMatch" in text), (403, True), "a changed signature")
     status, text = fetch(sign("get_object").replace("signed/", "signex/"))
     equal((status, b"SignatureDoesNotMatch" in text), (403, True), "another key")
@@ -367,15 +367,12 @@ def forms(room):
     equal(room.keys(Prefix="form/"), ["form/a.bin"], "only the first")
 
 
-def main():
-    room = Room(target(), f"{suite.name}-large")
-    code = suite.run(room)
+@scenario("a bucket is emptied and removed")
+def emptied(room):
     for row in room.s3.list_multipart_uploads(Bucket=room.bucket).get("Uploads", []):
         room.s3.abort_multipart_upload(Bucket=room.bucket, Key=row["Key"], UploadId=row["UploadId"])
-    room.clear()
-    room.s3.delete_bucket(Bucket=room.bucket)
-    sys.exit(code)
+    room.remove()
 
 
 if __name__ == "__main__":
-    main()
+    suite.main(Room(target(), f"{suite.name}-large"))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 from harness import MIB, Suite, content, equal, same, target
 from programs import Program, make_tree, read_tree, same_trees
@@ -87,12 +86,10 @@ def purge(room):
     equal(room.rclone.text("lsf", room.root).split(), ["stream"], "left")
 
 
-def main():
-    room = Room(target())
-    code = suite.run(room)
+@scenario("purge of the bucket")
+def emptied(room):
     room.rclone("purge", room.root)
-    sys.exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    suite.main(Room(target()))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 from harness import MIB, Suite, content, equal, same, target
 from programs import Program, make_tree, read_tree, same_trees
@@ -80,13 +79,11 @@ def verbs(room):
     assert "not found" in (words := room.s5cmd.fails("cat", f"{room.url}/piped")) or "NoSuchKey" in words, words
 
 
-def main():
-    room = Room(target())
-    code = suite.run(room)
+@scenario("rm of everything, rb")
+def emptied(room):
     room.s5cmd("rm", f"{room.url}/*")
     room.s5cmd("rb", room.url)
-    sys.exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    suite.main(Room(target()))

@@ -234,6 +234,30 @@ async fn bytes_that_change_before_the_store_sees_them_are_not_published() {
 }
 
 #[tokio::test]
+async fn a_client_that_promises_bytes_and_sends_none_loses_its_writer() {
+    let rig = rig(ServerOptions { stall_timeout: Duration::from_millis(50), ..ServerOptions::default() });
+    let mut stream = rig.greeted().await;
+    begin_writer(&mut stream).await;
+    let mut raw = [0; HEADER_LEN];
+    stream.read_exact(&mut raw).await.unwrap();
+    assert_eq!(Header::decode(&raw).unwrap().kind, Kind::Failed);
+    // The connection is fine, only the memory is taken back.
+    rig.memory.until_live(0).await;
+    assert_eq!(rig.memory.pool.in_use(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_disconnected() {
+    let rig = rig(ServerOptions { stall_timeout: Duration::from_millis(50), ..ServerOptions::default() });
+    let mut stream = rig.greeted().await;
+    // Megabytes of answer, more than any socket buffer takes.
+    stream.write_all(&request(1, &Request::Counters)).await.unwrap();
+    let release = frame(Kind::Release, 99, &[], &[]);
+    while stream.write_all(&release).await.is_ok() {}
+    rig.check_alive().await;
+}
+
+#[tokio::test]
 async fn keys_from_the_wire_are_checked() {
     let rig = rig(ServerOptions::default());
     // What no `Key::new` would make: an empty one, as its only field's bytes.

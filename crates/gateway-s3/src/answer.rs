@@ -131,5 +131,9 @@ pub(crate) fn refused(refusal: &Refusal, resource: &str, request_id: &str, is_he
     if is_head {
         return bare(status);
     }
-    xml(status, refusal.to_xml(resource, request_id))
+    let mut answer = xml(status, refusal.to_xml(resource, request_id));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
 }

@@ -49,7 +49,7 @@ impl Default for GatewayOptions {
             domains: Vec::new(),
             tls: None,
             cors_origins: Vec::new(),
-            connections_max: 4096,
+            connections_max: 2048,
             header_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(60),

@@ -62,7 +62,7 @@ impl Service {
         let mut answer = match self.answer(&mut head, &mut arrivals, &id, &mut exchange).await {
             Ok(answer) => answer,
             Err(refusal) => {
-                if refusal.code.status().is_server_error() {
+                if matches!(refusal.code, Code::InternalError | Code::ServiceUnavailable) {
                     let path = head.uri.path();
                     tracing::warn!(code = refusal.code.name(), path, request = id, "{}", refusal.message);
                 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cloud;
 mod error;
 mod file;
 mod key;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use cloud::S3Lake;
 pub use error::{LakeError, LakeErrorKind, Result};
 pub use file::FileLake;
 pub use key::KEY_BYTES_MAX;
@@ -127,6 +129,7 @@ pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
     let url = url::LakeUrl::parse(url)?;
     let lake: Arc<dyn Lake> = match url.scheme {
         url::Scheme::File => Arc::new(FileLake::open(&url.directory_path(), options).await?),
+        url::Scheme::S3 => Arc::new(S3Lake::open(&url, options)?),
         _ => return Err(LakeError::invalid("only directories can be opened")),
     };
     Ok(Arc::new(RetryLake::new(lake, options.retry, Arc::new(RuntimeTimer::new()))))

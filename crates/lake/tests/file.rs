@@ -207,7 +207,7 @@ fn an_upload_goes_on_after_a_restart() {
     });
     runtime.block_on(async {
         let lake = FileLake::open(dir.path(), &LakeOptions::default()).await.unwrap();
-        assert_eq!(lake.upload_parts(b"big", &upload).await.unwrap(), [first.clone()]);
+        assert_eq!(lake.upload_parts(b"big", &upload).await.unwrap(), std::slice::from_ref(&first));
         assert_eq!(lake.upload_parts(b"other", &upload).await.unwrap_err().kind, LakeErrorKind::NotFound);
         let second = lake.upload_part(b"big", &upload, 2, body("two")).await.unwrap();
         let options = PutOptions { crc64: Some(stoker_format::crc64(b"one two")), ..PutOptions::default() };

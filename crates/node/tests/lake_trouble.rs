@@ -59,7 +59,7 @@ async fn settled(cell: &Cell, node: &Arc<Node>) {
             let catalog = cell.catalog.clone();
             async move { catalog.range(stoker_catalog::Range::prefix(table, 1)).await.unwrap().rows.len() }
         };
-        if status.dirty_files == 0 && rows(b"t").await == 0 && rows(b"R").await == 0 && rows(b"g").await == 0
+        if status.dirty_files == 0 && rows(b"t").await == 0 && rows(b"R").await == 0 && rows(b"a").await == 0
         {
             return;
         }
@@ -202,6 +202,9 @@ async fn storm(seed: u64) {
         state % below
     };
     for step in 0..120u64 {
+        if std::env::var_os("STOKER_TRACE").is_some() {
+            eprintln!("step {step}");
+        }
         let name = |at: u64| format!("d{}/f{}", at % 3, at % 5);
         let (a, b) = (name(random(15)), name(random(15)));
         match random(12) {

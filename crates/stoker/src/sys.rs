@@ -18,16 +18,20 @@ pub fn cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Has the kernel ask a child to stop (SIGTERM) when the thread that starts it is gone, however it went.
+/// Has the kernel ask a child to stop (SIGTERM) when the thread that starts it is gone, however it went. The child gets
+/// signals that we hold back for ourselves.
 pub fn stop_with_parent(command: &mut Command) {
     let arrange = || {
-        // SAFETY: prctl with these arguments touches no memory, and may be called between fork and exec.
-        match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        // SAFETY: these calls may be made between fork and exec; they touch only the local set.
+        let done = unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())
+                | libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM)
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: the closure makes one async-signal-safe call and allocates nothing.
+    // SAFETY: the closure makes async-signal-safe calls only and allocates nothing.
     unsafe { command.pre_exec(arrange) };
 }
 

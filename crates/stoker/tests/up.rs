@@ -19,7 +19,7 @@ const SMALL: [&str; 4] = ["--size", "256MiB", "--memory", "256MiB"];
 struct Daemon {
     child: Child,
     out: BufReader<ChildStdout>,
-    err: Option<ChildStderr>,
+    err: Option<BufReader<ChildStderr>>,
     ready: Value,
 }
 
@@ -30,7 +30,7 @@ impl Daemon {
         command.args(args).env_remove("STOKER_DIR").env_remove("STOKER_LOG");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut err = child.stderr.take();
+        let mut err = child.stderr.take().map(BufReader::new);
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         let Ok(ready) = serde_json::from_str(&line) else {
@@ -54,6 +54,15 @@ impl Daemon {
     /// Asks the admin door.
     fn get(&self, path: &str) -> (u16, String) {
         get(self.text("admin"), path, None)
+    }
+
+    /// Waits until it says this on stderr.
+    fn wait_for(&mut self, words: &str) {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert_ne!(self.err.as_mut().unwrap().read_line(&mut line).unwrap(), 0, "never said: {words}");
+        }
     }
 
     fn signal(&self, name: &str) {
@@ -132,7 +141,10 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     let names: BTreeSet<&str> = ready.as_object().unwrap().keys().map(String::as_str).collect();
     let expect = "access_key admin dir lake pid region s3 secret_key socket token volume";
     assert_eq!(names, expect.split(' ').collect());
-    assert_eq!((&ready["pid"], &ready["volume"], &ready["region"]), (&first.child.id().into(), &"data".into(), &"us-east-1".into()));
+    assert_eq!(
+        (&ready["pid"], &ready["volume"], &ready["region"]),
+        (&first.child.id().into(), &"data".into(), &"us-east-1".into())
+    );
     assert_eq!(ready["dir"], home.to_str().unwrap());
     assert_eq!(ready["lake"], format!("file://{}", home.join("lake").display()));
     assert!(home.join("lake").is_dir() && home.join("ring/superblock").exists());
@@ -225,7 +237,8 @@ fn parse_metrics(text: &str) -> BTreeMap<String, Family> {
             let name = series.split('{').next().unwrap();
             let family = families.get_mut(&current).expect("a sample behind its TYPE");
             let suffix = name.strip_prefix(current.as_str()).unwrap_or_else(|| panic!("{line} in {current}"));
-            let suffixes: &[&str] = if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            let suffixes: &[&str] =
+                if family.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
             assert!(suffixes.contains(&suffix), "{line} in {current}");
             check_labels(series);
             let value: f64 = value.replace("+Inf", "inf").parse().unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -306,16 +319,32 @@ fn what_cannot_be_is_refused_before_anything_is_served() {
     let path = dir.path().to_str().unwrap();
     let nowhere = dir.path().join("nowhere");
     let nowhere = nowhere.to_str().unwrap();
-    let up = |more: &[&'static str]| -> Vec<&str> { [&["up", "--check", "--dir", path][..], &SMALL, more].concat() };
+    let up = |more: &[&'static str]| -> Vec<&str> {
+        [&["up", "--check", "--dir", path][..], &SMALL, more].concat()
+    };
     refused(&up(&["--lake", "ftp://host/dir"]), "ftp://host/dir cannot be used", "s3://bucket/prefix");
     assert!(!dir.path().join("up.json").exists(), "a lake that does not work is not remembered");
     refused(&["up", "--check", "--dir", path, "--drive", nowhere], "nowhere is not there", "mount it");
-    refused(&["up", "--check", "--dir", path, "--lake", nowhere, "--size", "64MiB"], "cannot be used", "mount it");
-    refused(&["up", "--check", "--dir", path, "--memory", "1MiB", "--size", "64MiB"], "too little", "--memory");
-    refused(&["up", "--check", "--dir", path, "--memory", "900TiB", "--size", "64MiB"], "more than", "--memory");
+    refused(
+        &["up", "--check", "--dir", path, "--lake", nowhere, "--size", "64MiB"],
+        "cannot be used",
+        "mount it",
+    );
+    refused(
+        &["up", "--check", "--dir", path, "--memory", "1MiB", "--size", "64MiB"],
+        "too little",
+        "--memory",
+    );
+    refused(
+        &["up", "--check", "--dir", path, "--memory", "900TiB", "--size", "64MiB"],
+        "more than",
+        "--memory",
+    );
     // Nobody may make folders there, not even root, who would get past a mode.
     refused(&["up", "--check", "--dir", "/sys/stoker"], "/sys/stoker", "owner, mode");
-    for args in [&["up", "--cores", "0"][..], &["up", "--s3", "here"], &["up", "--lake-mode", "mine"], &["serve"]] {
+    for args in
+        [&["up", "--cores", "0"][..], &["up", "--s3", "here"], &["up", "--lake-mode", "mine"], &["serve"]]
+    {
         assert_eq!(run(args).0, Some(2), "{args:?}");
     }
 }
@@ -399,10 +428,11 @@ fn words_for_people_hold_the_real_keys() {
     assert_eq!(code, Some(0), "{err}");
     for part in [
         format!("export AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret}"),
-        format!("aws --endpoint-url {s3} s3 cp README.md s3://data/"),
+        format!("aws --endpoint-url {s3} s3 cp hello.txt s3://data/"),
         format!("endpoint_url=\"{s3}\""),
         format!("RCLONE_S3_ENDPOINT={s3}"),
-        "stoker put README.md data/README.md".into(),
+        format!("export STOKER_DIR={path}"),
+        format!("{} put hello.txt data/hello.txt", env!("CARGO_BIN_EXE_stoker")),
         "one copy on this node".into(),
         "256 MiB of memory".into(),
     ] {
@@ -453,13 +483,67 @@ fn a_node_by_its_configuration() {
     assert_eq!(run(&["serve", "--check", "--config", file]).0, Some(0));
 }
 
+/// Makes a certificate for a name, if there is a program that can.
+fn make_certificate(dir: &Path, name: &str) -> bool {
+    let files = ["-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj"];
+    let key = ["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let made =
+        Command::new("openssl").args(key).args(files).arg(format!("/CN={name}")).current_dir(dir).output();
+    made.is_ok_and(|made| made.status.success())
+}
+
+/// What a TLS server shows to those who connect.
+fn shown_certificate(url: &str) -> String {
+    let address = url.strip_prefix("https://").unwrap();
+    let args = ["s_client", "-connect", address];
+    let done = Command::new("openssl").args(args).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn a_hangup_brings_the_new_certificate() {
+    let dir = folder();
+    if !make_certificate(dir.path(), "stoker-first") {
+        eprintln!("skipped: there is no openssl that makes certificates");
+        return;
+    }
+    let path = |name: &str| dir.path().join(name);
+    let text = format!(
+        "[node]\ndir = {:?}\nmemory = \"256MiB\"\n[[drive]]\npath = {:?}\nsize = \"256MiB\"\n[admin]\n\
+         listen = \"127.0.0.1:0\"\n[s3]\nlisten = [\"127.0.0.1:0\"]\ntls_cert = {:?}\ntls_key = {:?}\n",
+        path("home"),
+        dir.path(),
+        path("cert.pem"),
+        path("key.pem"),
+    );
+    fs::write(path("stoker.toml"), text).unwrap();
+    let config = path("stoker.toml");
+    let mut node = Daemon::start(&["serve", "--json", "--log", "info", "--config", config.to_str().unwrap()]);
+    let url = node.ready["s3"][0].as_str().unwrap().to_string();
+    assert!(shown_certificate(&url).contains("stoker-first"));
+    // Rubbish does not replace a certificate that works.
+    fs::write(path("cert.pem"), "rubbish").unwrap();
+    node.signal("HUP");
+    node.wait_for("the old one stays");
+    assert!(shown_certificate(&url).contains("stoker-first"));
+    assert!(make_certificate(dir.path(), "stoker-second"));
+    node.signal("HUP");
+    node.wait_for("the certificate was read again");
+    assert!(shown_certificate(&url).contains("stoker-second"));
+    node.stop();
+}
+
 #[test]
 fn mistakes_in_a_configuration_are_named_with_their_place() {
     let dir = folder();
     let file = dir.path().join("stoker.toml");
     let path = file.to_str().unwrap();
     for (text, cause, hint) in [
-        ("[node]\ncoers = 2\n", ":2:1: unknown setting `coers`; did you mean `cores`?", "known here: dir, cores"),
+        (
+            "[node]\ncoers = 2\n",
+            ":2:1: unknown setting `coers`; did you mean `cores`?",
+            "known here: dir, cores",
+        ),
         ("[s3]\n\nlisten = 9000\n", ":3:10: invalid type: integer `9000`", "deploy/stoker.toml"),
         ("[volume_defaults]\nclass = \"two\"\n", ":2:9: this class needs more nodes", "deploy/stoker.toml"),
         ("[node]\nmemory = \"lots\"\n", ":2:10: \"lots\": ", "deploy/stoker.toml"),

@@ -31,21 +31,37 @@ impl<'w> Changes<'w> {
     /// Fails if a sum is not possible, as far as the writes alone can tell.
     pub(crate) fn new(writes: &'w [Write]) -> Result<Changes<'w>> {
         let mut changes = Changes::default();
+        // A later write can make good what an earlier one spoilt, so only what is left in the end counts.
+        let mut bad: BTreeMap<&[u8], CatalogError> = BTreeMap::new();
         for write in writes {
             match write {
-                Write::Put(key, value) => drop(changes.keys.insert(key, Change::Put(Cow::Borrowed(value)))),
-                Write::Delete(key) => drop(changes.keys.insert(key, Change::Delete)),
-                Write::DeleteRange(start, end) => changes.delete_range(start, end),
-                Write::Add(key, delta) => changes.add(key, *delta)?,
+                Write::Put(key, value) => {
+                    bad.remove(key.as_slice());
+                    changes.keys.insert(key, Change::Put(Cow::Borrowed(value)));
+                }
+                Write::Delete(key) => {
+                    bad.remove(key.as_slice());
+                    changes.keys.insert(key, Change::Delete);
+                }
+                Write::DeleteRange(start, end) if start < end => {
+                    bad.retain(|key, _| *key < start.as_slice() || *key >= end.as_slice());
+                    changes.delete_range(start, end);
+                }
+                Write::DeleteRange(..) => {}
+                Write::Add(key, delta) => {
+                    if let Err(error) = changes.add(key, *delta) {
+                        bad.insert(key, error);
+                    }
+                }
             }
         }
-        Ok(changes)
+        match bad.into_values().next() {
+            Some(error) => Err(error),
+            None => Ok(changes),
+        }
     }
 
     fn delete_range(&mut self, start: &'w [u8], end: &'w [u8]) {
-        if start >= end {
-            return;
-        }
         let inside = self.keys.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
         let inside: Vec<&[u8]> = inside.map(|(key, _)| *key).collect();
         for key in inside {
@@ -54,6 +70,7 @@ impl<'w> Changes<'w> {
         self.ranges.push((start, end));
     }
 
+    /// Leaves the change of a row as it is if this sum is not possible.
     fn add(&mut self, key: &'w [u8], delta: i64) -> Result<()> {
         let put = |sum: i64| Change::Put(Cow::Owned(sum.to_le_bytes().to_vec()));
         let change = match self.keys.get(key) {

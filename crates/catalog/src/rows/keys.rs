@@ -79,6 +79,11 @@ pub fn lake_key(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"k", &volume.0.to_be_bytes()[..], key].concat()
 }
 
+/// `a` volume lake-key: something was sent there and is not confirmed.
+pub fn attempt(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [b"a", &volume.0.to_be_bytes()[..], key].concat()
+}
+
 /// `t` volume lake-key: deleted here, not yet in the lake.
 pub fn tombstone(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"t", &volume.0.to_be_bytes()[..], key].concat()

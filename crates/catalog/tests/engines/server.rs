@@ -88,6 +88,11 @@ impl Server {
     pub fn kill(&mut self) {
         let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid")).expect("runs");
         let main: u32 = file.lines().next().expect("a number").parse().expect("a number");
+        // Stopped first, so that it starts no process that would be overlooked and keep the memory in use.
+        run(Command::new("kill").arg("-STOP").arg(main.to_string()));
+        while stat(main).is_some_and(|(state, _)| state != 'T') {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let mut pids = children(main);
         pids.push(main);
         // Some of them may end by themselves meanwhile.

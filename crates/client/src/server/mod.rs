@@ -134,7 +134,9 @@ impl Server {
             connections: Arc::new(Semaphore::new(options.connections_max)),
             calls: Arc::new(Semaphore::new(options.calls_max)),
             buffers: Arc::new(Semaphore::new(options.buffers_max)),
-            read_bytes: Arc::new(Semaphore::new(options.read_bytes_max.clamp(options.read_share(), READ_BYTES_LIMIT))),
+            read_bytes: Arc::new(Semaphore::new(
+                options.read_bytes_max.clamp(options.read_share(), READ_BYTES_LIMIT),
+            )),
             stopping: watch::Sender::new(false),
             tasks: Mutex::default(),
             options,

@@ -1,9 +1,12 @@
 //! Buckets are volumes.
 
+use std::time::Duration;
+
 use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
-use stoker_store::VolumeOptions;
+use stoker_store::{ListRequest, Subject, VolumeOptions};
+use tokio::time::Instant;
 
 use crate::access::{self, Intent};
 use crate::refusal::{Code, Refusal, Result};
@@ -13,6 +16,10 @@ use super::token;
 
 /// Most buckets in one answer.
 const BUCKETS_MAX: usize = 10_000;
+/// How long a deletion waits for the lake to confirm the deletes of keys that are gone already.
+const DELETE_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const DELETE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn list_buckets(
     ops: &Operations,
@@ -83,8 +90,24 @@ pub(super) async fn delete_bucket(
     input: DeleteBucketInput,
 ) -> Result<S3Response<DeleteBucketOutput>> {
     access::check_volume(caller.access(), Intent::Write, &input.bucket)?;
-    ops.store.volume_delete(&input.bucket).await?;
-    Ok(S3Response::new(DeleteBucketOutput::default()))
+    let deadline = Instant::now() + DELETE_PATIENCE;
+    loop {
+        match ops.store.volume_delete(&input.bucket).await {
+            Ok(()) => return Ok(S3Response::new(DeleteBucketOutput::default())),
+            Err(fault) if fault.subject != Subject::VolumeContents || Instant::now() >= deadline => {
+                return Err(fault.into());
+            }
+            Err(fault) if !looks_empty(ops, &input.bucket).await? => return Err(fault.into()),
+            Err(_) => tokio::time::sleep(DELETE_PAUSE).await,
+        }
+    }
+}
+
+/// Whether a client would call the volume empty, though deletes may still be on their way to the lake.
+async fn looks_empty(ops: &Operations, volume: &str) -> Result<bool> {
+    let page = ops.store.list(volume, ListRequest { limit: 1, ..ListRequest::default() }).await?;
+    let uploads = ops.store.uploads(volume, b"", None, 1).await?;
+    Ok(page.entries.is_empty() && uploads.uploads.is_empty())
 }
 
 pub(super) async fn head_bucket(

@@ -6,11 +6,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts as Head;
-use http::{HeaderValue, Request, Uri};
+use http::{HeaderValue, Request, StatusCode, Uri};
 use s3s::dto;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Request, S3Response, S3Result};
 use stoker_store::{Access, Store};
+use tracing::Dispatch;
+use tracing::instrument::WithSubscriber as _;
 
 use crate::answer::{Answer, AnswerBody};
 use crate::auth::{Credential, Payload};
@@ -51,6 +53,8 @@ pub(crate) struct Call<'a> {
 pub(super) struct Caller {
     credential: Arc<Credential>,
     headers: Arc<HeaderMap>,
+    /// Where the log of what happens behind s3s goes.
+    log: Dispatch,
 }
 
 impl Caller {
@@ -94,15 +98,25 @@ impl Seam {
         let is_checked = call.operation != Operation::CompleteMultipartUpload;
         let headers = &call.head.headers;
         let document = self.room.collect(headers, call.payload, call.arrivals, is_checked).await?;
-        let caller = Caller { credential: call.credential, headers: Arc::new(headers.clone()) };
+        let log = tracing::dispatcher::get_default(Dispatch::clone);
+        let caller = Caller { credential: call.credential, headers: Arc::new(headers.clone()), log };
         let mut request = Request::new(s3s::Body::from(document.bytes.clone()));
         *request.method_mut() = call.head.method.clone();
         *request.uri_mut() = plain_uri(call.target, call.query)?;
         *request.headers_mut() = plain_headers(headers, document.bytes.len());
         request.extensions_mut().insert(caller);
-        let answer = self.service.call(request).await.map_err(|_| {
+        // s3s logs every refusal as an error for which a person would have to act.
+        let quiet = self.service.call(request).with_subscriber(Dispatch::none());
+        let answer = quiet.await.map_err(|_| {
             Refusal::new(Code::InternalError, "We encountered an internal error. Please try again.")
         })?;
+        let status = answer.status();
+        if matches!(status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::SERVICE_UNAVAILABLE) {
+            let operation = call.operation.name();
+            let words = answer.body().bytes().unwrap_or_default();
+            let words = String::from_utf8_lossy(&words);
+            tracing::warn!(operation, path = call.resource, request = call.request_id, "{words}");
+        }
         Ok(finished(answer, call.resource, call.request_id))
     }
 }
@@ -202,7 +216,8 @@ macro_rules! operations {
             $(
                 async fn $method(&self, request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
                     let caller = Caller::of(&request)?;
-                    Ok(super::$module::$method(self, &caller, request.input).await?)
+                    let log = caller.log.clone();
+                    Ok(super::$module::$method(self, &caller, request.input).with_subscriber(log).await?)
                 }
             )*
         }

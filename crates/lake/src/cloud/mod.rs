@@ -1,7 +1,5 @@
 //! Lakes behind a network: S3 and everything that speaks it, Google Cloud Storage, Azure Blob Storage.
 
 mod s3;
-mod store;
 
 pub use s3::S3Lake;
-pub use store::StoreLake;

@@ -4,6 +4,7 @@
 
 pub mod keys;
 pub mod model;
+pub mod weed;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

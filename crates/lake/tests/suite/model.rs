@@ -189,6 +189,14 @@ impl Model {
                 }
             }
             Action::List { prefix, after, delimiter, limit } => {
+                let is_dir = |after: &Vec<u8>| {
+                    let dir = [after.as_slice(), b"/"].concat();
+                    self.objects.keys().any(|key| key.starts_with(&dir))
+                };
+                // SeaweedFS takes the name of a directory for all that is in it. Pages never end like that.
+                if lake.describe().starts_with("s3:") && after.as_ref().is_some_and(is_dir) {
+                    return Ok(());
+                }
                 self.compare_list(lake, prefix, after.as_deref(), *delimiter, *limit).await
             }
         }
@@ -249,8 +257,8 @@ impl Model {
                 part.resize(large, 7);
             }
             let number = 2 * index as u32 + 1;
-            if index == 0 {
-                // A part that is sent again replaces the first.
+            // A part that is sent again replaces the first. SeaweedFS goes on to list both.
+            if index == 0 && !lake.describe().starts_with("s3:") {
                 let first = lake.upload_part(key, &upload, number, vec![Bytes::from_static(b"other")]).await;
                 prop_assert!(first.is_ok(), "{first:?}");
             }
@@ -341,6 +349,10 @@ impl Model {
             }
         }
         let (expected, groups) = self.expected(prefix, after, delimiter);
+        if lake.describe().starts_with("s3:") {
+            // SeaweedFS removes empty directories some time later; until then they are groups.
+            prefixes.retain(|group| groups.contains(group));
+        }
         let keys: Vec<&[u8]> = objects.iter().map(|info| info.key.as_slice()).collect();
         if keys != expected || prefixes != groups {
             return fail(format!(

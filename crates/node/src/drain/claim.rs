@@ -79,7 +79,8 @@ impl Core {
             row.attempts.drain(..excess);
         }
         let row_key = keys::lake_key(volume, key);
-        let mut commit = Commit::new().put(row_key.clone(), row.encode());
+        let mut commit =
+            Commit::new().put(row_key.clone(), row.encode()).put(keys::attempt(volume, key), Vec::new());
         commit = match &known {
             Some((_, seq)) => commit.seq(row_key, *seq),
             None => commit.absent(row_key),

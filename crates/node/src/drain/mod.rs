@@ -165,7 +165,9 @@ impl Drainer {
     /// Takes a lake key for oneself; none if something else on this node has it.
     pub fn take_key(&self, volume: VolumeId, key: &[u8]) -> Option<Busy<'_>> {
         let key = (volume.0, key.to_vec());
-        self.busy.lock().unwrap().insert(key.clone()).then_some(Busy { drainer: self, key })
+        // Not `then_some`: a guard that was made in vain would give away the key of whoever has it.
+        let is_free = self.busy.lock().unwrap().insert(key.clone());
+        is_free.then(|| Busy { drainer: self, key })
     }
 }
 
@@ -262,6 +264,7 @@ impl Core {
     /// Deletes, renames and first listings: a bounded piece of each.
     async fn background_round(self: &Arc<Core>) -> Result<()> {
         self.rekey_round().await?;
+        self.sweep_round().await?;
         self.tombstone_round().await?;
         self.import_round().await
     }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
-use stoker_catalog::rows::{RowValue, TombstoneRow, keys};
+use stoker_catalog::rows::{Drain, RowValue, TombstoneRow, keys};
 use stoker_format::{ChunkId, VersionId};
 use stoker_lake::LakeErrorKind;
 use stoker_store::Result;
 
 use super::claim::Claimed;
 use crate::core::{Core, add};
-use crate::error;
 use crate::rings::NAME_INDEX;
+use crate::{clock, error};
 
 /// Tombstones looked at in one round.
 const ROUND: usize = 1_000;
@@ -21,6 +21,36 @@ const ROUND: usize = 1_000;
 const AT_ONCE: usize = 16;
 
 impl Core {
+    /// Looks at lake keys where something was sent that nobody confirmed: if no file has that name any more (it was renamed
+    /// or deleted meanwhile), what may be there has to go.
+    pub(super) async fn sweep_round(self: &Arc<Core>) -> Result<()> {
+        let page = self.catalog.range(Range::prefix(b"a", ROUND)).await.map_err(error::catalog)?;
+        for row in page.rows {
+            let Some(id) = keys::volume_part(&row.key) else { continue };
+            let key = keys::lake_key_part(&row.key);
+            let Some(_busy) = self.drainer.take_key(id, key) else { continue };
+            let tombstone = TombstoneRow { since_ms: clock::now_ms(), etag: None, name_record: None };
+            let mut change = Commit::new()
+                .seq(row.key.clone(), row.seq)
+                .absent(keys::tombstone(id, key))
+                .put(keys::tombstone(id, key), tombstone.encode());
+            if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)? {
+                if let Some(located) = self.names.file_at(spot.clone()).await.map_err(error::catalog)? {
+                    let at_home = located.file.lake.as_ref().is_some_and(|lake| lake.key == key);
+                    if located.file.drain != Drain::Clean || !at_home {
+                        continue;
+                    }
+                    change = Commit::new().seq(row.key.clone(), row.seq).seq(spot.row_key(), located.seq);
+                    change = change.delete(row.key.clone());
+                } else {
+                    change.checks.push(Check::Absent(spot.row_key()));
+                }
+            }
+            let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
+        }
+        Ok(())
+    }
+
     /// Carries out a bounded number of deletes.
     pub(super) async fn tombstone_round(self: &Arc<Core>) -> Result<()> {
         let page = self.catalog.range(Range::prefix(b"t", ROUND)).await.map_err(error::catalog)?;
@@ -63,7 +93,16 @@ impl Core {
                 Claimed::Yes(claim) => claim,
                 Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
             };
-            match lake.delete(key, claim.row.etag.as_deref().or(etag.as_deref())).await {
+            if claim.row.etag.is_none() && etag.is_none() {
+                // Nothing is known to be there; perhaps a put whose answer was lost.
+                self.put_right(lake.as_ref(), &mut claim).await?;
+            }
+            let target = claim.row.etag.clone().or(etag);
+            let deleted = match &target {
+                Some(target) => lake.delete(key, Some(target)).await,
+                None => Ok(()),
+            };
+            match deleted {
                 Ok(()) => {}
                 Err(fault) if fault.kind == LakeErrorKind::Changed => {
                     // An earlier put of ours whose answer was lost goes as well; what somebody else put there is theirs,
@@ -82,6 +121,7 @@ impl Core {
             let row_key = keys::lake_key(id, key);
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
             change.writes.push(Write::Delete(row_key));
+            change.writes.push(Write::Delete(keys::attempt(id, key)));
         }
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             add(&self.drainer.stats.deletes, 1);

@@ -286,6 +286,7 @@ impl Core {
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
             let row = Core::confirmed(&claim, Some(object.etag.clone()));
             change.writes.push(Write::Put(row_key, row.encode()));
+            change.writes.push(Write::Delete(keys::attempt(volume.id, &claim.key)));
             let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
             let mut cleaned = false;
             match now {
@@ -312,8 +313,11 @@ impl Core {
                     change.writes.push(Write::Put(entry, EntryRow::File(Box::new(file)).encode()));
                     change.writes.push(Write::Delete(keys::rekey_file(volume.id, version)));
                 }
-                // Replaced, renamed or deleted meanwhile: what is in the lake is known, the rest is the next one's.
-                Some(_) | None => {}
+                // Replaced, renamed or deleted meanwhile: what is in the lake is known, and the sweep sees whether
+                // anybody still wants it there.
+                Some(_) | None => {
+                    change.writes.push(Write::Put(keys::attempt(volume.id, &claim.key), Vec::new()))
+                }
             }
             match self.catalog.commit(change).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => {

@@ -50,7 +50,8 @@ fn place(text: &str, byte: usize) -> (usize, usize) {
 
 /// Makes advice of a message about an unknown name: the nearest known one, then all of them.
 fn explain(message: &str) -> (String, Option<String>) {
-    let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|start| message.strip_prefix(start));
+    let unknown =
+        ["unknown field `", "unknown variant `"].iter().find_map(|start| message.strip_prefix(start));
     let Some((name, expected)) = unknown.and_then(|rest| rest.split_once("`, expected ")) else {
         return (message.to_string(), None);
     };

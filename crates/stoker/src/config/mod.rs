@@ -178,7 +178,11 @@ pub struct Log {
 
 impl Default for Node {
     fn default() -> Node {
-        Node { dir: "/var/lib/stoker".into(), cores: const { NonZeroUsize::new(2).unwrap() }, memory: Auto::Auto }
+        Node {
+            dir: "/var/lib/stoker".into(),
+            cores: const { NonZeroUsize::new(2).unwrap() },
+            memory: Auto::Auto,
+        }
     }
 }
 

@@ -11,7 +11,9 @@ const SHIPPED: &str = include_str!("../../../../deploy/stoker.toml");
 fn setting(line: &str) -> Option<&str> {
     let line = line.strip_prefix("# ")?;
     let (name, _) = line.split_once(" = ")?;
-    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_').then_some(line)
+    name.bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        .then_some(line)
 }
 
 /// Every section of the shipped file with its settings, without the section `drive`, which has no defaults.
@@ -42,7 +44,8 @@ fn the_shipped_file_is_the_defaults() {
     let mut all = String::new();
     for (section, settings) in shipped().into_iter().filter(|(section, _)| *section != "drive") {
         for setting in &settings {
-            let config = Config::parse(&format!("[{section}]\n{setting}")).unwrap_or_else(|f| panic!("{setting}: {f:?}"));
+            let config = Config::parse(&format!("[{section}]\n{setting}"))
+                .unwrap_or_else(|f| panic!("{setting}: {f:?}"));
             assert_eq!(plain(config), plain(Config::default()), "[{section}] {setting}");
         }
         all += &format!("[{section}]\n{}\n", settings.join("\n"));
@@ -52,7 +55,8 @@ fn the_shipped_file_is_the_defaults() {
 
 /// Without the spots in the file, and with an empty path as none: what the settings mean.
 fn plain(mut config: Config) -> Config {
-    config.catalog.kind = (config.catalog.kind() == CatalogKind::Postgres).then(|| Spanned::new(0..0, CatalogKind::Postgres));
+    config.catalog.kind =
+        (config.catalog.kind() == CatalogKind::Postgres).then(|| Spanned::new(0..0, CatalogKind::Postgres));
     for path in [&mut config.s3.tls_cert, &mut config.s3.tls_key] {
         *path = set(path.as_ref()).map(|path| Spanned::new(0..0, path.clone()));
     }
@@ -63,7 +67,8 @@ fn plain(mut config: Config) -> Config {
 fn the_shipped_file_has_every_setting() {
     let mut sections = known("");
     for (section, settings) in shipped() {
-        let header = if section == "drive" { "[[drive]]\npath = \"p\"".into() } else { format!("[{section}]") };
+        let header =
+            if section == "drive" { "[[drive]]\npath = \"p\"".into() } else { format!("[{section}]") };
         let mut names: Vec<&str> = settings.iter().map(|line| line.split_once(" = ").unwrap().0).collect();
         let mut known = known(&header);
         (names.sort_unstable(), known.sort_unstable());
@@ -94,8 +99,18 @@ fn mistakes_are_found_where_they_are() {
     check("[s3]\nregion = \"x\"\n  listn = []", "3:3", "did you mean `listen`?", "tls_cert");
     check("[volume-defaults]\n", "1:2", "did you mean `volume_defaults`?", "catalog");
     check("colour = 1", "1:1", "unknown setting `colour`", "known here: node, drive");
-    check("[[drive]]\npath = \"a\"\n[[drive]]\npath = \"b\"\nsiez = 1", "5:1", "did you mean `size`?", "path, size");
-    check("[volume_defaults]\nclass = \"on\"", "2:9", "unknown value `on`; did you mean `one`?", "one, two, three");
+    check(
+        "[[drive]]\npath = \"a\"\n[[drive]]\npath = \"b\"\nsiez = 1",
+        "5:1",
+        "did you mean `size`?",
+        "path, size",
+    );
+    check(
+        "[volume_defaults]\nclass = \"on\"",
+        "2:9",
+        "unknown value `on`; did you mean `one`?",
+        "one, two, three",
+    );
     check("[log]\nlevel = \"warning\"", "2:9", "unknown value `warning`; did you mean `warn`?", "error");
     check("[catalog]\nkind = \"sqlite\"", "2:8", "unknown value `sqlite`", "embedded, postgres");
     check("[volume_defaults]\ndrain = \"every 0\"", "2:9", "unknown value `every 0`", "every N");
@@ -133,7 +148,10 @@ fn settings_are_taken() {
     assert_eq!(config.drive, [Drive { path: "/d".into(), size: Auto::Set(Size(5_000_000_000)) }]);
     assert_eq!(config.lake.path_style.get(), Some(true));
     let policy = config.volume_defaults.policy();
-    assert_eq!((policy.drain, policy.quota_bytes, policy.drain_quiet_s), (DrainPolicy::Every(7), 1 << 40, 10));
+    assert_eq!(
+        (policy.drain, policy.quota_bytes, policy.drain_quiet_s),
+        (DrainPolicy::Every(7), 1 << 40, 10)
+    );
     assert_eq!(config.s3.tls(), Some(("c".into(), "k".into())));
     assert_eq!(config.s3.threads.get().map(NonZeroUsize::get), Some(3));
 }

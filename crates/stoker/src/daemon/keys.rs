@@ -58,7 +58,11 @@ impl Credentials {
 
 /// The key in the node's directory, known to its catalog. One that is missing there is made; one that a person removed
 /// from the catalog stays removed, and another one is made if `always` asks for one that works.
-pub async fn credentials(place: &Place, store: &dyn Store, always: bool) -> Result<Option<Credentials>, Failure> {
+pub async fn credentials(
+    place: &Place,
+    store: &dyn Store,
+    always: bool,
+) -> Result<Option<Credentials>, Failure> {
     let kept = place.read(CREDENTIALS)?.as_deref().and_then(Credentials::of_text);
     if let Some(kept) = &kept {
         if let Some(known) = store.access_key(&kept.access_key).await.map_err(refused)? {
@@ -107,7 +111,8 @@ pub fn token(place: &Place, file: Option<&Path>) -> Result<String, Failure> {
         }
     };
     if token.len() < TOKEN_LEN_MIN || token.contains(|letter: char| !letter.is_ascii_graphic()) {
-        let cause = format!("{} holds no token: one word of at least {TOKEN_LEN_MIN} characters", path.display());
+        let cause =
+            format!("{} holds no token: one word of at least {TOKEN_LEN_MIN} characters", path.display());
         return Err(Failure::new(cause).hint("write a long random word into it, or remove it for a new one"));
     }
     Ok(token)
@@ -135,7 +140,12 @@ mod tests {
         assert_eq!(token(&place, None).unwrap(), made);
         let own = dir.path().join("own");
         assert!(token(&place, Some(&own)).is_err(), "a file that a person chose is not made");
-        for (text, is_good) in [("", false), ("short", false), ("two words that are long", false), ("long-enough-to-be-one\n", true)] {
+        for (text, is_good) in [
+            ("", false),
+            ("short", false),
+            ("two words that are long", false),
+            ("long-enough-to-be-one\n", true),
+        ] {
             std::fs::write(&own, text).unwrap();
             assert_eq!(token(&place, Some(&own)).is_ok(), is_good, "{text}");
         }

@@ -68,7 +68,8 @@ fn memory_of(wanted: Option<u64>, machine: Option<u64>) -> Result<u64, Failure> 
     let machine = machine.unwrap_or(u64::MAX);
     let bytes = wanted.unwrap_or(MEMORY_DEFAULT.min(machine / 2).max(MEMORY_MIN));
     if bytes < MEMORY_MIN {
-        let cause = format!("{} of memory are too little: at least {}", size::human(bytes), size::human(MEMORY_MIN));
+        let cause =
+            format!("{} of memory are too little: at least {}", size::human(bytes), size::human(MEMORY_MIN));
         return Err(Failure::new(cause).hint("choose a larger --memory or `memory`"));
     }
     if bytes > machine {
@@ -82,12 +83,19 @@ fn memory_of(wanted: Option<u64>, machine: Option<u64>) -> Result<u64, Failure> 
 /// Memory of the machine, or of the control group that we are in.
 fn machine_memory() -> Option<u64> {
     let text = read_small("/proc/meminfo".as_ref()).ok()??;
-    let kib: u64 = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.split_whitespace().next()?.parse().ok()?;
+    let kib: u64 = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()?;
     let groups = read_small("/proc/self/cgroup".as_ref()).ok().flatten().unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
     // A limit holds for all that is below it.
     let limits = std::path::Path::new(group).ancestors().filter_map(|group| {
-        let text = fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("memory.max")).ok()?;
+        let text =
+            fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("memory.max")).ok()?;
         text.trim().parse::<u64>().ok()
     });
     Some(limits.fold(kib * 1024, u64::min))

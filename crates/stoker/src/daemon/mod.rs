@@ -167,7 +167,12 @@ impl Daemon {
             region: plan.s3.region.clone(),
             admin: format!("http://{}", admin.address()),
             socket,
-            door: door.addresses().iter().filter(|at| matches!(at, Endpoint::Tcp(_))).map(|at| at.to_string()).collect(),
+            door: door
+                .addresses()
+                .iter()
+                .filter(|at| matches!(at, Endpoint::Tcp(_)))
+                .map(|at| at.to_string())
+                .collect(),
             credentials,
             token,
             volume,
@@ -239,12 +244,7 @@ async fn ask_lake(plan: &LakePlan) -> Result<Option<String>, Failure> {
     }
 }
 
-fn start_door(
-    store: &Arc<dyn Store>,
-    socket: &Path,
-    plan: &Plan,
-    token: &str,
-) -> Result<Server, Failure> {
+fn start_door(store: &Arc<dyn Store>, socket: &Path, plan: &Plan, token: &str) -> Result<Server, Failure> {
     let tcp = plan.door.iter().map(|address| Endpoint::Tcp(address.to_string()));
     let listen: Vec<Endpoint> = std::iter::once(Endpoint::Unix(socket.to_path_buf())).chain(tcp).collect();
     let options = ServerOptions {
@@ -297,9 +297,8 @@ fn refused(error: StoreError) -> Failure {
 fn cannot_listen(what: &str, error: &io::Error) -> Failure {
     let failure = Failure::new(format!("{what}: {error}"));
     match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            failure.hint(format!("another program listens there; stop it, or choose another address for {what}"))
-        }
+        io::ErrorKind::AddrInUse => failure
+            .hint(format!("another program listens there; stop it, or choose another address for {what}")),
         io::ErrorKind::AddrNotAvailable => failure.hint("no network card of this machine has that address"),
         io::ErrorKind::PermissionDenied => failure.hint("check who may use that port or file"),
         _ => failure,

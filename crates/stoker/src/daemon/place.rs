@@ -27,7 +27,8 @@ impl Place {
             .create(&dir)
             .map_err(|e| Failure::io(dir.display(), &e))?;
         let path = dir.join("lock");
-        let open = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let open =
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut lock = open.map_err(|e| Failure::io(path.display(), &e))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -35,7 +36,8 @@ impl Place {
             Err(fs::TryLockError::Error(error)) => return Err(Failure::io(path.display(), &error)),
         }
         // Only for the words of those who come too late.
-        let written = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
+        let written =
+            lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
         written.map_err(|e| Failure::io(path.display(), &e))?;
         Ok(Place { dir, _lock: lock })
     }
@@ -106,7 +108,9 @@ mod tests {
     fn one_process_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::take(&dir.path().join("a/b")).unwrap();
-        let Some(Failure::Failed { cause, .. }) = Place::take(place.dir()).err() else { panic!("taken twice") };
+        let Some(Failure::Failed { cause, .. }) = Place::take(place.dir()).err() else {
+            panic!("taken twice")
+        };
         assert!(cause.contains(&format!("process {}", std::process::id())), "{cause}");
         let again = place.dir().to_path_buf();
         drop(place);

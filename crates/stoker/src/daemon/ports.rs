@@ -42,7 +42,9 @@ pub fn candidates(what: &str, kept: Option<u16>, usual: u16) -> Vec<SocketAddr> 
     if is_free(SocketAddr::new(HOST, wanted)) {
         list.push(SocketAddr::new(HOST, wanted));
     } else if kept.is_some() {
-        out::say(format!("{what}: port {wanted} of the last start is taken by another program; another one is used"));
+        out::say(format!(
+            "{what}: port {wanted} of the last start is taken by another program; another one is used"
+        ));
     }
     list.push(SocketAddr::new(HOST, 0));
     list

@@ -47,7 +47,9 @@ impl S3Door {
                     return Ok(Some(S3Door { gateway, is_tls: plan.tls.is_some() }));
                 }
                 // Somebody took the port since it was looked at.
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => failed = cannot_listen("s3", &error),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    failed = cannot_listen("s3", &error)
+                }
                 Err(error) => return Err(cannot_listen("s3", &error)),
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::daemon::{CREDENTIALS, Ready};
+use crate::daemon::{CREDENTIALS, Credentials, Ready};
 use crate::failure::Failure;
 use crate::{out, size};
 
@@ -24,39 +24,54 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
     }))
 }
 
-/// Lines for people, some of which can be pasted as they are.
+/// Lines for people, most of which can be pasted as they are.
 pub fn words(ready: &Ready, is_check: bool) -> Result<(), Failure> {
     out::fields(&rows(ready))?;
     if let (Some(keys), Some(s3), Some(volume)) = (&ready.credentials, ready.s3.first(), &ready.volume) {
-        let (access, secret, region) = (&keys.access_key, &keys.secret_key, &ready.region);
-        let dir = quoted(&ready.dir.display().to_string());
-        let file = quoted(&ready.dir.join(CREDENTIALS).display().to_string());
         out::line("")?;
-        for line in [
-            "aws (the keys are in the file credentials, for you alone):".to_string(),
-            format!("  export AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret} AWS_DEFAULT_REGION={region}"),
-            format!("  aws --endpoint-url {s3} s3 cp README.md s3://{volume}/"),
-            format!("  # or without keys in the environment: export AWS_SHARED_CREDENTIALS_FILE={file}"),
-            "boto3:".to_string(),
-            format!("  s3 = boto3.client(\"s3\", endpoint_url=\"{s3}\", region_name=\"{region}\","),
-            format!("                    aws_access_key_id=\"{access}\", aws_secret_access_key=\"{secret}\")"),
-            "rclone:".to_string(),
-            format!("  export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT={s3} RCLONE_S3_REGION={region} \\"),
-            format!("         RCLONE_S3_ACCESS_KEY_ID={access} RCLONE_S3_SECRET_ACCESS_KEY={secret}"),
-            format!("  rclone copy README.md :s3:{volume}"),
-            "stoker:".to_string(),
-            format!("  export STOKER_DIR={dir}"),
-            format!("  stoker put README.md {volume}/README.md"),
-        ] {
-            out::line(line)?;
-        }
+        examples(ready, keys, s3, volume).into_iter().try_for_each(out::line)?;
     }
-    if is_check {
-        out::say("\neverything starts; stopped again");
-    } else {
-        out::say("\nready; stop with Ctrl-C");
-    }
+    out::say(if is_check { "\neverything starts; stopped again" } else { "\nready; stop with Ctrl-C" });
     Ok(())
+}
+
+fn examples(ready: &Ready, keys: &Credentials, s3: &str, volume: &str) -> Vec<String> {
+    let (access, secret, region) = (&keys.access_key, &keys.secret_key, &ready.region);
+    let dir = quoted(&ready.dir.display().to_string());
+    let file = quoted(&ready.dir.join(CREDENTIALS).display().to_string());
+    let program = program();
+    vec![
+        "a file to try it with:".into(),
+        "  echo hello > hello.txt".into(),
+        format!("aws (the keys are in {file}, too, for you alone):"),
+        format!(
+            "  export AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret} AWS_DEFAULT_REGION={region}"
+        ),
+        format!("  aws --endpoint-url {s3} s3 cp hello.txt s3://{volume}/"),
+        "boto3:".into(),
+        "  import boto3".into(),
+        format!("  s3 = boto3.client(\"s3\", endpoint_url=\"{s3}\", region_name=\"{region}\","),
+        format!("                    aws_access_key_id=\"{access}\", aws_secret_access_key=\"{secret}\")"),
+        format!("  s3.upload_file(\"hello.txt\", \"{volume}\", \"hello.txt\")"),
+        "rclone:".into(),
+        format!("  export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT={s3} RCLONE_S3_REGION={region} \\"),
+        format!("         RCLONE_S3_ACCESS_KEY_ID={access} RCLONE_S3_SECRET_ACCESS_KEY={secret}"),
+        format!("  rclone copy hello.txt :s3:{volume}"),
+        "stoker:".into(),
+        format!("  export STOKER_DIR={dir}"),
+        format!("  {program} put hello.txt {volume}/hello.txt"),
+    ]
+}
+
+/// How a shell finds this program: by its name if that leads here, otherwise by its path.
+fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "stoker".into() };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("stoker")).find(|file| file.is_file());
+    let is_own = found
+        .and_then(|file| file.canonicalize().ok())
+        .is_some_and(|file| own.canonicalize().is_ok_and(|own| own == file));
+    if is_own { "stoker".into() } else { quoted(&own.display().to_string()) }
 }
 
 fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
@@ -69,7 +84,10 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
     for ring in &status.rings {
         rows.push(("drive", format!("{}, {}, {}", ring.path, size::human(ring.bytes), ring.io)));
     }
-    rows.push(("limits", format!("{}, {} of memory, no busy polling", ready.cores, size::human(ready.memory_bytes))));
+    rows.push((
+        "limits",
+        format!("{}, {} of memory, no busy polling", ready.cores, size::human(ready.memory_bytes)),
+    ));
     if status.dirty_files > 0 {
         let (files, bytes) = (out::count(status.dirty_files), size::human(status.dirty_bytes));
         rows.push(("draining", format!("{files} files, {bytes}, left from the last run")));

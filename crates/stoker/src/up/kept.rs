@@ -36,7 +36,8 @@ impl Kept {
             self.lake = Some(lake_url(lake)?);
         }
         if !drives.is_empty() {
-            let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e));
+            let absolute =
+                |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e));
             self.drives = drives.iter().map(absolute).collect::<Result<_, _>>()?;
         }
         Ok(self)

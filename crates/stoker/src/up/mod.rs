@@ -94,7 +94,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = plan(args, place.dir(), &kept)?;
     for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
-            out::say(format!("{door} {address} is plain HTTP: everybody on the way can read it; `stoker serve` has TLS"));
+            out::say(format!(
+                "{door} {address} is plain HTTP: everybody on the way can read it; `stoker serve` has TLS"
+            ));
         }
     }
     daemon::run(&place, &plan, |ready| {
@@ -111,7 +113,8 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         paths => paths.iter().map(|path| drives::named(path, args.size)).collect::<Result<_, _>>()?,
     };
     let own_lake = || format!("file://{}", dir.join("lake").display());
-    let policy = args.lake_mode.map(|mode| VolumePolicy { lake_mode: mode.into(), ..VolumePolicy::default() });
+    let policy =
+        args.lake_mode.map(|mode| VolumePolicy { lake_mode: mode.into(), ..VolumePolicy::default() });
     let at = |address: Option<SocketAddr>| address.map_or(Listen::Kept, |address| Listen::At(vec![address]));
     Ok(Plan {
         drives,

@@ -1,6 +1,6 @@
 //! Random commits on an engine and on a plain map must do the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,21 +34,43 @@ impl Model {
         checks.iter().position(|check| !self.holds(check))
     }
 
-    /// Does the writes, or nothing and `None` if a sum is not possible.
+    /// Does the writes, or nothing and `None` if a sum is not possible and no later write covers it.
     pub fn write(&mut self, writes: &[Write], seq: u64) -> Option<()> {
         let mut next = self.rows.clone();
+        let mut bad = BTreeSet::new();
         for write in writes {
             match write {
-                Write::Put(key, value) => drop(next.insert(key.clone(), (value.clone(), seq))),
-                Write::Delete(key) => drop(next.remove(key)),
-                Write::DeleteRange(start, end) => next.retain(|key, _| key < start || key >= end),
+                Write::Put(key, value) => {
+                    bad.remove(key);
+                    next.insert(key.clone(), (value.clone(), seq));
+                }
+                Write::Delete(key) => {
+                    bad.remove(key);
+                    next.remove(key);
+                }
+                Write::DeleteRange(start, end) => {
+                    let outside = |key: &Vec<u8>| key < start || key >= end;
+                    bad.retain(outside);
+                    next.retain(|key, _| outside(key));
+                }
                 Write::Add(key, delta) => {
-                    let before = next.get(key).map_or(Some(0), |(value, _)| {
-                        value.as_slice().try_into().ok().map(i64::from_le_bytes)
-                    })?;
-                    next.insert(key.clone(), (before.checked_add(*delta)?.to_le_bytes().to_vec(), seq));
+                    let before = match next.get(key) {
+                        Some((value, _)) => value.as_slice().try_into().ok().map(i64::from_le_bytes),
+                        None => Some(0),
+                    };
+                    match before.and_then(|before| before.checked_add(*delta)) {
+                        Some(sum) => {
+                            next.insert(key.clone(), (sum.to_le_bytes().to_vec(), seq));
+                        }
+                        None => {
+                            bad.insert(key.clone());
+                        }
+                    }
                 }
             }
+        }
+        if !bad.is_empty() {
+            return None;
         }
         self.rows = next;
         Some(())

@@ -28,6 +28,11 @@ pub async fn later_write_wins(fixture: &Fixture) {
         (Commit::new().put("k", eight).add("k", 1), n(6)),
         (Commit::new().put("k", eight).add("k", 1).put("k", "end"), text("end")),
         (Commit::new().put("k", eight).delete_range("k", "k\0").add("k", 1), n(1)),
+        // What a later write covers was never wrong.
+        (Commit::new().put("k", "text").add("k", 1).delete("k"), None),
+        (Commit::new().put("k", "text").add("k", 1).put("k", "end"), text("end")),
+        (Commit::new().put("k", "text").add("k", 1).delete_range("k", "l").add("k", 2), n(2)),
+        (Commit::new().add("k", i64::MAX).delete("k").add("k", 2), n(2)),
     ];
     for (commit, expected) in table {
         done(catalog, Commit::new().put("k", eight)).await;

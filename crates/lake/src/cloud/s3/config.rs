@@ -40,9 +40,8 @@ impl Config {
                 SETTINGS.join(", ")
             )));
         }
-        let query = |name: &str| {
-            url.query.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
-        };
+        let query =
+            |name: &str| url.query.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
         let flag = |name: &str| match query(name).as_deref() {
             None => Ok(None),
             Some("true" | "1") => Ok(Some(true)),
@@ -53,7 +52,9 @@ impl Config {
             None => options.checksum.unwrap_or_default(),
             Some("crc64nvme") => Checksum::Crc64Nvme,
             Some("none") => Checksum::None,
-            Some(other) => return Err(LakeError::invalid(format!("checksum={other}; it is crc64nvme or none"))),
+            Some(other) => {
+                return Err(LakeError::invalid(format!("checksum={other}; it is crc64nvme or none")));
+            }
         };
         let region = options
             .region
@@ -86,13 +87,15 @@ impl Config {
                 )));
             }
         };
-        let (host, path) = rest.split_once('/').map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
+        let (host, path) =
+            rest.split_once('/').map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
         let (host, base_path) = if path_style {
             (host.to_owned(), format!("{path}/{bucket}/"))
         } else {
             (format!("{bucket}.{host}"), format!("{path}/"))
         };
-        let root = String::from_utf8(url.path.clone()).map_err(|_| LakeError::invalid("the prefix is not UTF-8"))?;
+        let root =
+            String::from_utf8(url.path.clone()).map_err(|_| LakeError::invalid("the prefix is not UTF-8"))?;
         let payload_signed = options.payload_signed.or(flag("payload_signed")?).unwrap_or(scheme == "http");
         Ok(Config {
             bucket,
@@ -114,7 +117,8 @@ mod tests {
     use super::*;
 
     fn config(url: &str, options: &LakeOptions, env: &[(&str, &str)]) -> Result<Config> {
-        let env = |name: &str| env.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string());
+        let env =
+            |name: &str| env.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string());
         Config::new(&LakeUrl::parse(url).unwrap(), options, env, |_| None)
     }
 
@@ -129,14 +133,38 @@ mod tests {
 
     #[test]
     fn amazon_and_own_endpoints() {
-        let aws = check("s3://box/a/b", &[("AWS_REGION", "eu-west-1")], "box.s3.eu-west-1.amazonaws.com", "/", "eu-west-1");
+        let aws = check(
+            "s3://box/a/b",
+            &[("AWS_REGION", "eu-west-1")],
+            "box.s3.eu-west-1.amazonaws.com",
+            "/",
+            "eu-west-1",
+        );
         assert_eq!((aws.root.as_str(), aws.payload_signed, aws.scheme.as_str()), ("a/b/", false, "https"));
         check("s3://my.box?region=x", &[("AWS_REGION", "y")], "s3.x.amazonaws.com", "/my.box/", "x");
-        let own = check("s3://box?endpoint=http%3A%2F%2F127.0.0.1:9000%2F", &[], "127.0.0.1:9000", "/box/", "us-east-1");
+        let own = check(
+            "s3://box?endpoint=http%3A%2F%2F127.0.0.1:9000%2F",
+            &[],
+            "127.0.0.1:9000",
+            "/box/",
+            "us-east-1",
+        );
         assert_eq!((own.payload_signed, own.root.as_str()), (true, ""));
         check("s3://box", &[("AWS_ENDPOINT_URL", "http://h:1/base")], "h:1", "/base/box/", "us-east-1");
-        check("s3://box?path_style=false", &[("AWS_ENDPOINT_URL_S3", "http://h:1")], "box.h:1", "/", "us-east-1");
-        let plain = check("s3://box?checksum=none&conditional=false", &[], "box.s3.us-east-1.amazonaws.com", "/", "us-east-1");
+        check(
+            "s3://box?path_style=false",
+            &[("AWS_ENDPOINT_URL_S3", "http://h:1")],
+            "box.h:1",
+            "/",
+            "us-east-1",
+        );
+        let plain = check(
+            "s3://box?checksum=none&conditional=false",
+            &[],
+            "box.s3.us-east-1.amazonaws.com",
+            "/",
+            "us-east-1",
+        );
         assert_eq!((plain.checksum, plain.conditional), (Checksum::None, false));
     }
 

@@ -19,7 +19,10 @@ pub(super) enum CredentialSource {
     /// Requests are not signed.
     Anonymous,
     Fixed(Arc<Credentials>),
-    Renewed { provider: AwsCredentialProvider, access_key_id: Mutex<Option<String>> },
+    Renewed {
+        provider: AwsCredentialProvider,
+        access_key_id: Mutex<Option<String>>,
+    },
 }
 
 impl CredentialSource {
@@ -33,9 +36,8 @@ impl CredentialSource {
             return Ok(CredentialSource::Anonymous);
         }
         let from_env = (env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN"));
-        let from_profile = || {
-            (profile("aws_access_key_id"), profile("aws_secret_access_key"), profile("aws_session_token"))
-        };
+        let from_profile =
+            || (profile("aws_access_key_id"), profile("aws_secret_access_key"), profile("aws_session_token"));
         let own =
             (options.access_key_id.clone(), options.secret_access_key.clone(), options.session_token.clone());
         for (access_key_id, secret_access_key, session_token) in [own, from_env, from_profile()] {
@@ -52,7 +54,8 @@ impl CredentialSource {
                 }
             }
         }
-        let retry = RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(10), ..RetryConfig::default() };
+        let retry =
+            RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(10), ..RetryConfig::default() };
         let client = ClientOptions::new().with_connect_timeout(Duration::from_secs(2)).with_allow_http(true);
         let store = AmazonS3Builder::from_env()
             .with_bucket_name("credentials")
@@ -77,7 +80,8 @@ impl CredentialSource {
                          this machine a role: {error}"
                     ))
                 })?;
-                *access_key_id.lock().unwrap_or_else(PoisonError::into_inner) = Some(credential.key_id.clone());
+                *access_key_id.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(credential.key_id.clone());
                 Ok(Some(Arc::new(Credentials {
                     access_key_id: credential.key_id.clone(),
                     secret_access_key: credential.secret_key.clone(),
@@ -109,7 +113,9 @@ impl Profile {
         let home = env("HOME").map(|home| PathBuf::from(home).join(".aws"));
         let name = env("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
         let mut profile = Profile::default();
-        for (variable, file) in [("AWS_SHARED_CREDENTIALS_FILE", "credentials"), ("AWS_CONFIG_FILE", "config")] {
+        for (variable, file) in
+            [("AWS_SHARED_CREDENTIALS_FILE", "credentials"), ("AWS_CONFIG_FILE", "config")]
+        {
             let path = env(variable).map(PathBuf::from).or_else(|| home.as_ref().map(|home| home.join(file)));
             if let Some(text) = path.and_then(|path| std::fs::read_to_string(path).ok()) {
                 profile.add(&text, &name);
@@ -146,7 +152,8 @@ mod tests {
     #[test]
     fn profiles_are_read_like_amazon_writes_them() {
         let mut profile = Profile::default();
-        let credentials = "[default]\naws_access_key_id = A\n[work]\naws_access_key_id=B\naws_secret_access_key = s=1\n";
+        let credentials =
+            "[default]\naws_access_key_id = A\n[work]\naws_access_key_id=B\naws_secret_access_key = s=1\n";
         let config = "# words\n[profile work]\nregion = eu-west-1\ns3 =\n  endpoint_url = no\n[profile other]\nregion = x\n";
         profile.add(credentials, "work");
         profile.add(config, "work");

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -90,7 +90,11 @@ impl Connection {
             .and_then(rustls_platform_verifier::BuilderVerifierExt::with_platform_verifier)
             .map_err(|error| LakeError::invalid(format!("TLS cannot be set up: {error}")))?
             .with_no_client_auth();
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -154,7 +158,8 @@ impl Connection {
 
     async fn sign(&self, request: Request) -> Result<http::Request<Pieces>> {
         let config = &self.config;
-        let path = format!("{}{}", config.base_path, sign::percent_encode(request.key.as_bytes(), Slash::Keep));
+        let path =
+            format!("{}{}", config.base_path, sign::percent_encode(request.key.as_bytes(), Slash::Keep));
         let query = encode_query(&request.query);
         let mut headers = request.headers;
         headers.push(("host".to_owned(), config.host.clone()));
@@ -225,7 +230,9 @@ impl Reply {
     /// The body of an answer that is not an object.
     pub async fn document(self) -> Result<Bytes> {
         self.read(DOCUMENT_BYTES_MAX).await?.ok_or_else(|| {
-            LakeError::corrupt(format!("an answer larger than {DOCUMENT_BYTES_MAX} bytes; is this an S3 server?"))
+            LakeError::corrupt(format!(
+                "an answer larger than {DOCUMENT_BYTES_MAX} bytes; is this an S3 server?"
+            ))
         })
     }
 
@@ -242,8 +249,9 @@ impl Reply {
         let hint = usize::try_from(body.size_hint().lower()).unwrap_or(0);
         let mut whole = BytesMut::with_capacity(hint.min(bytes_max));
         while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| LakeError::unavailable(format!("the body broke off: {}", with_causes(&error))))?;
+            let frame = frame.map_err(|error| {
+                LakeError::unavailable(format!("the body broke off: {}", with_causes(&error)))
+            })?;
             if let Ok(data) = frame.into_data() {
                 if whole.len() + data.len() > bytes_max {
                     return Ok(None);

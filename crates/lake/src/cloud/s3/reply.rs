@@ -56,17 +56,35 @@ impl Fault {
     pub fn kind(&self) -> LakeErrorKind {
         use LakeErrorKind::*;
         match self.code.as_str() {
-            "SlowDown" | "ServiceUnavailable" | "TooManyRequests" | "ConditionalRequestConflict"
-            | "OperationAborted" | "RequestLimitExceeded" | "BandwidthLimitExceeded" => return Busy,
+            "SlowDown"
+            | "ServiceUnavailable"
+            | "TooManyRequests"
+            | "ConditionalRequestConflict"
+            | "OperationAborted"
+            | "RequestLimitExceeded"
+            | "BandwidthLimitExceeded" => return Busy,
             "InternalError" | "RequestTimeout" => return Unavailable,
-            "BadDigest" | "XAmzContentChecksumMismatch" | "XAmzContentSHA256Mismatch" | "InvalidDigest"
+            "BadDigest"
+            | "XAmzContentChecksumMismatch"
+            | "XAmzContentSHA256Mismatch"
+            | "InvalidDigest"
             | "IncompleteBody" => return Corrupt,
             "PreconditionFailed" => return Changed,
             "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => return NotFound,
             "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" | "StorageFull" => return Full,
-            "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken"
-            | "RequestTimeTooSkewed" | "AuthorizationHeaderMalformed" | "PermanentRedirect" | "AccountProblem"
-            | "InvalidSecurity" | "NotSignedUp" | "TokenRefreshRequired" | "IllegalLocationConstraintException" => {
+            "AccessDenied"
+            | "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "ExpiredToken"
+            | "InvalidToken"
+            | "RequestTimeTooSkewed"
+            | "AuthorizationHeaderMalformed"
+            | "PermanentRedirect"
+            | "AccountProblem"
+            | "InvalidSecurity"
+            | "NotSignedUp"
+            | "TokenRefreshRequired"
+            | "IllegalLocationConstraintException" => {
                 return Denied;
             }
             _ => {}
@@ -106,10 +124,15 @@ impl Fault {
             }
             ("RequestTimeTooSkewed", _) => "the clock of this machine is wrong; set it (NTP)".to_owned(),
             (_, Some(right)) if self.kind() == LakeErrorKind::Denied && right != region => {
-                format!("the bucket `{bucket}` is in the region `{right}`, not `{region}`; set region={right}")
+                format!(
+                    "the bucket `{bucket}` is in the region `{right}`, not `{region}`; set region={right}"
+                )
             }
             ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) => {
-                format!("`{region}` is not the region of the bucket `{bucket}`; set its region: {}", self.message)
+                format!(
+                    "`{region}` is not the region of the bucket `{bucket}`; set its region: {}",
+                    self.message
+                )
             }
             ("AccessDenied", _) => format!(
                 "the access key `{key}` has no permission for this in the bucket `{bucket}`; extend its policy"
@@ -134,8 +157,12 @@ mod tests {
             headers.insert("x-amz-bucket-region", "eu-north-1".parse().unwrap());
         }
         let fault = Fault::new(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes());
-        let place =
-            Place { bucket: "box", endpoint: "https://s3.test", region: "us-east-1", access_key_id: Some("AKIA") };
+        let place = Place {
+            bucket: "box",
+            endpoint: "https://s3.test",
+            region: "us-east-1",
+            access_key_id: Some("AKIA"),
+        };
         let error = fault.error("read `k`", &place);
         assert_eq!(error.kind, kind, "{error}");
         assert!(error.message.contains(hint), "{error}");

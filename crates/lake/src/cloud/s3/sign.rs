@@ -69,7 +69,9 @@ pub(super) fn percent_encode(bytes: &[u8], slash: Slash) -> String {
     let mut text = String::with_capacity(bytes.len() * 3 / 2);
     for &byte in bytes {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(byte))
+            }
             b'/' if slash == Slash::Keep => text.push('/'),
             _ => text.push_str(&format!("%{byte:02X}")),
         }
@@ -122,7 +124,14 @@ mod tests {
     use super::*;
 
     /// The examples of Amazon's documentation of Signature Version 4.
-    fn check(method: &str, path: &str, query: &str, headers: &[(&str, &str)], payload_hash: &str, signature: &str) {
+    fn check(
+        method: &str,
+        path: &str,
+        query: &str,
+        headers: &[(&str, &str)],
+        payload_hash: &str,
+        signature: &str,
+    ) {
         let credentials = Credentials {
             access_key_id: "AKIAIOSFODNN7EXAMPLE".into(),
             secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),

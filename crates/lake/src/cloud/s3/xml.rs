@@ -25,7 +25,10 @@ impl Element {
                     if open.len() > DEPTH_MAX {
                         return None;
                     }
-                    open.push(Element { name: local_name(start.local_name().as_ref())?, ..Element::default() });
+                    open.push(Element {
+                        name: local_name(start.local_name().as_ref())?,
+                        ..Element::default()
+                    });
                 }
                 Event::Empty(empty) => {
                     let name = local_name(empty.local_name().as_ref())?;
