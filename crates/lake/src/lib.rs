@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod cloud;
 mod error;
 mod file;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use cloud::S3Lake;
+pub use cloud::{S3Lake, StoreLake};
 pub use error::{LakeError, LakeErrorKind, Result};
 pub use file::FileLake;
 pub use key::KEY_BYTES_MAX;
@@ -130,7 +131,8 @@ pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
     let lake: Arc<dyn Lake> = match url.scheme {
         url::Scheme::File => Arc::new(FileLake::open(&url.directory_path(), options).await?),
         url::Scheme::S3 => Arc::new(S3Lake::open(&url, options)?),
-        _ => return Err(LakeError::invalid("only directories can be opened")),
+        url::Scheme::Gcs => Arc::new(cloud::open_gcs(&url, options)?),
+        url::Scheme::Azure => Arc::new(cloud::open_azure(&url, options)?),
     };
     Ok(Arc::new(RetryLake::new(lake, options.retry, Arc::new(RuntimeTimer::new()))))
 }

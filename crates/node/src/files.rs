@@ -258,7 +258,8 @@ impl Core {
         ];
         if let Some(lake) = source.file.lake.as_ref().filter(|_| source.file.drain == Drain::Clean) {
             // Its bytes stay under the old lake key until they were copied.
-            writes.push(Write::Put(keys::relier(volume.id, &lake.key, version), Vec::new()));
+            writes
+                .push(Write::Put(keys::relier(volume.id, &lake.key, version, source.file.inode), Vec::new()));
         }
         if volume.asks_lake() {
             // Hides the old name, which the lake still shows; nothing is removed before the new key is there.
@@ -328,7 +329,6 @@ impl Core {
             properties: properties.encode()?,
             ..seen.file.clone()
         };
-        let mut writes = Vec::new();
         let runs = self.names.runs(&seen.file).await.map_err(error::catalog)?;
         if seen.file.drain == Drain::Clean || seen.file.source.is_some() {
             let ids: Vec<ChunkId> = rings::chunks(&runs).map(|(chunk, _)| chunk).collect();
@@ -338,11 +338,6 @@ impl Core {
             } else {
                 row.source = self.source_of(&from_volume, &seen.file);
                 row.holders = self.rings.holders([0]);
-                if let Some(source) = &row.source {
-                    let key =
-                        keys::relier(stoker_format::VolumeId(source.volume), &source.key, row.version());
-                    writes.push(Write::Put(key, Vec::new()));
-                }
             }
         }
         // The source must still be what it was, or its chunks may be on their way out.
@@ -363,7 +358,7 @@ impl Core {
             condition: request.condition,
             append: false,
             checks,
-            writes,
+            writes: Vec::new(),
         };
         self.publish_copy(&volume, to, job).await
     }

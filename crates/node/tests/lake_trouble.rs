@@ -65,6 +65,11 @@ async fn settled(cell: &Cell, node: &Arc<Node>) {
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
+    for table in [b"t", b"R", b"a", b"L", b"x"] {
+        for row in cell.catalog.range(stoker_catalog::Range::prefix(table, 20)).await.unwrap().rows {
+            eprintln!("left: {}", String::from_utf8_lossy(&row.key).escape_debug());
+        }
+    }
     panic!("the lake does not settle: {:?}", node.status().await.unwrap());
 }
 

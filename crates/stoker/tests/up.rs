@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 use stoker_client::{Client, Endpoint};
-use stoker_store::{Finish, Key, Store, WriteRequest};
+use stoker_store::{Awaited, Finish, Key, Store, WriteRequest};
 
 /// A ring and a cap that are quick to make.
 const SMALL: [&str; 4] = ["--size", "256MiB", "--memory", "256MiB"];
@@ -26,8 +26,13 @@ struct Daemon {
 impl Daemon {
     /// Starts the binary and waits for the line that says it is ready.
     fn start(args: &[&str]) -> Daemon {
+        Daemon::start_with(args, &[])
+    }
+
+    /// The same with more environment variables.
+    fn start_with(args: &[&str], env: &[(&str, &str)]) -> Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
-        command.args(args).env_remove("STOKER_DIR").env_remove("STOKER_LOG");
+        command.args(args).env_remove("STOKER_DIR").env_remove("STOKER_LOG").envs(env.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut err = child.stderr.take().map(BufReader::new);
@@ -107,7 +112,13 @@ fn get(url: &str, path: &str, token: Option<&str>) -> (u16, String) {
 
 /// Runs the binary to its end: exit code, stdout, stderr.
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let done = Command::new(env!("CARGO_BIN_EXE_stoker")).args(args).output().unwrap();
+    run_with(args, &[])
+}
+
+/// The same with more environment variables.
+fn run_with(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    let done = command.args(args).envs(env.iter().copied()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (done.status.code(), text(done.stdout), text(done.stderr))
 }
@@ -368,6 +379,86 @@ fn drives_and_lake_are_remembered() {
     let status: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status["rings"].as_array().unwrap().len(), 2, "{text}");
     again.stop();
+}
+
+/// The environment that leads an S3 lake to another node: its address, key and secret.
+fn lake_env<'e>(s3: &'e str, access: &'e str, secret: &'e str) -> [(&'e str, &'e str); 4] {
+    [
+        ("AWS_ENDPOINT_URL", s3),
+        ("AWS_ACCESS_KEY_ID", access),
+        ("AWS_SECRET_ACCESS_KEY", secret),
+        ("AWS_REGION", "us-east-1"),
+    ]
+}
+
+/// One node is the S3 lake of another: the real protocol, with nothing to install.
+#[test]
+fn a_lake_behind_s3_is_used_or_refused_with_the_reason() {
+    let dir = folder();
+    let lake = Daemon::up(&dir.path().join("lake"), &[]);
+    let [s3, access, secret] = ["s3", "access_key", "secret_key"].map(|name| lake.text(name));
+    let home = dir.path().join("home");
+    let home = home.to_str().unwrap();
+    let up = |url: &'static str| [&["up", "--json", "--dir", home, "--lake", url][..], &SMALL].concat();
+    let refused = |url, env: &[(&str, &str)], parts: &[&str]| {
+        let (code, out, err) = run_with(&[&up(url)[..], &["--check"]].concat(), env);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{url}: {err}");
+        for part in parts {
+            assert!(err.contains(part), "{part} in: {err}");
+        }
+    };
+    refused("s3://data", &lake_env(s3, "STKRNOBODY", secret), &["s3://data cannot be used", "hint: "]);
+    refused("s3://data", &lake_env(s3, access, "wrong"), &["secret", "hint: check the credentials"]);
+    refused("s3://nosuchbucket", &lake_env(s3, access, secret), &["nosuchbucket", "hint: make the bucket"]);
+    let other_region = [&lake_env(s3, access, secret)[..], &[("AWS_REGION", "eu-west-9")]].concat();
+    refused("s3://data", &other_region, &["us-east-1", "hint: "]);
+    assert!(!Path::new(home).join("node.json").exists(), "nothing was begun");
+
+    let node = Daemon::start_with(&up("s3://data/below"), &lake_env(s3, access, secret));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let drained = |node: &Daemon, name: &str| {
+        let key = Key::new(name.as_bytes()).unwrap();
+        let socket = Endpoint::Unix(node.text("socket").into());
+        runtime.block_on(async {
+            let client = Client::connect(&socket, None).await.unwrap();
+            let mut writer = client.create("data", &key, WriteRequest::default()).await.unwrap();
+            let mut buf = writer.buffer().await.unwrap();
+            buf.set_len(1000);
+            writer.write(buf).await.unwrap();
+            writer.finish(Finish::default()).await.unwrap();
+            client.drain("data", b"").await.unwrap();
+            client.wait("data", &key, None, Awaited::Drained).await.unwrap()
+        })
+    };
+    assert_eq!(drained(&node, "first").lake.as_deref(), Some("s3://data/below/data/first"));
+    node.stop();
+    lake.stop();
+}
+
+#[test]
+fn a_lake_out_of_reach_does_not_stop_a_start() {
+    let dir = folder();
+    let lake = Daemon::up(&dir.path().join("lake"), &[]);
+    let [s3, access, secret] = ["s3", "access_key", "secret_key"].map(|name| lake.text(name).to_string());
+    lake.stop();
+    let home = dir.path().join("home");
+    let args = ["up", "--json", "--dir", home.to_str().unwrap(), "--lake", "s3://data/below"];
+    let node = Daemon::start_with(&[&args[..], &SMALL].concat(), &lake_env(&s3, &access, &secret));
+    assert_eq!(node.get("/readyz").0, 200);
+    // The lake comes back, and with it the first volume.
+    let lake = Daemon::up(&dir.path().join("lake"), &["--s3", s3.strip_prefix("http://").unwrap()]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let socket = Endpoint::Unix(node.text("socket").into());
+    runtime.block_on(async {
+        let client = Client::connect(&socket, None).await.unwrap();
+        while client.volume("data").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+    let words = node.stop();
+    assert!(words.contains("the lake s3://data/below does not answer"), "{words}");
+    assert!(words.contains("volume data is made as soon as the lake answers"), "{words}");
+    lake.stop();
 }
 
 #[test]

@@ -62,11 +62,11 @@ impl Names {
         let rows = self.catalog.range(Range::prefix(&all, 2)).await?.rows;
         change.writes.push(Write::Delete(own.clone()));
         if let Some(source) = &file.source {
-            // Other copies have rows of their own version, which is the same: it goes with the last one only.
-            if rows.len() <= 1 {
-                let row = keys::relier(VolumeId(source.volume), &source.key, version);
-                change.writes.push(Write::Delete(row));
-            }
+            let volume = VolumeId(source.volume);
+            change.writes.push(Write::Delete(keys::relier(volume, &source.key, version, file.inode)));
+        }
+        if let Some(lake) = &file.lake {
+            change.writes.push(Write::Delete(keys::relier(spot.volume, &lake.key, version, file.inode)));
         }
         if let Some(other) = rows.iter().find(|row| row.key != own) {
             // The one that makes us leave the chunks alone must itself stay.

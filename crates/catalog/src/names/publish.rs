@@ -130,6 +130,10 @@ impl Names {
             keys::reference(version, spot.volume, spot.parent, &spot.name),
             RefRow {}.encode(),
         ));
+        if let Some(source) = &file.source {
+            let relier = keys::relier(VolumeId(source.volume), &source.key, version, file.inode);
+            change.writes.push(Write::Put(relier, Vec::new()));
+        }
         for (part, row) in plan.layout.iter().enumerate() {
             change.writes.push(Write::Put(keys::version(version, part as u16), row.encode()));
         }

@@ -99,9 +99,10 @@ pub fn volume_part(key: &[u8]) -> Option<VolumeId> {
     Some(VolumeId(u32::from_be_bytes(key.get(1..5)?.try_into().ok()?)))
 }
 
-/// `L` volume lake-key NUL version: an undrained copy that needs this lake object (R11).
-pub fn relier(volume: VolumeId, key: &[u8], version: VersionId) -> Vec<u8> {
-    [b"L", &volume.0.to_be_bytes()[..], key, b"\0", &version.0].concat()
+/// `L` volume lake-key NUL version inode: a file that needs this lake object although it is not under its own name
+/// there: an undrained copy, or one that was renamed (R11).
+pub fn relier(volume: VolumeId, key: &[u8], version: VersionId, inode: u64) -> Vec<u8> {
+    [b"L", &volume.0.to_be_bytes()[..], key, b"\0", &version.0, &inode.to_be_bytes()].concat()
 }
 
 /// Everything that needs a lake object.
@@ -111,7 +112,8 @@ pub fn reliers(volume: VolumeId, key: &[u8]) -> Vec<u8> {
 
 /// The version inside a relier key.
 pub fn relier_version(key: &[u8]) -> Option<VersionId> {
-    Some(VersionId(key.get(key.len().checked_sub(12)?..)?.try_into().ok()?))
+    let start = key.len().checked_sub(20)?;
+    Some(VersionId(key.get(start..start + 12)?.try_into().ok()?))
 }
 
 /// `u` volume key NUL upload: an upload under way. Keys hold no NUL, so the order is that of keys.

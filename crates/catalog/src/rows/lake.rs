@@ -24,6 +24,8 @@ pub struct LakeKeyRow {
     pub attempts: Vec<[u8; 12]>,
     /// A request whose end nobody saw may still take effect until then, milliseconds since 1970.
     pub unsettled_until_ms: u64,
+    /// That request is a delete.
+    pub unsettled_delete: bool,
 }
 
 impl RowValue for LakeKeyRow {

@@ -248,11 +248,8 @@ mod tests {
         let mut content = Vec::new();
         for piece in pieces {
             let mut input = Bytes::copy_from_slice(piece);
-            loop {
-                match decoder.step(&mut input)? {
-                    Step::Data(data) => content.extend_from_slice(&data),
-                    Step::More | Step::End => break,
-                }
+            while let Step::Data(data) = decoder.step(&mut input)? {
+                content.extend_from_slice(&data);
             }
         }
         Ok((content, decoder.finish()?))

@@ -80,6 +80,13 @@ pub(super) async fn create_bucket(
             ),
         ));
     }
+    // Many clients create before each upload: the common answer must not depend on what else a creation would find.
+    if ops.store.volume(&input.bucket).await.is_ok() {
+        return Err(Refusal::new(
+            Code::BucketAlreadyOwnedByYou,
+            "Your previous request to create the named bucket succeeded and you already own it.",
+        ));
+    }
     ops.store.volume_create(&input.bucket, VolumeOptions::default()).await?;
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", input.bucket)) }))
 }

@@ -9,7 +9,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
-use crc_fast::CrcAlgorithm;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 
 use super::lock::{UPLOAD_PREFIX, random_u64, remove_tree};
@@ -17,6 +16,7 @@ use super::record::{RECORD_BYTES_MAX, Record};
 use super::tree::{open_dir, open_file};
 use super::write::write_body;
 use super::{Inner, crash, fail_key};
+use crate::checksum::crc64_joined;
 use crate::error::{LakeError, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::types::{Attributes, PartTag, PutOptions};
@@ -122,7 +122,7 @@ impl Inner {
                     part.number, part.size
                 )));
             }
-            crc64 = crc_fast::checksum_combine(CrcAlgorithm::Crc64Nvme, crc64, part.crc64, part.size);
+            crc64 = crc64_joined(crc64, part.crc64, part.size);
         }
         crash::point("parts joined");
         let etag = self.finish(key, temp, crc64, &record.attributes, options)?;

@@ -18,10 +18,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest};
 use futures_util::future::{Either, select};
 
 use crate::Lake;
+use crate::checksum::crc64_pieces;
 use crate::error::{LakeError, LakeErrorKind, Result};
 use crate::options::RetryOptions;
 use crate::stats::{Counters, LakeStats, Operation};
@@ -247,7 +247,7 @@ impl Lake for RetryLake {
                 Condition::None => self.again(Operation::Put, len, call).await?,
                 condition => {
                     let expected = || {
-                        let crc64 = options.crc64.unwrap_or_else(|| body_crc64(&body));
+                        let crc64 = options.crc64.unwrap_or_else(|| crc64_pieces(&body));
                         Ok(Expected { size: len, crc64: Some(crc64) })
                     };
                     self.conditional(Operation::Put, len, key, condition, expected, call).await?
@@ -392,12 +392,4 @@ fn changed(key: &[u8]) -> LakeError {
 
 fn body_len(body: &[Bytes]) -> u64 {
     body.iter().map(|piece| piece.len() as u64).sum()
-}
-
-fn body_crc64(body: &[Bytes]) -> u64 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-    for piece in body {
-        digest.update(piece);
-    }
-    digest.finalize()
 }

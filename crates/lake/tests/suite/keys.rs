@@ -9,8 +9,8 @@ pub enum KeyKind {
     Legal,
     /// Any bytes.
     Raw,
-    /// What an S3 server that keeps its keys in directories can hold: no empty or dot segments, no object
-    /// beside a directory of the same name.
+    /// What an S3 server that keeps its keys in directories can hold and list in order: no empty or dot
+    /// segments, no object beside a directory of the same name, no directories like `d` and `d-`.
     Tame,
 }
 
@@ -77,7 +77,7 @@ fn legal() -> impl Strategy<Value = Vec<u8>> {
 
 fn tame() -> impl Strategy<Value = Vec<u8>> {
     // Directories and files have different names, so that no object is in the way of another.
-    let dir = prop::sample::select(vec!["d1", "d1-", "d10", "d 2", "d+3", "d%4", "d\u{e9}", "d\u{1f525}"]);
+    let dir = prop::sample::select(vec!["d1", "d10", "d 2", "d+3", "d%4", "d\u{e9}", "d\u{1f525}"]);
     let file = prop::sample::select(vec![
         "a",
         "a-b",

@@ -350,8 +350,9 @@ impl Model {
         }
         let (expected, groups) = self.expected(prefix, after, delimiter);
         if lake.describe().starts_with("s3:") {
-            // SeaweedFS removes empty directories some time later; until then they are groups.
+            // SeaweedFS removes empty directories some time later; until then they are groups or objects.
             prefixes.retain(|group| groups.contains(group));
+            objects.retain(|info| info.key.last() != Some(&b'/') || self.objects.contains_key(&info.key));
         }
         let keys: Vec<&[u8]> = objects.iter().map(|info| info.key.as_slice()).collect();
         if keys != expected || prefixes != groups {

@@ -55,8 +55,9 @@ impl Core {
             Some((row, _)) => row.clone(),
             None => LakeKeyRow { etag, ..LakeKeyRow::default() },
         };
-        // A put that is late cannot win against a later conditional one, but it can undo a delete.
-        let exposed = version.is_zero() || !lake.capabilities().conditional_put;
+        // A put that is late cannot win against a later conditional one, but it can undo a delete. A delete that is late
+        // can hit what was put since, because equal bytes may have equal etags.
+        let exposed = version.is_zero() || row.unsettled_delete || !lake.capabilities().conditional_put;
         if exposed && row.unsettled_until_ms > now_ms {
             return Ok(Claimed::Unsettled(row.unsettled_until_ms));
         }
@@ -71,7 +72,7 @@ impl Core {
         row.session = self.session_id;
         row.version = version.0;
         if exposed {
-            row.unsettled_until_ms = 0;
+            (row.unsettled_until_ms, row.unsettled_delete) = (0, false);
         }
         if !row.attempts.contains(&version.0) {
             row.attempts.push(version.0);
@@ -110,7 +111,10 @@ impl Core {
     /// A request failed in a way that leaves its effect open: nobody writes the key for a while.
     pub async fn leave_unsettled(&self, claim: &mut Claim) -> Result<()> {
         let until_ms = clock::now_ms() + self.lake_settle_ms;
-        self.update_claim(claim, |row| row.unsettled_until_ms = until_ms).await
+        let delete = claim.row.version == VersionId::ZERO.0;
+        let change =
+            |row: &mut LakeKeyRow| (row.unsettled_until_ms, row.unsettled_delete) = (until_ms, delete);
+        self.update_claim(claim, change).await
     }
 
     /// The lake holds something else than expected. If that is the effect of an earlier request of ours whose answer was
@@ -142,6 +146,7 @@ impl Core {
             fence: claim.row.fence,
             etag,
             unsettled_until_ms: claim.row.unsettled_until_ms,
+            unsettled_delete: claim.row.unsettled_delete,
             ..LakeKeyRow::default()
         }
     }

@@ -164,7 +164,7 @@ impl Core {
             .put(entry, EntryRow::File(Box::new(moved)).encode())
             .put(keys::tombstone(volume.id, &old.key), tombstone.encode())
             .delete(keys::attempt(volume.id, &key))
-            .delete(keys::relier(volume.id, &old.key, version));
+            .delete(keys::relier(volume.id, &old.key, version, file.inode));
         // A new file may have taken the old name meanwhile: then its drain replaces the object, and nothing is deleted.
         if let Some(spot) = self.names.resolve(volume.id, &old.key).await.map_err(error::catalog)? {
             let taken = self.names.file_at(spot.clone()).await.map_err(error::catalog)?.is_some();

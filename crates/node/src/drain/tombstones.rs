@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
-use stoker_catalog::rows::{Drain, RowValue, TombstoneRow, keys};
+use stoker_catalog::names::Located;
+use stoker_catalog::rows::{Drain, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
 use stoker_format::{ChunkId, VersionId};
 use stoker_lake::LakeErrorKind;
 use stoker_store::Result;
@@ -37,7 +38,14 @@ impl Core {
             if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)? {
                 if let Some(located) = self.names.file_at(spot.clone()).await.map_err(error::catalog)? {
                     let at_home = located.file.lake.as_ref().is_some_and(|lake| lake.key == key);
-                    if located.file.drain != Drain::Clean || !at_home {
+                    if located.file.drain != Drain::Clean {
+                        continue;
+                    }
+                    if !at_home {
+                        let rekey = keys::rekey_file(id, located.file.version());
+                        let row = RekeyRow { since_ms: clock::now_ms() };
+                        let move_it = Commit::new().absent(rekey.clone()).put(rekey, row.encode());
+                        let _ = self.catalog.commit(move_it).await.map_err(error::catalog)?;
                         continue;
                     }
                     change = Commit::new().seq(row.key.clone(), row.seq).seq(spot.row_key(), located.seq);
@@ -69,6 +77,27 @@ impl Core {
         Ok(())
     }
 
+    /// A file has the name again, with a directory that was renamed: its drain replaces what is there.
+    async fn unbury(
+        &self,
+        row: &Row,
+        tombstone: &TombstoneRow,
+        located: &Located,
+        known: bool,
+    ) -> Result<bool> {
+        let mut change = Commit::new()
+            .seq(row.key.clone(), row.seq)
+            .seq(located.spot.row_key(), located.seq)
+            .delete(row.key.clone());
+        if let (false, Some(etag)) = (known, &tombstone.etag) {
+            let key = keys::lake_key(located.spot.volume, keys::lake_key_part(&row.key));
+            let there = LakeKeyRow { etag: Some(etag.clone()), ..LakeKeyRow::default() };
+            change = change.absent(key.clone()).put(key, there.encode());
+        }
+        let done = self.catalog.commit(change).await.map_err(error::catalog)?;
+        Ok(matches!(done, Outcome::Done { .. }))
+    }
+
     /// Removes what the lake has under a deleted key; true if the tombstone is gone.
     async fn bury(self: &Arc<Core>, row: &Row) -> Result<bool> {
         let tombstone = TombstoneRow::of(row).map_err(error::catalog)?;
@@ -85,6 +114,11 @@ impl Core {
         }
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(false) };
         let known = self.lake_key_row(id, key).await?;
+        if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)?
+            && let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)?
+        {
+            return self.unbury(row, &tombstone, &located, known.is_some()).await;
+        }
         let etag = known.as_ref().and_then(|(row, _)| row.etag.clone()).or(tombstone.etag.clone());
         let nothing = etag.is_none() && known.as_ref().is_none_or(|(row, _)| row.upload.is_none());
         let mut change = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
-use stoker_catalog::names::Located;
-use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeRef, RowValue, TombstoneRow, keys};
+use stoker_catalog::names::{Located, Spot};
+use stoker_catalog::rows::{
+    ConflictRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys,
+};
 use stoker_format::{ChunkId, DriveId, NodeId, VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -90,7 +92,7 @@ impl Core {
         let rows = self.catalog.range(range).await.map_err(error::catalog)?.rows;
         let Some(row) = rows.first() else { return Ok(()) };
         let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { return Ok(()) };
-        let spot = stoker_catalog::names::Spot { volume, parent, name: name.to_vec() };
+        let spot = Spot { volume, parent, name: name.to_vec() };
         if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
             match located.file.drain {
                 Drain::Dirty => self.drainer.demand(&located.file),
@@ -121,7 +123,7 @@ impl Core {
         let commit = Commit::new()
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row)).encode())
-            .delete(keys::relier(VolumeId(source.volume), &source.key, file.version()));
+            .delete(keys::relier(VolumeId(source.volume), &source.key, file.version(), file.inode));
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(())
     }
@@ -302,7 +304,7 @@ impl Core {
                         change.writes.push(Write::Put(keys::tombstone(volume.id, &old.key), row.encode()));
                     }
                     if let Some(source) = &file.source {
-                        let relier = keys::relier(VolumeId(source.volume), &source.key, version);
+                        let relier = keys::relier(VolumeId(source.volume), &source.key, version, file.inode);
                         change.writes.push(Write::Delete(relier));
                     }
                     file.drain = Drain::Clean;
@@ -323,6 +325,7 @@ impl Core {
                 Outcome::Done { seq } => {
                     self.saw(seq);
                     if cleaned {
+                        self.follow_rename(volume, &sent.spot, version, &claim.key).await?;
                         self.drainer.cleaned.notify_waiters();
                     } else {
                         self.drainer.wake();
@@ -334,6 +337,24 @@ impl Core {
             }
         }
         Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+    }
+
+    /// A directory above may have been renamed while the bytes were on their way: then the object has to move.
+    async fn follow_rename(
+        &self,
+        volume: &Volume,
+        spot: &Spot,
+        version: VersionId,
+        key: &[u8],
+    ) -> Result<()> {
+        let path = self.names.path_of(spot).await.map_err(error::catalog)?;
+        if path.is_some_and(|path| path != key) {
+            let row = RekeyRow { since_ms: clock::now_ms() };
+            let commit = Commit::new().put(keys::rekey_file(volume.id, version), row.encode());
+            let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+            self.drainer.wake();
+        }
+        Ok(())
     }
 
     /// Puts a version aside that must not overwrite what somebody else put into the lake.
@@ -372,7 +393,7 @@ impl Core {
         let mut any: Option<FileRow> = None;
         for row in &page.rows {
             let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { continue };
-            let spot = stoker_catalog::names::Spot { volume, parent, name: name.to_vec() };
+            let spot = Spot { volume, parent, name: name.to_vec() };
             let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? else {
                 return Ok(());
             };

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::out;
 
 /// Pause between attempts while the lake does not answer.
-const RETRY_PAUSE: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Makes the first volume of a node that has none. Returns the volume to begin with. If the lake does not answer, it is
 /// made later, in the background: a volume is not made before anybody knows what its lake holds.

@@ -4,8 +4,8 @@ use http::Method;
 
 use super::S3Lake;
 use super::http::{Request, plain_etag};
+use crate::cloud::group::start_after;
 use crate::error::{LakeError, Result};
-use crate::key::KEY_BYTES_MAX;
 use crate::types::{ListPage, ObjectInfo};
 use crate::url::percent_decode;
 
@@ -84,27 +84,6 @@ impl S3Lake {
     }
 }
 
-/// The key after which a server has to go on.
-///
-/// Behind a group that is the greatest key that the group can hold, because the keys of the group come after its
-/// name and would make the group once more.
-fn start_after(root: &str, prefix: &[u8], after: &[u8], delimiter: Option<u8>) -> Result<String> {
-    let after_text = text(after)?;
-    let group = delimiter.and_then(|delimiter| {
-        let rest = after.strip_prefix(prefix)?;
-        let at = rest.iter().position(|&byte| byte == delimiter)?;
-        Some(&after_text[..prefix.len() + at + 1])
-    });
-    let Some(group) = group else { return Ok(format!("{root}{after_text}")) };
-    let mut key = format!("{root}{group}");
-    for greatest in ['\u{10ffff}', '\u{ffff}', '\u{7ff}', '\u{7f}'] {
-        while key.len() + greatest.len_utf8() <= KEY_BYTES_MAX {
-            key.push(greatest);
-        }
-    }
-    Ok(key)
-}
-
 fn text(key: &[u8]) -> Result<&str> {
     std::str::from_utf8(key).map_err(|_| LakeError::invalid("a key of S3 is UTF-8; this one is not"))
 }
@@ -140,22 +119,6 @@ mod tests {
         assert_eq!(iso_date_ms("2023-11-14T22:13:20.123Z"), Some(1_700_000_000_123));
         for text in ["", "2023", "x023-11-14T22:13:20Z", "1969-01-01T00:00:00Z", "2023-13-01T00:00:00Z"] {
             assert_eq!(iso_date_ms(text), None);
-        }
-    }
-
-    #[test]
-    fn a_group_is_left_behind_its_last_key() {
-        assert_eq!(start_after("r/", b"", b"a", Some(b'/')).unwrap(), "r/a");
-        assert_eq!(start_after("", b"", b"a/b", None).unwrap(), "a/b");
-        assert_eq!(start_after("", b"a/", b"a/b", Some(b'/')).unwrap(), "a/b");
-        for group in ["a/", "ab/", "abc/", "abcd/"] {
-            let key = start_after("", b"", group.as_bytes(), Some(b'/')).unwrap();
-            assert!(key.starts_with(group) && key.len() == KEY_BYTES_MAX);
-            let mut greater = group.to_owned();
-            while greater.len() + 4 <= KEY_BYTES_MAX {
-                greater.push('\u{10ffff}');
-            }
-            assert!(key >= greater);
         }
     }
 

@@ -18,7 +18,6 @@ mod xml;
 use std::ops::Range;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::Lake;
 use crate::error::{LakeError, Result};
@@ -162,12 +161,4 @@ impl Lake for S3Lake {
         let config = self.connection.config();
         format!("s3://{}/{}", config.bucket, config.root.trim_end_matches('/'))
     }
-}
-
-fn body_crc64(body: &[Bytes]) -> u64 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-    for piece in body {
-        digest.update(piece);
-    }
-    digest.finalize()
 }

@@ -9,6 +9,7 @@ use super::attributes::{crc64_from, crc64_text, from_headers, to_headers};
 use super::http::{Reply, Request, plain_etag};
 use super::xml::Element;
 use super::{S3Lake, reply::Fault};
+use crate::checksum::crc64_pieces;
 use crate::error::{LakeError, LakeErrorKind, Result};
 use crate::options::Checksum;
 use crate::types::{Condition, ObjectInfo, PutOptions};
@@ -99,7 +100,7 @@ impl S3Lake {
         let mut request = Request::new(Method::PUT, self.key(key)?);
         request.headers = to_headers(&options.attributes)?;
         if self.checksum() == Checksum::Crc64Nvme {
-            let crc64 = options.crc64.unwrap_or_else(|| super::body_crc64(&body));
+            let crc64 = options.crc64.unwrap_or_else(|| crc64_pieces(&body));
             request = request.header("x-amz-checksum-crc64nvme", crc64_text(crc64));
         }
         let request = self.condition(request, &options.condition).body(body);

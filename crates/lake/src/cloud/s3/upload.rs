@@ -9,6 +9,7 @@ use super::attributes::{crc64_text, to_headers};
 use super::http::{Request, plain_etag};
 use super::object::conditional;
 use super::xml;
+use crate::checksum::crc64_pieces;
 use crate::error::{LakeError, LakeErrorKind, Result};
 use crate::options::Checksum;
 use crate::types::{Attributes, ObjectInfo, PartTag, PutOptions};
@@ -44,7 +45,7 @@ impl S3Lake {
         let size = body.iter().map(|piece| piece.len() as u64).sum();
         let mut request = self.part_request(key, upload, number)?;
         if self.checksum() == Checksum::Crc64Nvme {
-            request = request.header("x-amz-checksum-crc64nvme", crc64_text(super::body_crc64(&body)));
+            request = request.header("x-amz-checksum-crc64nvme", crc64_text(crc64_pieces(&body)));
         }
         let action = format!("write part {number} of `{}`", String::from_utf8_lossy(key));
         let reply = self.connection.demand(request.body(body), &action).await?;

@@ -69,6 +69,10 @@ pub struct Args {
     /// Most memory that Stoker may use.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4GiB")]
     memory: u64,
+    /// Seconds that a file has to be left alone before it drains. With 0, Stoker drains while it is written to, and the next
+    /// side waits until that is done; otherwise nobody waits.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    drain_quiet: u32,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -94,6 +98,7 @@ impl Args {
             put_bytes: self.put,
             seconds: self.seconds,
             rounds: self.rounds,
+            waits_for_drain: self.drain_quiet == 0,
         }
     }
 
@@ -152,8 +157,14 @@ fn start(args: &Args, chosen: &[&Workload], scratch: &Scratch) -> Result<Field, 
     } else {
         None
     };
-    let room = Room { dir: scratch.join("stoker"), ring_bytes: args.ring, memory_bytes: args.memory };
+    let room = Room {
+        dir: scratch.join("stoker"),
+        ring_bytes: args.ring,
+        memory_bytes: args.memory,
+        drain_quiet_s: args.drain_quiet,
+    };
     let stoker = Stoker::start(room)?;
+    stoker.wait_prepared()?;
     let content = Content::new(OBJECT_BYTES_MAX);
     Ok(Field { stoker, nginx, peers, raw, content, volume: args.volume(), dir: scratch.join("") })
 }
@@ -165,7 +176,14 @@ fn describe(args: &Args, field: &Field) -> Result<Value, Failure> {
     machine["raw_is_direct"] = field.raw.as_ref().map(RawFile::is_direct).into();
     machine["seconds"] = args.seconds.into();
     machine["rounds"] = args.rounds.into();
-    for (name, bytes) in [("ring_bytes", args.ring), ("memory_bytes", args.memory), ("hot_bytes", args.hot)] {
+    machine["drain_quiet_s"] = args.drain_quiet.into();
+    for (name, bytes) in [
+        ("ring_bytes", args.ring),
+        ("memory_bytes", args.memory),
+        ("hot_bytes", args.hot),
+        ("cold_bytes", args.cold),
+        ("put_bytes", args.put),
+    ] {
         machine[name] = bytes.into();
     }
     let status = field.stoker.status()?;

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use stoker_client::{Client, Endpoint};
@@ -13,12 +14,18 @@ use super::Server;
 use crate::bench::s3::process::Process;
 use crate::bench::s3::sign::Credentials;
 use crate::bench::s3::target::Target;
+use crate::clock;
 use crate::failure::Failure;
 
 /// The metric that counts bytes that reached the lake.
 const DRAINED: &str = "stoker_drained_bytes_total";
 
-/// How much room it gets.
+/// The metric that counts bytes of a new ring that were written with zeroes in the background.
+const PREPARED: &str = "stoker_ring_prepared_bytes_total";
+/// A ring that prepared nothing for this long is prepared.
+const PREPARED_PAUSE: Duration = Duration::from_secs(2);
+
+/// How much room it gets, and when it drains.
 #[derive(Clone, Debug)]
 pub struct Room {
     /// Its folder.
@@ -27,6 +34,8 @@ pub struct Room {
     pub ring_bytes: u64,
     /// Most memory that it may use.
     pub memory_bytes: u64,
+    /// How long a file has to be left alone before it drains.
+    pub drain_quiet_s: u32,
 }
 
 /// A running Stoker.
@@ -50,7 +59,9 @@ impl Stoker {
         let line = process.first_line()?;
         let ready = Ready::parse(&line).ok_or_else(|| process.failure(&format!("printed {line}")))?;
         let target = Target::s3(ready.s3, &ready.volume, &ready.credentials).into();
-        ready.drain_at_once().map_err(|e| process.failure(&format!("does not take a policy: {e}")))?;
+        ready
+            .drain_after(room.drain_quiet_s)
+            .map_err(|e| process.failure(&format!("does not take a policy: {e}")))?;
         Ok(Stoker { server: Server { name: "stoker", process, target }, room, ready })
     }
 
@@ -67,10 +78,26 @@ impl Stoker {
         self.server.process.wait_until("does not drain", is_drained)
     }
 
+    /// Waits until a new ring is written once, which goes on in the background.
+    pub fn wait_prepared(&self) -> Result<(), Failure> {
+        let mut last = (self.metric(PREPARED)?, clock::now());
+        self.server.process.wait_until("goes on preparing its ring", || {
+            let bytes = self.metric(PREPARED).unwrap_or_default();
+            if bytes != last.0 {
+                last = (bytes, clock::now());
+            }
+            last.1.elapsed() > PREPARED_PAUSE
+        })
+    }
+
     /// Bytes that went to the lake since it was started.
     pub fn drained_bytes(&self) -> Result<u64, Failure> {
+        self.metric(DRAINED)
+    }
+
+    fn metric(&self, name: &str) -> Result<u64, Failure> {
         let text = self.ready.ask("/metrics").map_err(|e| Failure::io(self.ready.admin, &e))?;
-        sample(&text, DRAINED).ok_or_else(|| self.server.process.failure(&format!("has no metric {DRAINED}")))
+        sample(&text, name).ok_or_else(|| self.server.process.failure(&format!("has no metric {name}")))
     }
 
     /// What it has to say about its state, for the report.
@@ -106,13 +133,12 @@ impl Ready {
         })
     }
 
-    /// Has files drain as soon as they are written: a run is too short for the usual wait.
-    fn drain_at_once(&self) -> Result<(), StoreError> {
+    fn drain_after(&self, drain_quiet_s: u32) -> Result<(), StoreError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let client = Client::connect(&Endpoint::Unix(self.socket.clone()), None).await?;
             let policy = client.volume(&self.volume).await?.policy;
-            client.volume_set(&self.volume, VolumePolicy { drain_quiet_s: 0, ..policy }).await.map(drop)
+            client.volume_set(&self.volume, VolumePolicy { drain_quiet_s, ..policy }).await.map(drop)
         })
     }
 
