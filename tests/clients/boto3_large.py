@@ -222,7 +222,8 @@ def streams(room):
 
 @scenario("listings: pages, prefixes, delimiters, order")
 def listings(room):
-    count = 100_000 if room.at.is_full else 2_000
+    # Once is enough for the large form; it takes minutes.
+    count = 100_000 if room.at.is_full and suite.name == "boto3" else 2_000
     keys = sorted(f"list/{n % 20:02}/{n:06}" for n in range(count))
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: room.put(key, b"x"), keys))

@@ -28,6 +28,11 @@ class Folder:
         path = self.root / volume / key
         return path.read_bytes() if path.is_file() else None
 
+    def write(self, volume, key, body):
+        path = self.root / volume / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+
     def keys(self, volume, prefix):
         root = self.root / volume
         names = (str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
@@ -51,6 +56,9 @@ class Bucket:
             return self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}{volume}/{key}")["Body"].read()
         except self.s3.exceptions.NoSuchKey:
             return None
+
+    def write(self, volume, key, body):
+        self.s3.put_object(Bucket=self.bucket, Key=f"{self.prefix}{volume}/{key}", Body=body)
 
     def keys(self, volume, prefix):
         root = f"{self.prefix}{volume}/"
@@ -123,6 +131,23 @@ def short_lived(room, there):
     drain(room)
     equal(there.read(room.bucket, "short"), None, "in the lake")
     refused("NoSuchKey", 404, room.get, key="short")
+
+
+@scenario("objects that were in the lake before appear without an import")
+def adopted(room, there):
+    volume, bodies = f"{room.bucket}-adopted", {"a.txt": content("a", 500), "dir/b": content("b", 9 * MIB), "dir/sub/c": b""}
+    for key, body in bodies.items():
+        there.write(volume, key, body)
+    other = Room(room.at, volume)
+    equal(other.keys(), sorted(bodies), "listed")
+    for key, body in bodies.items():
+        same(other.read(key), body, key)
+        equal(other.head(key)["ContentLength"], len(body), f"size of {key}")
+    same(other.read("dir/b", Range="bytes=5000000-5000099"), bodies["dir/b"][5_000_000:5_000_100], "a range")
+    # Somebody else's objects are not written to unless a person says so.
+    refused("AccessDenied", 403, other.put, key="a.txt", body=b"ours")
+    refused("AccessDenied", 403, other.put, key="new", body=b"ours")
+    same(there.read(volume, "a.txt"), bodies["a.txt"], "as it was")
 
 
 @scenario("what is removed here is gone there")

@@ -72,7 +72,6 @@ const STEPS: &[Step] = &[
 /// What a tier should hold and does not yet, with the reason. Printed, so that a green gate is not
 /// taken for more than it is.
 const LATER: &[(&[Tier], &str, &str)] = &[
-    (&[Tier::Full, Tier::Long], "services (PostgreSQL, S3 lake)", "no catalog and no lake yet"),
     (&[Tier::Full, Tier::Long], "real clients of NFS and FUSE", "no such gateways yet"),
     (&[Tier::Long], "simulated cluster", "no cell yet"),
     (&[Tier::Long], "fuzzing", "needs cargo-fuzz, which the gate must not; run `cargo xtask fuzz`"),

@@ -1,25 +1,25 @@
 //! One request and its answer, counted when the last byte is handed over or the client is gone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
 use crate::counters::Counters;
 use crate::operation::Operation;
 
-/// Whether a connection is between requests.
+/// Where a connection is: between requests, or in one. Counts the changes, so that none is missed by who looks rarely.
 #[derive(Clone, Default)]
-pub(crate) struct Pace(Arc<AtomicBool>);
+pub(crate) struct Pace(Arc<AtomicU64>);
 
 impl Pace {
-    /// True while a request is being answered.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Changes so far; odd while a request is being answered.
+    pub(crate) fn turns(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn set_busy(&self, busy: bool) {
-        self.0.store(busy, Ordering::Relaxed);
+    fn turn(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Exchange {
 impl Exchange {
     /// A request has come.
     pub(crate) fn begin(counters: Arc<Counters>, pace: Pace) -> Exchange {
-        pace.set_busy(true);
+        pace.turn();
         counters.begin();
         let begun = Instant::now();
         Exchange { counters, pace, begun, operation: Operation::Unknown, status: 0, sent_bytes: 0 }
@@ -60,7 +60,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.pace.set_busy(false);
+        self.pace.turn();
         self.counters.end(self.operation, self.status, self.begun.elapsed(), self.sent_bytes);
     }
 }

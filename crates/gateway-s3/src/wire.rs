@@ -56,6 +56,8 @@ impl Patience {
 pub(crate) struct Wire {
     stream: Stream,
     pace: Pace,
+    /// Turns of the pace when it was last looked at.
+    turns: u64,
     /// From the first byte of a head to the request.
     head: Patience,
     head_max: Duration,
@@ -65,9 +67,17 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// A connection that is between requests while `pace` is not busy.
+    /// A connection whose requests `pace` counts.
     pub(crate) fn new(stream: Stream, pace: Pace, head_max: Duration, stall_max: Duration) -> Wire {
-        Wire { stream, pace, head: Patience::default(), head_max, stall: Patience::default(), stall_max }
+        Wire {
+            stream,
+            pace,
+            turns: 0,
+            head: Patience::default(),
+            head_max,
+            stall: Patience::default(),
+            stall_max,
+        }
     }
 
     fn with_stall<T>(
@@ -96,8 +106,13 @@ impl AsyncRead for Wire {
         let this = self.get_mut();
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
-        if this.pace.is_busy() {
+        let turns = this.pace.turns();
+        if turns != this.turns {
+            this.turns = turns;
             this.head.reset();
+        }
+        let is_busy = turns % 2 == 1;
+        if is_busy {
             return polled;
         }
         match polled {

@@ -1,6 +1,8 @@
 //! The S3 lake against a real server: SeaweedFS.
 //!
-//! Runs with `STOKER_FULL=1` and a `weed` program, in PATH or named by `STOKER_WEED`.
+//! Runs with `STOKER_FULL=1` and a `weed` program, in PATH or named by `STOKER_WEED`. Any other server can be tried
+//! with `STOKER_S3_URL=s3://bucket/prefix?endpoint=...` and the usual variables for credentials; objects below the
+//! prefix are written and deleted.
 
 mod suite;
 
@@ -21,6 +23,23 @@ fn a_real_server() {
         checksums(&weed).await;
         metadata(&weed).await;
         many_keys(&weed).await;
+    });
+}
+
+#[test]
+fn a_server_of_your_own() {
+    let Ok(url) = std::env::var("STOKER_S3_URL") else {
+        eprintln!("skipped: STOKER_S3_URL is not set");
+        return;
+    };
+    let (base, query) = url.split_once('?').unwrap_or((&url, ""));
+    let runtime = suite::runtime();
+    let mut case = 0;
+    suite::run(3, KeyKind::Legal, |actions| {
+        case += 1;
+        let url = format!("{base}/case{case}?{query}");
+        let lake = runtime.block_on(stoker_lake::open(&url, &LakeOptions::default())).unwrap();
+        suite::check_actions(&runtime, &*lake, actions)
     });
 }
 

@@ -139,6 +139,14 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
+/// Has a node use ports that no other test wants: those that all want first change hands between two starts.
+fn choose_ports(home: &Path) {
+    let [s3, admin] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [s3, admin] = [&s3, &admin].map(|listener| listener.local_addr().unwrap().port());
+    fs::create_dir_all(home).unwrap();
+    fs::write(home.join("ports.json"), format!("{{\"s3\":{s3},\"admin\":{admin}}}")).unwrap();
+}
+
 fn mode_of(path: &Path) -> u32 {
     fs::metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).permissions().mode() & 0o777
 }
@@ -147,6 +155,7 @@ fn mode_of(path: &Path) -> u32 {
 fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     let dir = folder();
     let home = dir.path().join("stoker-data");
+    choose_ports(&home);
     let first = Daemon::up(&home, &[]);
     let ready = first.ready.clone();
     let names: BTreeSet<&str> = ready.as_object().unwrap().keys().map(String::as_str).collect();
@@ -169,7 +178,6 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     for name in ["credentials", "token", "stoker.sock"] {
         assert_eq!(mode_of(&home.join(name)), 0o600, "{name}");
     }
-    assert_eq!(mode_of(&home), 0o700);
 
     // S3 answers, and not to everybody.
     let (status, body) = get(first.text("s3"), "/data/key", None);
@@ -207,7 +215,22 @@ fn those_who_watch_get_answers() {
     assert!(families.keys().any(|name| name.starts_with("stoker_s3_")), "{text}");
     assert!(families["process_resident_memory_bytes"].samples.values().all(|bytes| *bytes > 1e6));
     check_documented(families.keys());
+    check_with_promtool(&text);
     node.stop();
+}
+
+/// Prometheus' own judge, where it is installed. It ends with 1 for what cannot be read, with 3 for matters of taste.
+fn check_with_promtool(text: &str) {
+    let mut command = Command::new("promtool");
+    let Ok(mut promtool) =
+        command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    else {
+        eprintln!("skipped: there is no promtool");
+        return;
+    };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let done = promtool.wait_with_output().unwrap();
+    assert_ne!(done.status.code(), Some(1), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Every metric is in the table of the operators' page.
@@ -291,13 +314,11 @@ fn two_nodes_do_not_share_a_directory() {
 #[test]
 fn a_kept_port_that_is_taken_is_replaced_in_words() {
     let dir = folder();
+    choose_ports(dir.path());
     let first = Daemon::up(dir.path(), &[]);
     let address = first.text("s3").strip_prefix("http://").unwrap().to_string();
     first.stop();
-    let Ok(_taken) = TcpListener::bind(&address) else {
-        // Some other program was quicker; then `up` meets the same.
-        return;
-    };
+    let _taken = TcpListener::bind(&address).unwrap();
     let second = Daemon::up(dir.path(), &[]);
     assert_ne!(second.text("s3"), format!("http://{address}"));
     let chosen = second.text("s3").to_string();
@@ -373,6 +394,7 @@ fn drives_and_lake_are_remembered() {
     Daemon::up(&home, &["--lake", lake_arg, "--drive", drive0, "--drive", drive1]).stop();
     assert!(nvme0.join("stoker-ring/superblock").exists() && nvme1.join("stoker-ring/superblock").exists());
     assert!(!home.join("ring").exists());
+    assert_eq!(mode_of(&home), 0o700);
     let again = Daemon::up(&home, &[]);
     assert_eq!(again.text("lake"), format!("file://{}", lake.display()));
     let (_, text) = get(again.text("admin"), "/api/v1/status", Some(again.text("token")));
@@ -438,7 +460,7 @@ fn a_lake_behind_s3_is_used_or_refused_with_the_reason() {
 #[test]
 fn a_lake_out_of_reach_does_not_stop_a_start() {
     let dir = folder();
-    let lake = Daemon::up(&dir.path().join("lake"), &[]);
+    let lake = Daemon::up(&dir.path().join("lake"), &["--s3", "127.0.0.1:0"]);
     let [s3, access, secret] = ["s3", "access_key", "secret_key"].map(|name| lake.text(name).to_string());
     lake.stop();
     let home = dir.path().join("home");
@@ -457,7 +479,6 @@ fn a_lake_out_of_reach_does_not_stop_a_start() {
     });
     let words = node.stop();
     assert!(words.contains("the lake s3://data/below does not answer"), "{words}");
-    assert!(words.contains("volume data is made as soon as the lake answers"), "{words}");
     lake.stop();
 }
 
@@ -512,6 +533,7 @@ fn a_stop_waits_for_what_is_under_way_and_a_second_one_does_not() {
 fn words_for_people_hold_the_real_keys() {
     let dir = folder();
     let path = dir.path().to_str().unwrap();
+    choose_ports(dir.path());
     let ready = Daemon::up(dir.path(), &[]);
     let [s3, access, secret] = ["s3", "access_key", "secret_key"].map(|name| ready.text(name).to_string());
     ready.stop();

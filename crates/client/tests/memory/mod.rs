@@ -258,7 +258,7 @@ impl File for OpenFile {
 
 /// Where the bytes of a writer go.
 pub enum Target {
-    File { volume: String, key: Key, request: WriteRequest },
+    File { volume: String, key: Key, request: Box<WriteRequest> },
     Part { volume: String, upload: UploadId, number: u32 },
 }
 

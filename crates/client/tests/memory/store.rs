@@ -169,7 +169,8 @@ impl Store for Memory {
                 return Err(StoreError::about(ErrorKind::Conflict, Subject::Condition, "it does not hold"));
             }
             let size = request.size;
-            let target = Target::File { volume: volume.to_owned(), key: key.clone(), request };
+            let target =
+                Target::File { volume: volume.to_owned(), key: key.clone(), request: Box::new(request) };
             Ok(Box::new(OpenWriter::new(self, target, size)) as Box<dyn Writer>)
         })
     }

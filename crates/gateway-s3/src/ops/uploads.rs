@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{
@@ -14,6 +15,7 @@ use crate::access::{self, Intent};
 use crate::hot::attributes;
 use crate::hot::checksum;
 use crate::hot::condition::{bare_etag, write_condition};
+use crate::hot::put::add_receipt;
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::key_of;
 
@@ -89,9 +91,15 @@ pub(super) async fn complete_multipart_upload(
     // Goes on if the client hangs up: the outcome is the store's, not the connection's.
     let mut running = tokio::spawn(completion.run());
     match tokio::time::timeout(COMPLETE_QUIET_MAX, &mut running).await {
-        Ok(joined) => Ok(S3Response::new(joined.unwrap_or_else(|_| Err(broken()))?)),
+        Ok(joined) => {
+            let receipt = joined.unwrap_or_else(|_| Err(broken()))?;
+            let mut headers = HeaderMap::new();
+            add_receipt(&mut headers, &receipt)?;
+            headers.remove(http::header::ETAG);
+            Ok(S3Response::with_headers(output(&receipt), headers))
+        }
         Err(_) => {
-            let rest = async move { Ok(running.await.unwrap_or_else(|_| Err(broken()))?) };
+            let rest = async move { Ok(output(&running.await.unwrap_or_else(|_| Err(broken()))?)) };
             let output = CompleteMultipartUploadOutput {
                 future: Some(Box::pin(rest)),
                 ..CompleteMultipartUploadOutput::default()
@@ -147,7 +155,7 @@ struct Completion {
 }
 
 impl Completion {
-    async fn run(self) -> Result<CompleteMultipartUploadOutput> {
+    async fn run(self) -> Result<Receipt> {
         let (info, parts) = self.parts().await?;
         let chosen = chosen(&parts, &self.choices);
         if let (Some(size), Some(chosen)) = (self.size, &chosen)
@@ -178,7 +186,7 @@ impl Completion {
             .store
             .upload_complete(&self.volume, &self.key, &self.upload, self.choices, self.condition, finish)
             .await;
-        Ok(output(self.volume, &self.key, &completed?))
+        Ok(completed?)
     }
 
     /// The upload and all its parts.
@@ -206,13 +214,13 @@ fn chosen<'p>(parts: &'p [PartInfo], choices: &[PartChoice]) -> Option<Vec<&'p P
     choices.iter().map(find).collect()
 }
 
-fn output(volume: String, key: &Key, receipt: &Receipt) -> CompleteMultipartUploadOutput {
+fn output(receipt: &Receipt) -> CompleteMultipartUploadOutput {
     let shown = checksum::shown(&receipt.checksums);
     let sum = |kind| shown.filter(|sum| sum.kind == kind).map(checksum::text_of);
     CompleteMultipartUploadOutput {
-        location: Some(format!("/{volume}/{key}")),
-        bucket: Some(volume),
-        key: Some(key.to_string()),
+        location: Some(format!("/{}/{}", receipt.volume, receipt.key)),
+        bucket: Some(receipt.volume.clone()),
+        key: Some(receipt.key.clone()),
         e_tag: Some(ETag::Strong(receipt.etag.clone())),
         checksum_crc32: sum(ChecksumKind::Crc32),
         checksum_crc32c: sum(ChecksumKind::Crc32c),

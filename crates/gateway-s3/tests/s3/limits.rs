@@ -43,6 +43,19 @@ fn a_slow_head_is_not_waited_for() {
 }
 
 #[test]
+fn a_pause_between_requests_is_no_slow_head() {
+    let head = Duration::from_millis(50);
+    let (_gateway, client) = gateway(GatewayOptions { header_timeout: head, ..GatewayOptions::default() });
+    let mut stream = connect(client.address);
+    stream.write_all(&client.sign(client.request("GET", "/"))).unwrap();
+    read_response(&mut stream, "GET").expect(200);
+    // Still open long after the head's time is over; the read gives up, the connection does not.
+    stream.set_read_timeout(Some(head * 4)).unwrap();
+    let mut byte = [0];
+    assert_eq!(stream.read(&mut byte).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
 fn an_idle_connection_is_closed() {
     let short = Duration::from_millis(200);
     let (gateway, client) = gateway(GatewayOptions { idle_timeout: short, ..GatewayOptions::default() });

@@ -58,6 +58,7 @@ fn parts_become_one_file() {
     );
 
     let done = complete(&client, &path, &upload, &document(&parts)).expect(200);
+    assert!(done.header("x-stoker-receipt").unwrap().contains("\"copies\":1"));
     let etag = done.element("ETag").unwrap().replace("&quot;", "\"");
     assert!(etag.ends_with("-3\""), "{etag}");
     let get = client.get(&path).expect(200);

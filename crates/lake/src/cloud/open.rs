@@ -1,7 +1,9 @@
 //! Opening Google Cloud Storage and Azure Blob Storage: settings, credentials, names.
 
-use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
+use std::sync::Arc;
+
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{ClientOptions, RetryConfig};
 
 use super::StoreLake;
@@ -11,7 +13,7 @@ use crate::url::LakeUrl;
 
 /// Opens `gs://bucket/prefix`. Credentials are those of the environment (`GOOGLE_SERVICE_ACCOUNT`,
 /// `GOOGLE_APPLICATION_CREDENTIALS`) or of the machine.
-pub(crate) fn open_gcs(url: &LakeUrl, options: &LakeOptions) -> Result<StoreLake<GoogleCloudStorage>> {
+pub(crate) fn open_gcs(url: &LakeUrl, options: &LakeOptions) -> Result<StoreLake> {
     no_query(url)?;
     let mut builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(&url.bucket)
@@ -25,12 +27,13 @@ pub(crate) fn open_gcs(url: &LakeUrl, options: &LakeOptions) -> Result<StoreLake
         bad("gs", &error, "set GOOGLE_APPLICATION_CREDENTIALS, or give this machine a service account")
     })?;
     let root = root(url)?;
-    Ok(StoreLake::new(store, root, format!("gs://{}/{root}", url.bucket)))
+    let store = Arc::new(store);
+    Ok(StoreLake::new(store.clone(), store.clone(), store, root, format!("gs://{}/{root}", url.bucket)))
 }
 
 /// Opens `az://container/prefix` or `az://container@account/prefix`. The account and its key are those of the
 /// options or of the environment (`AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY` and their like).
-pub(crate) fn open_azure(url: &LakeUrl, options: &LakeOptions) -> Result<StoreLake<MicrosoftAzure>> {
+pub(crate) fn open_azure(url: &LakeUrl, options: &LakeOptions) -> Result<StoreLake> {
     no_query(url)?;
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(&url.bucket)
@@ -50,7 +53,8 @@ pub(crate) fn open_azure(url: &LakeUrl, options: &LakeOptions) -> Result<StoreLa
         bad("az", &error, "name the account (az://container@account) and set AZURE_STORAGE_ACCOUNT_KEY")
     })?;
     let root = root(url)?;
-    Ok(StoreLake::new(store, root, format!("az://{}/{root}", url.bucket)))
+    let store = Arc::new(store);
+    Ok(StoreLake::new(store.clone(), store.clone(), store, root, format!("az://{}/{root}", url.bucket)))
 }
 
 /// The retries are ours.
@@ -77,4 +81,32 @@ fn root(url: &LakeUrl) -> Result<&str> {
 
 fn bad(scheme: &str, error: &object_store::Error, hint: &str) -> LakeError {
     LakeError::denied(format!("cannot open a {scheme} lake: {error}; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lake, LakeErrorKind};
+
+    #[test]
+    fn lakes_are_opened_without_a_word_to_them() {
+        let key = Some("a2V5".to_owned());
+        let options = LakeOptions { secret_access_key: key, ..LakeOptions::default() };
+        let azure = open_azure(&LakeUrl::parse("az://box@me/a/b").unwrap(), &options).unwrap();
+        assert_eq!(azure.describe(), "az://box/a/b");
+        let open = LakeOptions { anonymous: true, ..LakeOptions::default() };
+        let gcs = open_gcs(&LakeUrl::parse("gs://box/a").unwrap(), &open).unwrap();
+        assert_eq!(gcs.describe(), "gs://box/a");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let url = LakeUrl::parse("az://box/a").unwrap();
+        let error = open_azure(&url, &LakeOptions::default()).err().unwrap();
+        assert_eq!(error.kind, LakeErrorKind::Denied);
+        assert!(error.message.contains("az://container@account"), "{error}");
+        let url = LakeUrl::parse("gs://box?region=x").unwrap();
+        let error = open_gcs(&url, &LakeOptions::default()).err().unwrap();
+        assert!(error.message.contains("`region`"), "{error}");
+    }
 }

@@ -3,12 +3,13 @@
 //! A thin layer: what `object_store` cannot say is refused or done by looking first, never pretended.
 //! - Keys that its path type would change (empty, `.` and `..` segments, slashes at the ends, control characters)
 //!   are `Invalid`.
-//! - An upload cannot be resumed by another process: its parts cannot be listed.
+//! - An upload cannot be resumed: its parts cannot be listed. They have the numbers 1, 2, 3 and so on, without gaps.
 //! - `upload_complete` and `copy` look at the target before they write; a change in between is not seen.
 //! - `copy` reads the source and writes it again, so that etag, attributes and condition hold.
 //! - An upload to Azure has no attributes: `object_store` cannot send them with the list of blocks.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -34,18 +35,26 @@ const COPY_PART_BYTES: u64 = 16 << 20;
 const LIMIT_MAX: usize = 1000;
 
 /// A bucket or container behind `object_store`.
-pub struct StoreLake<S> {
-    store: S,
+pub struct StoreLake {
+    store: Arc<dyn ObjectStore>,
+    uploads: Arc<dyn MultipartStore>,
+    pages: Arc<dyn PaginatedListStore>,
     /// What every key begins with: empty, or with a slash at its end.
     root: String,
     name: String,
 }
 
-impl<S: ObjectStore + MultipartStore + PaginatedListStore> StoreLake<S> {
-    /// A lake below `root` of a store. `name` is its url, for words.
-    pub(crate) fn new(store: S, root: &str, name: String) -> StoreLake<S> {
+impl StoreLake {
+    /// A lake below `root` of a store, which is given by its three sides. `name` is its url, for words.
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        uploads: Arc<dyn MultipartStore>,
+        pages: Arc<dyn PaginatedListStore>,
+        root: &str,
+        name: String,
+    ) -> StoreLake {
         let root = if root.is_empty() { String::new() } else { format!("{root}/") };
-        StoreLake { store, root, name }
+        StoreLake { store, uploads, pages, root, name }
     }
 
     fn path(&self, key: &[u8]) -> Result<Path> {
@@ -147,12 +156,13 @@ impl<S: ObjectStore + MultipartStore + PaginatedListStore> StoreLake<S> {
         parts: &[PartTag],
         options: &PutOptions,
     ) -> Result<String> {
-        if parts.is_empty() || !parts.is_sorted_by(|a, b| a.number < b.number) {
-            return Err(LakeError::invalid("an upload is completed with its parts in ascending order"));
+        let is_whole = parts.iter().zip(1..).all(|(part, number)| part.number == number);
+        if parts.is_empty() || !is_whole {
+            return Err(LakeError::invalid("the parts of an upload to this lake are 1, 2, 3 and so on"));
         }
         self.check_target(key, &options.condition).await?;
         let ids = parts.iter().map(|part| PartId { content_id: part.etag.clone() }).collect();
-        let answer = self.store.complete_multipart(&self.path(key)?, &upload.to_owned(), ids).await;
+        let answer = self.uploads.complete_multipart(&self.path(key)?, &upload.to_owned(), ids).await;
         let answer = answer.map_err(|error| translate("complete the upload of", key, error))?;
         self.etag_of(key, answer.e_tag).await
     }
@@ -193,7 +203,7 @@ impl<S: ObjectStore + MultipartStore + PaginatedListStore> StoreLake<S> {
 
     async fn begin(&self, key: &[u8], attributes: &Attributes) -> Result<String> {
         let options = PutMultipartOptions { attributes: to_store(attributes)?, ..Default::default() };
-        let answer = self.store.create_multipart_opts(&self.path(key)?, options).await;
+        let answer = self.uploads.create_multipart_opts(&self.path(key)?, options).await;
         answer.map_err(|error| translate("begin an upload of", key, error))
     }
 
@@ -201,13 +211,14 @@ impl<S: ObjectStore + MultipartStore + PaginatedListStore> StoreLake<S> {
         let size = body.iter().map(|piece| piece.len() as u64).sum();
         let index = number.checked_sub(1).ok_or_else(|| LakeError::invalid("parts have numbers from 1"))?;
         let payload: PutPayload = body.into_iter().collect();
-        let answer = self.store.put_part(&self.path(key)?, &upload.to_owned(), index as usize, payload).await;
+        let answer =
+            self.uploads.put_part(&self.path(key)?, &upload.to_owned(), index as usize, payload).await;
         let part = answer.map_err(|error| translate("write a part of", key, error))?;
         Ok(PartTag { number, etag: part.content_id, size })
     }
 
     async fn abort(&self, key: &[u8], upload: &str) -> Result<()> {
-        match self.store.abort_multipart(&self.path(key)?, &upload.to_owned()).await {
+        match self.uploads.abort_multipart(&self.path(key)?, &upload.to_owned()).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(translate("abort the upload of", key, error)),
         }
@@ -250,7 +261,7 @@ impl<S: ObjectStore + MultipartStore + PaginatedListStore> StoreLake<S> {
                 ..Default::default()
             };
             let prefix_option = (!whole_prefix.is_empty()).then_some(whole_prefix.as_str());
-            let answer = self.store.list_paginated(prefix_option, options).await;
+            let answer = self.pages.list_paginated(prefix_option, options).await;
             let answer = answer.map_err(|error| translate("list", prefix, error))?;
             let is_new = |key: &[u8]| after.is_none_or(|after| key > after);
             for meta in answer.result.objects {
@@ -309,7 +320,7 @@ impl<S: ObjectStore + MultipartStore + PaginatedListStore> StoreLake<S> {
     }
 }
 
-impl<S: ObjectStore + MultipartStore + PaginatedListStore> Lake for StoreLake<S> {
+impl Lake for StoreLake {
     fn head<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<ObjectInfo>>> {
         Box::pin(self.head_object(key))
     }

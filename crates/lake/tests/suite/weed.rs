@@ -57,7 +57,7 @@ impl Weed {
     }
 
     pub fn url(&self, prefix: &str) -> String {
-        format!("s3://{BUCKET}/{prefix}")
+        format!("s3://{BUCKET}/weed/{prefix}")
     }
 
     pub fn options(&self) -> LakeOptions {

@@ -120,8 +120,12 @@ impl Core {
             return self.unbury(row, &tombstone, &located, known.is_some()).await;
         }
         let etag = known.as_ref().and_then(|(row, _)| row.etag.clone()).or(tombstone.etag.clone());
-        let nothing = etag.is_none() && known.as_ref().is_none_or(|(row, _)| row.upload.is_none());
-        let mut change = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
+        let untouched = known.as_ref().is_none_or(|(row, _)| row.upload.is_none() && row.attempts.is_empty());
+        let nothing = etag.is_none() && untouched;
+        let mut change = Commit::new()
+            .seq(row.key.clone(), row.seq)
+            .delete(row.key.clone())
+            .delete(keys::attempt(id, key));
         if !nothing || volume.asks_lake() {
             let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, etag.clone()).await? {
                 Claimed::Yes(claim) => claim,
@@ -155,7 +159,6 @@ impl Core {
             let row_key = keys::lake_key(id, key);
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
             change.writes.push(Write::Delete(row_key));
-            change.writes.push(Write::Delete(keys::attempt(id, key)));
         }
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             add(&self.drainer.stats.deletes, 1);

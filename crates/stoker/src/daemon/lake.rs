@@ -36,7 +36,8 @@ pub async fn ask(url: &str, options: &LakeOptions) -> Result<Answer, Failure> {
 fn judge(url: &str, error: LakeError) -> Result<Answer, Failure> {
     let hint = match error.kind {
         LakeErrorKind::Denied => {
-            "check the credentials (environment, profile, instance role), the region and what they may do with the bucket"
+            "check the credentials (environment, profile, instance role), the region (AWS_REGION) and what they may do with \
+             the bucket"
         }
         LakeErrorKind::NotFound => "make the bucket or directory, or mount it; then start again",
         LakeErrorKind::Invalid => {
