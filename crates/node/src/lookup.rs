@@ -29,17 +29,20 @@ pub(crate) struct Seen {
     pub file: FileRow,
 }
 
-/// Recent looks at lakes.
+/// A look at a lake, and until when it is believed.
+type Look = (u64, FileRow);
+
+/// Recent looks at lakes, by volume and key.
 #[derive(Default)]
 pub(crate) struct Looks {
-    seen: Mutex<HashMap<(u32, Vec<u8>), (u64, Option<FileRow>)>>,
+    seen: Mutex<HashMap<(u32, Vec<u8>), Look>>,
 }
 
 impl Looks {
     fn get(&self, volume: &Volume, key: &[u8], now_ms: u64) -> Option<FileRow> {
         let seen = self.seen.lock().unwrap();
         let (until, file) = seen.get(&(volume.id.0, key.to_vec()))?;
-        file.clone().filter(|_| *until > now_ms)
+        (*until > now_ms).then(|| file.clone())
     }
 
     fn put(&self, volume: &Volume, key: &[u8], file: &FileRow, now_ms: u64) {
@@ -47,7 +50,7 @@ impl Looks {
         if seen.len() >= SEEN_MAX {
             seen.clear();
         }
-        seen.insert((volume.id.0, key.to_vec()), (now_ms + SEEN_MS, Some(file.clone())));
+        seen.insert((volume.id.0, key.to_vec()), (now_ms + SEEN_MS, file.clone()));
     }
 
     pub fn forget(&self, volume: &Volume, key: &[u8]) {

@@ -40,9 +40,12 @@ impl fmt::Debug for CatalogChoice {
     }
 }
 
+/// From a URL to a lake.
+type OpenLake = dyn Fn(&str) -> Arc<dyn Lake> + Send + Sync;
+
 /// Opens lakes by URL instead of the real ones; for tests and simulation.
 #[derive(Clone)]
-pub struct LakeOpener(pub Arc<dyn Fn(&str) -> Arc<dyn Lake> + Send + Sync>);
+pub struct LakeOpener(pub Arc<OpenLake>);
 
 impl fmt::Debug for LakeOpener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
-use stoker_catalog::engine::{Embedded, EmbeddedOptions, Memory, Postgres};
+use stoker_catalog::engine::{Embedded, EmbeddedOptions, Memory, Postgres, PostgresOptions};
 use stoker_catalog::{Catalog, CatalogError, Commit, ErrorKind, Outcome, Range, Row};
 use stoker_format::ClusterId;
 
@@ -97,9 +98,14 @@ impl Dice {
     }
 }
 
+/// Options for a machine that has much else to do.
+pub fn patient() -> PostgresOptions {
+    PostgresOptions { timeout: Duration::from_secs(120), ..PostgresOptions::default() }
+}
+
 /// A schema of its own on the server that all tests share; `None` if there is no server.
 pub async fn postgres() -> Option<Fixture> {
     let url = crate::server::shared()?.fresh().await;
-    let catalog = Postgres::open(&url, CLUSTER).await.expect("opens");
+    let catalog = Postgres::open_with(&url, CLUSTER, &patient()).await.expect("opens");
     Some(Fixture { catalog: Arc::new(catalog), seq_is_order: false, _keep: Box::new(()) })
 }

@@ -12,14 +12,18 @@ use stoker_format::ClusterId;
 use tokio::task::JoinSet;
 
 use crate::conformance::conformance;
-use crate::fixture::{self, CLUSTER, done, full, get, value};
+use crate::fixture::{self, CLUSTER, done, full, get, patient, value};
 use crate::proxy::Proxy;
 use crate::server::{self, Server};
 
 conformance!(fixture::postgres().await);
 
 /// Long enough that only something that never comes can take it.
-const NEVER: Duration = Duration::from_secs(60);
+const NEVER: Duration = Duration::from_secs(120);
+
+async fn open(url: &str) -> stoker_catalog::Result<Postgres> {
+    Postgres::open_with(url, CLUSTER, &patient()).await
+}
 
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(NEVER, work).await.unwrap_or_else(|_| panic!("never happened: {what}"))
@@ -33,14 +37,14 @@ async fn many_nodes_open_at_once() {
     for node in 0..12u8 {
         let url = url.clone();
         tasks.spawn(async move {
-            let catalog = Postgres::open(&url, CLUSTER).await.unwrap();
+            let catalog = open(&url).await.unwrap();
             done(&catalog, Commit::new().put([node], "here").add("nodes", 1)).await;
         });
     }
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
-    let catalog = Postgres::open(&url, CLUSTER).await.unwrap();
+    let catalog = open(&url).await.unwrap();
     assert_eq!(value(&catalog, b"nodes").await.unwrap(), 12i64.to_le_bytes());
     assert!(catalog.describe().contains("postgres") && !catalog.describe().contains("password"));
 }
@@ -49,7 +53,7 @@ async fn many_nodes_open_at_once() {
 async fn another_cluster_and_a_newer_schema_are_foreign() {
     let Some(server) = server::shared() else { return };
     let url = server.fresh().await;
-    drop(Postgres::open(&url, CLUSTER).await.unwrap());
+    drop(open(&url).await.unwrap());
     let other = ClusterId([0xee; 16]);
     let error = Postgres::open(&url, other).await.err().unwrap();
     assert_eq!(error.kind, ErrorKind::Foreign);
@@ -61,16 +65,16 @@ async fn another_cluster_and_a_newer_schema_are_foreign() {
     let (client, io) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(io);
     client.batch_execute("UPDATE stoker_meta SET schema = 2").await.unwrap();
-    let error = Postgres::open(&url, CLUSTER).await.err().unwrap();
+    let error = open(&url).await.err().unwrap();
     assert_eq!(error.kind, ErrorKind::Foreign);
     assert!(error.message.contains("update the program"), "{error}");
     client.batch_execute("DELETE FROM stoker_meta").await.unwrap();
-    assert_eq!(Postgres::open(&url, CLUSTER).await.err().unwrap().kind, ErrorKind::Corrupt);
+    assert_eq!(open(&url).await.err().unwrap().kind, ErrorKind::Corrupt);
 }
 
 #[tokio::test]
 async fn addresses_that_lead_nowhere() {
-    let kind = async |url: &str| Postgres::open(url, CLUSTER).await.err().unwrap().kind;
+    let kind = async |url: &str| open(url).await.err().unwrap().kind;
     assert_eq!(kind("host=/nonexistent/socket user=stoker").await, ErrorKind::Unavailable);
     assert_eq!(kind("what is this").await, ErrorKind::Invalid);
     assert_eq!(kind("postgresql://127.0.0.1:1/x?user=y").await, ErrorKind::Unavailable);
@@ -81,7 +85,7 @@ async fn addresses_that_lead_nowhere() {
 async fn nodes_hear_of_each_other() {
     let Some(server) = server::shared() else { return };
     let url = server.fresh().await;
-    let nodes = [Postgres::open(&url, CLUSTER).await.unwrap(), Postgres::open(&url, CLUSTER).await.unwrap()];
+    let nodes = [open(&url).await.unwrap(), open(&url).await.unwrap()];
     let nodes = nodes.map(Arc::new);
     let mut tasks = JoinSet::new();
     for side in [0usize, 1] {
@@ -116,7 +120,7 @@ async fn nodes_hear_of_each_other() {
 async fn a_change_that_nobody_tells_is_found() {
     let Some(server) = server::shared() else { return };
     let url = server.fresh().await;
-    let catalog = Postgres::open(&url, CLUSTER).await.unwrap();
+    let catalog = open(&url).await.unwrap();
     let (client, io) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(io);
     let mut watch = catalog.watch(b"quiet".to_vec());
@@ -133,7 +137,7 @@ async fn a_change_that_nobody_tells_is_found() {
 async fn sixty_four_clients() {
     let Some(server) = server::shared() else { return };
     let url = server.fresh().await;
-    let catalog = Arc::new(Postgres::open(&url, CLUSTER).await.unwrap());
+    let catalog = Arc::new(open(&url).await.unwrap());
     let rounds = if full() { 100 } else { 8 };
     let mut tasks = JoinSet::new();
     for task in 0..64u32 {
@@ -222,7 +226,7 @@ async fn a_killed_server_loses_nothing_acknowledged() {
     let Some(mut server) = Server::start(&[]) else { return };
     let url = server.url("public");
     drop(server.client("public").await);
-    let catalog = Arc::new(Postgres::open(&url, CLUSTER).await.unwrap());
+    let catalog = Arc::new(open(&url).await.unwrap());
     assert_eq!(catalog.standby_warning().await.unwrap(), None);
     let stop = Arc::new(AtomicBool::new(false));
     let steps = Arc::new(AtomicU64::new(0));
@@ -297,7 +301,7 @@ async fn a_lost_connection_leaves_no_commit_behind() {
     let url = server.fresh().await;
     let proxy = Proxy::start(&server.folder).await;
     let through = url.replace(&server.folder.display().to_string(), &proxy.folder().display().to_string());
-    let catalog = Arc::new(Postgres::open(&through, CLUSTER).await.unwrap());
+    let catalog = Arc::new(open(&through).await.unwrap());
     done(&*catalog, Commit::new().put("row", 1u64.to_le_bytes())).await;
 
     // Somebody holds the row, so that the commit stands still in the server.
@@ -333,7 +337,7 @@ async fn breaking_connections_lose_nothing_acknowledged() {
     let url = server.fresh().await;
     let proxy = Proxy::start(&server.folder).await;
     let through = url.replace(&server.folder.display().to_string(), &proxy.folder().display().to_string());
-    let options = PostgresOptions { connections: 6 };
+    let options = PostgresOptions { connections: 6, ..patient() };
     let catalog = Arc::new(Postgres::open_with(&through, CLUSTER, &options).await.unwrap());
     let cuts = if full() { 60 } else { 6 };
     let steps = Arc::new(AtomicU64::new(0));
@@ -374,13 +378,13 @@ async fn breaking_connections_lose_nothing_acknowledged() {
 #[tokio::test]
 async fn a_server_that_could_lose_commits_is_named() {
     let Some(server) = server::shared() else { return };
-    let catalog = Postgres::open(&server.fresh().await, CLUSTER).await.unwrap();
+    let catalog = open(&server.fresh().await).await.unwrap();
     let words = catalog.standby_warning().await.unwrap().unwrap();
     assert!(words.contains("fsync is off") && !words.contains("standby"), "{words}");
 
     let Some(server) = Server::start(&["synchronous_commit=off"]) else { return };
     drop(server.client("public").await);
-    let catalog = Postgres::open(&server.url("public"), CLUSTER).await.unwrap();
+    let catalog = open(&server.url("public")).await.unwrap();
     let words = catalog.standby_warning().await.unwrap().unwrap();
     assert!(words.contains("synchronous_commit is off") && !words.contains("standbys"), "{words}");
     let mut standby = server.program("pg_receivewal");
@@ -413,7 +417,7 @@ async fn a_server_that_could_lose_commits_is_named() {
 async fn a_restarted_server_is_found_again() {
     let Some(mut server) = Server::start(&["fsync=off"]) else { return };
     drop(server.client("public").await);
-    let catalog = Postgres::open(&server.url("public"), CLUSTER).await.unwrap();
+    let catalog = open(&server.url("public")).await.unwrap();
     let seq = done(&catalog, Commit::new().put("a", "1")).await;
     let mut watch = catalog.watch(b"a".to_vec());
     server = tokio::task::spawn_blocking(move || {

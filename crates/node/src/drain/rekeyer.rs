@@ -130,6 +130,9 @@ impl Core {
             crc64: file.crc64,
         };
         if let Err(fault) = lake.copy(&old.key, &old.etag, &key, options).await {
+            if fault.kind == LakeErrorKind::Unavailable {
+                self.leave_unsettled(&mut claim).await?;
+            }
             let there = lake.head(&key).await.map_err(error::lake)?;
             let name = version.to_string();
             let found =
@@ -138,9 +141,6 @@ impl Core {
                 if fault.kind == LakeErrorKind::Changed && self.put_right(lake.as_ref(), &mut claim).await? {
                     self.drainer.wake();
                     return Ok(false);
-                }
-                if fault.kind == LakeErrorKind::Unavailable {
-                    self.leave_unsettled(&mut claim).await?;
                 }
                 return Err(error::lake(fault));
             }

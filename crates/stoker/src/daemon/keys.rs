@@ -64,14 +64,14 @@ pub async fn credentials(
     always: bool,
 ) -> Result<Option<Credentials>, Failure> {
     let kept = place.read(CREDENTIALS)?.as_deref().and_then(Credentials::of_text);
-    if let Some(kept) = &kept {
-        if let Some(known) = store.access_key(&kept.access_key).await.map_err(refused)? {
-            let current = Credentials { access_key: known.access_key, secret_key: known.secret_key };
-            if current != *kept {
-                place.write(CREDENTIALS, &current.to_text())?;
-            }
-            return Ok(Some(current));
+    if let Some(kept) = &kept
+        && let Some(known) = store.access_key(&kept.access_key).await.map_err(refused)?
+    {
+        let current = Credentials { access_key: known.access_key, secret_key: known.secret_key };
+        if current != *kept {
+            place.write(CREDENTIALS, &current.to_text())?;
         }
+        return Ok(Some(current));
     }
     let is_fresh = store.access_keys().await.map_err(refused)?.is_empty();
     if !always && !is_fresh {

@@ -8,16 +8,12 @@ use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
 
 use crate::error::{CatalogError, Result};
 
-/// How long to wait for a connection that is being made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Unanswered bytes on the network end a connection after this long.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What every session is told first. Without index scans a check would stand in the way of every other
 /// commit, since the server remembers what a transaction read by what it scanned.
 const SETUP: &str = "
-    SET statement_timeout = '20s';
-    SET idle_in_transaction_session_timeout = '20s';
     SET enable_seqscan = off;
     SET enable_bitmapscan = off;
     SET enable_hashjoin = off;
@@ -93,21 +89,24 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(config: &Config) -> Result<Connection> {
+    /// Connects and prepares; the server gives up a statement that takes longer than `statement_timeout`.
+    pub(super) async fn open(config: &Config, statement_timeout: Duration) -> Result<Connection> {
         let (client, io) = connect(config).await?;
         let driver = tokio::spawn(async move {
             // Whoever waits for an answer hears of it, too.
             let _ = io.await;
         });
-        let ready = tokio::time::timeout(CONNECT_TIMEOUT, Connection::prepare(client, driver)).await;
-        ready.map_err(|_| too_slow())?
+        let setup = format!("SET statement_timeout = {}; {SETUP}", statement_timeout.as_millis());
+        let ready =
+            tokio::time::timeout(statement_timeout, Connection::prepare(client, driver, &setup)).await;
+        ready.map_err(|_| too_slow(statement_timeout))?
     }
 
-    async fn prepare(client: Client, driver: JoinHandle<()>) -> Result<Connection> {
+    async fn prepare(client: Client, driver: JoinHandle<()>, setup: &str) -> Result<Connection> {
         let (up, down) = (page("ASC"), page("DESC"));
         // Sent together, so that a connection costs few round trips.
         let prepared = tokio::try_join!(
-            client.batch_execute(SETUP),
+            client.batch_execute(setup),
             client.batch_execute(Isolation::Statement.command()),
             client.query_one(SESSION, &[]),
             client.prepare(GET),
@@ -145,10 +144,11 @@ impl Drop for Connection {
 pub(super) async fn connect(
     config: &Config,
 ) -> Result<(Client, tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>)> {
-    match tokio::time::timeout(CONNECT_TIMEOUT, config.connect(NoTls)).await {
+    let timeout = config.get_connect_timeout().copied().unwrap_or(NETWORK_TIMEOUT);
+    match tokio::time::timeout(timeout, config.connect(NoTls)).await {
         Ok(Ok(connected)) => Ok(connected),
         Ok(Err(error)) => Err(not_connected(&error)),
-        Err(_) => Err(too_slow()),
+        Err(_) => Err(too_slow(timeout)),
     }
 }
 
@@ -156,15 +156,15 @@ fn not_connected(error: &Error) -> CatalogError {
     CatalogError::unavailable(format!("cannot connect to PostgreSQL: {}", super::fault::words(error)))
 }
 
-fn too_slow() -> CatalogError {
+fn too_slow(timeout: Duration) -> CatalogError {
     CatalogError::unavailable(format!(
-        "PostgreSQL did not answer within {} s; check the server and the network",
-        CONNECT_TIMEOUT.as_secs()
+        "PostgreSQL did not let us in within {} s; check the server and the network",
+        timeout.as_secs()
     ))
 }
 
 /// The address with what Stoker always wants of a connection.
-pub(super) fn config(url: &str) -> Result<Config> {
+pub(super) fn config(url: &str, connect_timeout: Duration) -> Result<Config> {
     let mut config: Config = url.parse().map_err(|error| {
         CatalogError::invalid(format!("not an address of a PostgreSQL database: {error}"))
     })?;
@@ -173,7 +173,7 @@ pub(super) fn config(url: &str) -> Result<Config> {
     }
     // A standby would show an old state.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    config.connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(NETWORK_TIMEOUT);
+    config.connect_timeout(connect_timeout).tcp_user_timeout(NETWORK_TIMEOUT);
     config.keepalives_idle(NETWORK_TIMEOUT).keepalives_interval(NETWORK_TIMEOUT / 4).keepalives_retries(3);
     Ok(config)
 }

@@ -41,8 +41,6 @@ use crate::kv::{
     self, BoxFuture, Catalog, Commit, KEY_BYTES_MAX, Outcome, PAGE_BYTES, Page, Range, Row, Watch,
 };
 
-/// An answer that takes longer means a lost connection; the server gives up earlier by itself.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a commit is tried again that others stand in the way of.
 const CONFLICT_BUDGET: Duration = Duration::from_secs(20);
 /// The pause after a conflict: up to this, doubled each time, and never above the maximum.
@@ -56,17 +54,22 @@ const READ_TRIES: usize = 3;
 pub struct PostgresOptions {
     /// Most connections at once, besides one that listens.
     pub connections: usize,
+    /// How long the server may take for one answer; whoever waits half as long again takes the connection
+    /// for lost. Also how long to wait for a connection.
+    pub timeout: Duration,
 }
 
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
-        PostgresOptions { connections: 16 }
+        PostgresOptions { connections: 16, timeout: Duration::from_secs(20) }
     }
 }
 
 /// A catalog in a PostgreSQL database that all nodes share.
 pub struct Postgres {
     pool: Pool,
+    /// Longer than the server itself goes on.
+    answer_timeout: Duration,
     watches: Arc<Watches>,
     listener: Arc<Listener>,
     listening: JoinHandle<()>,
@@ -91,14 +94,15 @@ impl Postgres {
         if options.connections == 0 {
             return Err(CatalogError::invalid("a catalog needs at least one connection"));
         }
-        let config = connection::config(url)?;
+        let config = connection::config(url, options.timeout)?;
         schema::ensure(&config, cluster).await?;
         let watches = Arc::new(Watches::new());
         let listener = Arc::new(Listener::new(random(), Arc::clone(&watches)));
         Ok(Postgres {
             description: describe(&config),
             listening: tokio::spawn(Arc::clone(&listener).run(config.clone())),
-            pool: Pool::new(config, options.connections),
+            pool: Pool::new(config, options.connections, options.timeout),
+            answer_timeout: options.timeout * 3 / 2,
             watches,
             listener,
             seq_known: AtomicU64::new(0),
@@ -128,7 +132,7 @@ impl Postgres {
                 current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on'";
         let lease = self.pool.lease(Isolation::Statement).await?;
         let answered =
-            tokio::time::timeout(ANSWER_TIMEOUT, lease.connection().client.query_one(QUESTION, &[]));
+            tokio::time::timeout(self.answer_timeout, lease.connection().client.query_one(QUESTION, &[]));
         let Ok(answered) = answered.await else {
             lease.discard();
             return Err(CatalogError::unavailable("PostgreSQL does not answer"));
@@ -178,7 +182,7 @@ impl Postgres {
             let on = lease.connection();
             let asked =
                 async { tokio::join!(isolated(on, isolate), on.client.query(statement(on), parameters)).1 };
-            let words = match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+            let words = match tokio::time::timeout(self.answer_timeout, asked).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => match Fault::of(&error) {
                     Fault::Refused(error) => return Err(error),
@@ -252,7 +256,7 @@ impl Postgres {
             let call = connection.client.query_one(&connection.commit, &parameters);
             tokio::join!(isolated(connection, isolate), call).1
         };
-        let words = match tokio::time::timeout(ANSWER_TIMEOUT, called).await {
+        let words = match tokio::time::timeout(self.answer_timeout, called).await {
             Ok(Ok(row)) => return Ok(Attempt::Answered(row.get(0))),
             Ok(Err(error)) => match Fault::of(&error) {
                 Fault::Conflict(words) => return Ok(Attempt::Conflict(words)),

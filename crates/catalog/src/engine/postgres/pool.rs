@@ -14,10 +14,6 @@ use super::connection::{Connection, Isolation, Session};
 use super::fault::Fault;
 use crate::error::{CatalogError, Result};
 
-/// How long a caller waits for a connection that others use.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a session that was lost may take to end after it was told to.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks whether it has.
 const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
@@ -29,15 +25,18 @@ const SETTLE: &str = "
 
 pub(super) struct Pool {
     config: Config,
+    /// How long the server may take for one answer, and everything else may take, too.
+    timeout: Duration,
     permits: Semaphore,
     idle: Mutex<Vec<Connection>>,
     lost: Mutex<Vec<Session>>,
 }
 
 impl Pool {
-    pub(super) fn new(config: Config, connections: usize) -> Pool {
+    pub(super) fn new(config: Config, connections: usize, timeout: Duration) -> Pool {
         Pool {
             config,
+            timeout,
             permits: Semaphore::new(connections),
             idle: Mutex::new(Vec::new()),
             lost: Mutex::new(Vec::new()),
@@ -46,19 +45,19 @@ impl Pool {
 
     /// A connection for this caller alone, preferably one of this isolation.
     pub(super) async fn lease(&self, isolation: Isolation) -> Result<Lease<'_>> {
-        let permit = match tokio::time::timeout(WAIT_TIMEOUT, self.permits.acquire()).await {
+        let permit = match tokio::time::timeout(self.timeout, self.permits.acquire()).await {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(CatalogError::closed()),
             Err(_) => {
                 return Err(CatalogError::unavailable(format!(
                     "no connection to PostgreSQL came free within {} s; allow more connections",
-                    WAIT_TIMEOUT.as_secs()
+                    self.timeout.as_secs()
                 )));
             }
         };
         let connection = match self.take(isolation) {
             Some(connection) => connection,
-            None => Connection::open(&self.config).await?,
+            None => Connection::open(&self.config, self.timeout).await?,
         };
         let lease = Lease { pool: self, connection: Some(connection), _permit: permit };
         self.settle(lease.connection()).await?;
@@ -96,7 +95,7 @@ impl Pool {
                 tokio::time::sleep(SETTLE_PAUSE).await;
             }
         };
-        match tokio::time::timeout(SETTLE_TIMEOUT, ended).await {
+        match tokio::time::timeout(self.timeout, ended).await {
             Ok(ended) => ended?,
             Err(_) => {
                 return Err(CatalogError::unavailable(

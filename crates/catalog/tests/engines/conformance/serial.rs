@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use stoker_catalog::{Catalog, Check, Commit, Outcome, Range, Row};
 use tokio::task::JoinSet;
@@ -212,7 +213,8 @@ pub async fn membership_is_bounded(fixture: &Fixture) {
             while !stop.load(Ordering::Relaxed) {
                 let rows = catalog.range(Range::prefix(b"seat/", 100)).await.unwrap().rows;
                 assert!(rows.len() <= SEATS, "{} members for {SEATS} seats", rows.len());
-                tokio::task::yield_now().await;
+                // Leaves the processors to the writers for a while.
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
     });

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use stoker_catalog::{Commit, Range, Row};
 use tokio::task::JoinSet;
@@ -10,6 +11,8 @@ use crate::fixture::{Fixture, done, get};
 
 const KEYS: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
 const ROUNDS: u32 = 150;
+/// Readers leave the processors to the writer for a while.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Writers that keep all keys equal, or all absent; readers check that they never see a mixture.
 async fn hammer(fixture: &Fixture, page: bool) {
@@ -33,7 +36,7 @@ async fn hammer(fixture: &Fixture, page: bool) {
                     assert!(*seq >= last, "reads of one task went back");
                     last = *seq;
                 }
-                tokio::task::yield_now().await;
+                tokio::time::sleep(PAUSE).await;
             }
         });
     }

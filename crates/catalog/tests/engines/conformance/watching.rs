@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::fixture::{Fixture, done, value};
 
 /// Long enough that only a change that was missed can take it.
-const MISSED: Duration = Duration::from_secs(60);
+const MISSED: Duration = Duration::from_secs(120);
 
 async fn woken(watch: &mut Watch, what: &str) {
     let woken = tokio::time::timeout(MISSED, watch.changed()).await;
