@@ -16,7 +16,6 @@ use stoker_format::BLOCK;
 
 mod arena;
 
-
 /// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
 pub const HEADROOM: usize = 20 << 10;
 

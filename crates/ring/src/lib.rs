@@ -21,13 +21,13 @@ mod sys;
 pub mod tables;
 mod view;
 
-pub use stoker_buffer as buffer;
-pub use stoker_buffer::{Buf, Pool};
 pub use drive::{Drive, DriveKind, InitOptions};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
 pub use ring::{LocalDriver, OpenOptions, Ring, now_unix_ms};
 pub use settings::{IoMode, Settings, SyncMode};
 pub use stats::Stats;
+pub use stoker_buffer as buffer;
+pub use stoker_buffer::{Buf, Pool};
 pub use sys::disk_space;
 pub use view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};

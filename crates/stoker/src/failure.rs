@@ -98,10 +98,16 @@ impl From<StoreError> for Failure {
             (StoreErrorKind::Conflict, Subject::VolumeContents) => {
                 "remove its files first with `stoker rm -r --all VOLUME`"
             }
-            (StoreErrorKind::Full, Subject::Quota) => "delete files, or raise it with `stoker volume set --quota`",
+            (StoreErrorKind::Full, Subject::Quota) => {
+                "delete files, or raise it with `stoker volume set --quota`"
+            }
             (StoreErrorKind::Full, _) => "wait until more is drained (`stoker status`), then try again",
-            (StoreErrorKind::Unavailable, Subject::Lake) => "the node tries again by itself; see `stoker status`",
-            (StoreErrorKind::Corrupt, _) => "look at the node's log; `stoker ring verify` checks a stopped drive",
+            (StoreErrorKind::Unavailable, Subject::Lake) => {
+                "the node tries again by itself; see `stoker status`"
+            }
+            (StoreErrorKind::Corrupt, _) => {
+                "look at the node's log; `stoker ring verify` checks a stopped drive"
+            }
             (StoreErrorKind::Closed, _) => "try again when the node is back",
             (
                 StoreErrorKind::Conflict

@@ -123,7 +123,11 @@ impl Rig {
         assert_eq!(ran.code, 1, "stoker {args}: {}{}", ran.text(), ran.err);
         assert!(ran.out.is_empty(), "stoker {args} printed data: {}", ran.text());
         assert!(ran.err.starts_with("stoker: ") && ran.err.contains(cause), "stoker {args}: {}", ran.err);
-        assert!(hint.is_empty() || ran.err.contains(&format!("  hint: {hint}")), "stoker {args}: {}", ran.err);
+        assert!(
+            hint.is_empty() || ran.err.contains(&format!("  hint: {hint}")),
+            "stoker {args}: {}",
+            ran.err
+        );
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -171,7 +175,9 @@ fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn files_of_all_sizes_come_back_the_same() {
     let rig = Rig::new();
-    for (number, len) in [0, 1, 4095, 4096, (1 << 20) + 1, 4 << 20, (4 << 20) + 1, 64 << 20].into_iter().enumerate() {
+    for (number, len) in
+        [0, 1, 4095, 4096, (1 << 20) + 1, 4 << 20, (4 << 20) + 1, 64 << 20].into_iter().enumerate()
+    {
         let bytes = bytes_of(number as u64, len);
         rig.write("in", &bytes);
         let words = rig.succeed(&format!("put in data/f{number}")).text();
@@ -181,7 +187,8 @@ fn files_of_all_sizes_come_back_the_same() {
         let stat = rig.succeed(&format!("stat data/f{number} --json")).json();
         assert_eq!(stat["size"], len);
     }
-    let left: Vec<_> = fs::read_dir(rig.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(rig.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "no parts are left: {left:?}");
 
     // Through stdin and stdout, without an announced length.
@@ -192,6 +199,17 @@ fn files_of_all_sizes_come_back_the_same() {
     assert!(child.wait().unwrap().success());
     assert!(rig.succeed("get data/piped -").out == bytes);
     rig.refuse("put - data/", "stdin has no name", "name the file");
+
+    // Stopped in the middle: nothing of it is there. More than a pipe holds, so the verb is at work when this returns.
+    let mut put = rig.command(&["put", "-", "data/stopped"]);
+    let mut child = put.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes).unwrap();
+    let kill = Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]).status().unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(stdin);
+    rig.refuse("stat data/stopped", "there is no key", "");
 
     // Nobody reads on: that is done, not failed.
     let mut get = rig.command(&["get", "data/f7", "-"]);
@@ -204,8 +222,10 @@ fn files_of_all_sizes_come_back_the_same() {
 #[test]
 fn a_tree_comes_back_the_same_and_troubles_are_listed() {
     let rig = Rig::new();
-    for (number, name) in
-        ["a", "b/c", "b/d/e", "b/d/na me (1)", "ü/ß", "b/.hidden"].into_iter().chain(["z/1", "z/2"]).enumerate()
+    for (number, name) in ["a", "b/c", "b/d/e", "b/d/na me (1)", "ü/ß", "b/.hidden"]
+        .into_iter()
+        .chain(["z/1", "z/2"])
+        .enumerate()
     {
         rig.write(&format!("in/{name}"), &bytes_of(number as u64, number * 70_000));
     }
@@ -230,7 +250,11 @@ fn a_tree_comes_back_the_same_and_troubles_are_listed() {
     symlink("..", rig.path("in/b/up")).unwrap();
     let put = rig.run("put in data/again");
     assert_eq!(put.code, 1);
-    assert!(put.err.contains("put 108 files") && put.err.contains("in/b/up: a link to a folder"), "{}", put.err);
+    assert!(
+        put.err.contains("put 108 files") && put.err.contains("in/b/up: a link to a folder"),
+        "{}",
+        put.err
+    );
 
     // Keys that lead elsewhere stay where they are.
     rig.write("evil", b"evil");
@@ -239,7 +263,11 @@ fn a_tree_comes_back_the_same_and_troubles_are_listed() {
     }
     let got = rig.run("get data/bad/ out3");
     assert_eq!(got.code, 1, "{}", got.err);
-    assert!(got.err.contains("has a part `.` or `..`") && got.err.contains("has an empty part"), "{}", got.err);
+    assert!(
+        got.err.contains("has a part `.` or `..`") && got.err.contains("has an empty part"),
+        "{}",
+        got.err
+    );
     // `fine` is a file and a folder; one of the two has no place.
     assert!(got.err.contains("got 1 file,") && got.err.contains("stoker: 3 failed:"), "{}", got.err);
     assert!(!rig.path("escaped").exists() && !rig.path("out3/escaped").exists());
@@ -292,7 +320,10 @@ fn names_are_listed_copied_renamed_and_removed() {
     assert_eq!(kept.code, 1, "{}", kept.err);
     let kept = rig.run("put -n one data/local");
     assert_eq!(kept.code, 1, "{}", kept.err);
-    assert_eq!(rig.succeed("ls -r data/copies").lines(), ["copies/a", "copies/b/c", "copies/b/d", "copies/b/e/f"]);
+    assert_eq!(
+        rig.succeed("ls -r data/copies").lines(),
+        ["copies/a", "copies/b/c", "copies/b/d", "copies/b/e/f"]
+    );
 
     rig.succeed("mv data/copies/ data/moved/");
     rig.succeed("mv data/a data/moved/sub/");
@@ -369,7 +400,10 @@ fn volumes_and_keys() {
 
     let key = rig.succeed("key create --read-only --prefix data/a --uid 7 --json").json();
     let name = key["access_key"].as_str().unwrap();
-    assert_eq!((&key["read_only"], &key["prefixes"], &key["uid"]), (&json!(true), &json!(["data/a"]), &json!(7)));
+    assert_eq!(
+        (&key["read_only"], &key["prefixes"], &key["uid"]),
+        (&json!(true), &json!(["data/a"]), &json!(7))
+    );
     assert_eq!(rig.succeed(&format!("key show {name} --json")).json(), key);
     let listed = rig.succeed("key ls --json");
     assert_eq!(listed.json_lines().len(), 2);
@@ -383,7 +417,11 @@ fn a_node_is_found_and_its_absence_explained() {
     let rig = Rig::new();
     // A folder that is no node's, an address where nobody listens, nonsense.
     rig.refuse("ls --dir elsewhere", "cannot connect to unix:elsewhere/stoker.sock", "start a node with");
-    rig.refuse("ls --endpoint 127.0.0.1:1 --token x", "cannot connect to 127.0.0.1:1", "check that the node runs");
+    rig.refuse(
+        "ls --endpoint 127.0.0.1:1 --token x",
+        "cannot connect to 127.0.0.1:1",
+        "check that the node runs",
+    );
     rig.refuse("ls --endpoint nonsense", "is no endpoint", "");
     assert_eq!(rig.run("ls --dir a --endpoint b:1").code, 2);
     assert_eq!(rig.run("put").code, 2);
@@ -411,15 +449,21 @@ fn a_node_on_tcp_wants_its_token() {
     let mut command = binary();
     command.args(["serve", "--json", "--config"]).arg(folder.path().join("stoker.toml"));
     let node = Node::start(command, &dir);
-    let endpoint = node.ready["door"][0].as_str().unwrap_or_else(|| panic!("no door in {}", node.ready)).to_owned();
+    let endpoint =
+        node.ready["door"][0].as_str().unwrap_or_else(|| panic!("no door in {}", node.ready)).to_owned();
     let token = fs::read_to_string(dir.join("token")).unwrap();
     let token = token.trim();
-    let ask = |token: &str| ran(binary().args(["status", "--json", "--endpoint", &endpoint, "--token", token]));
+    let ask =
+        |token: &str| ran(binary().args(["status", "--json", "--endpoint", &endpoint, "--token", token]));
     assert_eq!(ask(token).code, 0);
     for wrong in ["", "wrong"] {
         let refused = ask(wrong);
         assert_eq!(refused.code, 1);
-        assert!(refused.err.contains("token") && refused.err.contains("hint: give the node's token"), "{}", refused.err);
+        assert!(
+            refused.err.contains("token") && refused.err.contains("hint: give the node's token"),
+            "{}",
+            refused.err
+        );
     }
     let mut command = binary();
     command.args(["volume", "create", "remote"]).env("STOKER_ENDPOINT", &endpoint).env("STOKER_TOKEN", token);

@@ -41,8 +41,6 @@ use crate::kv::{
     self, BoxFuture, Catalog, Commit, KEY_BYTES_MAX, Outcome, PAGE_BYTES, Page, Range, Row, Watch,
 };
 
-/// How long a commit is tried again that others stand in the way of.
-const CONFLICT_BUDGET: Duration = Duration::from_secs(20);
 /// The pause after a conflict: up to this, doubled each time, and never above the maximum.
 const CONFLICT_PAUSE_MIN: Duration = Duration::from_millis(1);
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(64);
@@ -55,7 +53,8 @@ pub struct PostgresOptions {
     /// Most connections at once, besides one that listens.
     pub connections: usize,
     /// How long the server may take for one answer; whoever waits half as long again takes the connection
-    /// for lost. Also how long to wait for a connection.
+    /// for lost. Also how long to wait for a connection, and how long to try again a commit that others stand
+    /// in the way of.
     pub timeout: Duration,
 }
 
@@ -70,6 +69,8 @@ pub struct Postgres {
     pool: Pool,
     /// Longer than the server itself goes on.
     answer_timeout: Duration,
+    /// How long a commit is tried again that others stand in the way of.
+    conflict_timeout: Duration,
     watches: Arc<Watches>,
     listener: Arc<Listener>,
     listening: JoinHandle<()>,
@@ -103,6 +104,7 @@ impl Postgres {
             listening: tokio::spawn(Arc::clone(&listener).run(config.clone())),
             pool: Pool::new(config, options.connections, options.timeout),
             answer_timeout: options.timeout * 3 / 2,
+            conflict_timeout: options.timeout,
             watches,
             listener,
             seq_known: AtomicU64::new(0),
@@ -227,7 +229,7 @@ impl Postgres {
     async fn run(&self, commit: Commit) -> Result<Outcome> {
         commit.validate()?;
         let arguments = Arguments::new(&commit)?;
-        let deadline = Instant::now() + CONFLICT_BUDGET;
+        let deadline = Instant::now() + self.conflict_timeout;
         let mut pause = CONFLICT_PAUSE_MIN;
         loop {
             let conflict = match self.attempt(&arguments).await? {
@@ -238,7 +240,7 @@ impl Postgres {
             if Instant::now() >= deadline {
                 return Err(CatalogError::unavailable(format!(
                     "others wrote the same rows for {} s: {conflict}",
-                    CONFLICT_BUDGET.as_secs()
+                    self.conflict_timeout.as_secs()
                 )));
             }
             tokio::time::sleep(pause.mul_f64(random_fraction())).await;

@@ -1,6 +1,7 @@
 //! All sides of the comparison, and how one workload is run over them: short rounds in turn, so that a machine that
 //! slows down does so for everybody.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -63,6 +64,8 @@ pub struct Field {
     pub volume: Volume,
     /// A folder on the drive.
     pub dir: PathBuf,
+    /// Groups of hot objects that all servers have.
+    pub loaded: BTreeSet<String>,
 }
 
 impl Field {
@@ -70,8 +73,11 @@ impl Field {
     pub fn run(&mut self, workload: &'static Workload, progress: &Progress) -> Result<Finding, Failure> {
         progress.say(workload.name);
         let group = group_of(workload);
-        if workload.kind == Kind::Cold {
-            self.make_cold(workload, &group)?;
+        match workload.kind {
+            Kind::Cold => self.make_cold(workload, &group)?,
+            // Loads of one size share their objects.
+            Kind::Hot if self.loaded.insert(group.clone()) => self.make_hot(workload, &group)?,
+            Kind::Hot | Kind::Put => {}
         }
         let mut lanes = self.lanes(workload, &group)?;
         let until = self.until(workload);
@@ -116,13 +122,8 @@ impl Field {
     /// The sides that a workload is run on, ready and warm.
     fn lanes(&self, workload: &Workload, group: &str) -> Result<Vec<Lane<'_>>, Failure> {
         let mut lanes = Vec::new();
-        let nginx = self.nginx.as_ref().map(|nginx| &nginx.server);
-        let peers = self.peers.iter().filter(|_| workload.kind != Kind::Cold);
-        for server in [&self.stoker.server].into_iter().chain(nginx).chain(peers) {
+        for server in self.servers(workload.kind) {
             let verb = if workload.kind == Kind::Put { Verb::Put } else { Verb::Get };
-            if workload.kind == Kind::Hot {
-                self.load(Verb::Put, server, workload, group).pass(LOADERS)?;
-            }
             let load = self.load(verb, server, workload, group);
             match workload.kind {
                 Kind::Hot => {
@@ -137,18 +138,30 @@ impl Field {
             }
             lanes.push(Lane::Server { server, load, score: Score::default() });
         }
-        if workload.kind == Kind::Hot {
-            // What is still being drained would take from the others.
-            self.stoker.wait_drained()?;
-        } else if let Some(raw) = &self.raw {
+        if let Some(raw) = self.raw.as_ref().filter(|_| workload.kind != Kind::Hot) {
             lanes.push(raw_lane(raw, workload, self.until(workload))?);
         }
         Ok(lanes)
     }
 
+    /// The servers that take part, Stoker first.
+    fn servers(&self, kind: Kind) -> impl Iterator<Item = &Server> {
+        let nginx = self.nginx.as_ref().map(|nginx| &nginx.server);
+        let peers = self.peers.iter().filter(move |_| kind != Kind::Cold);
+        [&self.stoker.server].into_iter().chain(nginx).chain(peers)
+    }
+
     fn load(&self, verb: Verb, server: &Server, workload: &Workload, group: &str) -> Load<'_> {
         let count = self.count(workload);
         Load::new(verb, server.target(), &self.content, group, workload.object_bytes, count)
+    }
+
+    /// Loads the objects everywhere. What is still being drained would take from the others.
+    fn make_hot(&self, workload: &Workload, group: &str) -> Result<(), Failure> {
+        for server in self.servers(workload.kind) {
+            self.load(Verb::Put, server, workload, group).pass(LOADERS)?;
+        }
+        self.stoker.wait_drained()
     }
 
     /// Loads the objects, and has Stoker and the kernel forget them.
@@ -220,6 +233,7 @@ impl Field {
 }
 
 /// One side while a workload runs.
+#[expect(clippy::large_enum_variant, reason = "a handful of them exist at a time")]
 enum Lane<'a> {
     Server { server: &'a Server, load: Load<'a>, score: Score },
     Raw { queue: RawQueue<'a>, limit: Limit, side: Side },
@@ -240,7 +254,6 @@ fn raw_lane<'a>(raw: &'a RawFile, workload: &Workload, until: Until) -> Result<L
 
 fn group_of(workload: &Workload) -> String {
     match workload.kind {
-        // Loads of one size read the same objects.
         Kind::Hot => format!("hot-{}", workload.object_bytes),
         Kind::Cold | Kind::Put => workload.name.replace('_', "-"),
     }

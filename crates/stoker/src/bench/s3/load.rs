@@ -265,8 +265,10 @@ mod tests {
     const BYTES: usize = 10_000;
     const EVER: Until = Until { seconds: f64::INFINITY, requests: 40 };
 
+    type Answer = fn(&str, u64, &[u8], &Content) -> (u16, Vec<u8>);
+
     /// A server that answers each request with what `answer` makes of its method, its object's number and its body.
-    fn serve(answer: fn(&str, u64, &[u8], &Content) -> (u16, Vec<u8>)) -> Arc<Target> {
+    fn serve(answer: Answer) -> Arc<Target> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = Target::plain(listener.local_addr().unwrap());
         thread::spawn(move || {
@@ -277,7 +279,7 @@ mod tests {
         target.into()
     }
 
-    fn serve_one(stream: TcpStream, answer: fn(&str, u64, &[u8], &Content) -> (u16, Vec<u8>)) -> Option<()> {
+    fn serve_one(stream: TcpStream, answer: Answer) -> Option<()> {
         let content = Content::new(BYTES);
         let (mut reader, mut writer) = (BufReader::new(stream.try_clone().ok()?), stream);
         loop {

@@ -14,6 +14,7 @@ mod sign;
 mod target;
 mod workload;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -166,7 +167,8 @@ fn start(args: &Args, chosen: &[&Workload], scratch: &Scratch) -> Result<Field, 
     let stoker = Stoker::start(room)?;
     stoker.wait_prepared()?;
     let content = Content::new(OBJECT_BYTES_MAX);
-    Ok(Field { stoker, nginx, peers, raw, content, volume: args.volume(), dir: scratch.join("") })
+    let (volume, dir, loaded) = (args.volume(), scratch.join(""), BTreeSet::new());
+    Ok(Field { stoker, nginx, peers, raw, content, volume, dir, loaded })
 }
 
 fn describe(args: &Args, field: &Field) -> Result<Value, Failure> {
