@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub volumes: Volumes,
     pub cache: Cache,
     pub pins: Arc<Pins>,
+    /// Writers of one name take turns here instead of in the catalog.
+    pub turns: Turns,
     pub drainer: Drainer,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
@@ -49,6 +51,22 @@ pub(crate) struct Core {
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
     pub work: Tracker,
+}
+
+/// Locks by name; different names may share one.
+pub(crate) struct Turns(Vec<tokio::sync::Mutex<()>>);
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns((0..1024).map(|_| tokio::sync::Mutex::new(())).collect())
+    }
+}
+
+impl Turns {
+    pub async fn take(&self, volume: stoker_format::VolumeId, key: &[u8]) -> tokio::sync::MutexGuard<'_, ()> {
+        let hash = stoker_format::crc32c(key) as usize ^ volume.0 as usize;
+        self.0[hash % self.0.len()].lock().await
+    }
 }
 
 /// Counters of a node.

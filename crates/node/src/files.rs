@@ -69,6 +69,7 @@ impl Core {
         let _work = self.work.begin();
         let record = clock::mint();
         let guards = self.guards(volume, &[]);
+        let _turn = self.turns.take(volume.id, key).await;
         let removed = self.names.remove(volume.id, key, &guards, |located| {
             check_condition(condition, Some(&located.file.etag)).map_err(error::refuse)?;
             Ok(Removal { writes: self.tombstones(volume, key, &located.file, record) })

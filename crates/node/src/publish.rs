@@ -119,6 +119,7 @@ impl Core {
     pub async fn publish(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
         volume.check_writable()?;
         let guards = self.guards(volume, &job.row.holders);
+        let _turn = self.turns.take(volume.id, key).await;
         let published = self
             .names
             .publish(volume.id, key, &guards, |present| {
@@ -155,7 +156,13 @@ impl Core {
     ) -> Result<Plan> {
         // What the caller would see now, in the catalog or in the lake.
         let lake = match &present {
-            None if volume.asks_lake() => self.lake_file(volume, key).await?,
+            None if volume.asks_lake() => match self.lake_file(volume, key).await {
+                Ok(found) => found,
+                // Nothing was asked of what is there, so a lake that is away stops nobody. If something is there after
+                // all, the drain finds out and overwrites nothing.
+                Err(fault) if fault.kind == ErrorKind::Unavailable && job.condition.is_empty() => None,
+                Err(fault) => return Err(fault),
+            },
             _ => None,
         };
         let seen = present.as_ref().map(|located| &located.file).or(lake.as_ref());

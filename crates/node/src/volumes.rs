@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
 use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
-use stoker_lake::{Lake, LakeOptions};
+use stoker_lake::{Lake, LakeErrorKind, LakeOptions};
 use stoker_store::{
     Class, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
     check_volume_name,
@@ -89,6 +89,15 @@ pub(crate) struct Volumes {
     defaults: VolumePolicy,
     by_name: RwLock<HashMap<String, Arc<Volume>>>,
     by_id: RwLock<HashMap<u32, Arc<Volume>>>,
+}
+
+/// The folder of a volume below a lake's root; settings behind a `?` stay behind it.
+fn folder(root: &str, name: &str) -> String {
+    let (path, settings) = match root.split_once('?') {
+        Some((path, settings)) => (path, format!("?{settings}")),
+        None => (root, String::new()),
+    };
+    format!("{}/{name}{settings}", path.trim_end_matches('/'))
 }
 
 fn not_found(name: &str) -> StoreError {
@@ -198,15 +207,22 @@ impl Volumes {
         let lake = match options.lake.as_deref() {
             Some("none") => None,
             Some(url) => Some(url.to_owned()),
-            None => self.lake_root.as_ref().map(|root| format!("{}/{name}", root.trim_end_matches('/'))),
+            None => self.lake_root.as_ref().map(|root| folder(root, name)),
         };
+        let exists = || {
+            StoreError::about(ErrorKind::Conflict, Subject::Volume, format!("volume `{name}` exists already"))
+        };
+        if self.get(name).await.is_ok() {
+            return Err(exists());
+        }
         let mut policy = options.policy.clone().unwrap_or_else(|| self.defaults.clone());
         Self::check_policy(&policy)?;
         let mut empty = true;
         if let Some(url) = &lake {
             self.refuse_overlap(name, url).await?;
-            empty = self.look(url).await?;
-            if !empty && options.policy.is_none() {
+            let looked = self.look(url).await?;
+            empty = looked == Some(true);
+            if looked == Some(false) && options.policy.is_none() {
                 policy.lake_mode = LakeMode::ReadOnly;
             }
         }
@@ -244,14 +260,19 @@ impl Volumes {
         }
     }
 
-    /// Whether a lake is empty. One that cannot be reached now counts as not empty: that is the careful answer.
-    async fn look(&self, url: &str) -> Result<bool> {
+    /// Whether a lake is empty; none if it cannot be reached now. Then writes go ahead, and what turns out to be there is
+    /// never overwritten.
+    async fn look(&self, url: &str) -> Result<Option<bool>> {
         let page = match self.lakes.open(url, true).await {
             Ok(lake) => lake.list(b"", None, None, 1).await,
             Err(fault) => Err(fault),
         };
         match page {
-            Ok(page) => Ok(page.objects.is_empty() && page.prefixes.is_empty()),
+            Ok(page) => Ok(Some(page.objects.is_empty() && page.prefixes.is_empty())),
+            Err(fault) if matches!(fault.kind, LakeErrorKind::Unavailable | LakeErrorKind::Busy) => {
+                tracing::warn!("the lake {url} does not answer: {}", fault.message);
+                Ok(None)
+            }
             Err(fault) => {
                 let message = format!("the lake {url} cannot be used: {}", fault.message);
                 Err(StoreError { message, ..error::lake(fault) })
@@ -348,5 +369,21 @@ impl Volumes {
             files: number(0),
             bytes: number(1),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folder;
+
+    #[test]
+    fn volumes_are_folders_of_the_lake() {
+        for (root, expect) in [
+            ("file:///lake", "file:///lake/data"),
+            ("s3://bucket/p/", "s3://bucket/p/data"),
+            ("s3://bucket/p?endpoint=http://x:1&region=r", "s3://bucket/p/data?endpoint=http://x:1&region=r"),
+        ] {
+            assert_eq!(folder(root, "data"), expect);
+        }
     }
 }

@@ -196,6 +196,12 @@ impl ChunkWriter {
             self.send(index, waiting);
         }
         self.next_index += 1;
+        // A client that pauses must not keep a buffer meanwhile; only what may be the end waits for the name record.
+        if self.size.is_some_and(|size| self.runs.size() < size)
+            && let Some((index, waiting)) = self.pending.take()
+        {
+            self.send(index, waiting);
+        }
         while self.appends.len() >= IN_FLIGHT_MAX {
             self.land_one().await?;
         }
@@ -243,6 +249,10 @@ impl Writer for ChunkWriter {
     fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
         Box::pin(async move {
             self.core.check_open()?;
+            // Whoever waits for memory must not sit on some.
+            if let Some((index, waiting)) = self.pending.take() {
+                self.send(index, waiting);
+            }
             let chunk = u64::from(self.core.chunk_bytes);
             let left = self.size.map_or(chunk, |size| size.saturating_sub(self.runs.size()));
             let mut buf = self.core.rings.pool().get(left.clamp(1, chunk) as usize).await;
