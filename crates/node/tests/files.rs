@@ -337,3 +337,20 @@ async fn attributes_and_quota() {
     let info = node.volume("data").await.unwrap();
     assert_eq!((info.files, info.bytes), (2, 501));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletes_at_once_leave_no_empty_directory() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    for round in 0..5 {
+        let all: Vec<String> = (0..40).map(|at| format!("tree/{round}/{}/{at}", at % 3)).collect();
+        for name in &all {
+            put(&node, name, b"x").await;
+        }
+        let requests = all.iter().map(|name| (key(name), Condition::default())).collect();
+        let done = node.delete("data", requests).await.unwrap();
+        assert!(done.into_iter().all(|each| each.unwrap()));
+        assert!(names(&node, "", Some("/")).await.is_empty(), "round {round}");
+    }
+    node.stop().await;
+}

@@ -94,10 +94,16 @@ impl Names {
         let mut gone = spot.row_key();
         while at != ROOT {
             let entries = keys::entries(spot.volume, at);
-            let rows = self.catalog.range(Range::prefix(&entries, 2)).await?.rows;
+            // From the end: deletes mostly come in order, and the last entry stays longest.
+            let rows = self.catalog.range(Range::prefix(&entries, 2).reversed()).await?.rows;
+            if let Some(other) = rows.iter().find(|row| row.key != gone) {
+                // Two that delete the last two entries must not both think that the other one stays.
+                change.checks.push(Check::Present(other.key.clone()));
+                return Ok(());
+            }
             // What this change itself puts there is not in the catalog yet.
             let filled = |write: &Write| matches!(write, Write::Put(key, _) if *key != gone && key.starts_with(&entries));
-            if rows.iter().any(|row| row.key != gone) || change.writes.iter().any(filled) {
+            if change.writes.iter().any(filled) {
                 return Ok(());
             }
             let row_key = keys::directory(spot.volume, at);
