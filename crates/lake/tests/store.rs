@@ -47,7 +47,7 @@ impl PaginatedListStore for Pages {
                     continue;
                 }
                 let group = options.delimiter.as_ref().and_then(|_| rest.find('/'));
-                let group = group.map(|at| Path::from(&key[..prefix.len() + at]));
+                let group = group.map(|at| Path::parse(&key[..prefix.len() + at]).unwrap());
                 if group.is_some() && group.as_ref() == result.common_prefixes.last() {
                     page_token = page_token.map(|_: String| key);
                     continue;
