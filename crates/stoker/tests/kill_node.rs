@@ -145,9 +145,9 @@ async fn work(store: Client, worker: u64, round: u64, model: Arc<Mutex<Model>>, 
         let from = model.lock().unwrap().get(&a);
         let done = match random(10) {
             0..=4 => {
-                let next = Some((seed, [0, 100, 5_000, 70_000, 3 * MIB][random(5) as usize]));
+                let len = [0, 100, 5_000, 70_000, 3 * MIB][random(5) as usize];
+                let next = Some((seed, len));
                 model.lock().unwrap().begin(&a, next);
-                let (seed, len) = next.unwrap();
                 let done = put(&store, &a, &content(seed, len)).await;
                 done.map(|()| vec![(a, next)])
             }
@@ -274,7 +274,7 @@ fn kill_minus_nine_in_a_storm_loses_nothing() {
     runtime.block_on(async {
         let endpoint = Endpoint::Unix(home.join("stoker.sock"));
         let store = Client::connect(&endpoint, None).await.unwrap();
-        let mut model = model.lock().unwrap();
+        let mut model = std::mem::take(&mut *model.lock().unwrap());
         verify(&store, &mut model).await;
         // And nothing else is there.
         let request = stoker_store::ListRequest { limit: 1_000, ..Default::default() };
