@@ -34,6 +34,9 @@ pub(crate) struct Core {
     pub pins: Arc<Pins>,
     /// Writers of one name take turns here instead of in the catalog.
     pub turns: Turns,
+    /// Held for reading from the moment chunks are made precious again until the name that needs them is published, and
+    /// for writing while chunks are declared clean: otherwise the second could undo the first.
+    pub marks: tokio::sync::RwLock<()>,
     pub drainer: Drainer,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,

@@ -331,6 +331,7 @@ impl Core {
             ..seen.file.clone()
         };
         let runs = self.names.runs(&seen.file).await.map_err(error::catalog)?;
+        let _marks = self.marks.read().await;
         if seen.file.drain == Drain::Clean || seen.file.source.is_some() {
             let ids: Vec<ChunkId> = rings::chunks(&runs).map(|(chunk, _)| chunk).collect();
             if self.rings.mark_dirty(ids).await? {

@@ -81,6 +81,7 @@ impl Node {
             cache: Cache::new(memory.cache_bytes).map_err(io)?,
             pins: Arc::default(),
             turns: Default::default(),
+            marks: Default::default(),
             drainer: Drainer::new(options.drain_concurrency),
             flights: Default::default(),
             looks: Default::default(),

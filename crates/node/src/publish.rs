@@ -120,6 +120,10 @@ impl Core {
         volume.check_writable()?;
         let guards = self.guards(volume, &job.row.holders);
         let _turn = self.turns.take(volume.id, key).await;
+        let _marks = match job.append {
+            true => Some(self.marks.read().await),
+            false => None,
+        };
         let published = self
             .names
             .publish(volume.id, key, &guards, |present| {

@@ -387,6 +387,7 @@ impl Core {
 
     /// If every name of a version is clean, its chunks may go from the drives (R11).
     pub(crate) async fn settle_version(self: &Arc<Core>, version: VersionId) -> Result<()> {
+        let _marks = self.marks.write().await;
         let range = Range::prefix(&keys::references(version), 1_000);
         let page = self.catalog.range(range).await.map_err(error::catalog)?;
         let mut change = Commit::new();
