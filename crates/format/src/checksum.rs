@@ -16,6 +16,11 @@ pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::crc64_nvme(bytes)
 }
 
+/// CRC-64/NVME of two pieces laid end to end, from the CRC of each and the length of the second.
+pub fn crc64_combine(first: u64, second: u64, second_len: u64) -> u64 {
+    crc_fast::checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, second_len)
+}
+
 /// CRC-64/NVME over a nonce and then the parts, so that bytes of another segment generation never check out.
 pub fn crc64_seeded(nonce: u64, parts: &[&[u8]]) -> u64 {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);

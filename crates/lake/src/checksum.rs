@@ -11,8 +11,3 @@ pub(crate) fn crc64_pieces(body: &[Bytes]) -> u64 {
     }
     digest.finalize()
 }
-
-/// CRC-64/NVME of two pieces laid end to end, from the checksum of each and the length of the second.
-pub(crate) fn crc64_joined(first: u64, second: u64, second_len: u64) -> u64 {
-    crc_fast::checksum_combine(CrcAlgorithm::Crc64Nvme, first, second, second_len)
-}

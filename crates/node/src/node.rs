@@ -185,7 +185,7 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
     };
     let segment_size = match size {
         0 => stoker_format::SEGMENT_SIZE_DEFAULT,
-        size => segment_size_for(size),
+        size => stoker_ring::segment_size_for(size),
     };
     let init = InitOptions {
         cluster: identity.cluster,
@@ -197,15 +197,6 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
     };
     stoker_ring::Drive::init(path, &init, clock::now_ms()).map_err(error::ring)?;
     Ok(())
-}
-
-/// Segments of the default size, or smaller ones so that there are at least sixteen.
-fn segment_size_for(size: u64) -> u64 {
-    let mut segment = stoker_format::SEGMENT_SIZE_DEFAULT;
-    while segment > 32 << 20 && size / segment < 16 {
-        segment /= 2;
-    }
-    segment
 }
 
 fn has_ring(path: &Path) -> bool {

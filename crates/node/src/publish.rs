@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Check, Write};
 use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal};
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, VersionRow, keys};
-use stoker_format::{ChunkRun, NameRecord};
+use stoker_format::{ChunkRun, NameRecord, crc64, crc64_combine};
 use stoker_store::{
     BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WriteRequest,
 };
@@ -221,12 +221,7 @@ impl Core {
         plan.file.size = all.size();
         plan.file.layout = all.layout(version);
         plan.file.crc64 = match (old.crc64, plan.file.crc64) {
-            (Some(first), Some(second)) => Some(crc_fast::checksum_combine(
-                crc_fast::CrcAlgorithm::Crc64Nvme,
-                first,
-                second,
-                added.size(),
-            )),
+            (Some(first), Some(second)) => Some(crc64_combine(first, second, added.size())),
             _ => None,
         };
         for holder in &old.holders {
@@ -265,8 +260,5 @@ pub(crate) fn owners(runs: &[ChunkRun], own: stoker_format::VersionId) -> Vec<st
 
 /// Combines checksums of parts that follow one another.
 pub(crate) fn combine(parts: impl Iterator<Item = (u64, u64)>) -> u64 {
-    let empty = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, b"");
-    parts.fold(empty, |sum, (crc, len)| {
-        crc_fast::checksum_combine(crc_fast::CrcAlgorithm::Crc64Nvme, sum, crc, len)
-    })
+    parts.fold(crc64(b""), |sum, (crc, len)| crc64_combine(sum, crc, len))
 }

@@ -21,7 +21,7 @@ mod sys;
 pub mod tables;
 mod view;
 
-pub use drive::{Drive, DriveKind, InitOptions};
+pub use drive::{Drive, DriveKind, InitOptions, segment_size_for};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
 pub use ring::{LocalDriver, OpenOptions, Ring, now_unix_ms};

@@ -7,11 +7,9 @@ use stoker_store::{Access, AccessKey, ErrorKind, Store, StoreError, Subject};
 
 use crate::address::Address;
 use crate::connect::{self, Target};
+use crate::daemon::Credentials;
 use crate::failure::Failure;
 use crate::{clock, out};
-
-/// Letters that nobody has to quote, five bits each.
-const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// What to do with access keys.
 #[derive(clap::Subcommand)]
@@ -117,15 +115,8 @@ fn make(args: &CreateArgs) -> Result<AccessKey, Failure> {
         uid: args.uid,
         gid: args.gid,
     };
-    let access_key = format!("STKR{}", random_text(16)?);
-    Ok(AccessKey { access_key, secret_key: random_text(40)?, access, created_ms: clock::unix_ms() })
-}
-
-fn random_text(len: usize) -> Result<String, Failure> {
-    let mut bytes = vec![0; len];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::new(format!("the kernel gave no random bytes: {error}")))?;
-    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect())
+    let Credentials { access_key, secret_key } = Credentials::random()?;
+    Ok(AccessKey { access_key, secret_key, access, created_ms: clock::unix_ms() })
 }
 
 enum Secret {

@@ -1,6 +1,4 @@
-//! Sizes as people write them, and how a ring of some size is divided.
-
-use stoker_format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
+//! Sizes as people write them.
 
 const UNITS: [(&str, u64); 13] = [
     ("B", 1),
@@ -17,9 +15,6 @@ const UNITS: [(&str, u64); 13] = [
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
 ];
-
-/// Segments that a ring has at least if nobody asks for a segment size.
-const SEGMENTS_WANTED: u64 = 16;
 
 /// Reads `64GiB`, `64G` (the same), `500MB` (decimal), `1.5TiB` or plain bytes.
 pub fn parse(text: &str) -> Result<u64, String> {
@@ -52,12 +47,6 @@ pub fn human(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// The segment size of a ring for which nobody chose one: the usual one, or less if the ring would have too few.
-pub fn segment_size_for(bytes: u64) -> u64 {
-    let most = (bytes / SEGMENTS_WANTED).max(SEGMENT_SIZE_MIN);
-    SEGMENT_SIZE_DEFAULT.min(1 << most.ilog2())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,15 +74,5 @@ mod tests {
         for (bytes, text) in [(100, "100 B"), (1 << 20, "1 MiB"), (3 << 29, "1.5 GiB"), (4096, "4 KiB")] {
             assert_eq!(human(bytes), text);
         }
-    }
-
-    #[test]
-    fn small_rings_get_small_segments() {
-        for (ring, segment) in
-            [(64 << 30, 256 << 20), (4 << 30, 256 << 20), (2 << 30, 128 << 20), (64 << 20, 4 << 20)]
-        {
-            assert_eq!(segment_size_for(ring), segment);
-        }
-        assert_eq!(segment_size_for(0), SEGMENT_SIZE_MIN);
     }
 }

@@ -16,7 +16,6 @@ use super::record::{RECORD_BYTES_MAX, Record};
 use super::tree::{open_dir, open_file};
 use super::write::write_body;
 use super::{Inner, crash, fail_key};
-use crate::checksum::crc64_joined;
 use crate::error::{LakeError, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::types::{Attributes, PartTag, PutOptions};
@@ -122,7 +121,7 @@ impl Inner {
                     part.number, part.size
                 )));
             }
-            crc64 = crc64_joined(crc64, part.crc64, part.size);
+            crc64 = stoker_format::crc64_combine(crc64, part.crc64, part.size);
         }
         crash::point("parts joined");
         let etag = self.finish(key, temp, crc64, &record.attributes, options)?;

@@ -332,6 +332,15 @@ impl Media for Drive {
     }
 }
 
+/// Segments that a ring should have at least, so that reclaim has a choice.
+const SEGMENTS_WANTED: u64 = 16;
+
+/// The segment size of a ring for which nobody chose one: the usual one, or less if the ring would have too few.
+pub fn segment_size_for(bytes: u64) -> u64 {
+    let most = (bytes / SEGMENTS_WANTED).max(SEGMENT_SIZE_MIN);
+    SEGMENT_SIZE_DEFAULT.min(1 << most.ilog2())
+}
+
 fn check_geometry(options: &InitOptions) -> Result<()> {
     let size = options.segment_size;
     if !(SEGMENT_SIZE_MIN..=SEGMENT_SIZE_MAX).contains(&size) || !size.is_multiple_of(BLOCK as u64) {
@@ -414,4 +423,19 @@ fn zero_range(file: &File, start: u64, len: u64) -> io::Result<()> {
         done += zeroes.len() as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_rings_get_small_segments() {
+        for (ring, segment) in
+            [(64 << 30, 256 << 20), (4 << 30, 256 << 20), (2 << 30, 128 << 20), (64 << 20, 4 << 20)]
+        {
+            assert_eq!(segment_size_for(ring), segment);
+        }
+        assert_eq!(segment_size_for(0), SEGMENT_SIZE_MIN);
+    }
 }

@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.size < 512 << 20 {
         return Err(Failure::new("the ring is too small to measure").hint("choose --size 512MiB or more"));
     }
-    let segment_size = size::segment_size_for(args.size);
+    let segment_size = stoker_ring::segment_size_for(args.size);
     let size = args.size / segment_size * segment_size;
     let scratch = Scratch::new(&args.dir, 2 * size + (256 << 20))?;
     let (raw_path, ring_path) = (scratch.join("raw"), scratch.join("ring"));

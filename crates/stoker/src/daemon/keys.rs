@@ -34,7 +34,8 @@ fn random_text(len: usize) -> Result<String, Failure> {
 }
 
 impl Credentials {
-    fn random() -> Result<Credentials, Failure> {
+    /// A pair that nobody has.
+    pub fn random() -> Result<Credentials, Failure> {
         Ok(Credentials { access_key: format!("STKR{}", random_text(16)?), secret_key: random_text(40)? })
     }
 

@@ -77,7 +77,7 @@ pub fn make(path: &Path, wish: Wish) -> Result<Superblock, Failure> {
     // The superblock of a flat drive comes on top, so that the size asked for is the size of the segments.
     let segment_size = wish.segment_size.unwrap_or_else(|| match size {
         0 => stoker_format::SEGMENT_SIZE_DEFAULT,
-        size => size::segment_size_for(size),
+        size => stoker_ring::segment_size_for(size),
     });
     let options = InitOptions {
         cluster: wish.cluster.unwrap_or(ClusterId::ZERO),
