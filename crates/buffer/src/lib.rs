@@ -15,6 +15,9 @@ use std::task::Waker;
 use stoker_format::BLOCK;
 
 mod arena;
+mod sums;
+
+use sums::Sums;
 
 /// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
 pub const HEADROOM: usize = 20 << 10;
@@ -40,6 +43,8 @@ pub struct Buf {
     capacity: usize,
     len: usize,
     home: Home,
+    /// Of the bytes in use, if they came by [`Self::fill`] alone.
+    sums: Option<Box<Sums>>,
 }
 
 // SAFETY: a Buf owns its memory exclusively (heap, a pool slot handed out once, or a foreign owner that the
@@ -56,12 +61,12 @@ impl Buf {
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(raw).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        Buf { base, headroom: 0, capacity, len, home: Home::Heap(layout) }
+        Buf { base, headroom: 0, capacity, len, home: Home::Heap(layout), sums: None }
     }
 
     /// Holds nothing and costs nothing; stands in while the real memory is on its way.
     pub fn none() -> Buf {
-        Buf { base: NonNull::dangling(), headroom: 0, capacity: 0, len: 0, home: Home::Nowhere }
+        Buf { base: NonNull::dangling(), headroom: 0, capacity: 0, len: 0, home: Home::Nowhere, sums: None }
     }
 
     /// Copies bytes into fresh heap memory; for tests and small control data.
@@ -85,7 +90,7 @@ impl Buf {
         assert!(
             ptr.as_ptr().addr().is_multiple_of(BLOCK) && capacity.is_multiple_of(BLOCK) && len <= capacity
         );
-        Buf { base: ptr, headroom: 0, capacity, len, home: Home::Foreign(owner) }
+        Buf { base: ptr, headroom: 0, capacity, len, home: Home::Foreign(owner), sums: None }
     }
 
     fn data(&self) -> *mut u8 {
@@ -111,7 +116,38 @@ impl Buf {
     /// Changes how many bytes are in use; memory is always initialised, so growing shows old bytes.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity);
+        if len != self.len {
+            self.sums = None;
+        }
         self.len = len;
+    }
+
+    /// Copies bytes behind those in use, and sums them on the way. Panics if they do not fit.
+    pub fn fill(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.capacity - self.len);
+        let mut sums = self.sums.take();
+        if sums.is_none() && self.len == 0 {
+            sums = Some(Box::new(Sums::new(self.capacity)));
+        }
+        for step in bytes.chunks(sums::STEP) {
+            let at = self.len;
+            self.len += step.len();
+            self.as_mut_slice()[at..].copy_from_slice(step);
+            if let Some(sums) = &mut sums {
+                sums.grew(self.as_slice());
+            }
+        }
+        self.sums = sums;
+    }
+
+    /// CRC-64/NVME of the bytes in use, if it is known from filling them in.
+    pub fn crc64(&self) -> Option<u64> {
+        self.sums.as_ref()?.crc64(self.len)
+    }
+
+    /// CRC32C of each block in use, if it is known from filling them in.
+    pub fn take_block_table(&mut self) -> Option<Vec<u32>> {
+        self.sums.take()?.into_table(self.as_slice())
     }
 
     /// The bytes in use.
@@ -122,6 +158,7 @@ impl Buf {
 
     /// The bytes in use, writable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.sums = None;
         // SAFETY: as above, and `&mut self` makes it the only access.
         unsafe { std::slice::from_raw_parts_mut(self.data(), self.len) }
     }
@@ -182,9 +219,19 @@ impl fmt::Debug for Buf {
     }
 }
 
-/// Data capacities of the slots that an arena is cut into.
-const CLASSES: [usize; 9] =
-    [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, (1 << 20) + (128 << 10), 4 << 20, 8 << 20, 16 << 20];
+/// Data capacities of the slots that an arena is cut into. The odd ones are for pieces with the blocks around them.
+const CLASSES: [usize; 10] = [
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    (512 << 10) + (32 << 10),
+    1 << 20,
+    (1 << 20) + (128 << 10),
+    4 << 20,
+    8 << 20,
+    16 << 20,
+];
 
 struct Free {
     next: usize,
@@ -251,6 +298,11 @@ impl Pool {
         (self.arena.as_ptr(), self.size)
     }
 
+    /// Bytes of the arena that a slot for `len` bytes takes.
+    pub fn slot_bytes(len: usize) -> usize {
+        stride(class_of(len))
+    }
+
     /// Takes a slot with headroom for `len` bytes; None when the arena is used up or `len` exceeds its largest slot.
     pub fn take(&self, len: usize) -> Option<Buf> {
         let class = CLASSES.iter().position(|&c| c >= len)?;
@@ -284,6 +336,7 @@ impl Pool {
             capacity: CLASSES[class],
             len,
             home: Home::Pool { pool, class },
+            sums: None,
         })
     }
 
@@ -368,6 +421,30 @@ mod tests {
         assert!(pool.take(1 << 20).is_some());
         drop((first, third));
         assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn sums_are_of_the_bytes_in_use_or_not_there() {
+        let bytes: Vec<u8> = (0..100_000u32).map(|n| (n * 7) as u8).collect();
+        for len in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 65_537, 100_000] {
+            for step in [1_000, 4_096, 30_000, 100_000] {
+                let mut buf = Buf::heap(bytes.len());
+                buf.set_len(0);
+                bytes[..len].chunks(step).for_each(|piece| buf.fill(piece));
+                assert_eq!(buf.as_slice(), &bytes[..len]);
+                assert_eq!(buf.crc64(), (len > 0).then(|| stoker_format::crc64(&bytes[..len])));
+                let table = (len > 0).then(|| stoker_format::block_table(&bytes[..len]));
+                assert_eq!(buf.take_block_table(), table);
+            }
+        }
+        let mut buf = Buf::heap(10);
+        buf.set_len(0);
+        buf.fill(b"abc");
+        buf.as_mut_slice()[0] = b'x';
+        assert_eq!(buf.crc64(), None);
+        buf.fill(b"def");
+        assert_eq!((buf.crc64(), buf.take_block_table()), (None, None));
+        assert_eq!(buf.as_slice(), b"xbcdef");
     }
 
     #[test]

@@ -19,7 +19,9 @@ mod record;
 mod segment;
 mod superblock;
 
-pub use checksum::{block_count, block_table, crc32c, crc32c_combine, crc64, crc64_combine, crc64_seeded, table_crc};
+pub use checksum::{
+    block_count, block_table, crc32c, crc32c_combine, crc64, crc64_combine, crc64_seeded, table_crc,
+};
 pub use dead::{DEATH_LEN, Death, decode_deaths, encode_deaths};
 pub use error::FormatError;
 pub use footer::{FOOTER_ENTRY_LEN, Footer, FooterEntry, encode_footer, footer_span};

@@ -13,11 +13,18 @@ use stoker_format::ChunkId;
 use stoker_ring::Pool;
 use stoker_store::Buf;
 
-/// Unit of the cache, and of reads from a drive.
-pub(crate) const PIECE: usize = 1 << 20;
+/// Unit of the cache, and of reads from a drive. Readers that go through a file ask for no more at once, so that no piece
+/// is read twice.
+pub(crate) const PIECE: usize = 512 << 10;
 
 /// Pieces up to this long are copied into memory of their own size; longer ones stay in arena slots.
-const SMALL: usize = 128 << 10;
+const SMALL: usize = 256 << 10;
+
+/// A slot holds a piece and the blocks around it.
+const SLOT: usize = PIECE + 2 * stoker_format::BLOCK;
+
+/// Slots that are not counted on for keeping: being read into, or given up and still being sent to somebody.
+const SLOTS_SPARE: usize = 32;
 
 /// Bytes that an entry costs beside its payload.
 const OVERHEAD: u64 = 160;
@@ -25,19 +32,21 @@ const OVERHEAD: u64 = 160;
 type PieceId = (ChunkId, u32);
 
 #[derive(Clone)]
-struct ByLength;
+struct ByMemory;
 
-impl Weighter<PieceId, Bytes> for ByLength {
+impl Weighter<PieceId, Bytes> for ByMemory {
     fn weight(&self, _: &PieceId, bytes: &Bytes) -> u64 {
-        // An arena slot is as large as its class, whatever is in it.
-        let held = if bytes.len() > SMALL { (PIECE + PIECE / 8) as u64 } else { bytes.len() as u64 };
-        held + OVERHEAD
+        let held = if Cache::is_large(bytes.len()) { Pool::slot_bytes(SLOT) } else { bytes.len() };
+        held as u64 + OVERHEAD
     }
 }
 
-/// The cache.
+type Pieces = QuickCache<PieceId, Bytes, ByMemory>;
+
+/// The cache. Large and small pieces have memory of their own: an arena that was once filled is not given back.
 pub(crate) struct Cache {
-    pieces: QuickCache<PieceId, Bytes, ByLength>,
+    large: Pieces,
+    small: Pieces,
     arena: Option<Arc<Pool>>,
     touched: Box<[AtomicU32]>,
 }
@@ -61,25 +70,32 @@ pub(crate) fn bytes_of(buf: Buf, range: std::ops::Range<usize>) -> Bytes {
 impl Cache {
     /// A cache of at most `bytes`; nothing is cached if that is too little to matter.
     pub fn new(bytes: usize) -> std::io::Result<Cache> {
-        let arena = if bytes >= 16 * PIECE { Some(Pool::new(bytes)?) } else { None };
-        let weight = if arena.is_some() { bytes as u64 } else { 0 };
-        let items = (bytes / PIECE).max(16) * 4;
-        let slots = (bytes / PIECE * 64).next_power_of_two().clamp(1 << 12, 1 << 22);
+        let enough = bytes >= 4 * SLOTS_SPARE * SLOT;
+        let arena = if enough { Some(Pool::new(bytes / 4 * 3)?) } else { None };
+        let slots = arena.as_ref().map_or(0, |arena| arena.size() / Pool::slot_bytes(SLOT));
+        let large = slots.saturating_sub(SLOTS_SPARE) * (Pool::slot_bytes(SLOT) + OVERHEAD as usize);
+        let small = if enough { bytes / 4 } else { 0 };
+        let marks = (bytes / PIECE * 64).next_power_of_two().clamp(1 << 12, 1 << 22);
         Ok(Cache {
-            pieces: QuickCache::with_weighter(items, weight, ByLength),
+            large: Pieces::with_weighter(slots.max(16), large as u64, ByMemory),
+            small: Pieces::with_weighter((small / SMALL).max(16) * 4, small as u64, ByMemory),
             arena,
-            touched: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            touched: (0..marks).map(|_| AtomicU32::new(0)).collect(),
         })
     }
 
-    /// A piece, if it is here.
-    pub fn get(&self, chunk: ChunkId, piece: u32) -> Option<Bytes> {
-        self.pieces.get(&(chunk, piece))
+    fn pieces(&self, len: usize) -> &Pieces {
+        if Cache::is_large(len) { &self.large } else { &self.small }
+    }
+
+    /// A piece of that length, if it is here.
+    pub fn get(&self, chunk: ChunkId, piece: u32, len: usize) -> Option<Bytes> {
+        self.pieces(len).get(&(chunk, piece))
     }
 
     /// Whether it is here, without counting as a use.
-    pub fn has(&self, chunk: ChunkId, piece: u32) -> bool {
-        self.pieces.peek(&(chunk, piece)).is_some()
+    pub fn has(&self, chunk: ChunkId, piece: u32, len: usize) -> bool {
+        self.pieces(len).peek(&(chunk, piece)).is_some()
     }
 
     /// Notes a miss; true on the second touch within living memory.
@@ -94,15 +110,26 @@ impl Cache {
         slot.swap(print, Ordering::Relaxed) == print
     }
 
-    /// Memory for a piece that is to be kept; none if all of it is in use.
-    pub fn slot(&self, len: usize) -> Option<Buf> {
-        self.arena.as_ref()?.take(len)
+    /// Memory for a large piece that is to be kept; none if all of it is in use.
+    pub fn slot(&self) -> Option<Buf> {
+        self.arena.as_ref()?.take(SLOT)
     }
 
-    /// Keeps a piece. Small ones are copied, so that they do not hold a large slot.
+    /// Keeps a copy of a piece, if there is memory for it.
+    pub fn put_copy(&self, chunk: ChunkId, piece: u32, bytes: &[u8]) {
+        if !Cache::is_large(bytes.len()) {
+            self.small.insert((chunk, piece), Bytes::copy_from_slice(bytes));
+        } else if let Some(mut buf) = self.slot() {
+            buf.set_len(bytes.len());
+            buf.as_mut_slice().copy_from_slice(bytes);
+            self.large.insert((chunk, piece), bytes_of(buf, 0..bytes.len()));
+        }
+    }
+
+    /// Keeps a piece; a large one lies in a slot. Small ones are copied, so that they do not hold a large buffer.
     pub fn put(&self, chunk: ChunkId, piece: u32, bytes: Bytes) -> Bytes {
-        let kept = if bytes.len() <= SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
-        self.pieces.insert((chunk, piece), kept.clone());
+        let kept = if Cache::is_large(bytes.len()) { bytes } else { Bytes::copy_from_slice(&bytes) };
+        self.pieces(kept.len()).insert((chunk, piece), kept.clone());
         kept
     }
 
@@ -113,6 +140,51 @@ impl Cache {
 
     /// Bytes in use.
     pub fn bytes(&self) -> u64 {
-        self.pieces.weight()
+        self.large.weight() + self.small.weight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_format::VersionId;
+
+    use super::*;
+
+    fn touch(cache: &Cache, id: u8, piece: u32) {
+        let chunk = ChunkId::new(VersionId([id; 12]), 0);
+        if cache.get(chunk, piece, PIECE).is_some() {
+            return;
+        }
+        if cache.wants(chunk, piece)
+            && let Some(mut buf) = cache.slot()
+        {
+            buf.set_len(PIECE);
+            cache.put(chunk, piece, bytes_of(buf, 0..PIECE));
+        }
+    }
+
+    #[test]
+    fn a_full_cache_goes_on_learning() {
+        let cache = Cache::new(256 << 20).unwrap();
+        // More than fits, touched twice, as somebody does who reads a large file again and again.
+        (0..2).for_each(|_| (0..1_000).for_each(|piece| touch(&cache, 1, piece)));
+        assert!(cache.bytes() > 100 << 20);
+        (0..6).for_each(|_| (0..50).for_each(|piece| touch(&cache, 2, piece)));
+        let chunk = ChunkId::new(VersionId([2; 12]), 0);
+        let here = (0..50).filter(|&piece| cache.has(chunk, piece, PIECE)).count();
+        assert!(here >= 40, "{here} of 50 hot pieces are kept");
+    }
+
+    #[test]
+    fn a_piece_is_kept_on_its_second_touch() {
+        let cache = Cache::new(256 << 20).unwrap();
+        let chunk = ChunkId::new(VersionId([3; 12]), 0);
+        assert!(!cache.wants(chunk, 0));
+        assert!(cache.wants(chunk, 0));
+        assert!(!cache.wants(chunk, 1));
+        cache.put(chunk, 0, Bytes::from_static(b"small"));
+        assert_eq!(cache.get(chunk, 0, 5).as_deref(), Some(&b"small"[..]));
+        cache.put_copy(chunk, 1, &vec![7; PIECE]);
+        assert!(cache.get(chunk, 1, PIECE).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 7)));
     }
 }

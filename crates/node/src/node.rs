@@ -61,6 +61,9 @@ impl Node {
         for drive in &options.drives {
             drives.push(open_drive(drive, &options, identity, &memory, &pool, &catalog).await?);
         }
+        // A chunk fits into a record of every drive; small rings have small ones.
+        let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
+        let chunk_bytes = options.chunk_bytes.min(record_bytes.unwrap_or(u32::MAX));
         let session_id = clock::random::<16>();
         let session = SessionRow { session: session_id, since_ms: clock::now_ms() };
         let session_row = (keys::session(identity.node), session.encode());
@@ -89,7 +92,7 @@ impl Node {
             garbage: Default::default(),
             session: session_row,
             session_id,
-            chunk_bytes: options.chunk_bytes,
+            chunk_bytes,
             lake_settle_ms: options.lake_settle_ms,
             runtime: tokio::runtime::Handle::current(),
             seq_seen: AtomicU64::new(seq),

@@ -110,7 +110,7 @@ impl Core {
         let start = piece * PIECE;
         let end = (start + PIECE).min(slice.chunk_len);
         let want = slice.offset..(slice.offset + slice.len).min(end);
-        if let Some(bytes) = self.cache.get(slice.chunk, piece as u32) {
+        if let Some(bytes) = self.cache.get(slice.chunk, piece as u32, end - start) {
             add(&self.stats.cache_hits, 1);
             if bytes.len() >= want.end - start {
                 return Ok(bytes.slice(want.start - start..want.end - start));
@@ -151,8 +151,7 @@ impl Core {
         let keep = whole && self.cache.wants(chunk, piece);
         if keep
             && Cache::is_large(range.len())
-            // Room for the blocks around the range.
-            && let Some(buf) = self.cache.slot(range.len() + 2 * stoker_format::BLOCK)
+            && let Some(buf) = self.cache.slot()
         {
             let view = ring.read_into(chunk, range.start, range.len(), buf).await?;
             let at = view.range();

@@ -87,6 +87,17 @@ impl Rings {
         self.drives.iter().find(|drive| drive.ring.stat(chunk).is_some())
     }
 
+    /// Bytes that all rings together hold at most.
+    pub async fn capacity(&self) -> u64 {
+        let mut bytes = 0;
+        for drive in &self.drives {
+            bytes += drive.ring.status().await.map_or(0, |status| {
+                status.superblock.segment_size * u64::from(status.superblock.segment_count)
+            });
+        }
+        bytes
+    }
+
     /// Tells the rings that the lake has these chunks.
     pub async fn mark_clean(&self, ids: Vec<ChunkId>) -> Result<()> {
         for drive in &self.drives {

@@ -106,8 +106,8 @@ impl Core {
         add(&self.stats.lake_read_bytes, bytes.len() as u64);
         for piece in 0..bytes.len().div_ceil(PIECE) {
             if self.cache.wants(slice.chunk, piece as u32) {
-                let part = bytes.slice(piece * PIECE..((piece + 1) * PIECE).min(bytes.len()));
-                self.cache.put(slice.chunk, piece as u32, part);
+                let part = &bytes[piece * PIECE..((piece + 1) * PIECE).min(bytes.len())];
+                self.cache.put_copy(slice.chunk, piece as u32, part);
             }
         }
         self.admit(slice.chunk, extent.volume, &bytes, false).await;

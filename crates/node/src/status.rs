@@ -201,7 +201,9 @@ impl Core {
             .collect();
         for (chunk, len) in rings::chunks(&runs) {
             chunks += 1;
-            cached += u64::from((0..len.div_ceil(PIECE as u32)).any(|piece| self.cache.has(chunk, piece)));
+            let piece_len = |piece: u32| (len as usize - piece as usize * PIECE).min(PIECE);
+            let is_hot = |piece| self.cache.has(chunk, piece, piece_len(piece));
+            cached += u64::from((0..len.div_ceil(PIECE as u32)).any(is_hot));
             let mut here = false;
             for (drive, holder) in self.rings.drives().iter().zip(&mut holders) {
                 if drive.ring.stat(&chunk).is_some() {

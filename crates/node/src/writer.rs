@@ -5,9 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crc_fast::{CrcAlgorithm, Digest};
 use stoker_catalog::rows::{HolderRow, Layout};
-use stoker_format::{ChunkId, ChunkRun, NameRecord, RecordKind, VersionId};
+use stoker_format::{ChunkId, ChunkRun, NameRecord, RecordKind, VersionId, crc64, crc64_combine};
 use stoker_ring::{Put, Retention};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::task::JoinSet;
@@ -113,7 +112,7 @@ pub(crate) struct ChunkWriter {
     version: VersionId,
     next_index: u32,
     runs: RunList,
-    crc: Digest,
+    crc64: u64,
     pending: Option<(u32, Buf)>,
     appends: JoinSet<Result<usize>>,
     drives: BTreeSet<usize>,
@@ -133,7 +132,7 @@ impl ChunkWriter {
             version: clock::mint(),
             next_index: 0,
             runs: RunList::default(),
-            crc: Digest::new(CrcAlgorithm::Crc64Nvme),
+            crc64: crc64(b""),
             pending: None,
             appends: JoinSet::new(),
             drives: BTreeSet::new(),
@@ -190,7 +189,9 @@ impl ChunkWriter {
             let message = "the bytes come in too many small pieces; send them without long pauses";
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
-        self.crc.update(buf.as_slice());
+        let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
+        self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        self.core.drainer.pace.wrote(buf.len() as u64);
         self.runs.push(self.version, self.next_index, buf.len() as u32);
         if let Some((index, waiting)) = self.pending.replace((self.next_index, buf)) {
             self.send(index, waiting);
@@ -214,7 +215,7 @@ impl ChunkWriter {
         let mut written = Written {
             version: self.version,
             runs: self.runs.clone(),
-            crc64: self.crc.clone().finalize(),
+            crc64: self.crc64,
             holders: Vec::new(),
         };
         let record = purpose.name_record(&self.core, &written, finish)?;
@@ -262,11 +263,24 @@ impl Writer for ChunkWriter {
     }
 
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.take(buf))
+        Box::pin(async move {
+            let chunk = self.core.chunk_bytes as usize;
+            if buf.len() <= chunk {
+                return self.take(buf).await;
+            }
+            // Not one of ours: the drives here hold smaller records.
+            for piece in buf.as_slice().chunks(chunk) {
+                let mut part = self.core.rings.pool().get(piece.len()).await;
+                part.set_len(0);
+                part.fill(piece);
+                self.take(part).await?;
+            }
+            Ok(())
+        })
     }
 
     fn crc64(&self) -> u64 {
-        self.crc.clone().finalize()
+        self.crc64
     }
 
     fn finish(mut self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
@@ -278,8 +292,7 @@ impl Writer for ChunkWriter {
             }
             let written = self.settle(&finish).await?;
             let bytes = written.runs.size();
-            let purpose = self.purpose.as_ref().map(|_| ()).and_then(|()| self.purpose.take());
-            let purpose = purpose.expect("a writer is finished once");
+            let purpose = self.purpose.take().expect("a writer is finished once");
             let core = self.core.clone();
             match purpose.publish(core.clone(), written, finish).await {
                 Ok(receipt) => {

@@ -34,8 +34,8 @@ impl Put {
     }
 
     /// Computes the CRCs here, on the caller's thread, where the bytes are still in its cache.
-    pub(crate) fn into_append(self) -> Append {
-        let crcs = Crcs::of(self.payload.as_slice());
+    pub(crate) fn into_append(mut self) -> Append {
+        let crcs = Crcs::of_buf(&mut self.payload);
         let Put { chunk, volume, kind, retention, payload } = self;
         Append { chunk, volume, kind, retention, payload, crcs }
     }

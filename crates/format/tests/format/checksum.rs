@@ -46,6 +46,7 @@ proptest! {
     fn combined_is_the_crc_of_both(bytes in proptest::collection::vec(any::<u8>(), 0..600), cut: prop::sample::Index) {
         let (first, second) = bytes.split_at(cut.index(bytes.len() + 1));
         prop_assert_eq!(crc32c_combine(crc32c(first), crc32c(second), second.len() as u64), crc32c(&bytes));
+        prop_assert_eq!(crc64_combine(crc64(first), crc64(second), second.len() as u64), crc64(&bytes));
     }
 
     #[test]
@@ -53,5 +54,12 @@ proptest! {
         let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
         let expected = crc_fast::checksum_combine(algorithm, first.into(), second.into(), len);
         prop_assert_eq!(u64::from(crc32c_combine(first, second, len)), expected);
+    }
+
+    #[test]
+    fn long_ones_too(first: u64, second: u64, len: u64) {
+        let algorithm = crc_fast::CrcAlgorithm::Crc64Nvme;
+        let expected = crc_fast::checksum_combine(algorithm, first, second, len);
+        prop_assert_eq!(crc64_combine(first, second, len), expected);
     }
 }

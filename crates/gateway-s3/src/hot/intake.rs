@@ -88,16 +88,14 @@ impl Intake {
                 Some(buf) => buf,
                 None => self.writer.buffer().await?,
             };
-            let at = buf.len();
-            let len = data.len().min(buf.capacity() - at);
+            let len = data.len().min(buf.capacity() - buf.len());
             if len == 0 {
                 return Err(Refusal::new(
                     Code::InternalError,
                     "The store has no room for more than was announced.",
                 ));
             }
-            buf.set_len(at + len);
-            buf.as_mut_slice()[at..].copy_from_slice(&data[..len]);
+            buf.fill(&data[..len]);
             data = &data[len..];
             if buf.len() == buf.capacity() {
                 self.writer.write(buf).await?;

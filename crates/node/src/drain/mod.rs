@@ -7,6 +7,7 @@ pub(crate) mod attributes;
 mod claim;
 mod conflicts;
 mod importer;
+mod pace;
 mod planner;
 mod rekeyer;
 mod tombstones;
@@ -25,10 +26,14 @@ use tokio::sync::{Notify, Semaphore};
 use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{clock, error};
+use pace::Pace;
 use planner::{Planner, Task};
 
 /// Longest sleep of the loop: deletes and renames of earlier boots are found at this pace.
 const ROUND_MS: u64 = 1_000;
+
+/// A drain that is so late does not give way to writers any more.
+const LATE_MS: u64 = 30_000;
 
 /// The state of the drainer.
 pub(crate) struct Drainer {
@@ -37,6 +42,7 @@ pub(crate) struct Drainer {
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
+    pub pace: Pace,
     trouble: Mutex<Option<(u64, String)>>,
     pub stats: DrainStats,
     /// Told whenever a version became clean, for those who wait.
@@ -82,6 +88,7 @@ impl Drainer {
             wake: Notify::new(),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
+            pace: Pace::default(),
             trouble: Mutex::default(),
             stats: DrainStats::default(),
             cleaned: Notify::new(),
@@ -162,6 +169,16 @@ impl Drainer {
         *trouble = words.map(|words| (clock::now_ms(), words));
     }
 
+    /// Whether drains have to hurry: half of the rings would have to stay, or something should long be in the lake.
+    fn judge(&self, now_ms: u64, room: u64) {
+        let (bytes, due_ms) = {
+            let planner = self.planner.lock().unwrap();
+            (planner.bytes(), planner.next_due_ms())
+        };
+        let is_late = due_ms.is_some_and(|due_ms| due_ms > 0 && due_ms + LATE_MS < now_ms);
+        self.pace.set_urgent(bytes > room / 2 || is_late);
+    }
+
     /// Takes a lake key for oneself; none if something else on this node has it.
     pub fn take_key(&self, volume: VolumeId, key: &[u8]) -> Option<Busy<'_>> {
         let key = (volume.0, key.to_vec());
@@ -176,8 +193,10 @@ pub(crate) async fn run(core: Arc<Core>) {
     if let Err(fault) = core.load_dirty().await {
         tracing::error!("reading what is not drained yet: {fault}");
     }
+    let room = core.rings.capacity().await;
     while !core.closing.load(std::sync::atomic::Ordering::Relaxed) {
         let now_ms = clock::now_ms();
+        core.drainer.judge(now_ms, room);
         core.start_due(now_ms);
         if let Err(fault) = core.background_round().await {
             core.drainer.set_trouble(Some(fault.to_string()));
@@ -272,6 +291,7 @@ impl Core {
     /// Brings one version to the lake under every name that lacks it there.
     async fn drain_version(self: &Arc<Core>, task: &Task) -> Result<End> {
         let _pin = self.pins.pin(task.version);
+        let _demand = task.demanded.then(|| self.drainer.pace.demand());
         let range = Range::prefix(&keys::references(task.version), 1_000);
         let rows = self.catalog.range(range).await.map_err(error::catalog)?.rows;
         let mut later: Option<u64> = None;

@@ -36,6 +36,9 @@ pub(crate) struct Planner {
     tasks: HashMap<VersionId, Task>,
     order: BTreeSet<(u64, VersionId)>,
     active: HashMap<VersionId, Task>,
+    /// Noted while they were under way: perhaps under a name that was not there when that began.
+    again: HashMap<VersionId, Task>,
+    bytes: u64,
     overflowed: bool,
 }
 
@@ -43,10 +46,13 @@ impl Planner {
     /// A version is dirty. Known ones keep what was demanded of them.
     pub fn note(&mut self, mut task: Task) {
         if self.active.contains_key(&task.version) {
+            task.demanded |= self.again.get(&task.version).is_some_and(|known| known.demanded);
+            self.again.insert(task.version, task);
             return;
         }
         if let Some(old) = self.tasks.remove(&task.version) {
             self.order.remove(&(old.due_ms, old.version));
+            self.bytes -= old.bytes;
             task.demanded |= old.demanded;
             task.tries = old.tries;
             if task.tries > 0 {
@@ -57,6 +63,7 @@ impl Planner {
             return;
         }
         self.order.insert((task.due_ms, task.version));
+        self.bytes += task.bytes;
         self.tasks.insert(task.version, task);
     }
 
@@ -64,6 +71,7 @@ impl Planner {
     pub fn forget(&mut self, version: VersionId) {
         if let Some(task) = self.tasks.remove(&version) {
             self.order.remove(&(task.due_ms, version));
+            self.bytes -= task.bytes;
         }
     }
 
@@ -86,12 +94,28 @@ impl Planner {
 
     /// A version reached the lake, or is nobody's business any more.
     pub fn done(&mut self, version: VersionId) {
-        self.active.remove(&version);
+        self.leave(version);
+        if let Some(task) = self.again.remove(&version) {
+            self.note(task);
+        }
+    }
+
+    fn leave(&mut self, version: VersionId) -> Option<Task> {
+        let task = self.active.remove(&version)?;
+        self.bytes -= task.bytes;
+        Some(task)
+    }
+
+    /// Like [`Self::leave`] for one that comes again anyway.
+    fn leave_for_now(&mut self, version: VersionId) -> Option<Task> {
+        let mut task = self.leave(version)?;
+        task.demanded |= self.again.remove(&version).is_some_and(|again| again.demanded);
+        Some(task)
     }
 
     /// It did not work: again later, with growing pauses. `jitter` is any number.
     pub fn retry(&mut self, version: VersionId, now_ms: u64, jitter: u64) {
-        if let Some(mut task) = self.active.remove(&version) {
+        if let Some(mut task) = self.leave_for_now(version) {
             let pause_ms = (250u64 << task.tries.min(10)).min(PAUSE_MS_MAX);
             task.due_ms = now_ms + pause_ms / 2 + jitter % (pause_ms / 2 + 1);
             task.tries += 1;
@@ -101,7 +125,7 @@ impl Planner {
 
     /// Not its turn yet: again at a given time, which is no failure.
     pub fn postpone(&mut self, version: VersionId, due_ms: u64) {
-        if let Some(mut task) = self.active.remove(&version) {
+        if let Some(mut task) = self.leave_for_now(version) {
             task.due_ms = due_ms;
             self.note(task);
         }
@@ -115,7 +139,12 @@ impl Planner {
     /// Files, bytes and the oldest change that are not in the lake.
     pub fn sums(&self) -> (u64, u64, Option<u64>) {
         let all = || self.tasks.values().chain(self.active.values());
-        (all().count() as u64, all().map(|task| task.bytes).sum(), all().map(|task| task.since_ms).min())
+        (all().count() as u64, self.bytes, all().map(|task| task.since_ms).min())
+    }
+
+    /// Bytes that are not in the lake.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Versions under way.
@@ -193,12 +222,24 @@ mod tests {
     }
 
     #[test]
-    fn a_version_under_way_is_not_planned_twice() {
+    fn a_version_that_is_done_is_forgotten() {
         let mut planner = Planner::default();
         planner.note(task(1, 0));
         assert!(planner.next(0).is_some());
+        planner.done(VersionId([1; 12]));
+        assert_eq!(planner.sums(), (0, 0, None));
+    }
+
+    #[test]
+    fn a_version_noted_while_under_way_comes_again() {
+        let mut planner = Planner::default();
+        planner.note(task(1, 0));
+        assert!(planner.next(0).is_some());
+        // Under a name that was not there when it began, for example.
         planner.note(task(1, 0));
         assert!(planner.next(0).is_none());
+        planner.done(VersionId([1; 12]));
+        assert!(planner.next(0).is_some());
         planner.done(VersionId([1; 12]));
         assert_eq!(planner.sums(), (0, 0, None));
     }

@@ -15,6 +15,7 @@ use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::claim::{Claim, Claimed, lost};
 use super::{End, attributes};
+use crate::cache::PIECE;
 use crate::core::{Core, add};
 use crate::properties::Properties;
 use crate::reader::NodeFile;
@@ -199,7 +200,7 @@ impl Core {
         let pin = self.pins.pin(file.version());
         let open = self.file(volume, &claim.key, file, pin).await.map_err(wrap)?;
         if file.size <= SINGLE_BYTES.min(lake.capabilities().put_bytes_max) {
-            let body = collect(&open, 0..file.size).await.map_err(wrap)?;
+            let body = self.load(&open, 0..file.size).await.map_err(wrap)?;
             return lake.put(&claim.key, body, options).await;
         }
         self.send_parts(lake, &open, file, claim, options).await
@@ -263,7 +264,7 @@ impl Core {
                     if let Some(part) = known {
                         return Ok(part);
                     }
-                    let body = collect(open, range).await.map_err(wrap)?;
+                    let body = self.load(open, range).await.map_err(wrap)?;
                     lake.upload_part(key, upload, number, body).await
                 }
             })
@@ -435,17 +436,18 @@ impl Core {
         }
         Ok(())
     }
-}
 
-/// Bytes of a range, copied: they must not hold the buffers of the drives while the lake takes its time.
-async fn collect(file: &NodeFile, range: std::ops::Range<u64>) -> Result<Vec<Bytes>> {
-    let mut body = Vec::new();
-    let mut offset = range.start;
-    while offset < range.end {
-        let wish = ((range.end - offset) as usize).min(1 << 20);
-        let bytes = stoker_store::File::read(file, offset, wish).await?;
-        offset += bytes.len() as u64;
-        body.push(Bytes::copy_from_slice(&bytes));
+    /// Bytes of a range, copied: they must not hold the buffers of the drives while the lake takes its time.
+    async fn load(&self, file: &NodeFile, range: std::ops::Range<u64>) -> Result<Vec<Bytes>> {
+        self.drainer.pace.turn(range.end - range.start).await;
+        let mut body = Vec::new();
+        let mut offset = range.start;
+        while offset < range.end {
+            let wish = ((range.end - offset) as usize).min(PIECE);
+            let bytes = stoker_store::File::read(file, offset, wish).await?;
+            offset += bytes.len() as u64;
+            body.push(Bytes::copy_from_slice(&bytes));
+        }
+        Ok(body)
     }
-    Ok(body)
 }

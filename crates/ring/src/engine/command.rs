@@ -138,6 +138,17 @@ impl Crcs {
         Crcs::Many(table.into(), whole)
     }
 
+    /// The CRCs of a buffer, computed unless whoever filled it did so.
+    pub fn of_buf(payload: &mut Buf) -> Crcs {
+        match payload.take_block_table() {
+            Some(table) if payload.len() > BLOCK => {
+                let whole = stoker_format::table_crc(&table, payload.len());
+                Crcs::Many(table.into(), whole)
+            }
+            _ => Crcs::of(payload.as_slice()),
+        }
+    }
+
     /// CRC of the whole payload.
     pub fn whole(&self) -> u32 {
         match self {
