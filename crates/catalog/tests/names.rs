@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{Catalog, Range};
 use stoker_catalog::names::{Found, Names, Plan, Refusal, Removal};
-use stoker_catalog::rows::{Drain, FileRow, Layout, keys};
+use stoker_catalog::rows::{Drain, FileRow, Layout, RekeyRow, keys};
 use stoker_format::VolumeId;
 
 const VOLUME: VolumeId = VolumeId(3);
@@ -42,6 +42,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn rekey() -> RekeyRow {
+    RekeyRow { since_ms: 0, name_record: None }
+}
+
 fn file(version: u64) -> FileRow {
     let mut id = [0; 12];
     id[..8].copy_from_slice(&version.to_be_bytes());
@@ -59,6 +63,7 @@ fn file(version: u64) -> FileRow {
         source: None,
         dirty_since_ms: 0,
         publishes: 0,
+        name_record: None,
         properties: Vec::new(),
     }
 }
@@ -125,7 +130,7 @@ async fn run(ops: Vec<Op>) {
             }
             Op::RenameDirectory(from, to) => {
                 let (from, to) = (from.into_bytes(), to.into_bytes());
-                let done = names.rename_directory(VOLUME, &from, &to, &[], 0).await;
+                let done = names.rename_directory(VOLUME, &from, &to, &[], rekey()).await;
                 let inside: Vec<Vec<u8>> =
                     model.keys().filter(|key| key.starts_with(&from)).cloned().collect();
                 let taken = model.keys().any(|key| key.starts_with(&to));
@@ -246,7 +251,7 @@ fn many_at_once_leave_a_sound_tree() {
                                 let (from, to) =
                                     (format!("d{}/", state >> 40 & 1), format!("d{}/y/", state >> 41 & 1));
                                 names
-                                    .rename_directory(VOLUME, from.as_bytes(), to.as_bytes(), &[], 0)
+                                    .rename_directory(VOLUME, from.as_bytes(), to.as_bytes(), &[], rekey())
                                     .await
                                     .err()
                             }

@@ -46,16 +46,23 @@ impl Core {
         let mut deleted = false;
         loop {
             let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
-            let mut rows: Vec<(Row, GarbageRow)> = Vec::new();
+            let mut versions: Vec<Vec<(Row, GarbageRow)>> = Vec::new();
             for row in &page.rows {
-                let pinned = version_of(row).is_none_or(|version| self.pins.is_pinned(version));
-                if !pinned {
-                    rows.push((row.clone(), GarbageRow::of(row).map_err(error::catalog)?));
+                let garbage = GarbageRow::of(row).map_err(error::catalog)?;
+                match versions.last_mut() {
+                    Some(rows) if version_of(&rows[0].0) == version_of(row) => {
+                        rows.push((row.clone(), garbage));
+                    }
+                    _ => versions.push(vec![(row.clone(), garbage)]),
                 }
             }
-            if !rows.is_empty() {
-                self.collect(rows).await?;
-                deleted = true;
+            if let Some(last) = versions.pop() {
+                // All rows of a version are settled together, and the page may end in the middle of one.
+                versions.push(self.all_rows(last).await?);
+            }
+            versions.retain(|rows| !self.in_use(rows));
+            if !versions.is_empty() {
+                deleted |= self.collect(versions).await?;
             }
             match page.rows.last() {
                 Some(last) if page.more => range = range.after(&last.key),
@@ -64,76 +71,125 @@ impl Core {
         }
     }
 
-    async fn collect(self: &Arc<Core>, rows: Vec<(Row, GarbageRow)>) -> Result<()> {
-        let mut ready = Vec::new();
-        for (row, garbage) in rows {
-            match garbage.settled {
-                true => ready.push((row, garbage)),
-                false => ready.extend(self.settle_shares(row, garbage).await?),
-            }
-        }
+    async fn all_rows(&self, rows: Vec<(Row, GarbageRow)>) -> Result<Vec<(Row, GarbageRow)>> {
+        let Some(version) = version_of(&rows[0].0) else { return Ok(rows) };
+        let mut all = Vec::new();
+        self.each(keys::garbage_all(version), |row| {
+            all.push((row.clone(), GarbageRow::of(row).map_err(error::catalog)?));
+            Ok(())
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// Whether somebody here still reads a version, or chunks that it uses.
+    fn in_use(&self, rows: &[(Row, GarbageRow)]) -> bool {
+        let Some(version) = rows.first().and_then(|(row, _)| version_of(row)) else { return true };
+        let mut owners = rows.iter().flat_map(|(_, garbage)| &garbage.runs).map(|run| VersionId(run.version));
+        self.pins.is_pinned(version) || owners.any(|owner| self.pins.is_pinned(owner))
+    }
+
+    async fn collect(self: &Arc<Core>, versions: Vec<Vec<(Row, GarbageRow)>>) -> Result<bool> {
         let mut ids: Vec<ChunkId> = Vec::new();
         let mut commit = Commit::new();
-        for (row, garbage) in &ready {
-            let runs: Vec<ChunkRun> = garbage.runs.iter().map(|run| run.at(0)).collect();
-            ids.extend(rings::chunks(&runs).map(|(chunk, _)| chunk));
-            ids.extend(version_of(row).map(|version| ChunkId::new(version, NAME_INDEX)));
-            ids.extend(garbage.name_record.map(|record| ChunkId::new(VersionId(record), NAME_INDEX)));
-            commit = commit.delete(row.key.clone());
+        for rows in versions {
+            let rows = match rows.iter().all(|(_, garbage)| garbage.settled) {
+                true => rows,
+                false => match self.settle_shares(rows).await? {
+                    Some(rows) => rows,
+                    None => continue,
+                },
+            };
+            for (row, garbage) in rows {
+                let runs: Vec<ChunkRun> = garbage.runs.iter().map(|run| run.at(0)).collect();
+                ids.extend(rings::chunks(&runs).map(|(chunk, _)| chunk));
+                ids.extend(version_of(&row).map(|version| ChunkId::new(version, NAME_INDEX)));
+                commit = commit.delete(row.key);
+            }
         }
-        if ready.is_empty() {
-            return Ok(());
+        if commit.writes.is_empty() {
+            return Ok(false);
         }
         // Durable on the drives before the catalog forgets that it has to be done.
         self.rings.delete(&ids).await?;
         add(&self.stats.collected_chunks, ids.len() as u64);
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
-        Ok(())
+        Ok(true)
     }
 
-    /// Finds out which chunks are this version's alone. Each set of chunks has one owner that no row names, and a row
-    /// for everyone else who uses it; an owner that dies passes the set on to one of them.
+    /// Finds out which chunks of a dead version nobody else uses, and takes it out of the users of the others.
     async fn settle_shares(
         self: &Arc<Core>,
-        row: Row,
-        garbage: GarbageRow,
-    ) -> Result<Option<(Row, GarbageRow)>> {
-        let Some(dead) = version_of(&row) else { return Ok(None) };
-        let mut change = Commit::new().seq(row.key.clone(), row.seq);
+        rows: Vec<(Row, GarbageRow)>,
+    ) -> Result<Option<Vec<(Row, GarbageRow)>>> {
+        let Some(dead) = rows.first().and_then(|(row, _)| version_of(row)) else { return Ok(None) };
+        let mut change = Commit::new();
+        for (row, _) in &rows {
+            change.checks.push(Check::Seq(row.key.clone(), row.seq));
+        }
         let mut alone: HashMap<[u8; 12], bool> = HashMap::new();
-        let mut shared = false;
-        for run in &garbage.runs {
+        let mut users = Vec::new();
+        for run in rows.iter().flat_map(|(_, garbage)| &garbage.runs) {
             if alone.contains_key(&run.version) {
                 continue;
             }
             let owner = VersionId(run.version);
-            let prefix = keys::shares(owner);
-            let page = self.catalog.range(Range::prefix(&prefix, 100)).await.map_err(error::catalog)?;
-            let end = prefix_end(&prefix).expect("a table is not 0xff");
+            let (shares, references) = (keys::shares(owner), keys::references(owner));
+            let page = self.catalog.range(Range::prefix(&shares, 100)).await.map_err(error::catalog)?;
             let own = page.rows.iter().find(|row| keys::sharer(&row.key) == Some(dead));
-            match own.or(page.rows.first()) {
-                None => change.checks.push(Check::AtMost { start: prefix, end, max: 0 }),
-                Some(leaving) => {
-                    shared = true;
-                    change.checks.push(Check::Seq(leaving.key.clone(), leaving.seq));
-                    change.writes.push(Write::Delete(leaving.key.clone()));
+            if let Some(own) = own {
+                change.checks.push(Check::Seq(own.key.clone(), own.seq));
+                change.writes.push(Write::Delete(own.key.clone()));
+            }
+            let other = page.rows.iter().find(|row| keys::sharer(&row.key) != Some(dead));
+            let owner_lives = match other {
+                // Nobody is named: the dead one was the only user, whoever owned the chunks.
+                None if own.is_none() => None,
+                None if owner == dead => None,
+                None => {
+                    let range = Range::prefix(&references, 1);
+                    self.catalog.range(range).await.map_err(error::catalog)?.rows.into_iter().next()
+                }
+                Some(_) => None,
+            };
+            // Whoever makes us leave the chunks alone must itself stay; if nobody does, nobody may come.
+            match other.map(|row| &row.key).or(owner_lives.as_ref().map(|row| &row.key)) {
+                Some(stays) => {
+                    change.checks.push(Check::Present(stays.clone()));
+                    users.extend(other.and_then(|row| keys::sharer(&row.key)));
+                    users.extend(owner_lives.is_some().then_some(owner));
+                    alone.insert(run.version, false);
+                }
+                None => {
+                    let end = prefix_end(&shares).expect("a table is not 0xff");
+                    let max = usize::from(own.is_some());
+                    change.checks.push(Check::AtMost { start: shares, end, max });
+                    if own.is_some() && owner != dead {
+                        let end = prefix_end(&references).expect("a table is not 0xff");
+                        change.checks.push(Check::AtMost { start: references, end, max: 0 });
+                    }
+                    alone.insert(run.version, true);
                 }
             }
-            alone.insert(run.version, page.rows.is_empty());
         }
         let mine = |run: &&RunRow| alone.get(&run.version).copied().unwrap_or(false);
-        let runs: Vec<RunRow> = garbage.runs.iter().filter(mine).copied().collect();
-        let settled = GarbageRow { settled: true, runs, ..garbage };
-        if !shared {
-            // Nothing to write down: the check alone decides, and a crash decides again.
-            return match self.catalog.commit(change).await.map_err(error::catalog)? {
-                Outcome::Done { .. } => Ok(Some((row, settled))),
-                Outcome::Failed { .. } => Ok(None),
-            };
+        let mut settled = Vec::new();
+        for (row, garbage) in rows {
+            let runs: Vec<RunRow> = garbage.runs.iter().filter(mine).copied().collect();
+            let garbage = GarbageRow { settled: true, runs };
+            change.writes.push(Write::Put(row.key.clone(), garbage.encode()));
+            settled.push((row, garbage));
         }
-        change.writes.push(Write::Put(row.key.clone(), settled.encode()));
+        if change.writes.len() == settled.len() {
+            // No share changed: the checks alone decide, and a crash decides again.
+            change.writes.clear();
+        }
         match self.catalog.commit(change).await.map_err(error::catalog)? {
-            Outcome::Done { seq } => Ok(Some((Row { seq, value: settled.encode(), ..row }, settled))),
+            Outcome::Done { .. } => {
+                // Whoever is left may have all its chunks in the lake.
+                users.into_iter().for_each(|user| self.drainer.reconsider(user));
+                Ok(Some(settled))
+            }
             Outcome::Failed { .. } => Ok(None),
         }
     }

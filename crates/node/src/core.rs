@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub volumes: Volumes,
     pub cache: Cache,
     pub pins: Arc<Pins>,
+    /// Lake objects that open files read from.
+    pub objects: Arc<crate::stage::Objects>,
     /// Writers of one name take turns here instead of in the catalog.
     pub turns: Turns,
     /// Held for reading from the moment chunks are made precious again until the name that needs them is published, and
@@ -95,14 +97,21 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl Core {
-    /// Checks for a change in a volume: this boot is not fenced, the volume is there, the holders still count.
-    pub fn guards(&self, volume: &Volume, holders: &[HolderRow]) -> Vec<Check> {
-        let mut guards = vec![
+    /// Checks for a change in a volume: this boot is not fenced, the volume is there.
+    pub fn guards(&self, volume: &Volume) -> Vec<Check> {
+        vec![
             Check::Value(self.session.0.clone(), self.session.1.clone()),
             Check::Present(keys::volume_id(volume.id)),
-        ];
-        guards.extend(self.rings.guards(holders));
-        guards
+        ]
+    }
+
+    /// Runs a change to its end even if whoever asked goes away: a client that hangs up must not leave half of one.
+    pub async fn to_the_end<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let stopped = |_| StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere");
+        self.runtime.spawn(change).await.map_err(stopped)?
     }
 
     pub fn check_open(&self) -> Result<()> {

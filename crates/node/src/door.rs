@@ -152,7 +152,7 @@ impl Store for Node {
     fn volume_set<'a>(&'a self, name: &'a str, policy: VolumePolicy) -> BoxFuture<'a, Result<VolumeInfo>> {
         Box::pin(async move {
             let volume = self.core.volumes.set(name, policy).await?;
-            self.core.drainer.wake();
+            self.core.drainer.reload();
             self.core.volumes.info(&volume).await
         })
     }
@@ -206,7 +206,8 @@ impl Store for Node {
     }
 
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>> {
-        Box::pin(self.core.copy_file(request))
+        let core = self.core.clone();
+        Box::pin(async move { self.core.to_the_end(async move { core.copy_file(request).await }).await })
     }
 
     fn rename<'a>(
@@ -218,7 +219,8 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.rename_any(&volume, from, to, mode).await
+            let (core, from, to) = (self.core.clone(), from.clone(), to.clone());
+            self.core.to_the_end(async move { core.rename_any(&volume, &from, &to, mode).await }).await
         })
     }
 
@@ -229,10 +231,10 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<Vec<Result<bool>>>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            let core = &self.core;
-            let delete = |(key, condition): (Key, Condition)| {
-                let volume = volume.clone();
-                async move { core.delete_file(&volume, key.as_bytes(), &condition).await }
+            let delete = |(key, condition): (Key, Condition)| -> BoxFuture<'a, Result<bool>> {
+                let (core, volume) = (self.core.clone(), volume.clone());
+                let delete = async move { core.delete_file(&volume, key.as_bytes(), &condition).await };
+                Box::pin(self.core.to_the_end(delete))
             };
             // Together, so that they share commits of the catalog and writes of the drive.
             use futures_util::StreamExt;
@@ -248,7 +250,9 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<FileInfo>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.change_attributes(&volume, key.as_bytes(), change).await
+            let (core, key) = (self.core.clone(), key.clone());
+            let change = async move { core.change_attributes(&volume, key.as_bytes(), change).await };
+            self.core.to_the_end(change).await
         })
     }
 
@@ -294,7 +298,9 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<Receipt>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.copy_part(&volume, key, upload, number, source).await
+            let (core, key, upload) = (self.core.clone(), key.clone(), upload.clone());
+            let copy = async move { core.copy_part(&volume, &key, &upload, number, source).await };
+            self.core.to_the_end(copy).await
         })
     }
 
@@ -336,7 +342,10 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<Receipt>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.complete(&volume, key, upload, parts, condition, finish).await
+            let (core, key, upload) = (self.core.clone(), key.clone(), upload.clone());
+            let complete =
+                async move { core.complete(&volume, &key, &upload, parts, condition, finish).await };
+            self.core.to_the_end(complete).await
         })
     }
 
@@ -348,7 +357,8 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.abort(&volume, key, upload).await
+            let (core, key, upload) = (self.core.clone(), key.clone(), upload.clone());
+            self.core.to_the_end(async move { core.abort(&volume, &key, &upload).await }).await
         })
     }
 
@@ -402,7 +412,9 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.resolve_conflict(&volume, key, resolution).await
+            let (core, key) = (self.core.clone(), key.clone());
+            let resolve = async move { core.resolve_conflict(&volume, &key, resolution).await };
+            self.core.to_the_end(resolve).await
         })
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write};
-use stoker_catalog::names::{Forgotten, Located, Refusal, Removal, Removed};
+use stoker_catalog::names::{Forgotten, Located, Plan, Refusal, Removal, Removed, garbage_writes};
 use stoker_catalog::rows::{
-    Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
+    DirtyRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
 };
-use stoker_format::{ChunkId, NameRecord, RecordKind, VersionId};
+use stoker_format::{ChunkId, DriveId, NameRecord, NodeId, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{
     AttributesChange, Buf, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode, Result,
@@ -17,11 +17,14 @@ use stoker_store::{
 use crate::core::{Core, add};
 use crate::lookup::no_such_key;
 use crate::properties::Properties;
-use crate::publish::{Job, check_condition, publish_refusal};
+use crate::publish::{Job, check_condition, is_outdated, tombstone_gone};
 use crate::rings::{self, NAME_INDEX};
 use crate::volumes::Volume;
-use crate::writer::RunList;
+use crate::writer::{RunList, is_unknown};
 use crate::{clock, error, name_record};
+
+/// Tries of a copy whose source keeps changing.
+const COPIES_MAX: usize = 20;
 
 impl Core {
     fn seq_now(&self) -> u64 {
@@ -29,7 +32,7 @@ impl Core {
     }
 
     /// Leaves a name record on a drive.
-    async fn leave_record(&self, volume: &Volume, id: VersionId, record: &NameRecord) -> Result<()> {
+    pub async fn leave_record(&self, volume: &Volume, id: VersionId, record: &NameRecord) -> Result<()> {
         let fault =
             |fault: stoker_format::FormatError| StoreError::new(ErrorKind::Invalid, fault.to_string());
         record.check().map_err(fault)?;
@@ -47,16 +50,6 @@ impl Core {
         self.rings.append(self.rings.pick(id, 0), vec![put]).await
     }
 
-    /// Leaves the name record of a version beside its chunks.
-    pub async fn leave_version_record(
-        &self,
-        volume: &Volume,
-        version: VersionId,
-        record: &NameRecord,
-    ) -> Result<()> {
-        self.leave_record(volume, version, record).await
-    }
-
     /// Deletes a file; false if there is none.
     pub async fn delete_file(
         self: &Arc<Core>,
@@ -68,11 +61,23 @@ impl Core {
         volume.check_writable()?;
         let _work = self.work.begin();
         let record = clock::mint();
-        let guards = self.guards(volume, &[]);
+        // The row that hands the record to the collector may be seen before the record is there.
+        let _pin = self.pins.pin(record);
+        let guards = self.guards(volume);
         let _turn = self.turns.take(volume.id, key).await;
+        // Where others write to the lake too, they may have replaced or removed what the catalog knows.
+        let theirs = match self.names.lookup(volume.id, key).await.map_err(error::catalog)? {
+            Some(located) => match self.as_seen(volume, key, &located.file).await {
+                Some(seen) if seen.version != located.file.version => Some(seen),
+                _ => None,
+            },
+            None => None,
+        };
         let removed = self.names.remove(volume.id, key, &guards, |located| {
-            check_condition(condition, Some(&located.file.etag)).map_err(error::refuse)?;
-            Ok(Removal { writes: self.tombstones(volume, key, &located.file, record) })
+            let etag = theirs.as_ref().map_or(&located.file.etag, |theirs| &theirs.etag);
+            check_condition(condition, Some(etag)).map_err(error::refuse)?;
+            let lake = theirs.as_ref().map_or(&located.file.lake, |theirs| &theirs.lake);
+            Ok(Removal { writes: self.tombstones(volume, key, lake.as_ref(), record) })
         });
         match removed.await.map_err(error::refusal)? {
             Some(removed) => {
@@ -93,27 +98,34 @@ impl Core {
     fn after_remove(&self, volume: &Arc<Volume>, key: &[u8], removed: &Removed) {
         self.saw(removed.seq);
         self.looks.forget(volume, key);
+        self.garbage.notify_one();
         match &removed.fate {
-            Forgotten::Garbage(_) => self.garbage.notify_one(),
+            Forgotten::Garbage(version) => self.drainer.forget(*version),
             Forgotten::Shared(version) => self.drainer.reconsider(*version),
         }
-        self.drainer.forget(removed.file.version());
         self.drainer.wake();
     }
 
     /// Rows that hide and then remove what the lake has of a file.
-    fn tombstones(&self, volume: &Volume, key: &[u8], file: &FileRow, record: VersionId) -> Vec<Write> {
+    fn tombstones(
+        &self,
+        volume: &Volume,
+        key: &[u8],
+        lake: Option<&LakeRef>,
+        record: VersionId,
+    ) -> Vec<Write> {
         if volume.lake_url.is_none() {
-            return Vec::new();
+            // With the chunks of what it deletes, the record has done its duty.
+            return garbage_writes(record, &[]);
         }
         let row = |etag: Option<String>| {
             TombstoneRow { since_ms: clock::now_ms(), etag, name_record: Some(record.0) }.encode()
         };
         let mut writes = Vec::new();
         // An upload of this key may be under way, or the lake may show something else: the name is hidden in any case.
-        let own = file.lake.as_ref().filter(|lake| lake.key == key).map(|lake| lake.etag.clone());
+        let own = lake.filter(|lake| lake.key == key).map(|lake| lake.etag.clone());
         writes.push(Write::Put(keys::tombstone(volume.id, key), row(own)));
-        if let Some(lake) = file.lake.as_ref().filter(|lake| lake.key != key) {
+        if let Some(lake) = lake.filter(|lake| lake.key != key) {
             writes.push(Write::Put(keys::tombstone(volume.id, &lake.key), row(Some(lake.etag.clone()))));
         }
         writes
@@ -186,14 +198,15 @@ impl Core {
                            of the lake is done: others could put files into it meanwhile";
             return Err(StoreError::new(ErrorKind::Conflict, message));
         }
-        let guards = self.guards(volume, &[]);
-        let renamed = self.names.rename_directory(volume.id, from, to, &guards, clock::now_ms()).await;
+        let guards = self.guards(volume);
+        let record = clock::mint();
+        let rekey = RekeyRow { since_ms: clock::now_ms(), name_record: Some(record.0) };
+        let renamed = self.names.rename_directory(volume.id, from, to, &guards, rekey).await;
         let renamed = renamed.map_err(|refusal| match refusal {
             Refusal::NotFound => no_such_key(from),
             other => error::refusal(other),
         })?;
         self.saw(renamed.seq);
-        let record = clock::mint();
         self.leave_record(volume, record, &name_record::rename(volume.id, from, to, record, self.seq_now()))
             .await?;
         self.drainer.wake();
@@ -208,13 +221,18 @@ impl Core {
         mode: RenameMode,
     ) -> Result<()> {
         self.adopt(volume, from).await?;
-        let guards = self.guards(volume, &[]);
+        let guards = self.guards(volume);
         let record = clock::mint();
+        let buried = self.tombstone(volume, to).await?;
         let renamed = self.names.rename_file(volume.id, from, to, &guards, |source, target| {
             if target.is_some() && mode == RenameMode::NoReplace {
                 return Err(error::refuse(StoreError::new(ErrorKind::Conflict, "the target exists already")));
             }
-            Ok(self.rename_writes(volume, from, to, source, target, record))
+            let mut writes = self.rename_writes(volume, from, to, source, target, record);
+            if volume.lake_url.is_some() {
+                writes.extend(tombstone_gone(volume, to, buried.as_ref()));
+            }
+            Ok(writes)
         });
         let renamed = renamed.await.map_err(|refusal| match refusal {
             Refusal::NotFound => no_such_key(from),
@@ -223,19 +241,29 @@ impl Core {
         self.saw(renamed.seq);
         self.looks.forget(volume, from);
         self.looks.forget(volume, to);
+        match &renamed.replaced {
+            Some((_, Forgotten::Garbage(version))) => {
+                self.drainer.forget(*version);
+                self.garbage.notify_one();
+            }
+            Some((_, Forgotten::Shared(version))) => self.drainer.reconsider(*version),
+            None => {}
+        }
+        self.drainer.wake();
         if let Some(file) = &renamed.file {
+            if file.drain == Drain::Dirty {
+                // It may be on its way under the old name right now.
+                self.drainer.note(volume, file);
+            }
             let properties = Properties::decode(&file.properties)?;
             let runs = self.names.runs(file).await.map_err(error::catalog)?;
             let put = name_record::put(volume.id, to, file, &properties, &runs, self.seq_now());
-            self.leave_record(volume, file.version(), &put).await?;
+            let id = file.name_record.map_or(file.version(), VersionId);
+            self.leave_record(volume, id, &put).await?;
             if file.drain == Drain::Clean {
-                self.rings.mark_clean(vec![ChunkId::new(file.version(), NAME_INDEX)]).await?;
+                self.rings.mark_clean(vec![ChunkId::new(id, NAME_INDEX)]).await?;
             }
         }
-        if let Some((_, Forgotten::Garbage(_))) = renamed.replaced {
-            self.garbage.notify_one();
-        }
-        self.drainer.wake();
         Ok(())
     }
 
@@ -253,10 +281,10 @@ impl Core {
         }
         let now_ms = clock::now_ms();
         let version = source.file.version();
-        let mut writes = vec![
-            Write::Put(keys::rekey_file(volume.id, version), RekeyRow { since_ms: now_ms }.encode()),
-            Write::Delete(keys::tombstone(volume.id, to)),
-        ];
+        let mut writes = vec![Write::Put(
+            keys::rekey_file(volume.id, version),
+            RekeyRow { since_ms: now_ms, name_record: None }.encode(),
+        )];
         if let Some(lake) = source.file.lake.as_ref().filter(|_| source.file.drain == Drain::Clean) {
             // Its bytes stay under the old lake key until they were copied.
             writes
@@ -284,13 +312,14 @@ impl Core {
         if seen.located.is_some() {
             return Ok(());
         }
-        let guards = self.guards(volume, &[]);
+        let guards = self.guards(volume);
         let adopted = self.names.publish(volume.id, key, &guards, |present| {
             let (file, present) = (seen.file.clone(), present.cloned());
+            let gone = Check::Absent(keys::tombstone(volume.id, key));
             Box::pin(async move {
                 match present {
                     Some(_) => Err(Refusal::Exists),
-                    None => Ok(stoker_catalog::names::Plan::simple(file)),
+                    None => Ok(Plan { checks: vec![gone], ..Plan::simple(file) }),
                 }
             })
         });
@@ -300,6 +329,8 @@ impl Core {
                 Ok(())
             }
             Err(Refusal::Exists) => Ok(()),
+            // Deleted meanwhile.
+            Err(Refusal::Guard(at)) if at >= guards.len() => Ok(()),
             Err(other) => Err(error::refusal(other)),
         }
     }
@@ -311,22 +342,40 @@ impl Core {
         let from_volume = self.volumes.get(&request.from_volume).await?;
         let volume = self.volumes.get(&request.to_volume).await?;
         volume.check_writable()?;
+        for _ in 0..COPIES_MAX {
+            if let Some(receipt) = self.copy_once(&from_volume, &volume, &request).await? {
+                return Ok(receipt);
+            }
+        }
+        Err(error::refusal(Refusal::Contended))
+    }
+
+    /// One try; none if the source changed meanwhile, be it that it was drained.
+    async fn copy_once(
+        self: &Arc<Core>,
+        from_volume: &Arc<Volume>,
+        volume: &Arc<Volume>,
+        request: &CopyRequest,
+    ) -> Result<Option<Receipt>> {
         let (from, to) = (request.from.as_bytes(), request.to.as_bytes());
-        let seen = self.seen(&from_volume, from).await?.ok_or_else(|| no_such_key(from))?;
+        let seen = self.seen(from_volume, from).await?.ok_or_else(|| no_such_key(from))?;
         check_condition(&request.from_condition, Some(&seen.file.etag))?;
         let _pin = self.pins.pin(seen.file.version());
         let mut properties = Properties::decode(&seen.file.properties)?;
-        if let Some(attributes) = request.attributes {
-            properties.attributes = attributes;
+        if let Some(attributes) = &request.attributes {
+            properties.attributes = attributes.clone();
         }
         let now_ms = clock::now_ms();
+        // Two names share one version: the record of the second has an id of its own.
+        let record = clock::mint();
         let mut row = FileRow {
             inode: 0,
             modified_ms: now_ms,
-            drain: Core::drain_of(&volume),
+            drain: Core::drain_of(volume),
             lake: None,
             dirty_since_ms: now_ms,
             publishes: 0,
+            name_record: Some(record.0),
             properties: properties.encode()?,
             ..seen.file.clone()
         };
@@ -338,31 +387,41 @@ impl Core {
                 row.holders = self.rings.holders(0..self.rings.drives().len());
                 row.source = None;
             } else {
-                row.source = self.source_of(&from_volume, &seen.file);
+                row.source = self.source_of(from_volume, &seen.file);
                 row.holders = self.rings.holders([0]);
             }
         }
-        // The source must still be what it was, or its chunks may be on their way out.
-        let checks = match &seen.located {
-            Some(located) => {
-                let same = located.spot.volume == volume.id && from == to;
-                let key = located.spot.row_key();
-                if same { Vec::new() } else { vec![Check::Seq(key, located.seq)] }
-            }
-            None => Vec::new(),
-        };
         let mut list = RunList::default();
         runs.iter().for_each(|run| list.push_run(run));
+        let put = name_record::put(volume.id, to, &row, &properties, list.runs(), self.seq_now());
+        self.leave_record(volume, record, &put).await?;
+        // The source must still be what it was, or its chunks may be on their way out.
+        let check = |located: &Located| Check::Seq(located.spot.row_key(), located.seq);
         let job = Job {
             row,
             runs: list,
             upload_parts: Vec::new(),
-            condition: request.condition,
+            condition: request.condition.clone(),
             append: false,
-            checks,
+            has_layout: true,
+            checks: seen.located.as_ref().map(check).into_iter().collect(),
             writes: Vec::new(),
         };
-        self.publish_copy(&volume, to, job).await
+        match self.publish(volume, to, job).await {
+            Ok(receipt) => {
+                add(&self.stats.publishes, 1);
+                Ok(Some(receipt))
+            }
+            Err(fault) => {
+                if !is_unknown(&fault) {
+                    self.rings.delete(&[ChunkId::new(record, NAME_INDEX)]).await?;
+                }
+                match is_outdated(&fault) {
+                    true => Ok(None),
+                    false => Err(fault),
+                }
+            }
+        }
     }
 
     fn source_of(&self, volume: &Volume, file: &FileRow) -> Option<SourceRef> {
@@ -371,31 +430,6 @@ impl Core {
         }
         let LakeRef { key, etag } = file.lake.clone()?;
         Some(SourceRef { volume: volume.id.0, key, etag })
-    }
-
-    /// Publishes a version whose layout rows exist already.
-    async fn publish_copy(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
-        let guards = self.guards(volume, &job.row.holders);
-        let published = self
-            .names
-            .publish(volume.id, key, &guards, |present| {
-                let (core, volume, key, job) = (self.clone(), volume.clone(), key.to_vec(), job.clone());
-                let present = present.cloned();
-                Box::pin(async move {
-                    let plan = core.plan(&volume, &key, present, job).await.map_err(error::refuse)?;
-                    Ok(stoker_catalog::names::Plan { layout: Vec::new(), ..plan })
-                })
-            })
-            .await
-            .map_err(|refusal| publish_refusal(refusal, guards.len()))?;
-        let file = &published.file;
-        let properties = Properties::decode(&file.properties)?;
-        let record = name_record::put(volume.id, key, file, &properties, job.runs.runs(), self.seq_now());
-        // Two names share one version: the record of the second has an id of its own.
-        self.leave_record(volume, clock::mint(), &record).await?;
-        self.after_publish(volume, key, &published);
-        add(&self.stats.publishes, 1);
-        Core::receipt(volume, key, file, published.seq)
     }
 
     /// Changes properties.
@@ -415,16 +449,48 @@ impl Core {
             let mut properties = Properties::decode(&file.properties)?;
             apply(&mut properties, &change);
             file.properties = properties.encode()?;
+            if file.properties == located.file.properties {
+                return Core::info(key, &file);
+            }
             let row_key = located.spot.row_key();
-            let value = EntryRow::File(Box::new(file.clone())).encode();
-            let mut commit = Commit::new().seq(row_key.clone(), located.seq).put(row_key, value);
-            commit.checks.extend(self.guards(volume, &[]));
+            let mut commit = Commit::new().seq(row_key.clone(), located.seq);
+            commit.checks.extend(self.guards(volume));
+            self.drain_again(volume, &mut file, &mut commit)?;
+            let commit = commit.put(row_key, EntryRow::File(Box::new(file.clone())).encode());
             if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
                 self.saw(seq);
+                if file.drain == Drain::Dirty {
+                    self.drainer.note(volume, &file);
+                }
                 return Core::info(key, &file);
             }
         }
         Err(error::refusal(Refusal::Contended))
+    }
+}
+
+impl Core {
+    /// Properties of a drained file changed: the lake copies the object onto itself with the new ones.
+    fn drain_again(&self, volume: &Volume, file: &mut FileRow, commit: &mut Commit) -> Result<()> {
+        let Some(lake) = file.lake.clone().filter(|_| file.drain == Drain::Clean) else { return Ok(()) };
+        if Core::drain_of(volume) != Drain::Dirty {
+            return Ok(());
+        }
+        let now_ms = clock::now_ms();
+        file.drain = Drain::Dirty;
+        file.dirty_since_ms = now_ms;
+        file.holders = self.rings.holders([0]);
+        let (version, inode) = (file.version(), file.inode);
+        let relier = keys::relier(volume.id, &lake.key, version, inode);
+        commit.writes.push(Write::Put(relier, Vec::new()));
+        file.source = Some(SourceRef { volume: volume.id.0, key: lake.key, etag: lake.etag });
+        let row =
+            DirtyRow { volume: volume.id.0, bytes: file.size, since_ms: now_ms, changed_ms: now_ms }.encode();
+        for holder in &file.holders {
+            let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
+            commit.writes.push(Write::Put(key, row.clone()));
+        }
+        Ok(())
     }
 }
 

@@ -20,6 +20,7 @@ mod lookup;
 mod name_record;
 mod node;
 mod options;
+mod part_copy;
 mod pins;
 mod properties;
 mod publish;

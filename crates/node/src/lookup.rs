@@ -1,6 +1,7 @@
 //! Finding a file: the catalog first, then the lake where others write to it too.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::names::Located;
@@ -32,21 +33,43 @@ pub(crate) struct Seen {
 /// A look at a lake, and until when it is believed.
 type Look = (u64, FileRow);
 
+/// Counters of changes; keys share them.
+const COUNTERS: usize = 1024;
+
 /// Recent looks at lakes, by volume and key.
-#[derive(Default)]
 pub(crate) struct Looks {
     seen: Mutex<HashMap<(u32, Vec<u8>), Look>>,
+    /// Changes of keys here. A look that began before one is out of date when it ends.
+    changes: Vec<AtomicU64>,
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks { seen: Mutex::default(), changes: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect() }
+    }
 }
 
 impl Looks {
+    fn counter(&self, volume: &Volume, key: &[u8]) -> &AtomicU64 {
+        &self.changes[(stoker_format::crc32c(key) as usize ^ volume.id.0 as usize) % COUNTERS]
+    }
+
+    /// A look begins.
+    fn begin(&self, volume: &Volume, key: &[u8]) -> u64 {
+        self.counter(volume, key).load(Ordering::SeqCst)
+    }
+
     fn get(&self, volume: &Volume, key: &[u8], now_ms: u64) -> Option<FileRow> {
         let seen = self.seen.lock().unwrap();
         let (until, file) = seen.get(&(volume.id.0, key.to_vec()))?;
         (*until > now_ms).then(|| file.clone())
     }
 
-    fn put(&self, volume: &Volume, key: &[u8], file: &FileRow, now_ms: u64) {
+    fn put(&self, volume: &Volume, key: &[u8], file: &FileRow, now_ms: u64, begun: u64) {
         let mut seen = self.seen.lock().unwrap();
+        if self.counter(volume, key).load(Ordering::SeqCst) != begun {
+            return;
+        }
         if seen.len() >= SEEN_MAX {
             seen.clear();
         }
@@ -54,7 +77,9 @@ impl Looks {
     }
 
     pub fn forget(&self, volume: &Volume, key: &[u8]) {
-        self.seen.lock().unwrap().remove(&(volume.id.0, key.to_vec()));
+        let mut seen = self.seen.lock().unwrap();
+        self.counter(volume, key).fetch_add(1, Ordering::SeqCst);
+        seen.remove(&(volume.id.0, key.to_vec()));
     }
 }
 
@@ -67,29 +92,32 @@ impl Core {
     pub async fn seen(&self, volume: &Arc<Volume>, key: &[u8]) -> Result<Option<Seen>> {
         let located = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
         if let Some(located) = located {
-            let file = located.file.clone();
-            // One that was renamed and not yet moved in the lake is ours alone to look at.
-            let at_home = file.lake.as_ref().is_some_and(|lake| lake.key == key);
-            let stale = volume.policy.lake_mode != LakeMode::Owned && file.drain == Drain::Clean && at_home;
-            if !stale {
-                return Ok(Some(Seen { located: Some(located), file }));
-            }
-            // Others write there: what we drained may have been replaced since.
-            return Ok(match self.lake_file(volume, key).await {
-                Ok(Some(theirs))
-                    if file.lake.as_ref().map(|l| &l.etag) == theirs.lake.as_ref().map(|l| &l.etag) =>
-                {
-                    Some(Seen { located: Some(located), file })
-                }
-                Ok(Some(theirs)) => Some(Seen { located: Some(located), file: theirs }),
-                Ok(None) => None,
-                Err(_) => Some(Seen { located: Some(located), file }),
-            });
+            let file = self.as_seen(volume, key, &located.file).await;
+            return Ok(file.map(|file| Seen { located: Some(located), file }));
         }
         if !volume.asks_lake() {
             return Ok(None);
         }
         Ok(self.lake_file(volume, key).await?.map(|file| Seen { located: None, file }))
+    }
+
+    /// What a file of the catalog looks like where others write to the lake too: what we drained may have been replaced
+    /// or removed since.
+    pub async fn as_seen(&self, volume: &Arc<Volume>, key: &[u8], file: &FileRow) -> Option<FileRow> {
+        // One that was renamed and not yet moved in the lake is ours alone to look at.
+        let at_home = file.lake.as_ref().is_some_and(|lake| lake.key == key);
+        if volume.policy.lake_mode == LakeMode::Owned || file.drain != Drain::Clean || !at_home {
+            return Some(file.clone());
+        }
+        match self.lake_file(volume, key).await {
+            Ok(Some(theirs))
+                if file.lake.as_ref().map(|l| &l.etag) == theirs.lake.as_ref().map(|l| &l.etag) =>
+            {
+                Some(file.clone())
+            }
+            Ok(theirs) => theirs,
+            Err(_) => Some(file.clone()),
+        }
     }
 
     /// A file that only the lake knows; none if it was deleted here.
@@ -98,6 +126,7 @@ impl Core {
         if let Some(file) = self.looks.get(volume, key, now_ms) {
             return Ok(Some(file));
         }
+        let begun = self.looks.begin(volume, key);
         let tombstone = keys::tombstone(volume.id, key);
         if self.catalog.get(&[&tombstone]).await.map_err(error::catalog)?.pop().flatten().is_some() {
             return Ok(None);
@@ -111,7 +140,7 @@ impl Core {
         };
         let Some(object) = object else { return Ok(None) };
         let file = lake_row(volume, self.chunk_bytes, &object)?;
-        self.looks.put(volume, key, &file, now_ms);
+        self.looks.put(volume, key, &file, now_ms, begun);
         Ok(Some(file))
     }
 
@@ -127,19 +156,39 @@ impl Core {
         row.as_ref().map(TombstoneRow::of).transpose().map_err(error::catalog)
     }
 
+    async fn is_current(&self, located: &Located) -> Result<bool> {
+        let now = self.names.file_at(located.spot.clone()).await.map_err(error::catalog)?;
+        Ok(now.is_some_and(|now| now.file.version == located.file.version))
+    }
+
     /// Opens the present version, pinned.
     pub async fn open_file(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8]) -> Result<NodeFile> {
+        Ok(self.open_located(volume, key).await?.0)
+    }
+
+    /// Opens the present version, pinned, and says where it is in the catalog, unless only the lake has it.
+    pub async fn open_located(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &[u8],
+    ) -> Result<(NodeFile, Option<Located>)> {
         loop {
             let seen = self.seen(volume, key).await?.ok_or_else(|| no_such_key(key))?;
             let pin: Pin = self.pins.pin(seen.file.version());
-            if let Some(located) = &seen.located {
-                // Once pinned it is looked at again: the collector may have been on its way.
-                let again = self.names.file_at(located.spot.clone()).await.map_err(error::catalog)?;
-                if again.is_none_or(|again| again.file.version != located.file.version) {
-                    continue;
-                }
+            let ours = seen.located.filter(|located| located.file.version == seen.file.version);
+            let Some(located) = ours else {
+                return Ok((self.file(volume, key, &seen.file, pin).await?, None));
+            };
+            if !self.is_current(&located).await? {
+                continue;
             }
-            return self.file(volume, key, &seen.file, pin).await;
+            let file = self.file(volume, key, &seen.file, pin).await;
+            // Now that all is pinned it is looked at again, if there was more to pin: the collector may have been on its
+            // way.
+            if located.file.layout == Layout::Rows && !self.is_current(&located).await? {
+                continue;
+            }
+            return Ok((file?, Some(located)));
         }
     }
 }
@@ -167,6 +216,7 @@ pub(crate) fn lake_row(volume: &Volume, chunk_len: u32, object: &ObjectInfo) -> 
         source: None,
         dirty_since_ms: 0,
         publishes: 0,
+        name_record: None,
         properties: properties.encode()?,
     })
 }

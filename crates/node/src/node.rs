@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
-use stoker_catalog::names::Names;
-use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, SessionRow, TombstoneRow, keys};
+use stoker_catalog::names::{Located, Names, Spot};
+use stoker_catalog::rows::{
+    DriveRow, DriveState, PartRow, RekeyRow, RowValue, SessionRow, TombstoneRow, keys,
+};
 use stoker_format::{ChunkId, RecordKind, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -17,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::cache::Cache;
 use crate::core::{Core, NodeStats};
-use crate::drain::Drainer;
+use crate::drain::{Chore, Drainer};
 use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
@@ -83,6 +85,7 @@ impl Node {
             ),
             cache: Cache::new(memory.cache_bytes).map_err(io)?,
             pins: Arc::default(),
+            objects: Arc::default(),
             turns: Default::default(),
             marks: Default::default(),
             drainer: Drainer::new(options.drain_concurrency),
@@ -107,6 +110,11 @@ impl Node {
         let watermark = watermark(core.clone(), high_water);
         let loops = vec![
             tokio::spawn(drain::run(core.clone())),
+            tokio::spawn(drain::chore(core.clone(), Chore::Rekey)),
+            tokio::spawn(drain::chore(core.clone(), Chore::Sweep)),
+            tokio::spawn(drain::chore(core.clone(), Chore::Bury)),
+            tokio::spawn(drain::chore(core.clone(), Chore::Import)),
+            tokio::spawn(drain::chore(core.clone(), Chore::Tidy)),
             tokio::spawn(collector::run(core.clone())),
             tokio::spawn(scrubber::run(core.clone())),
             tokio::spawn(watermark),
@@ -304,6 +312,9 @@ impl Core {
                 let rows = self.names.version_rows(version).await.map_err(error::catalog)?;
                 precious.extend(rows.iter().flat_map(|row| &row.runs).map(|run| VersionId(run.version)));
             }
+            for located in self.names_of(version).await? {
+                precious.extend(located.file.name_record.map(VersionId));
+            }
         }
         self.each(b"p".to_vec(), |row| {
             let part = PartRow::of(row).map_err(error::catalog)?;
@@ -317,7 +328,30 @@ impl Core {
             Ok(())
         })
         .await?;
+        self.each(b"R".to_vec(), |row| {
+            let rekey = RekeyRow::of(row).map_err(error::catalog)?;
+            precious.extend(rekey.name_record.map(VersionId));
+            Ok(())
+        })
+        .await?;
         Ok(precious)
+    }
+
+    /// Every file whose content is this version.
+    pub(crate) async fn names_of(&self, version: VersionId) -> Result<Vec<Located>> {
+        let mut spots = Vec::new();
+        self.each(keys::references(version), |row| {
+            let parts = keys::reference_parts(&row.key);
+            spots.extend(parts.map(|(volume, parent, name)| Spot { volume, parent, name: name.to_vec() }));
+            Ok(())
+        })
+        .await?;
+        let mut names = Vec::with_capacity(spots.len());
+        for spot in spots {
+            let located = self.names.file_at(spot).await.map_err(error::catalog)?;
+            names.extend(located.filter(|located| located.file.version() == version));
+        }
+        Ok(names)
     }
 
     /// Every row with a prefix.

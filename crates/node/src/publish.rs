@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Write};
-use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal};
-use stoker_catalog::rows::{Drain, FileRow, LakeRef, VersionRow, keys};
-use stoker_format::{ChunkRun, NameRecord, crc64, crc64_combine};
+use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, garbage_writes};
+use stoker_catalog::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
+use stoker_format::{ChunkRun, NameRecord, VersionId, crc64, crc64_combine};
 use stoker_store::{
     BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WriteRequest,
 };
@@ -67,6 +67,7 @@ impl FilePurpose {
             source: None,
             dirty_since_ms: now_ms,
             publishes: 0,
+            name_record: None,
             properties: self.properties(finish).encode()?,
         })
     }
@@ -94,6 +95,7 @@ impl Purpose for FilePurpose {
                 upload_parts: Vec::new(),
                 condition: self.request.condition.clone(),
                 append: self.request.append,
+                has_layout: false,
                 checks: Vec::new(),
                 writes: Vec::new(),
             };
@@ -110,6 +112,8 @@ pub(crate) struct Job {
     pub upload_parts: Vec<(u64, u32)>,
     pub condition: Condition,
     pub append: bool,
+    /// The rows of its layout are there already: it is a version that has a name.
+    pub has_layout: bool,
     pub checks: Vec<Check>,
     pub writes: Vec<Write>,
 }
@@ -118,7 +122,7 @@ impl Core {
     /// Publishes, tells the loops, and gives the receipt.
     pub async fn publish(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
         volume.check_writable()?;
-        let guards = self.guards(volume, &job.row.holders);
+        let guards = self.guards(volume);
         let _turn = self.turns.take(volume.id, key).await;
         let _marks = match job.append {
             true => Some(self.marks.read().await),
@@ -169,32 +173,46 @@ impl Core {
             },
             _ => None,
         };
-        let seen = present.as_ref().map(|located| &located.file).or(lake.as_ref());
-        check_condition(&job.condition, seen.map(|file| file.etag.as_str()))?;
+        let seen = match &present {
+            Some(located) if job.append || !job.condition.is_empty() => {
+                self.as_seen(volume, key, &located.file).await
+            }
+            Some(located) => Some(located.file.clone()),
+            None => lake.clone(),
+        };
+        check_condition(&job.condition, seen.as_ref().map(|file| file.etag.as_str()))?;
         let mut plan = Plan::simple(job.row);
         plan.checks = job.checks;
         plan.writes = job.writes;
         let mut runs = job.runs;
-        if let (true, Some(old)) = (job.append, seen) {
+        if let (true, Some(old)) = (job.append, &seen) {
             self.append_behind(old, &mut plan, &mut runs).await?;
+            if present.as_ref().is_none_or(|located| located.file.version != old.version) {
+                // Its bytes are in the lake or were put there by somebody else: nothing of ours goes on.
+                plan.inherited.clear();
+            }
         }
-        if plan.file.layout == stoker_catalog::rows::Layout::Rows {
+        plan.checks.extend(self.rings.guards(&plan.file.holders)?);
+        if plan.file.layout == stoker_catalog::rows::Layout::Rows && !job.has_layout {
             plan.layout = VersionRow::split(runs.runs(), job.upload_parts);
         }
         if volume.lake_url.is_some() {
+            let tombstone = self.tombstone(volume, key).await?;
             let expected = match &present {
-                Some(_) => None,
+                // If somebody else changed it and the caller knows, that is what will be replaced.
+                Some(located) => {
+                    seen.filter(|seen| seen.version != located.file.version).and_then(|theirs| theirs.lake)
+                }
                 None => match &lake {
                     Some(file) => file.lake.clone(),
-                    None => self
-                        .tombstone(volume, key)
-                        .await?
-                        .and_then(|row| row.etag)
+                    None => tombstone
+                        .as_ref()
+                        .and_then(|row| row.etag.clone())
                         .map(|etag| LakeRef { key: key.to_vec(), etag }),
                 },
             };
             plan.file.lake = plan.file.lake.or(expected);
-            plan.writes.push(Write::Delete(keys::tombstone(volume.id, key)));
+            plan.writes.extend(tombstone_gone(volume, key, tombstone.as_ref()));
         }
         Ok(plan)
     }
@@ -209,7 +227,8 @@ impl Core {
         let runs = self.names.runs(old).await.map_err(error::catalog)?;
         let ids: Vec<_> = crate::rings::chunks(&runs).map(|(chunk, _)| chunk).collect();
         // They are only here from now on, as far as the new version is concerned.
-        if old.drain == Drain::Clean && !self.rings.mark_dirty(ids).await? {
+        let was_elsewhere = old.drain == Drain::Clean || old.source.is_some();
+        if was_elsewhere && !self.rings.mark_dirty(ids).await? {
             let message =
                 "some of the file is only in the lake: stage it before you append to it (`stoker stage`)";
             return Err(StoreError::new(ErrorKind::Conflict, message));
@@ -224,41 +243,59 @@ impl Core {
             (Some(first), Some(second)) => Some(crc64_combine(first, second, added.size())),
             _ => None,
         };
-        for holder in &old.holders {
-            if !plan.file.holders.contains(holder) {
-                plan.file.holders.push(holder.clone());
+        let holders = match was_elsewhere {
+            // Wherever they were when they were written, they are on drives of this node now.
+            true => self.rings.holders(0..self.rings.drives().len()),
+            false => old.holders.clone(),
+        };
+        for holder in holders {
+            if !plan.file.holders.contains(&holder) {
+                plan.file.holders.push(holder);
             }
         }
-        if plan.file.holders.is_empty() {
-            plan.file.holders = self.rings.holders(0..self.rings.drives().len());
-        }
-        plan.inherits = true;
-        plan.shares = owners(&runs, version);
+        plan.inherited = owners(&runs, version);
         *added = all;
         Ok(())
     }
 }
 
+/// A tombstone goes, and the record of the delete with it.
+pub(crate) fn tombstone_gone(volume: &Volume, key: &[u8], row: Option<&TombstoneRow>) -> Vec<Write> {
+    let record = row.and_then(|row| row.name_record).map(VersionId);
+    let mut writes = vec![Write::Delete(keys::tombstone(volume.id, key))];
+    writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
+    writes
+}
+
+const OUTDATED: &str = "what this is made of was changed at the same time; try again";
+
+/// The error for what was made of something that changed meanwhile.
+pub(crate) fn outdated() -> StoreError {
+    StoreError::new(ErrorKind::Conflict, OUTDATED)
+}
+
 /// What a job itself demanded does not hold any more: its source or its parts changed.
-pub(crate) fn publish_refusal(refusal: Refusal, guards: usize) -> StoreError {
+fn publish_refusal(refusal: Refusal, guards: usize) -> StoreError {
     match refusal {
-        Refusal::Guard(at) if at >= guards => StoreError::new(
-            ErrorKind::Conflict,
-            "what this is made of was changed at the same time; try again",
-        ),
+        Refusal::Guard(at) if at >= guards => outdated(),
         other => error::refusal(other),
     }
 }
 
+/// Whether it failed because of that.
+pub(crate) fn is_outdated(fault: &StoreError) -> bool {
+    fault.kind == ErrorKind::Conflict && fault.message == OUTDATED
+}
+
 /// Versions other than its own whose chunks a layout uses.
-pub(crate) fn owners(runs: &[ChunkRun], own: stoker_format::VersionId) -> Vec<stoker_format::VersionId> {
+pub(crate) fn owners(runs: &[ChunkRun], own: VersionId) -> Vec<VersionId> {
     let mut owners: Vec<_> = runs.iter().map(|run| run.version).filter(|version| *version != own).collect();
     owners.sort_unstable();
     owners.dedup();
     owners
 }
 
-/// Combines checksums of parts that follow one another.
-pub(crate) fn combine(parts: impl Iterator<Item = (u64, u64)>) -> u64 {
-    parts.fold(crc64(b""), |sum, (crc, len)| crc64_combine(sum, crc, len))
+/// Combines checksums of parts that follow one another; none if one is unknown.
+pub(crate) fn combine(mut parts: impl Iterator<Item = (Option<u64>, u64)>) -> Option<u64> {
+    parts.try_fold(crc64(b""), |sum, (crc, len)| Some(crc64_combine(sum, crc?, len)))
 }

@@ -29,7 +29,7 @@ pub(crate) struct NodeFile {
     runs: Vec<ChunkRun>,
     /// Where the bytes are in the lake, if they are.
     extent: Option<Arc<Extent>>,
-    _pin: Pin,
+    _pins: Vec<Pin>,
 }
 
 /// A chunk and a range of it.
@@ -70,9 +70,9 @@ impl NodeFile {
         info: FileInfo,
         runs: Vec<ChunkRun>,
         extent: Option<Arc<Extent>>,
-        pin: Pin,
+        pins: Vec<Pin>,
     ) -> NodeFile {
-        NodeFile { core, info, runs, extent, _pin: pin }
+        NodeFile { core, info, runs, extent, _pins: pins }
     }
 
     pub fn runs(&self) -> &[ChunkRun] {
@@ -174,11 +174,13 @@ impl Core {
         file: &FileRow,
         pin: Pin,
     ) -> Result<NodeFile> {
-        let runs = self.names.runs(file).await.map_err(error::catalog)?;
-        let mut info = Core::info(key, file)?;
-        info.part_sizes = self.names.upload_part_sizes(file).await.map_err(error::catalog)?;
+        let (runs, part_sizes) = self.names.runs_and_parts(file).await.map_err(error::catalog)?;
+        // A later version may go on with these chunks and die before this reader is done.
+        let owners = crate::publish::owners(&runs, file.version());
+        let pins = owners.into_iter().map(|owner| self.pins.pin(owner)).chain([pin]).collect();
+        let info = FileInfo { part_sizes, ..Core::info(key, file)? };
         let extent = self.extent(volume, file).await?;
-        Ok(NodeFile::new(self.clone(), info, runs, extent, pin))
+        Ok(NodeFile::new(self.clone(), info, runs, extent, pins))
     }
 }
 

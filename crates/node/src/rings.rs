@@ -75,7 +75,12 @@ impl Rings {
         match drive.ring.append(puts).await {
             Ok(_) => Ok(()),
             Err(fault) => {
-                let pause_ms = if fault.kind == RingKind::Full { REFUSED_MS } else { u64::MAX / 2 };
+                let pause_ms = match fault.kind {
+                    RingKind::Full => REFUSED_MS,
+                    RingKind::Poisoned | RingKind::Io => u64::MAX / 2,
+                    // Not the drive's fault.
+                    _ => 0,
+                };
                 drive.refused_until_ms.store(clock::now_ms() + pause_ms, Ordering::Relaxed);
                 Err(error::ring(fault))
             }
@@ -106,13 +111,19 @@ impl Rings {
         Ok(())
     }
 
-    /// Makes chunks precious; true if every one of them is here.
+    /// Makes chunks precious; true if every one of them is here. If not, nothing is changed.
     pub async fn mark_dirty(&self, ids: Vec<ChunkId>) -> Result<bool> {
-        let mut here = 0;
-        for drive in &self.drives {
-            here += drive.ring.mark_dirty(ids.clone()).await.map_err(error::ring)?;
+        if !ids.iter().all(|id| self.find(id).is_some()) {
+            return Ok(false);
         }
-        Ok(here >= ids.len())
+        for drive in &self.drives {
+            drive.ring.mark_dirty(ids.clone()).await.map_err(error::ring)?;
+        }
+        // One may have been dropped between the look and the mark.
+        let is_safe = |id: &ChunkId| {
+            self.drives.iter().any(|drive| drive.ring.stat(id).is_some_and(|record| !record.clean))
+        };
+        Ok(ids.iter().all(is_safe))
     }
 
     /// Deletes chunks wherever they are; durable when this returns.
@@ -133,9 +144,21 @@ impl Rings {
     }
 
     /// Checks that these drives still count at the life that acknowledged (R6).
-    pub fn guards(&self, holders: &[HolderRow]) -> Vec<Check> {
-        let ours = self.drives.iter().filter(|drive| holders.iter().any(|holder| holder.drive == drive.id.0));
-        ours.map(|drive| Check::Value(keys::drive(drive.id), drive.row.encode())).collect()
+    pub fn guards(&self, holders: &[HolderRow]) -> Result<Vec<Check>> {
+        let guard = |holder: &HolderRow| {
+            let drive = self.drives.iter().find(|drive| drive.id.0 == holder.drive);
+            match drive.filter(|drive| drive.row.incarnation == holder.incarnation) {
+                Some(drive) => Ok(Check::Value(keys::drive(drive.id), drive.row.encode())),
+                None => {
+                    let drive = DriveId(holder.drive);
+                    let message = format!(
+                        "some of these bytes were written to drive {drive}, which is not here any more: write them again"
+                    );
+                    Err(StoreError::new(ErrorKind::Unavailable, message))
+                }
+            }
+        };
+        holders.iter().map(guard).collect()
     }
 
     /// Closes all rings.

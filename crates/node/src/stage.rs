@@ -28,6 +28,39 @@ pub(crate) struct Extent {
     pub volume: VolumeId,
     pub key: Vec<u8>,
     pub etag: String,
+    _user: ObjectUser,
+}
+
+type Object = (u32, Vec<u8>, String);
+
+/// Lake objects that somebody here has open: they are not replaced or removed under a reader, within reason (R11).
+#[derive(Default)]
+pub(crate) struct Objects(Mutex<HashMap<Object, usize>>);
+
+struct ObjectUser(Arc<Objects>, Object);
+
+impl Objects {
+    fn add_user(self: &Arc<Objects>, object: Object) -> ObjectUser {
+        *self.0.lock().unwrap().entry(object.clone()).or_default() += 1;
+        ObjectUser(self.clone(), object)
+    }
+
+    /// Whether anybody reads that object.
+    pub fn is_used(&self, volume: VolumeId, key: &[u8], etag: &str) -> bool {
+        self.0.lock().unwrap().contains_key(&(volume.0, key.to_vec(), etag.to_owned()))
+    }
+}
+
+impl Drop for ObjectUser {
+    fn drop(&mut self) {
+        let mut objects = self.0.0.lock().unwrap();
+        if let Some(count) = objects.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                objects.remove(&self.1);
+            }
+        }
+    }
 }
 
 type Flight = Shared<BoxFuture<'static, Result<Bytes>>>;
@@ -66,7 +99,11 @@ impl Core {
                 None
             }
         };
-        Ok(lake.map(|lake| Arc::new(Extent { lake, volume: id, key: key.clone(), etag: etag.clone() })))
+        let (key, etag) = (key.clone(), etag.clone());
+        Ok(lake.map(|lake| {
+            let user = self.objects.add_user((id.0, key.clone(), etag.clone()));
+            Arc::new(Extent { lake, volume: id, key, etag, _user: user })
+        }))
     }
 
     /// A whole chunk from the lake.

@@ -17,6 +17,7 @@ pub(crate) fn file_row() -> FileRow {
         source: None,
         dirty_since_ms: 1,
         publishes: 1,
+        name_record: None,
         properties: Vec::new(),
     }
 }

@@ -4,18 +4,20 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
-use stoker_catalog::rows::{FileRow, GarbageRow, Layout, PartRow, RowValue, RunRow, UploadRow, keys};
+use stoker_catalog::names::{garbage_writes, share_writes};
+use stoker_catalog::rows::{CompletedRow, FileRow, Layout, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_format::{ChunkRun, NameRecord, VersionId};
 use stoker_store::{
-    BoxFuture, Checksum, ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, PartInfo, PartSource,
-    PartsPage, Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    BoxFuture, Checksum, ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, PartInfo, PartsPage,
+    Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
 use crate::core::{Core, add, etag, state};
+use crate::part_copy::Borrowed;
 use crate::properties::Properties;
-use crate::publish::{Job, check_condition, combine, owners};
+use crate::publish::{Job, combine, outdated, owners};
 use crate::volumes::Volume;
-use crate::writer::{Purpose, RunList, Written};
+use crate::writer::{Purpose, RunList, Written, is_unknown};
 use crate::{clock, error, name_record};
 
 /// Highest part number.
@@ -23,6 +25,15 @@ pub(crate) const PART_NUMBER_MAX: u32 = 10_000;
 
 /// Smallest part that may be followed by another, as in S3.
 const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// An upload that nobody touched for so long is aborted: its parts take room on the drives and are in no lake.
+const UPLOAD_AGE_MS_MAX: u64 = 7 * 24 * 3_600_000;
+
+/// How long a completion can be asked for again.
+const COMPLETED_MS_MAX: u64 = 3_600_000;
+
+/// Rows that one round of tidying removes at most.
+const TIDIED_MAX: usize = 10_000;
 
 fn no_such_upload() -> StoreError {
     let message = "there is no such upload: it was completed or aborted, or its id is wrong";
@@ -47,6 +58,8 @@ pub(crate) struct PartPurpose {
     pub key: Vec<u8>,
     pub upload: VersionId,
     pub number: u16,
+    /// Chunks behind the bytes that are written for it.
+    pub borrowed: Option<Borrowed>,
 }
 
 impl Purpose for PartPurpose {
@@ -62,18 +75,26 @@ impl Purpose for PartPurpose {
     ) -> BoxFuture<'static, Result<Receipt>> {
         Box::pin(async move {
             let properties = Properties { checksums: finish.checksums, ..Properties::default() };
-            let row = PartRow {
+            let mut row = PartRow {
                 version: written.version.0,
                 size: written.runs.size(),
                 etag: finish.etag.unwrap_or_else(|| etag(written.version, written.crc64, 1)),
-                crc64: written.crc64,
+                crc64: Some(written.crc64),
                 modified_ms: clock::now_ms(),
                 runs: written.runs.runs().iter().map(RunRow::from).collect(),
                 holders: written.holders,
                 properties: properties.encode()?,
             };
-            core.put_part(&self.volume, &self.key, self.upload, self.number, row, Vec::new(), Vec::new())
-                .await
+            let mut extra = Commit::new();
+            if let Some(borrowed) = &self.borrowed {
+                row.size += borrowed.runs.iter().map(ChunkRun::byte_len).sum::<u64>();
+                row.crc64 = borrowed.crc64;
+                row.runs.extend(borrowed.runs.iter().map(RunRow::from));
+                row.holders = core.rings.holders(0..core.rings.drives().len());
+                extra.checks.push(borrowed.check.clone());
+                share_writes(&mut extra, &borrowed.owners(), borrowed.source, written.version);
+            }
+            core.put_part(&self, row, extra).await
         })
     }
 }
@@ -94,7 +115,7 @@ impl Core {
             Properties { attributes: attributes.clone(), checksums: Vec::new(), announced: checksum };
         let row = UploadRow { begun_ms: clock::now_ms(), properties: properties.encode()? };
         let mut commit = Commit::new().put(keys::upload(volume.id, key.as_bytes(), upload), row.encode());
-        commit.checks = self.guards(volume, &[]);
+        commit.checks = self.guards(volume);
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => self.saw(seq),
             Outcome::Failed { check } => {
@@ -128,31 +149,30 @@ impl Core {
     ) -> Result<PartPurpose> {
         let (number, upload) = (check_number(number)?, parse(upload)?);
         self.upload_row(volume, key.as_bytes(), upload).await?;
-        Ok(PartPurpose { volume: volume.clone(), key: key.as_bytes().to_vec(), upload, number })
+        let key = key.as_bytes().to_vec();
+        Ok(PartPurpose { volume: volume.clone(), key, upload, number, borrowed: None })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one row")]
     async fn put_part(
         self: &Arc<Core>,
-        volume: &Arc<Volume>,
-        key: &[u8],
-        upload: VersionId,
-        number: u16,
+        purpose: &PartPurpose,
         row: PartRow,
-        checks: Vec<Check>,
-        writes: Vec<Write>,
+        extra: Commit,
     ) -> Result<Receipt> {
+        let PartPurpose { volume, key, upload, number, .. } = purpose;
+        let (upload, number, checks, writes) = (*upload, *number, extra.checks, extra.writes);
         let row_key = keys::part(upload, number);
         for _ in 0..100 {
             let old = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
-            let mut commit = Commit { checks: self.guards(volume, &row.holders), writes: Vec::new() };
+            let mut commit = Commit { checks: self.guards(volume), writes: Vec::new() };
+            commit.checks.extend(self.rings.guards(&row.holders)?);
             commit.checks.push(Check::Present(keys::upload(volume.id, key, upload)));
             let firm = commit.checks.len();
             commit.checks.extend(checks.iter().cloned());
             commit = commit.unchanged(row_key.clone(), old.as_ref()).put(row_key.clone(), row.encode());
             commit.writes.extend(writes.iter().cloned());
             if let Some(old) = &old {
-                commit.writes.push(part_garbage(volume, &PartRow::of(old).map_err(error::catalog)?));
+                commit.writes.extend(part_garbage(&PartRow::of(old).map_err(error::catalog)?));
             }
             match self.catalog.commit(commit).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => {
@@ -167,62 +187,12 @@ impl Core {
                     return Err(error::refusal(stoker_catalog::names::Refusal::Guard(check)));
                 }
                 Outcome::Failed { check } if check < firm + checks.len() => {
-                    return Err(StoreError::new(
-                        ErrorKind::Conflict,
-                        "the source was changed meanwhile; try again",
-                    ));
+                    return Err(outdated());
                 }
                 Outcome::Failed { .. } => continue,
             }
         }
         Err(error::refusal(stoker_catalog::names::Refusal::Contended))
-    }
-
-    /// Makes a part of a range of a file.
-    pub async fn copy_part(
-        self: &Arc<Core>,
-        volume: &Arc<Volume>,
-        key: &Key,
-        upload: &UploadId,
-        number: u32,
-        source: PartSource,
-    ) -> Result<Receipt> {
-        self.check_open()?;
-        let _work = self.work.begin();
-        let purpose = self.part_purpose(volume, key, upload, number).await?;
-        let from = self.volumes.get(&source.volume).await?;
-        let file = self.open_file(&from, source.key.as_bytes()).await?;
-        let info = stoker_store::File::info(&file).clone();
-        check_condition(&source.condition, Some(&info.etag))?;
-        let (start, end) = source.range.unwrap_or((0, info.size));
-        if start > end || end > info.size || (start == end && info.size > 0) {
-            let message =
-                format!("bytes {start} to {end} are not inside the source, which has {} bytes", info.size);
-            return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
-        }
-        // Read and written anew: a part is at most 5 GiB, and its chunks then belong to it alone.
-        let writer = crate::writer::ChunkWriter::new(
-            self.clone(),
-            volume.clone(),
-            Some(end - start),
-            Box::new(purpose),
-        );
-        let mut writer: Box<dyn stoker_store::Writer> = Box::new(writer);
-        let mut offset = start;
-        while offset < end {
-            let mut buf = writer.buffer().await?;
-            let room = buf.capacity().min((end - offset) as usize).min(self.chunk_bytes as usize);
-            while buf.len() < room {
-                let wish = room - buf.len();
-                let bytes = stoker_store::File::read(&file, offset, wish).await?;
-                let at = buf.len();
-                buf.set_len(at + bytes.len());
-                buf.as_mut_slice()[at..].copy_from_slice(&bytes);
-                offset += bytes.len() as u64;
-            }
-            writer.write(buf).await?;
-        }
-        writer.finish(Finish::default()).await
     }
 
     /// Parts of an upload.
@@ -327,13 +297,18 @@ impl Core {
         volume.check_writable()?;
         let _work = self.work.begin();
         let id = parse(upload)?;
-        let (row, row_seq) = self.upload_row(volume, key.as_bytes(), id).await?;
+        let (row, row_seq) = match self.upload_row(volume, key.as_bytes(), id).await {
+            Ok(found) => found,
+            Err(fault) => return self.completed(volume, key, id).await?.ok_or(fault),
+        };
         let parts = self.all_parts(id).await?;
         let chosen = choose(&parts, &choice)?;
         let mut properties = Properties::decode(&row.properties)?;
         let version = clock::mint();
         let crc64 = combine(chosen.iter().map(|part| (part.crc64, part.size)));
-        check_whole(&finish, crc64)?;
+        if let Some(crc64) = crc64 {
+            check_whole(&finish, crc64)?;
+        }
         properties.checksums = finish.checksums.clone();
         properties.announced = None;
         let mut runs = RunList::default();
@@ -351,9 +326,12 @@ impl Core {
             inode: 0,
             version: version.0,
             size: runs.size(),
-            etag: finish.etag.clone().unwrap_or_else(|| etag(version, crc64, chosen.len())),
+            etag: finish
+                .etag
+                .clone()
+                .unwrap_or_else(|| etag(version, crc64.unwrap_or_default(), chosen.len())),
             modified_ms: now_ms,
-            crc64: Some(crc64),
+            crc64,
             layout: Layout::Rows,
             holders,
             drain: Core::drain_of(volume),
@@ -361,12 +339,17 @@ impl Core {
             source: None,
             dirty_since_ms: now_ms,
             publishes: 0,
+            name_record: None,
             properties: properties.encode()?,
         };
+        self.rings.guards(&file.holders).map_err(|fault| {
+            // A client that knows S3 uploads such a part again.
+            StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message)
+        })?;
         // The name first (R6), on a drive; then the transaction that makes it true.
         let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
         let record = name_record::put(volume.id, key.as_bytes(), &file, &properties, runs.runs(), seq);
-        self.leave_version_record(volume, version, &record).await?;
+        self.leave_record(volume, version, &record).await?;
         let mut change = Commit::new();
         for part in &chosen {
             for owner in owners_of(part) {
@@ -380,27 +363,34 @@ impl Core {
         change.checks.extend(parts.iter().map(|(number, _, seq)| Check::Seq(keys::part(id, *number), *seq)));
         change.writes.push(Write::Delete(keys::upload(volume.id, key.as_bytes(), id)));
         let all = keys::parts(id);
-        change.writes.push(Write::DeleteRange(all.clone(), prefix_end(&all).expect("a table is not 0xff")));
+        let end = prefix_end(&all).expect("a table is not 0xff");
+        // A part that came after the look would lose its row.
+        change.checks.push(Check::AtMost { start: all.clone(), end: end.clone(), max: parts.len() });
+        change.writes.push(Write::DeleteRange(all, end));
         for (_, part, _) in &parts {
             if !chosen.iter().any(|kept| kept.version == part.version) {
-                change.writes.push(part_garbage(volume, part));
+                change.writes.extend(part_garbage(part));
             }
         }
+        let completed = CompletedRow {
+            volume: volume.id.0,
+            key: key.as_bytes().to_vec(),
+            version: version.0,
+            since_ms: now_ms,
+        };
+        change.writes.push(Write::Put(keys::completed(id), completed.encode()));
         let job = Job {
             row: file,
             runs,
             upload_parts: part_sizes(&chosen),
             condition,
             append: false,
+            has_layout: false,
             checks: change.checks,
             writes: change.writes,
         };
-        let published = self.publish(volume, key.as_bytes(), job).await.map_err(|fault| match fault.kind {
-            // The parts or the upload changed for good: a second completion, or an abort.
-            ErrorKind::Conflict if fault.subject == Subject::Key => no_such_upload(),
-            _ => fault,
-        });
-        if published.is_err() {
+        let published = self.publish(volume, key.as_bytes(), job).await;
+        if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
             let id = stoker_format::ChunkId::new(version, crate::rings::NAME_INDEX);
             self.rings.delete(&[id]).await?;
         }
@@ -409,6 +399,62 @@ impl Core {
         add(&self.stats.publishes, 1);
         add(&self.stats.publish_bytes, receipt.size);
         Ok(receipt)
+    }
+
+    /// The receipt of an upload that was completed already, if what it became is still there.
+    async fn completed(&self, volume: &Arc<Volume>, key: &Key, upload: VersionId) -> Result<Option<Receipt>> {
+        let row =
+            self.catalog.get(&[&keys::completed(upload)]).await.map_err(error::catalog)?.pop().flatten();
+        let row = row.as_ref().map(CompletedRow::of).transpose().map_err(error::catalog)?;
+        let Some(row) = row.filter(|row| row.volume == volume.id.0 && row.key == key.as_bytes()) else {
+            return Ok(None);
+        };
+        let located = self.names.lookup(volume.id, key.as_bytes()).await.map_err(error::catalog)?;
+        let located = located.filter(|located| located.file.version == row.version);
+        located.map(|at| Core::receipt(volume, key.as_bytes(), &at.file, at.seq)).transpose()
+    }
+
+    /// Forgets uploads that nobody went on with, and completions that nobody will ask for again.
+    pub async fn tidy_uploads(self: &Arc<Core>) -> Result<()> {
+        let now_ms = clock::now_ms();
+        let mut stale = Vec::new();
+        self.each(b"u".to_vec(), |row| {
+            let upload = UploadRow::of(row).map_err(error::catalog)?;
+            if let Some((key, id)) = keys::upload_parts(&row.key)
+                && let Some(volume) = keys::volume_part(&row.key)
+                && upload.begun_ms + UPLOAD_AGE_MS_MAX < now_ms
+                && stale.len() < TIDIED_MAX
+            {
+                stale.push((volume, key.to_vec(), id));
+            }
+            Ok(())
+        })
+        .await?;
+        for (volume, key, id) in stale {
+            let Some(volume) = self.volumes.by_id(volume).await? else { continue };
+            if self.last_part_ms(id).await? + UPLOAD_AGE_MS_MAX < now_ms {
+                tracing::info!(upload = %id, "an upload that nobody went on with for a week is aborted");
+                let (key, upload) = (Key::new(&key[..])?, UploadId(id.to_string()));
+                self.abort(&volume, &key, &upload).await?;
+            }
+        }
+        let mut old = Commit::new();
+        self.each(b"m".to_vec(), |row| {
+            let completed = CompletedRow::of(row).map_err(error::catalog)?;
+            if completed.since_ms + COMPLETED_MS_MAX < now_ms && old.writes.len() < TIDIED_MAX {
+                old.writes.push(Write::Delete(row.key.clone()));
+            }
+            Ok(())
+        })
+        .await?;
+        if !old.writes.is_empty() {
+            let _ = self.catalog.commit(old).await.map_err(error::catalog)?;
+        }
+        Ok(())
+    }
+
+    async fn last_part_ms(&self, upload: VersionId) -> Result<u64> {
+        Ok(self.all_parts(upload).await?.iter().map(|(_, part, _)| part.modified_ms).max().unwrap_or(0))
     }
 
     /// Forgets an upload.
@@ -422,7 +468,7 @@ impl Core {
             let mut commit = Commit::new().seq(row_key.clone(), seq).delete(row_key);
             for (number, part, seq) in &parts {
                 commit = commit.seq(keys::part(id, *number), *seq).delete(keys::part(id, *number));
-                commit.writes.push(part_garbage(volume, part));
+                commit.writes.extend(part_garbage(part));
             }
             let all = keys::parts(id);
             let end = prefix_end(&all).expect("a table is not 0xff");
@@ -442,22 +488,17 @@ fn owners_of(part: &PartRow) -> Vec<VersionId> {
     owners(&runs, VersionId(part.version))
 }
 
-/// The row that hands the chunks of a part to the collector.
-fn part_garbage(volume: &Volume, part: &PartRow) -> Write {
-    let row = GarbageRow {
-        volume: volume.id.0,
-        rows: 1,
-        settled: false,
-        name_record: None,
-        runs: part.runs.clone(),
-    };
-    Write::Put(keys::garbage(VersionId(part.version), 0), row.encode())
+/// The rows that hand the chunks of a part to the collector.
+fn part_garbage(part: &PartRow) -> Vec<Write> {
+    garbage_writes(VersionId(part.version), &part.runs)
 }
 
 fn part_info(number: u16, part: &PartRow) -> Result<PartInfo> {
     let mut checksums = Properties::decode(&part.properties)?.checksums;
-    if !checksums.iter().any(|sum| sum.kind == ChecksumKind::Crc64Nvme) {
-        let value = part.crc64.to_be_bytes().to_vec();
+    if let Some(crc64) = part.crc64
+        && !checksums.iter().any(|sum| sum.kind == ChecksumKind::Crc64Nvme)
+    {
+        let value = crc64.to_be_bytes().to_vec();
         checksums.push(Checksum { kind: ChecksumKind::Crc64Nvme, value, parts: 0 });
     }
     Ok(PartInfo {

@@ -118,6 +118,8 @@ pub(crate) struct ChunkWriter {
     drives: BTreeSet<usize>,
     size: Option<u64>,
     purpose: Option<Box<dyn Purpose>>,
+    /// Chunks or a name record may be on drives that nothing refers to.
+    has_litter: bool,
     _work: Work,
 }
 
@@ -138,6 +140,7 @@ impl ChunkWriter {
             drives: BTreeSet::new(),
             size,
             purpose: Some(purpose),
+            has_litter: false,
             _work: core.work.begin(),
             core,
             volume,
@@ -162,6 +165,7 @@ impl ChunkWriter {
     }
 
     fn send(&mut self, index: u32, buf: Buf) {
+        self.has_litter = true;
         let put = self.put(index, buf);
         let at = self.core.rings.pick(self.version, index);
         let core = self.core.clone();
@@ -234,6 +238,7 @@ impl ChunkWriter {
             puts.push(Put { kind: RecordKind::Name, ..put });
         }
         if !puts.is_empty() {
+            self.has_litter = true;
             let at = self.core.rings.pick(self.version, index);
             self.core.rings.append(at, puts).await?;
             self.drives.insert(at);
@@ -244,6 +249,34 @@ impl ChunkWriter {
         written.holders = self.core.rings.holders(self.drives.iter().copied());
         Ok(written)
     }
+
+    async fn complete(mut self, finish: Finish) -> Result<Receipt> {
+        self.core.check_open()?;
+        if let Some(size) = self.size.filter(|size| *size != self.runs.size()) {
+            let message = format!("{} bytes came, {size} were announced", self.runs.size());
+            return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
+        }
+        let written = self.settle(&finish).await?;
+        let bytes = written.runs.size();
+        let purpose = self.purpose.take().expect("a writer is finished once");
+        let core = self.core.clone();
+        let published = purpose.publish(core.clone(), written, finish).await;
+        self.has_litter = match &published {
+            Ok(_) => false,
+            // The outcome may be unknown: chunks stay until a restart has asked the catalog.
+            Err(fault) => !is_unknown(fault),
+        };
+        if published.is_ok() {
+            add(&core.stats.publishes, 1);
+            add(&core.stats.publish_bytes, bytes);
+        }
+        published
+    }
+}
+
+/// Whether a change may have been made in spite of this error.
+pub(crate) fn is_unknown(fault: &StoreError) -> bool {
+    matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Closed)
 }
 
 impl Writer for ChunkWriter {
@@ -283,42 +316,18 @@ impl Writer for ChunkWriter {
         self.crc64
     }
 
-    fn finish(mut self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
-        Box::pin(async move {
-            self.core.check_open()?;
-            if let Some(size) = self.size.filter(|size| *size != self.runs.size()) {
-                let message = format!("{} bytes came, {size} were announced", self.runs.size());
-                return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
-            }
-            let written = self.settle(&finish).await?;
-            let bytes = written.runs.size();
-            let purpose = self.purpose.take().expect("a writer is finished once");
-            let core = self.core.clone();
-            match purpose.publish(core.clone(), written, finish).await {
-                Ok(receipt) => {
-                    // Published: the chunks are referred to, nothing is to be cleaned up.
-                    self.next_index = 0;
-                    add(&core.stats.publishes, 1);
-                    add(&core.stats.publish_bytes, bytes);
-                    Ok(receipt)
-                }
-                Err(fault) if fault.kind == ErrorKind::Unavailable => {
-                    // The outcome may be unknown: chunks stay until a restart has asked the catalog.
-                    self.next_index = 0;
-                    Err(fault)
-                }
-                Err(fault) => Err(fault),
-            }
-        })
+    fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        let core = self.core.clone();
+        Box::pin(async move { core.to_the_end(self.complete(finish)).await })
     }
 }
 
 impl Drop for ChunkWriter {
     fn drop(&mut self) {
-        let chunks = self.next_index;
-        if chunks == 0 {
+        if !self.has_litter {
             return;
         }
+        let chunks = self.next_index;
         add(&self.core.stats.aborted_writes, 1);
         let (core, version) = (self.core.clone(), self.version);
         let mut appends = std::mem::take(&mut self.appends);

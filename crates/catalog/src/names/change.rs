@@ -21,15 +21,16 @@ fn range_check(prefix: &[u8], max: usize) -> Check {
     Check::AtMost { start: prefix.to_vec(), end: prefix_end(prefix).expect("tables are not 0xff"), max }
 }
 
-pub(super) fn garbage_writes(volume: VolumeId, version: VersionId, runs: &[RunRow]) -> Vec<Write> {
-    let groups: Vec<&[RunRow]> = runs.chunks(RUNS_PER_ROW).collect();
-    let rows = groups.len() as u16;
-    let row = |(part, group): (usize, &&[RunRow])| {
-        let row =
-            GarbageRow { volume: volume.0, rows, settled: false, name_record: None, runs: group.to_vec() };
+/// Rows that hand a version to the collector, with these chunks and its name record.
+pub fn garbage_writes(version: VersionId, runs: &[RunRow]) -> Vec<Write> {
+    let row = |part: usize, runs: &[RunRow]| {
+        let row = GarbageRow { settled: false, runs: runs.to_vec() };
         Write::Put(keys::garbage(version, part as u16), row.encode())
     };
-    groups.iter().enumerate().map(row).collect()
+    match runs.is_empty() {
+        true => vec![row(0, &[])],
+        false => runs.chunks(RUNS_PER_ROW).enumerate().map(|(part, runs)| row(part, runs)).collect(),
+    }
 }
 
 impl Names {
@@ -61,6 +62,10 @@ impl Names {
         let all = keys::references(version);
         let rows = self.catalog.range(Range::prefix(&all, 2)).await?.rows;
         change.writes.push(Write::Delete(own.clone()));
+        change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
+        if let Some(record) = file.name_record {
+            change.writes.extend(garbage_writes(VersionId(record), &[]));
+        }
         if let Some(source) = &file.source {
             let volume = VolumeId(source.volume);
             change.writes.push(Write::Delete(keys::relier(volume, &source.key, version, file.inode)));
@@ -75,7 +80,7 @@ impl Names {
         }
         change.checks.push(range_check(&all, 1));
         let runs: Vec<RunRow> = self.runs(file).await?.iter().map(RunRow::from).collect();
-        change.writes.extend(garbage_writes(spot.volume, version, &runs));
+        change.writes.extend(garbage_writes(version, &runs));
         let layout = keys::version_all(version);
         change
             .writes

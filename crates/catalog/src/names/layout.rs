@@ -33,6 +33,18 @@ impl Names {
         }
     }
 
+    /// The chunks of a file, and the lengths of the parts that it was uploaded in (none: in one piece).
+    pub async fn runs_and_parts(&self, file: &FileRow) -> Result<(Vec<ChunkRun>, Vec<u64>)> {
+        match file.layout {
+            Layout::Simple { .. } => Ok((self.runs(file).await?, Vec::new())),
+            Layout::Rows => {
+                let rows = self.version_rows(file.version()).await?;
+                let sizes = rows.first().map(|row| row.upload_parts.as_slice()).unwrap_or_default();
+                Ok((VersionRow::join(rows.iter()), part_sizes(sizes)))
+            }
+        }
+    }
+
     /// The rows of a layout, all of them or an error.
     pub async fn version_rows(&self, version: VersionId) -> Result<Vec<VersionRow>> {
         let mut range = Range::prefix(&keys::version_all(version), 1 << 10);
@@ -61,6 +73,10 @@ impl Names {
         let row = self.catalog.get(&[&keys::version(file.version(), 0)]).await?.pop().flatten();
         let sizes =
             row.as_ref().map(VersionRow::of).transpose()?.map(|row| row.upload_parts).unwrap_or_default();
-        Ok(sizes.iter().flat_map(|&(size, count)| std::iter::repeat_n(size, count as usize)).collect())
+        Ok(part_sizes(&sizes))
     }
+}
+
+fn part_sizes(sizes: &[(u64, u32)]) -> Vec<u64> {
+    sizes.iter().flat_map(|&(size, count)| std::iter::repeat_n(size, count as usize)).collect()
 }

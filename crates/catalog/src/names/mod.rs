@@ -21,10 +21,10 @@ use crate::error::{CatalogError, Result};
 use crate::kv::{Catalog, Check, Commit, Outcome};
 use crate::rows::{EntryRow, FileRow, RowValue, keys};
 
-pub use change::Forgotten;
+pub use change::{Forgotten, garbage_writes};
 pub use inodes::Inodes;
 pub use path::Spot;
-pub use publish::{Plan, Published};
+pub use publish::{Plan, Published, dirty_writes, share_writes};
 pub use remove::{Removal, Removed};
 pub use rename::Renamed;
 pub use walk::{Found, Walk};

@@ -2,11 +2,11 @@
 
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 
-use super::change::Forgotten;
+use super::change::{Forgotten, garbage_writes};
 use super::path::Spot;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::error::Result;
-use crate::kv::{BoxFuture, Check, Commit, Write};
+use crate::kv::{BoxFuture, Check, Commit, Range, Write};
 use crate::rows::{DirtyRow, Drain, EntryRow, FileRow, RefRow, RowValue, VersionRow, keys};
 
 /// A version to be made visible.
@@ -16,21 +16,19 @@ pub struct Plan {
     pub file: FileRow,
     /// Rows of its layout, unless that is simple or there already.
     pub layout: Vec<VersionRow>,
-    /// Versions whose chunks it uses beside their owners.
-    pub shares: Vec<VersionId>,
+    /// Owners of the chunks that it takes over from the version that it replaces.
+    pub inherited: Vec<VersionId>,
     /// What else must hold, like the guards; counted behind them.
     pub checks: Vec<Check>,
     /// What else changes.
     pub writes: Vec<Write>,
-    /// Chunks of the version that is replaced go on in this one.
-    pub inherits: bool,
 }
 
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
-        let (layout, shares, checks, writes) = Default::default();
-        Plan { file, layout, shares, checks, writes, inherits: false }
+        let (layout, inherited, checks, writes) = Default::default();
+        Plan { file, layout, inherited, checks, writes }
     }
 }
 
@@ -84,7 +82,7 @@ impl Names {
         change: &mut Commit,
         spot: &Spot,
         present: Option<Located>,
-        mut plan: Plan,
+        plan: Plan,
     ) -> std::result::Result<(FileRow, Option<(FileRow, Forgotten)>), Refusal> {
         let row_key = spot.row_key();
         let mut file = plan.file.clone();
@@ -113,13 +111,14 @@ impl Names {
             Some(old) => {
                 change.checks.push(Check::Seq(row_key.clone(), old.seq));
                 if !same {
-                    let fate = match plan.inherits {
-                        true => {
-                            self.inherit(change, spot, &old.file, file.version(), &mut plan.shares).await?
-                        }
-                        false => self.forget(change, spot, &old.file).await?,
+                    let fate = match plan.inherited.as_slice() {
+                        [] => self.forget(change, spot, &old.file).await?,
+                        owners => self.inherit(change, spot, &old.file, file.version(), owners).await?,
                     };
                     replaced = Some((old.file, fate));
+                } else if old.file.name_record != file.name_record {
+                    let record = old.file.name_record.map(VersionId);
+                    change.writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
                 }
             }
             None => change.checks.push(Check::Absent(row_key.clone())),
@@ -137,8 +136,8 @@ impl Names {
         for (part, row) in plan.layout.iter().enumerate() {
             change.writes.push(Write::Put(keys::version(version, part as u16), row.encode()));
         }
-        for owner in plan.shares {
-            change.writes.push(Write::Put(keys::share(owner, version), Vec::new()));
+        if same && file.drain != Drain::Conflict {
+            change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
         }
         if file.drain != Drain::Clean {
             dirty_writes(change, spot.volume, &file);
@@ -153,29 +152,42 @@ impl Names {
     }
 
     /// The new version keeps using the chunks of the old one, whose rows go. Where others refer to the old one, it
-    /// stays, and the new one becomes a sharer.
+    /// stays, and the new one becomes one user more.
     async fn inherit(
         &self,
         change: &mut Commit,
         spot: &Spot,
         old: &FileRow,
         heir: VersionId,
-        shares: &mut Vec<VersionId>,
+        owners: &[VersionId],
     ) -> Result<Forgotten> {
         let before = change.writes.len();
         let fate = self.forget(change, spot, old).await?;
-        if let Forgotten::Garbage(_) = fate {
-            let garbage = |write: &Write| matches!(write, Write::Put(key, _) if key.first() == Some(&b'g'));
-            let tail: Vec<Write> = change.writes.drain(before..).filter(|write| !garbage(write)).collect();
-            change.writes.extend(tail);
-            for owner in std::mem::take(shares) {
+        if let Forgotten::Shared(_) = fate {
+            share_writes(change, owners, old.version(), heir);
+            return Ok(fate);
+        }
+        // Its chunks live on, its name record does not.
+        let garbage = keys::garbage_all(old.version());
+        let chunks = |write: &Write| matches!(write, Write::Put(key, _) if key.starts_with(&garbage));
+        let tail: Vec<Write> = change.writes.drain(before..).filter(|write| !chunks(write)).collect();
+        change.writes.extend(tail);
+        change.writes.extend(garbage_writes(old.version(), &[]));
+        for &owner in owners {
+            if owner == old.version() {
+                // The owner ends here: if others use its chunks, the heir is one of them by name.
+                let shares = Range::prefix(&keys::shares(owner), 1);
+                if !self.catalog.range(shares).await?.rows.is_empty() {
+                    change.writes.push(Write::Put(keys::share(owner, heir), Vec::new()));
+                }
+            } else {
                 self.move_share(change, owner, old.version(), heir).await?;
             }
         }
         Ok(fate)
     }
 
-    /// If a version shares the chunks of an owner, its heir does so from now on.
+    /// If a version is a named user of the chunks of an owner, its heir is from now on.
     pub async fn move_share(
         &self,
         change: &mut Commit,
@@ -193,8 +205,19 @@ impl Names {
     }
 }
 
+/// Rows that say: `user` uses chunks of these owners too, which it has from `source`. The caller checks that the source
+/// stays as it is.
+pub fn share_writes(change: &mut Commit, owners: &[VersionId], source: VersionId, user: VersionId) {
+    for &owner in owners {
+        change.writes.push(Write::Put(keys::share(owner, user), Vec::new()));
+        if owner != source {
+            change.writes.push(Write::Put(keys::share(owner, source), Vec::new()));
+        }
+    }
+}
+
 /// Rows that say: these bytes are only on these drives.
-pub(super) fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow) {
+pub fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow) {
     let row = DirtyRow {
         volume: volume.0,
         bytes: file.size,

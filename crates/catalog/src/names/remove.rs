@@ -62,7 +62,6 @@ impl Names {
         let row_key = old.spot.row_key();
         change.checks.push(Check::Seq(row_key.clone(), old.seq));
         change.writes.push(Write::Delete(row_key));
-        change.writes.push(Write::Delete(keys::conflict(old.spot.volume, old.spot.parent, &old.spot.name)));
         let fate = self.forget(change, &old.spot, &old.file).await?;
         change.writes.push(Write::Add(keys::bytes(old.spot.volume), -(old.file.size as i64)));
         change.writes.push(Write::Add(keys::files(old.spot.volume), -1));

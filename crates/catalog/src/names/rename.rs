@@ -6,7 +6,7 @@ use super::change::Forgotten;
 use super::path::Spot;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::kv::{Check, Commit, Write};
-use crate::rows::{DirRow, EntryRow, FileRow, ROOT, RefRow, RekeyRow, RowValue, keys};
+use crate::rows::{DirRow, Drain, EntryRow, FileRow, ROOT, RefRow, RekeyRow, RowValue, keys};
 
 /// What a rename did.
 #[derive(Clone, Debug)]
@@ -72,9 +72,12 @@ impl Names {
                 &source.spot.name,
             )));
             change.writes.push(Write::Delete(keys::conflict(volume, source.spot.parent, &source.spot.name)));
-            change
-                .writes
-                .push(Write::Put(spot.row_key(), EntryRow::File(Box::new(source.file.clone())).encode()));
+            let mut file = source.file.clone();
+            if file.drain == Drain::Conflict {
+                // What is in the lake under the old name is not in the way of the new one.
+                file.drain = Drain::Dirty;
+            }
+            change.writes.push(Write::Put(spot.row_key(), EntryRow::File(Box::new(file.clone())).encode()));
             change.writes.push(Write::Put(
                 keys::reference(version, volume, spot.parent, &spot.name),
                 RefRow {}.encode(),
@@ -85,7 +88,7 @@ impl Names {
             }
             change.writes.extend(writes);
             if let Some(seq) = self.attempt(guards, change).await? {
-                return Ok(Renamed { seq, spot, file: Some(source.file), replaced });
+                return Ok(Renamed { seq, spot, file: Some(file), replaced });
             }
         }
         Err(Refusal::Contended)
@@ -98,7 +101,7 @@ impl Names {
         from: &[u8],
         to: &[u8],
         guards: &[Check],
-        now_ms: u64,
+        rekey: RekeyRow,
     ) -> std::result::Result<Renamed, Refusal> {
         if to.starts_with(from) && to != from {
             return Err(Refusal::Invalid("a directory cannot be moved into itself"));
@@ -130,10 +133,7 @@ impl Names {
             change.writes.push(Write::Put(spot.row_key(), value));
             let row = DirRow { parent, name: to_name.to_vec() };
             change.writes.push(Write::Put(keys::directory(volume, inode), row.encode()));
-            change.writes.push(Write::Put(
-                keys::rekey_directory(volume, inode),
-                RekeyRow { since_ms: now_ms }.encode(),
-            ));
+            change.writes.push(Write::Put(keys::rekey_directory(volume, inode), rekey.encode()));
             if !to.starts_with(parent_of(&from[..from.len() - 1])) {
                 self.prune(&mut change, &source).await?;
             }

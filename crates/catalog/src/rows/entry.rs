@@ -86,6 +86,8 @@ pub struct FileRow {
     pub dirty_since_ms: u64,
     /// Publishes of this name so far.
     pub publishes: u32,
+    /// The record of this name on a drive, if it is not that of the version: a second name of the same content.
+    pub name_record: Option<[u8; 12]>,
     /// Properties that the catalog does not look into.
     pub properties: Vec<u8>,
 }

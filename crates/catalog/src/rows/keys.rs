@@ -110,10 +110,11 @@ pub fn reliers(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"L", &volume.0.to_be_bytes()[..], key, b"\0"].concat()
 }
 
-/// The version inside a relier key.
-pub fn relier_version(key: &[u8]) -> Option<VersionId> {
+/// Version and inode inside a relier key.
+pub fn relier_parts(key: &[u8]) -> Option<(VersionId, u64)> {
     let start = key.len().checked_sub(20)?;
-    Some(VersionId(key.get(start..start + 12)?.try_into().ok()?))
+    let version = VersionId(key.get(start..start + 12)?.try_into().ok()?);
+    Some((version, u64::from_be_bytes(key.get(start + 12..)?.try_into().ok()?)))
 }
 
 /// `u` volume key NUL upload: an upload under way. Keys hold no NUL, so the order is that of keys.
@@ -131,6 +132,11 @@ pub fn upload_parts(key: &[u8]) -> Option<(&[u8], VersionId)> {
     let body = key.get(5..)?;
     let split = body.len().checked_sub(13)?;
     Some((&body[..split], VersionId(body[split + 1..].try_into().ok()?)))
+}
+
+/// `m` upload: an upload that was completed not long ago.
+pub fn completed(upload: VersionId) -> Vec<u8> {
+    [b"m", &upload.0[..]].concat()
 }
 
 /// `p` upload number: an acknowledged part.
@@ -153,12 +159,18 @@ pub fn garbage(version: VersionId, part: u16) -> Vec<u8> {
     [b"g", &version.0[..], &part.to_be_bytes()].concat()
 }
 
-/// `s` owner sharer: a version whose layout uses chunks that were written for another one.
+/// Every row of a dead version.
+pub fn garbage_all(version: VersionId) -> Vec<u8> {
+    [b"g", &version.0[..]].concat()
+}
+
+/// `s` owner user: a version whose layout uses chunks that were written for another one. Chunks without such a row have
+/// one user. With such rows, every user has one, except the owner itself, which is one while something refers to it.
 pub fn share(owner: VersionId, sharer: VersionId) -> Vec<u8> {
     [b"s", &owner.0[..], &sharer.0].concat()
 }
 
-/// Everyone who shares the chunks of an owner.
+/// Everyone but itself who uses the chunks of an owner, if there is more than one user.
 pub fn shares(owner: VersionId) -> Vec<u8> {
     [b"s", &owner.0[..]].concat()
 }
@@ -178,6 +190,11 @@ pub fn conflict_parts(key: &[u8]) -> Option<(VolumeId, u64, &[u8])> {
     let volume = u32::from_be_bytes(key.get(1..5)?.try_into().ok()?);
     let parent = u64::from_be_bytes(key.get(5..13)?.try_into().ok()?);
     Some((VolumeId(volume), parent, &key[13..]))
+}
+
+/// Everything renamed in a volume whose lake keys have to follow.
+pub fn rekeys(volume: VolumeId) -> Vec<u8> {
+    [b"R", &volume.0.to_be_bytes()[..]].concat()
 }
 
 /// `R` volume inode: a renamed directory whose lake keys have to follow.

@@ -69,6 +69,8 @@ impl RowValue for ConflictRow {
 pub struct RekeyRow {
     /// When it was renamed, milliseconds since 1970.
     pub since_ms: u64,
+    /// Name record of the rename, to be dropped with this row.
+    pub name_record: Option<[u8; 12]>,
 }
 
 impl RowValue for RekeyRow {

@@ -17,7 +17,7 @@ pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef}
 pub use lake::{ConflictRow, ImportRow, LakeKeyRow, RekeyRow, TombstoneRow};
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, RefRow, SessionRow};
-pub use upload::{PartRow, UploadRow};
+pub use upload::{CompletedRow, PartRow, UploadRow};
 pub use volume::{AccessKeyRow, VolumeRow};
 
 /// The directory that every volume starts with.

@@ -30,18 +30,12 @@ impl RowValue for DirtyRow {
     const TABLE: &'static str = "dirty";
 }
 
-/// Chunks that nothing refers to.
+/// A version that nothing refers to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GarbageRow {
-    /// Volume.
-    pub volume: u32,
-    /// Rows of this layout.
-    pub rows: u16,
-    /// The shares are settled: chunks of `runs` are ours alone and may go.
+    /// The shares are settled: chunks of `runs` are nobody else's and may go.
     pub settled: bool,
-    /// Name record of the delete, to be dropped with this row.
-    pub name_record: Option<[u8; 12]>,
-    /// Chunks.
+    /// Chunks. The name record of the version goes with them in any case.
     pub runs: Vec<RunRow>,
 }
 

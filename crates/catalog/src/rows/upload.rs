@@ -19,6 +19,23 @@ impl RowValue for UploadRow {
     const TABLE: &'static str = "uploads";
 }
 
+/// An upload that was completed: a client whose answer was lost may ask again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CompletedRow {
+    /// Volume.
+    pub volume: u32,
+    /// Key.
+    pub key: Vec<u8>,
+    /// What it became.
+    pub version: [u8; 12],
+    /// When, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl RowValue for CompletedRow {
+    const TABLE: &'static str = "completed uploads";
+}
+
 /// A part that was acknowledged: a reference to its chunks (R7).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PartRow {
@@ -28,8 +45,8 @@ pub struct PartRow {
     pub size: u64,
     /// ETag.
     pub etag: String,
-    /// CRC-64/NVME.
-    pub crc64: u64,
+    /// CRC-64/NVME, if it is known.
+    pub crc64: Option<u64>,
     /// When, milliseconds since 1970.
     pub modified_ms: u64,
     /// Chunks.

@@ -118,8 +118,13 @@ impl Core {
     }
 
     /// The lake holds something else than expected. If that is the effect of an earlier request of ours whose answer was
-    /// lost, the claim is put right, and this is true.
-    pub async fn put_right(&self, lake: &dyn Lake, claim: &mut Claim) -> Result<bool> {
+    /// lost, or what the file was made to replace (`expected`), the claim is put right, and this is true.
+    pub async fn put_right(
+        &self,
+        lake: &dyn Lake,
+        claim: &mut Claim,
+        expected: Option<&str>,
+    ) -> Result<bool> {
         let there = lake.head(&claim.key).await.map_err(error::lake)?;
         let found = match &there {
             Some(object) => object.attributes.as_ref().and_then(attributes::version),
@@ -133,6 +138,7 @@ impl Core {
             (Some(_), None) => false,
         };
         let etag = there.map(|object| object.etag);
+        let ours = ours || (etag.is_some() && etag.as_deref() == expected);
         if !ours || claim.row.etag == etag {
             return Ok(false);
         }
@@ -151,11 +157,17 @@ impl Core {
         }
     }
 
-    /// Whether an undrained copy or a renamed file still needs the object under a lake key (R11); one of them.
-    pub async fn relier(&self, volume: VolumeId, key: &[u8]) -> Result<Option<VersionId>> {
-        let range = Range::prefix(&keys::reliers(volume, key), 1);
+    /// A file that still needs the object under a lake key, an undrained copy or a renamed file, beside `own` (R11): its
+    /// version and inode.
+    pub async fn relier(
+        &self,
+        volume: VolumeId,
+        key: &[u8],
+        own: Option<(VersionId, u64)>,
+    ) -> Result<Option<(VersionId, u64)>> {
+        let range = Range::prefix(&keys::reliers(volume, key), 2);
         let page = self.catalog.range(range).await.map_err(error::catalog)?;
-        Ok(page.rows.first().and_then(|row| keys::relier_version(&row.key)))
+        Ok(page.rows.iter().filter_map(|row| keys::relier_parts(&row.key)).find(|other| Some(*other) != own))
     }
 
     /// Whether a renamed directory of a volume still has files under its old lake keys.

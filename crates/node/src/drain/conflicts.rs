@@ -81,7 +81,7 @@ impl Core {
         match (resolution, theirs) {
             (Resolution::Theirs, Some(object)) => {
                 let file = lake_row(volume, self.chunk_bytes, &object)?;
-                let guards = self.guards(volume, &[]);
+                let guards = self.guards(volume);
                 let taken = self.names.publish(volume.id, path, &guards, |_| {
                     let mut plan = stoker_catalog::names::Plan::simple(file.clone());
                     let spot = &located.spot;
@@ -111,7 +111,7 @@ impl Core {
         let Some(lake) = lake else { return Ok(()) };
         let Some(object) = lake.head(path).await.map_err(error::lake)? else { return Ok(()) };
         let file = lake_row(volume, self.chunk_bytes, &object)?;
-        let guards = self.guards(volume, &[]);
+        let guards = self.guards(volume);
         let taken = self.names.publish(volume.id, path, &guards, |_| {
             let mut plan = stoker_catalog::names::Plan::simple(file.clone());
             let row = LakeKeyRow { etag: Some(object.etag.clone()), ..LakeKeyRow::default() };

@@ -14,13 +14,15 @@ mod tombstones;
 mod upload;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stoker_catalog::kv::Range;
+use futures_util::StreamExt;
+use stoker_catalog::kv::{Commit, Range, Row, prefix_end};
 use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
-use stoker_store::{DrainPolicy, Result};
+use stoker_store::{BoxFuture, DrainPolicy, Result};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::core::Core;
@@ -32,6 +34,12 @@ use planner::{Planner, Task};
 /// Longest sleep of the loop: deletes and renames of earlier boots are found at this pace.
 const ROUND_MS: u64 = 1_000;
 
+/// The dirty rows are read again after so long, in case a plan was lost.
+const RELOAD_MS: u64 = 300_000;
+
+/// Pause between two looks at abandoned uploads.
+const TIDY_MS: u64 = 600_000;
+
 /// A drain that is so late does not give way to writers any more.
 const LATE_MS: u64 = 30_000;
 
@@ -39,6 +47,10 @@ const LATE_MS: u64 = 30_000;
 pub(crate) struct Drainer {
     planner: Mutex<Planner>,
     wake: Notify,
+    /// Wakes the chores.
+    chores: Notify,
+    /// Plans may be missing: the dirty rows have to be read again.
+    is_incomplete: AtomicBool,
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
@@ -86,6 +98,8 @@ impl Drainer {
         Drainer {
             planner: Mutex::default(),
             wake: Notify::new(),
+            chores: Notify::new(),
+            is_incomplete: AtomicBool::new(true),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
             pace: Pace::default(),
@@ -131,6 +145,10 @@ impl Drainer {
 
     /// A reference to a version went: perhaps the others are all clean.
     pub fn reconsider(&self, version: VersionId) {
+        // One that waits is looked at when its time comes, not before.
+        if self.planner.lock().unwrap().waits(&version) {
+            return;
+        }
         self.plan(version, 0, clock::now_ms(), 0, false);
     }
 
@@ -142,6 +160,13 @@ impl Drainer {
     /// Something may be there to do.
     pub fn wake(&self) {
         self.wake.notify_one();
+        self.chores.notify_waiters();
+    }
+
+    /// What has to be drained has to be found out anew: a policy changed, say.
+    pub fn reload(&self) {
+        self.is_incomplete.store(true, Ordering::Relaxed);
+        self.wake();
     }
 
     /// Files, bytes and the oldest change that are not in the lake, as far as planned.
@@ -188,30 +213,63 @@ impl Drainer {
     }
 }
 
-/// Runs until the node closes.
+/// Starts drains when they are due, until the node closes.
 pub(crate) async fn run(core: Arc<Core>) {
-    if let Err(fault) = core.load_dirty().await {
-        tracing::error!("reading what is not drained yet: {fault}");
-    }
     let room = core.rings.capacity().await;
-    while !core.closing.load(std::sync::atomic::Ordering::Relaxed) {
+    let mut loaded_ms = 0u64;
+    while !core.closing.load(Ordering::Relaxed) {
         let now_ms = clock::now_ms();
-        core.drainer.judge(now_ms, room);
-        core.start_due(now_ms);
-        if let Err(fault) = core.background_round().await {
-            core.drainer.set_trouble(Some(fault.to_string()));
-        }
-        if core.drainer.planner.lock().unwrap().take_overflow()
-            && let Err(fault) = core.load_dirty().await
+        let drainer = &core.drainer;
+        let overflowed = drainer.planner.lock().unwrap().take_overflow();
+        if drainer.is_incomplete.swap(false, Ordering::Relaxed)
+            || overflowed
+            || loaded_ms.abs_diff(now_ms) > RELOAD_MS
         {
-            tracing::warn!("reading what is not drained yet: {fault}");
+            loaded_ms = now_ms;
+            if let Err(fault) = core.load_dirty().await {
+                drainer.set_trouble(Some(format!("reading what is not drained yet: {fault}")));
+                drainer.is_incomplete.store(true, Ordering::Relaxed);
+            }
         }
-        let next = core.drainer.planner.lock().unwrap().next_due_ms();
+        drainer.judge(now_ms, room);
+        core.start_due(now_ms);
+        let next = drainer.planner.lock().unwrap().next_due_ms();
         let sleep_ms = next.map_or(ROUND_MS, |due| due.saturating_sub(clock::now_ms()).min(ROUND_MS)).max(5);
         // While all turns are taken, whoever ends a turn wakes us.
         tokio::select! {
-            () = core.drainer.wake.notified() => {}
+            () = drainer.wake.notified() => {}
             () = tokio::time::sleep(Duration::from_millis(sleep_ms)) => {}
+        }
+    }
+}
+
+/// Work beside the drains. Each kind has a loop of its own, and in it each volume: one that is stuck stops no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// Moves objects of renamed files.
+    Rekey,
+    /// Looks after requests whose end nobody saw.
+    Sweep,
+    /// Deletes objects of deleted files.
+    Bury,
+    /// Takes over what an owned lake held before us.
+    Import,
+    /// Forgets abandoned uploads.
+    Tidy,
+}
+
+/// Does a chore until the node closes.
+pub(crate) async fn chore(core: Arc<Core>, chore: Chore) {
+    let pause_ms = if chore == Chore::Tidy { TIDY_MS } else { ROUND_MS };
+    while !core.closing.load(Ordering::Relaxed) {
+        if core.chore_round(chore).await {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
+        match chore {
+            Chore::Tidy => pause.await,
+            _ => tokio::select! { () = core.drainer.chores.notified() => {}, () = pause => {} },
         }
     }
 }
@@ -280,29 +338,88 @@ impl Core {
         }
     }
 
-    /// Deletes, renames and first listings: a bounded piece of each.
-    async fn background_round(self: &Arc<Core>) -> Result<()> {
-        self.rekey_round().await?;
-        self.sweep_round().await?;
-        self.tombstone_round().await?;
-        self.import_round().await
+    /// A bounded piece of a chore in every volume; true if something was done and more is left.
+    async fn chore_round(self: &Arc<Core>, chore: Chore) -> bool {
+        if chore == Chore::Tidy {
+            let tidied = self.tidy_uploads().await;
+            self.note_trouble(tidied.map(|()| false));
+            return false;
+        }
+        let volumes = match self.volumes.all().await {
+            Ok(volumes) => volumes,
+            Err(fault) => return self.note_trouble(Err(fault)),
+        };
+        let rounds = volumes.into_iter().map(|volume| -> BoxFuture<'_, bool> {
+            Box::pin(async move {
+                let done = match chore {
+                    Chore::Rekey => self.rekey_round(&volume).await,
+                    Chore::Sweep => self.sweep_round(&volume).await,
+                    Chore::Bury => self.bury_round(&volume).await,
+                    Chore::Import => self.import_round(&volume).await,
+                    Chore::Tidy => Ok(false),
+                };
+                self.note_trouble(done)
+            })
+        });
+        futures_util::future::join_all(rounds).await.into_iter().any(|more| more)
+    }
+
+    /// Says what went wrong, and goes on.
+    fn note_trouble(&self, done: Result<bool>) -> bool {
+        done.unwrap_or_else(|fault| {
+            self.drainer.set_trouble(Some(fault.to_string()));
+            false
+        })
+    }
+
+    /// Does something for each row with a prefix, in pages; what goes wrong with one does not stop the others. True if
+    /// something was done. The first error is given back at the end.
+    pub(super) async fn each_row<'a>(
+        &'a self,
+        prefix: &[u8],
+        at_once: usize,
+        act: impl Fn(Row) -> BoxFuture<'a, Result<bool>>,
+    ) -> Result<bool> {
+        let mut range = Range::prefix(prefix, 1_000);
+        let (mut done, mut trouble) = (false, None);
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            let last = page.rows.last().map(|row| row.key.clone());
+            let mut ended = futures_util::stream::iter(page.rows).map(&act).buffer_unordered(at_once);
+            while let Some(end) = ended.next().await {
+                match end {
+                    Ok(progress) => done |= progress,
+                    Err(fault) => trouble = trouble.or(Some(fault)),
+                }
+            }
+            match last {
+                Some(last) if page.more && !self.closing.load(Ordering::Relaxed) => {
+                    range = range.after(&last)
+                }
+                _ => break,
+            }
+        }
+        match trouble {
+            Some(fault) => Err(fault),
+            None => Ok(done),
+        }
     }
 
     /// Brings one version to the lake under every name that lacks it there.
     async fn drain_version(self: &Arc<Core>, task: &Task) -> Result<End> {
         let _pin = self.pins.pin(task.version);
         let _demand = task.demanded.then(|| self.drainer.pace.demand());
-        let range = Range::prefix(&keys::references(task.version), 1_000);
-        let rows = self.catalog.range(range).await.map_err(error::catalog)?.rows;
+        let names = self.names_of(task.version).await?;
+        if names.is_empty() {
+            self.forget_dirty(task.version).await?;
+            return Ok(End::Done);
+        }
         let mut later: Option<u64> = None;
-        for row in rows {
-            let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { continue };
-            let spot = stoker_catalog::names::Spot { volume, parent, name: name.to_vec() };
-            let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? else { continue };
-            if located.file.version() != task.version || located.file.drain != Drain::Dirty {
+        for located in names {
+            if located.file.drain != Drain::Dirty {
                 continue;
             }
-            let Some(volume) = self.volumes.by_id(volume).await? else { continue };
+            let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { continue };
             if !task.demanded && !wants(&volume, &located.file) {
                 continue;
             }
@@ -316,6 +433,18 @@ impl Core {
         }
         self.settle_version(task.version).await?;
         Ok(End::Done)
+    }
+
+    /// Nothing refers to a version: rows that say it is undrained are left over.
+    async fn forget_dirty(&self, version: VersionId) -> Result<()> {
+        let all = keys::references(version);
+        let end = prefix_end(&all).expect("a table is not 0xff");
+        let mut commit = Commit::new().at_most(all, end, 0);
+        for drive in self.rings.drives() {
+            commit = commit.delete(keys::dirty(self.node, drive.id, version));
+        }
+        let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+        Ok(())
     }
 }
 

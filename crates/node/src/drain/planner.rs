@@ -67,6 +67,11 @@ impl Planner {
         self.tasks.insert(task.version, task);
     }
 
+    /// Whether a version waits for its turn.
+    pub fn waits(&self, version: &VersionId) -> bool {
+        self.tasks.contains_key(version)
+    }
+
     /// A version is gone.
     pub fn forget(&mut self, version: VersionId) {
         if let Some(task) = self.tasks.remove(&version) {

@@ -2,78 +2,60 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
-use stoker_catalog::names::{Found, Located, Spot};
-use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RowValue, TombstoneRow, keys};
-use stoker_format::VersionId;
+use stoker_catalog::kv::{Commit, Outcome, Row};
+use stoker_catalog::names::{Found, Located};
+use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys};
+use stoker_format::{ChunkId, VersionId};
 use stoker_lake::{Condition, LakeErrorKind, PutOptions};
-use stoker_store::Result;
+use stoker_store::{BoxFuture, Result};
 
 use super::attributes;
 use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::properties::Properties;
+use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
-/// Files moved in one round.
-const ROUND: usize = 200;
-
 impl Core {
-    /// Moves a bounded number of objects to the keys that their files have now.
-    pub(super) async fn rekey_round(self: &Arc<Core>) -> Result<()> {
-        let page = self.catalog.range(Range::prefix(b"R", ROUND)).await.map_err(error::catalog)?;
-        let mut left = ROUND;
-        for row in page.rows {
-            let Some(volume) = keys::volume_part(&row.key) else { continue };
-            let Some(volume) = self.volumes.by_id(volume).await? else { continue };
-            let done = match row.key.get(5) {
-                Some(b'f') => self.rekey_version(&volume, &row, &mut left).await?,
-                Some(b'd') => self.rekey_directory(&volume, &row, &mut left).await?,
-                _ => false,
-            };
-            if done {
-                let commit = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
-                let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
-            }
-            if left == 0 {
-                self.drainer.wake();
-                return Ok(());
-            }
-        }
-        Ok(())
+    /// Moves objects to the keys that their files have now.
+    pub(super) async fn rekey_round<'a>(self: &'a Arc<Core>, volume: &'a Arc<Volume>) -> Result<bool> {
+        let rekey = |row: Row| -> BoxFuture<'_, Result<bool>> { Box::pin(self.rekey(volume, row)) };
+        self.each_row(&keys::rekeys(volume.id), 1, rekey).await
     }
 
-    async fn rekey_version(
-        self: &Arc<Core>,
-        volume: &Arc<Volume>,
-        row: &Row,
-        left: &mut usize,
-    ) -> Result<bool> {
+    async fn rekey(self: &Arc<Core>, volume: &Arc<Volume>, row: Row) -> Result<bool> {
+        let done = match row.key.get(5) {
+            Some(b'f') => self.rekey_version(volume, &row).await?,
+            Some(b'd') => self.rekey_directory(volume, &row).await?,
+            _ => false,
+        };
+        if done {
+            let record = RekeyRow::of(&row).map_err(error::catalog)?.name_record;
+            let commit = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
+            if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)?
+                && let Some(record) = record
+            {
+                self.rings.delete(&[ChunkId::new(VersionId(record), NAME_INDEX)]).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    async fn rekey_version(self: &Arc<Core>, volume: &Arc<Volume>, row: &Row) -> Result<bool> {
         let Some(version) = row.key.get(6..18).and_then(|id| id.try_into().ok()).map(VersionId) else {
             return Ok(true);
         };
-        let range = Range::prefix(&keys::references(version), 1_000);
         let mut done = true;
-        for row in self.catalog.range(range).await.map_err(error::catalog)?.rows {
-            let Some((id, parent, name)) = keys::reference_parts(&row.key) else { continue };
-            if id != volume.id {
-                continue;
-            }
-            let spot = Spot { volume: id, parent, name: name.to_vec() };
-            if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
-                done &= self.rekey_file(volume, located, left).await?;
+        for located in self.names_of(version).await? {
+            if located.spot.volume == volume.id {
+                done &= self.rekey_file(volume, located).await?;
             }
         }
         Ok(done)
     }
 
-    async fn rekey_directory(
-        self: &Arc<Core>,
-        volume: &Arc<Volume>,
-        row: &Row,
-        left: &mut usize,
-    ) -> Result<bool> {
+    async fn rekey_directory(self: &Arc<Core>, volume: &Arc<Volume>, row: &Row) -> Result<bool> {
         let Some(inode) = row.key.get(6..14).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes) else {
             return Ok(true);
         };
@@ -81,30 +63,34 @@ impl Core {
         let Some(path) = path else { return Ok(true) };
         let mut walk = self.names.walk(volume.id, &path, None, None).await.map_err(error::catalog)?;
         let mut done = true;
+        let mut trouble = None;
         while let Some(found) = walk.next().await.map_err(error::catalog)? {
             let Found::File { key, spot, file } = found else { continue };
-            let elsewhere =
+            let is_elsewhere =
                 file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
-            if !elsewhere {
+            if !is_elsewhere {
+                // The record of the rename is needed until what was not drained is.
+                done &= file.drain != Drain::Dirty;
                 continue;
             }
             if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
-                done &= self.rekey_file(volume, located, left).await?;
+                match self.rekey_file(volume, located).await {
+                    Ok(moved) => done &= moved,
+                    Err(fault) => trouble = trouble.or(Some(fault)),
+                }
             }
-            if *left == 0 {
+            if self.closing.load(std::sync::atomic::Ordering::Relaxed) {
                 return Ok(false);
             }
         }
-        Ok(done)
+        match trouble {
+            Some(fault) => Err(fault),
+            None => Ok(done),
+        }
     }
 
     /// Copies an object to the key of its file; false if that has to wait.
-    async fn rekey_file(
-        self: &Arc<Core>,
-        volume: &Arc<Volume>,
-        located: Located,
-        left: &mut usize,
-    ) -> Result<bool> {
+    async fn rekey_file(self: &Arc<Core>, volume: &Arc<Volume>, located: Located) -> Result<bool> {
         let file = &located.file;
         let (Drain::Clean, Some(old)) = (file.drain, &file.lake) else { return Ok(true) };
         let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
@@ -112,10 +98,10 @@ impl Core {
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(true) };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(false) };
         let version = file.version();
-        if self.relier(volume.id, &key).await?.is_some_and(|other| other != version) {
+        if let Some(other) = self.relier(volume.id, &key, Some((version, file.inode))).await? {
+            self.hurry(other).await?;
             return Ok(false);
         }
-        *left = left.saturating_sub(1);
         let mut claim = match self.claim(lake.as_ref(), volume.id, &key, version, None).await? {
             Claimed::Yes(claim) => claim,
             Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
@@ -138,7 +124,9 @@ impl Core {
             let found =
                 there.as_ref().and_then(|object| object.attributes.as_ref()).and_then(attributes::version);
             if found != Some(name.as_str()) {
-                if fault.kind == LakeErrorKind::Changed && self.put_right(lake.as_ref(), &mut claim).await? {
+                if fault.kind == LakeErrorKind::Changed
+                    && self.put_right(lake.as_ref(), &mut claim, None).await?
+                {
                     self.drainer.wake();
                     return Ok(false);
                 }
@@ -162,18 +150,11 @@ impl Core {
             .seq(entry.clone(), located.seq)
             .put(keys::lake_key(volume.id, &key), row.encode())
             .put(entry, EntryRow::File(Box::new(moved)).encode())
-            .put(keys::tombstone(volume.id, &old.key), tombstone.encode())
             .delete(keys::attempt(volume.id, &key))
             .delete(keys::relier(volume.id, &old.key, version, file.inode));
         // A new file may have taken the old name meanwhile: then its drain replaces the object, and nothing is deleted.
-        if let Some(spot) = self.names.resolve(volume.id, &old.key).await.map_err(error::catalog)? {
-            let taken = self.names.file_at(spot.clone()).await.map_err(error::catalog)?.is_some();
-            match taken {
-                true => change
-                    .writes
-                    .retain(|write| !matches!(write, Write::Put(key, _) if key.first() == Some(&b't'))),
-                false => change.checks.push(Check::Absent(spot.row_key())),
-            }
+        if !self.is_taken(&mut change, volume, &old.key).await? {
+            change = change.put(keys::tombstone(volume.id, &old.key), tombstone.encode());
         }
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write};
-use stoker_catalog::names::Located;
+use stoker_catalog::kv::{Check, Commit, Outcome, Row, Write};
+use stoker_catalog::names::{Located, garbage_writes};
 use stoker_catalog::rows::{Drain, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
-use stoker_format::{ChunkId, VersionId};
+use stoker_format::{ChunkId, VersionId, VolumeId};
 use stoker_lake::LakeErrorKind;
-use stoker_store::Result;
+use stoker_store::{BoxFuture, Result};
 
 use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::rings::NAME_INDEX;
+use crate::volumes::Volume;
 use crate::{clock, error};
 
-/// Tombstones looked at in one round.
-const ROUND: usize = 1_000;
+/// How long a reader may keep an object from being deleted.
+pub(super) const READERS_MS: u64 = 600_000;
 
 /// Deletes sent at the same time.
 const AT_ONCE: usize = 16;
@@ -24,57 +24,47 @@ const AT_ONCE: usize = 16;
 impl Core {
     /// Looks at lake keys where something was sent that nobody confirmed: if no file has that name any more (it was renamed
     /// or deleted meanwhile), what may be there has to go.
-    pub(super) async fn sweep_round(self: &Arc<Core>) -> Result<()> {
-        let page = self.catalog.range(Range::prefix(b"a", ROUND)).await.map_err(error::catalog)?;
-        for row in page.rows {
-            let Some(id) = keys::volume_part(&row.key) else { continue };
-            let key = keys::lake_key_part(&row.key);
-            let Some(_busy) = self.drainer.take_key(id, key) else { continue };
-            let tombstone = TombstoneRow { since_ms: clock::now_ms(), etag: None, name_record: None };
-            let mut change = Commit::new()
-                .seq(row.key.clone(), row.seq)
-                .absent(keys::tombstone(id, key))
-                .put(keys::tombstone(id, key), tombstone.encode());
-            if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)? {
-                if let Some(located) = self.names.file_at(spot.clone()).await.map_err(error::catalog)? {
-                    let at_home = located.file.lake.as_ref().is_some_and(|lake| lake.key == key);
-                    if located.file.drain != Drain::Clean {
-                        continue;
-                    }
-                    if !at_home {
-                        let rekey = keys::rekey_file(id, located.file.version());
-                        let row = RekeyRow { since_ms: clock::now_ms() };
-                        let move_it = Commit::new().absent(rekey.clone()).put(rekey, row.encode());
-                        let _ = self.catalog.commit(move_it).await.map_err(error::catalog)?;
-                        continue;
-                    }
-                    change = Commit::new().seq(row.key.clone(), row.seq).seq(spot.row_key(), located.seq);
-                    change = change.delete(row.key.clone());
-                } else {
-                    change.checks.push(Check::Absent(spot.row_key()));
-                }
-            }
-            let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
-        }
-        Ok(())
+    pub(super) async fn sweep_round(self: &Arc<Core>, volume: &Arc<Volume>) -> Result<bool> {
+        let id = volume.id;
+        let sweep = |row: Row| -> BoxFuture<'_, Result<bool>> { Box::pin(self.sweep(id, row)) };
+        self.each_row(&keys::attempt(id, b""), 1, sweep).await
     }
 
-    /// Carries out a bounded number of deletes.
-    pub(super) async fn tombstone_round(self: &Arc<Core>) -> Result<()> {
-        let page = self.catalog.range(Range::prefix(b"t", ROUND)).await.map_err(error::catalog)?;
-        let ended: Vec<Result<bool>> = futures_util::stream::iter(page.rows)
-            .map(|row| async move { self.bury(&row).await })
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        let mut any = false;
-        for end in ended {
-            any |= end?;
+    async fn sweep(self: &Arc<Core>, id: VolumeId, row: Row) -> Result<bool> {
+        let key = keys::lake_key_part(&row.key);
+        let Some(_busy) = self.drainer.take_key(id, key) else { return Ok(false) };
+        let tombstone = TombstoneRow { since_ms: clock::now_ms(), etag: None, name_record: None };
+        let mut change = Commit::new()
+            .seq(row.key.clone(), row.seq)
+            .absent(keys::tombstone(id, key))
+            .put(keys::tombstone(id, key), tombstone.encode());
+        if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)? {
+            if let Some(located) = self.names.file_at(spot.clone()).await.map_err(error::catalog)? {
+                let at_home = located.file.lake.as_ref().is_some_and(|lake| lake.key == key);
+                if located.file.drain != Drain::Clean {
+                    return Ok(false);
+                }
+                if !at_home {
+                    let rekey = keys::rekey_file(id, located.file.version());
+                    let row = RekeyRow { since_ms: clock::now_ms(), name_record: None };
+                    let move_it = Commit::new().absent(rekey.clone()).put(rekey, row.encode());
+                    let _ = self.catalog.commit(move_it).await.map_err(error::catalog)?;
+                    return Ok(false);
+                }
+                change = Commit::new().seq(row.key.clone(), row.seq).seq(spot.row_key(), located.seq);
+                change = change.delete(row.key.clone());
+            } else {
+                change.checks.push(Check::Absent(spot.row_key()));
+            }
         }
-        if any && page.more {
-            self.drainer.wake();
-        }
-        Ok(())
+        let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
+        Ok(false)
+    }
+
+    /// Carries out deletes.
+    pub(super) async fn bury_round<'a>(self: &'a Arc<Core>, volume: &'a Arc<Volume>) -> Result<bool> {
+        let bury = |row: Row| -> BoxFuture<'_, Result<bool>> { Box::pin(self.bury(volume, row)) };
+        self.each_row(&keys::tombstone(volume.id, b""), AT_ONCE, bury).await
     }
 
     /// A file has the name again, with a directory that was renamed: its drain replaces what is there.
@@ -89,6 +79,8 @@ impl Core {
             .seq(row.key.clone(), row.seq)
             .seq(located.spot.row_key(), located.seq)
             .delete(row.key.clone());
+        let record = tombstone.name_record.map(VersionId);
+        change.writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
         if let (false, Some(etag)) = (known, &tombstone.etag) {
             let key = keys::lake_key(located.spot.volume, keys::lake_key_part(&row.key));
             let there = LakeKeyRow { etag: Some(etag.clone()), ..LakeKeyRow::default() };
@@ -99,17 +91,16 @@ impl Core {
     }
 
     /// Removes what the lake has under a deleted key; true if the tombstone is gone.
-    async fn bury(self: &Arc<Core>, row: &Row) -> Result<bool> {
-        let tombstone = TombstoneRow::of(row).map_err(error::catalog)?;
-        let Some(id) = keys::volume_part(&row.key) else { return Ok(false) };
+    async fn bury(self: &Arc<Core>, volume: &Arc<Volume>, row: Row) -> Result<bool> {
+        let tombstone = TombstoneRow::of(&row).map_err(error::catalog)?;
+        let id = volume.id;
         let key = keys::lake_key_part(&row.key);
-        let Some(volume) = self.volumes.by_id(id).await? else {
-            let gone = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
-            let _ = self.catalog.commit(gone).await.map_err(error::catalog)?;
-            return Ok(true);
-        };
         let Some(_busy) = self.drainer.take_key(id, key) else { return Ok(false) };
-        if self.relier(id, key).await?.is_some() || self.rekey_pending(id).await? {
+        if tombstone.name_record.is_some_and(|record| self.pins.is_pinned(VersionId(record))) {
+            // Whoever deleted the file is just leaving the record of it.
+            return Ok(false);
+        }
+        if self.relier(id, key, None).await?.is_some() || self.rekey_pending(id).await? {
             return Ok(false);
         }
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(false) };
@@ -117,7 +108,7 @@ impl Core {
         if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)?
             && let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)?
         {
-            return self.unbury(row, &tombstone, &located, known.is_some()).await;
+            return self.unbury(&row, &tombstone, &located, known.is_some()).await;
         }
         let etag = known.as_ref().and_then(|(row, _)| row.etag.clone()).or(tombstone.etag.clone());
         let untouched = known.as_ref().is_none_or(|(row, _)| row.upload.is_none() && row.attempts.is_empty());
@@ -133,19 +124,32 @@ impl Core {
             };
             if claim.row.etag.is_none() && etag.is_none() {
                 // Nothing is known to be there; perhaps a put whose answer was lost.
-                self.put_right(lake.as_ref(), &mut claim).await?;
+                self.put_right(lake.as_ref(), &mut claim, None).await?;
             }
             let target = claim.row.etag.clone().or(etag);
-            let deleted = match &target {
+            if let Some(target) = &target
+                && self.objects.is_used(id, key, target)
+                && tombstone.since_ms + READERS_MS > clock::now_ms()
+            {
+                return Ok(false);
+            }
+            let mut deleted = match &target {
                 Some(target) => lake.delete(key, Some(target)).await,
                 None => Ok(()),
             };
+            if let (Err(fault), Some(theirs)) = (&deleted, &tombstone.etag)
+                && fault.kind == LakeErrorKind::Changed
+                && target.as_ref() != Some(theirs)
+            {
+                // Somebody else had replaced it, and whoever deleted it here saw that.
+                deleted = lake.delete(key, Some(theirs)).await;
+            }
             match deleted {
                 Ok(()) => {}
                 Err(fault) if fault.kind == LakeErrorKind::Changed => {
                     // An earlier put of ours whose answer was lost goes as well; what somebody else put there is theirs,
                     // and shows again.
-                    if self.put_right(lake.as_ref(), &mut claim).await? {
+                    if self.put_right(lake.as_ref(), &mut claim, None).await? {
                         self.drainer.wake();
                         return Ok(false);
                     }
@@ -162,7 +166,7 @@ impl Core {
         }
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             add(&self.drainer.stats.deletes, 1);
-            self.looks.forget(&volume, key);
+            self.looks.forget(volume, key);
             if let Some(record) = tombstone.name_record {
                 self.rings.delete(&[ChunkId::new(VersionId(record), NAME_INDEX)]).await?;
             }

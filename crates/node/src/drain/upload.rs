@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
-use stoker_catalog::names::{Located, Spot};
+use stoker_catalog::names::{Located, Spot, dirty_writes};
 use stoker_catalog::rows::{
     ConflictRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys,
 };
@@ -14,6 +14,7 @@ use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOption
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::claim::{Claim, Claimed, lost};
+use super::tombstones::READERS_MS;
 use super::{End, attributes};
 use crate::cache::PIECE;
 use crate::core::{Core, add};
@@ -35,6 +36,9 @@ const PARTS_IN_FLIGHT: usize = 2;
 /// Times that a claim is put right within one try.
 const RIGHTED_MAX: usize = 4;
 
+/// Users of shared chunks that are looked at; if there are more, the chunks stay.
+const USERS_MAX: usize = 64;
+
 /// Pause before a key that something else holds is tried again.
 const HELD_MS: u64 = 500;
 
@@ -47,9 +51,8 @@ impl Core {
             return Ok(soon);
         };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(soon) };
-        if let Some(other) = self.relier(volume.id, &key).await?
-            && other != located.file.version()
-        {
+        let own = (located.file.version(), located.file.inode);
+        if let Some(other) = self.relier(volume.id, &key, Some(own)).await? {
             self.hurry(other).await?;
             return Ok(soon);
         }
@@ -64,11 +67,18 @@ impl Core {
             // What is there belongs to a file that was renamed with its directory and is about to move.
             return Ok(soon);
         }
+        if let Some(etag) = &claim.row.etag
+            && self.objects.is_used(volume.id, &key, etag)
+            && located.file.modified_ms + READERS_MS > clock::now_ms()
+        {
+            // Somebody reads what would be replaced.
+            return Ok(soon);
+        }
         for _ in 0..RIGHTED_MAX {
             match self.send(lake.as_ref(), volume, &located.file, &mut claim).await {
                 Ok(object) => return self.make_clean(volume, located, claim, object).await,
                 Err(fault) if fault.kind == LakeErrorKind::Changed => {
-                    if self.put_right(lake.as_ref(), &mut claim).await? {
+                    if self.put_right(lake.as_ref(), &mut claim, own.as_deref()).await? {
                         continue;
                     }
                     if self.rekey_pending(volume.id).await? {
@@ -87,21 +97,67 @@ impl Core {
         Ok(soon)
     }
 
-    /// Drains a version that others wait for; one that its policy keeps here is brought into the rings instead.
-    async fn hurry(self: &Arc<Core>, version: VersionId) -> Result<()> {
-        let range = Range::prefix(&keys::references(version), 1);
-        let rows = self.catalog.range(range).await.map_err(error::catalog)?.rows;
-        let Some(row) = rows.first() else { return Ok(()) };
-        let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { return Ok(()) };
-        let spot = Spot { volume, parent, name: name.to_vec() };
-        if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
-            match located.file.drain {
-                Drain::Dirty => self.drainer.demand(&located.file),
-                Drain::Clean => self.drainer.wake(),
-                Drain::Never | Drain::Conflict => self.bring_home(located).await?,
-            }
+    /// Drains a file that others wait for; one that its policy keeps here is brought into the rings instead.
+    pub(super) async fn hurry(self: &Arc<Core>, (version, inode): (VersionId, u64)) -> Result<()> {
+        let names = self.names_of(version).await?;
+        let Some(located) = names.into_iter().find(|located| located.file.inode == inode) else {
+            return Ok(());
+        };
+        match located.file.drain {
+            Drain::Dirty => self.drainer.demand(&located.file),
+            Drain::Clean if self.is_blocked(&located).await? => self.take_back(located).await?,
+            Drain::Clean => self.drainer.wake(),
+            Drain::Never | Drain::Conflict => self.bring_home(located).await?,
         }
         Ok(())
+    }
+
+    /// Whether a renamed file waits for others itself, so that two might wait for each other.
+    async fn is_blocked(&self, located: &Located) -> Result<bool> {
+        let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
+        let Some(path) = path else { return Ok(false) };
+        let own = (located.file.version(), located.file.inode);
+        Ok(self.relier(located.spot.volume, &path, Some(own)).await?.is_some())
+    }
+
+    /// Makes a renamed file independent of the lake object under its old name: it is drained again under its new one.
+    async fn take_back(self: &Arc<Core>, located: Located) -> Result<()> {
+        let file = &located.file;
+        let Some(old) = file.lake.clone() else { return Ok(()) };
+        let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { return Ok(()) };
+        let _marks = self.stage_all(&volume, file).await?;
+        let mut row = file.clone();
+        row.drain = Drain::Dirty;
+        row.dirty_since_ms = clock::now_ms();
+        row.holders = self.rings.holders(0..self.rings.drives().len());
+        let key = located.spot.row_key();
+        let mut commit = Commit::new()
+            .seq(key.clone(), located.seq)
+            .put(key, EntryRow::File(Box::new(row.clone())).encode())
+            .delete(keys::relier(volume.id, &old.key, file.version(), file.inode));
+        dirty_writes(&mut commit, volume.id, &row);
+        if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+            self.drainer.demand(&row);
+        }
+        Ok(())
+    }
+
+    /// Brings every chunk of a file into the rings and makes it precious, until the guard goes.
+    async fn stage_all(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        file: &FileRow,
+    ) -> Result<tokio::sync::RwLockReadGuard<'_, ()>> {
+        let extent = self.extent(volume, file).await?;
+        let pin = self.pins.pin(file.version());
+        let open = self.file(volume, b"?", file, pin).await?;
+        self.stage_file(&open, extent.as_ref()).await?;
+        let ids: Vec<ChunkId> = rings::chunks(open.runs()).map(|(chunk, _)| chunk).collect();
+        let marks = self.marks.read().await;
+        if !self.rings.mark_dirty(ids).await? {
+            return Err(StoreError::new(ErrorKind::Full, "no room to bring a file into the rings"));
+        }
+        Ok(marks)
     }
 
     /// Makes a copy independent of the lake object that it came from: all its chunks on drives here.
@@ -109,14 +165,7 @@ impl Core {
         let file = &located.file;
         let Some(source) = &file.source else { return Ok(()) };
         let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { return Ok(()) };
-        let extent = self.extent(&volume, file).await?;
-        let pin = self.pins.pin(file.version());
-        let open = self.file(&volume, b"?", file, pin).await?;
-        self.stage_file(&open, extent.as_ref()).await?;
-        let ids: Vec<ChunkId> = rings::chunks(open.runs()).map(|(chunk, _)| chunk).collect();
-        if !self.rings.mark_dirty(ids).await? {
-            return Err(StoreError::new(ErrorKind::Full, "no room to bring a copied file into the rings"));
-        }
+        let _marks = self.stage_all(&volume, file).await?;
         let mut row = file.clone();
         row.source = None;
         row.holders = self.rings.holders(0..self.rings.drives().len());
@@ -291,12 +340,18 @@ impl Core {
             change.writes.push(Write::Put(row_key, row.encode()));
             change.writes.push(Write::Delete(keys::attempt(volume.id, &claim.key)));
             let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
-            let mut cleaned = false;
+            let (mut cleaned, mut is_outdated) = (false, false);
             match now {
+                // Other properties than those that were sent: once more.
+                Some(now) if now.file.version() == version && now.file.properties != sent.file.properties => {
+                    is_outdated = true;
+                }
                 Some(now) if now.file.version() == version && now.file.drain == Drain::Dirty => {
                     cleaned = true;
                     let mut file = now.file.clone();
-                    if let Some(old) = file.lake.as_ref().filter(|old| old.key != claim.key) {
+                    if let Some(old) = file.lake.as_ref().filter(|old| old.key != claim.key)
+                        && !self.is_taken(&mut change, volume, &old.key).await?
+                    {
                         let row = TombstoneRow {
                             since_ms: clock::now_ms(),
                             etag: Some(old.etag.clone()),
@@ -325,6 +380,10 @@ impl Core {
             match self.catalog.commit(change).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => {
                     self.saw(seq);
+                    self.looks.forget(volume, &claim.key);
+                    if is_outdated {
+                        return Ok(End::Later(clock::now_ms()));
+                    }
                     if cleaned {
                         self.follow_rename(volume, &sent.spot, version, &claim.key).await?;
                         self.drainer.cleaned.notify_waiters();
@@ -340,6 +399,18 @@ impl Core {
         Err(error::refusal(stoker_catalog::names::Refusal::Contended))
     }
 
+    /// Whether a file has a name; if not, the change is checked against one that comes.
+    pub(super) async fn is_taken(&self, change: &mut Commit, volume: &Volume, key: &[u8]) -> Result<bool> {
+        let Some(spot) = self.names.resolve(volume.id, key).await.map_err(error::catalog)? else {
+            return Ok(false);
+        };
+        if self.names.file_at(spot.clone()).await.map_err(error::catalog)?.is_some() {
+            return Ok(true);
+        }
+        change.checks.push(Check::Absent(spot.row_key()));
+        Ok(false)
+    }
+
     /// A directory above may have been renamed while the bytes were on their way: then the object has to move.
     async fn follow_rename(
         &self,
@@ -350,7 +421,7 @@ impl Core {
     ) -> Result<()> {
         let path = self.names.path_of(spot).await.map_err(error::catalog)?;
         if path.is_some_and(|path| path != key) {
-            let row = RekeyRow { since_ms: clock::now_ms() };
+            let row = RekeyRow { since_ms: clock::now_ms(), name_record: None };
             let commit = Commit::new().put(keys::rekey_file(volume.id, version), row.encode());
             let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
             self.drainer.wake();
@@ -386,55 +457,73 @@ impl Core {
         Ok(End::Later(clock::now_ms() + HELD_MS))
     }
 
-    /// If every name of a version is clean, its chunks may go from the drives (R11).
+    /// If every name of a version is clean, its chunks may go from the drives (R11), unless others need them.
     pub(crate) async fn settle_version(self: &Arc<Core>, version: VersionId) -> Result<()> {
         let _marks = self.marks.write().await;
-        let range = Range::prefix(&keys::references(version), 1_000);
-        let page = self.catalog.range(range).await.map_err(error::catalog)?;
-        let mut change = Commit::new();
-        let mut any: Option<FileRow> = None;
-        for row in &page.rows {
-            let Some((volume, parent, name)) = keys::reference_parts(&row.key) else { continue };
-            let spot = Spot { volume, parent, name: name.to_vec() };
-            let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? else {
-                return Ok(());
-            };
-            if located.file.version() != version || located.file.drain != Drain::Clean {
-                return Ok(());
-            }
-            change.checks.push(Check::Seq(located.spot.row_key(), located.seq));
-            any = Some(located.file);
+        let names = self.names_of(version).await?;
+        let Some(file) = names.first().map(|located| located.file.clone()) else { return Ok(()) };
+        if names.iter().any(|located| located.file.drain != Drain::Clean) {
+            return Ok(());
         }
-        let Some(file) = any.filter(|_| !page.more) else { return Ok(()) };
+        let mut change = Commit::new();
+        for located in &names {
+            change.checks.push(Check::Seq(located.spot.row_key(), located.seq));
+        }
         for drive in self.rings.drives() {
             change.writes.push(Write::Delete(keys::dirty(self.node, drive.id, version)));
         }
-        for holder in &file.holders {
-            change.writes.push(Write::Delete(keys::dirty(
-                NodeId(holder.node),
-                DriveId(holder.drive),
-                version,
-            )));
+        for holder in names.iter().flat_map(|located| &located.file.holders) {
+            let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
+            change.writes.push(Write::Delete(key));
         }
         let runs = self.names.runs(&file).await.map_err(error::catalog)?;
         // A new name would add a reference, which the count of rows shows.
         let all = keys::references(version);
         let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
-        change.checks.push(Check::AtMost { start: all, end, max: page.rows.len() });
-        for owner in crate::publish::owners(&runs, version).into_iter().chain([version]) {
-            let shares = keys::shares(owner);
-            let end = stoker_catalog::kv::prefix_end(&shares).expect("a table is not 0xff");
-            // Chunks that another version uses too stay: that one may not be in the lake.
-            change.checks.push(Check::AtMost { start: shares, end, max: 0 });
+        change.checks.push(Check::AtMost { start: all, end, max: names.len() });
+        if let Outcome::Failed { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+            // Whoever changed something tells the drainer.
+            return Ok(());
         }
-        if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
-            let ids: Vec<ChunkId> = rings::chunks(&runs)
-                .map(|(chunk, _)| chunk)
-                .chain([ChunkId::new(version, NAME_INDEX)])
-                .collect();
-            self.rings.mark_clean(ids).await?;
+        let mut free = Vec::new();
+        for owner in crate::publish::owners(&runs, VersionId::ZERO) {
+            if self.is_free(owner, version).await? {
+                free.push(owner);
+            }
         }
-        Ok(())
+        let records = names.iter().filter_map(|located| located.file.name_record).map(VersionId);
+        let records = records.chain([version]).map(|record| ChunkId::new(record, NAME_INDEX));
+        let ids: Vec<ChunkId> = rings::chunks(&runs)
+            .map(|(chunk, _)| chunk)
+            .filter(|chunk| free.contains(&chunk.version))
+            .chain(records)
+            .collect();
+        self.rings.mark_clean(ids).await
+    }
+
+    /// Whether nobody but `version`, which is clean, and others that are clean use the chunks of an owner.
+    async fn is_free(&self, owner: VersionId, version: VersionId) -> Result<bool> {
+        let range = Range::prefix(&keys::shares(owner), USERS_MAX);
+        let page = self.catalog.range(range).await.map_err(error::catalog)?;
+        if page.rows.is_empty() {
+            return Ok(true);
+        }
+        if page.more {
+            return Ok(false);
+        }
+        let mut users: Vec<VersionId> = page.rows.iter().filter_map(|row| keys::sharer(&row.key)).collect();
+        let references = Range::prefix(&keys::references(owner), 1);
+        if !self.catalog.range(references).await.map_err(error::catalog)?.rows.is_empty() {
+            users.push(owner);
+        }
+        for user in users.into_iter().filter(|user| *user != version) {
+            let names = self.names_of(user).await?;
+            // One without a name is a part of an upload.
+            if names.is_empty() || names.iter().any(|located| located.file.drain != Drain::Clean) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Bytes of a range, copied: they must not hold the buffers of the drives while the lake takes its time.
