@@ -213,6 +213,7 @@ pub fn volume_rows(volume: &VolumeInfo) -> Vec<(&'static str, String)> {
         ("lake mode", lake_mode(policy.lake_mode).to_owned()),
         ("drain", drain),
         ("quota", quota),
+        ("leases", if policy.leases { "allowed" } else { "none" }.to_owned()),
     ]
 }
 

@@ -108,6 +108,9 @@ struct PolicyArgs {
     /// Who else writes to the lake: owned (nobody), shared, read-only (others, and Stoker must not).
     #[arg(long, value_name = "MODE", value_parser = parse_lake_mode)]
     lake_mode: Option<LakeMode>,
+    /// Whether programs on the node's machine may read its drives themselves.
+    #[arg(long, value_name = "BOOL")]
+    leases: Option<bool>,
 }
 
 impl PolicyArgs {
@@ -118,6 +121,7 @@ impl PolicyArgs {
             && self.drain_lag_max.is_none()
             && self.quota.is_none()
             && self.lake_mode.is_none()
+            && self.leases.is_none()
     }
 
     fn apply(&self, policy: VolumePolicy) -> VolumePolicy {
@@ -128,6 +132,7 @@ impl PolicyArgs {
             drain_lag_max_s: self.drain_lag_max.unwrap_or(policy.drain_lag_max_s),
             quota_bytes: self.quota.unwrap_or(policy.quota_bytes),
             lake_mode: self.lake_mode.unwrap_or(policy.lake_mode),
+            leases: self.leases.unwrap_or(policy.leases),
         }
     }
 }

@@ -386,11 +386,13 @@ fn volumes_and_keys() {
     rig.refuse("volume create Runs", "cannot name a volume", "");
     rig.write("big", &vec![1; 2 << 20]);
     rig.refuse("put big runs/big", "quota", "delete files, or raise it");
-    rig.succeed("volume set runs --quota 0 --drain never");
+    assert_eq!(policy["leases"], true);
+    rig.succeed("volume set runs --quota 0 --drain never --leases false");
     rig.succeed("put big runs/big");
     rig.refuse("volume set runs", "nothing to change", "");
     let shown = rig.succeed("volume show runs --json").json();
     assert_eq!((&shown["policy"]["drain"], &shown["policy"]["drain_quiet_s"]), (&json!("never"), &json!(30)));
+    assert_eq!(shown["policy"]["leases"], false);
     assert!(rig.succeed("volume show runs").text().contains("drain      never"));
     assert_eq!(rig.succeed("volume ls --json").json_lines().len(), 2);
     rig.refuse("volume rm runs", "not empty", "remove its files first");

@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod id_text;
 mod key;
+mod lease;
 mod list;
 mod operator;
 mod receipt;
@@ -20,6 +21,7 @@ mod write;
 pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo};
 pub use key::{KEY_LEN_MAX, Key};
+pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use operator::{
     Access, AccessKey, Conflict, Counter, Explanation, HolderInfo, NodeStatus, Resolution, RingStatus,

@@ -9,6 +9,7 @@ use stoker_format::VersionId;
 use crate::error::Result;
 use crate::file::FileInfo;
 use crate::key::Key;
+use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
 use crate::operator::{AccessKey, Conflict, Counter, Explanation, NodeStatus, Resolution};
 use crate::receipt::{Awaited, Receipt};
@@ -28,6 +29,12 @@ pub trait File: Send + Sync {
     /// Verified bytes at an offset: at least one and at most `len`, fewer where a stored piece ends; empty only at
     /// the end of the file. Ask again for the rest.
     fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Bytes>>;
+
+    /// Leases on the stored pieces from the one at `offset` on, as far as they go within `len` bytes: for a reader on
+    /// this machine that checks what it reads. They end with this file. A refusal is no failure: [`Self::read`] works.
+    fn lease(&self, _offset: u64, _len: u64) -> BoxFuture<'_, Result<Leased>> {
+        Box::pin(std::future::ready(Ok(Leased::never(NoLease::NotLocal))))
+    }
 }
 
 /// A file (or a part of an upload) being written. Dropped without `finish`, nothing of it becomes visible and its

@@ -65,6 +65,8 @@ pub struct VolumePolicy {
     pub quota_bytes: u64,
     /// Who else writes to the lake.
     pub lake_mode: LakeMode,
+    /// Programs on this machine may read the drives themselves; the volume then has segments of its own.
+    pub leases: bool,
 }
 
 impl Default for VolumePolicy {
@@ -76,6 +78,7 @@ impl Default for VolumePolicy {
             drain_lag_max_s: 300,
             quota_bytes: 0,
             lake_mode: LakeMode::Owned,
+            leases: true,
         }
     }
 }

@@ -166,6 +166,7 @@ pub struct VolumeDefaults {
     pub drain_quiet_s: u32,
     pub drain_lag_max_s: NonZeroU32,
     pub quota: Size,
+    pub leases: bool,
 }
 
 /// What is logged, and how.
@@ -216,6 +217,7 @@ impl Default for VolumeDefaults {
             drain_quiet_s: policy.drain_quiet_s,
             drain_lag_max_s: NonZeroU32::new(policy.drain_lag_max_s).expect("the door's default is positive"),
             quota: Size(policy.quota_bytes),
+            leases: policy.leases,
         }
     }
 }
@@ -229,6 +231,7 @@ impl VolumeDefaults {
             drain_quiet_s: self.drain_quiet_s,
             drain_lag_max_s: self.drain_lag_max_s.get(),
             quota_bytes: self.quota.0,
+            leases: self.leases,
             ..VolumePolicy::default()
         }
     }
