@@ -83,6 +83,7 @@ pub(crate) struct NodeStats {
     pub opens: AtomicU64,
     pub lists: AtomicU64,
     pub read_bytes: AtomicU64,
+    pub leases: AtomicU64,
     pub lake_read_bytes: AtomicU64,
     pub cache_hits: AtomicU64,
     pub cache_misses: AtomicU64,

@@ -144,6 +144,7 @@ impl Store for Node {
         Box::pin(async move {
             self.core.check_open()?;
             let volume = self.core.volumes.create(name, options).await?;
+            self.core.settle_leases(&volume).await;
             self.core.drainer.wake();
             self.core.volumes.info(&volume).await
         })
@@ -152,6 +153,7 @@ impl Store for Node {
     fn volume_set<'a>(&'a self, name: &'a str, policy: VolumePolicy) -> BoxFuture<'a, Result<VolumeInfo>> {
         Box::pin(async move {
             let volume = self.core.volumes.set(name, policy).await?;
+            self.core.settle_leases(&volume).await;
             self.core.drainer.reload();
             self.core.volumes.info(&volume).await
         })
@@ -160,7 +162,8 @@ impl Store for Node {
     fn volume_delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(name).await?;
-            self.core.volumes.delete(&volume).await
+            self.core.volumes.delete(&volume).await?;
+            self.core.end_leases(&volume).await
         })
     }
 

@@ -15,6 +15,7 @@ mod drain;
 mod error;
 mod files;
 mod identity;
+mod leases;
 mod listing;
 mod lookup;
 mod name_record;

@@ -104,6 +104,7 @@ impl Node {
             catalog,
         });
         core.sort_records().await?;
+        core.settle_all_leases().await?;
         let high_water = Arc::new(Mutex::new(high_water));
         let node =
             Node { core: core.clone(), loops: Mutex::default(), engine, high_water: high_water.clone() };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stoker_catalog::rows::FileRow;
-use stoker_format::{ChunkId, ChunkRun};
+use stoker_format::{ChunkId, ChunkRun, VolumeId};
 use stoker_ring::ErrorKind as RingKind;
-use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Result, StoreError};
+use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, StoreError};
 
 use crate::cache::{Cache, PIECE, bytes_of};
 use crate::core::{Core, add};
@@ -20,11 +20,12 @@ use crate::volumes::Volume;
 const WHOLE_PIECE_FROM: usize = 64 << 10;
 
 /// Times that a chunk which moved between two looks is looked for again.
-const LOOKS_MAX: usize = 8;
+pub(crate) const LOOKS_MAX: usize = 8;
 
 /// An open version.
 pub(crate) struct NodeFile {
     core: Arc<Core>,
+    volume: VolumeId,
     info: FileInfo,
     runs: Vec<ChunkRun>,
     /// Where the bytes are in the lake, if they are.
@@ -67,12 +68,21 @@ pub(crate) fn slice_at(runs: &[ChunkRun], offset: u64, len: usize) -> Option<Sli
 impl NodeFile {
     pub fn new(
         core: Arc<Core>,
+        volume: VolumeId,
         info: FileInfo,
         runs: Vec<ChunkRun>,
         extent: Option<Arc<Extent>>,
         pins: Vec<Pin>,
     ) -> NodeFile {
-        NodeFile { core, info, runs, extent, _pins: pins }
+        NodeFile { core, volume, info, runs, extent, _pins: pins }
+    }
+
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub fn volume(&self) -> VolumeId {
+        self.volume
     }
 
     pub fn runs(&self) -> &[ChunkRun] {
@@ -100,6 +110,10 @@ impl File for NodeFile {
 
     fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Bytes>> {
         Box::pin(self.piece(offset, len))
+    }
+
+    fn lease(&self, offset: u64, len: u64) -> BoxFuture<'_, Result<Leased>> {
+        Box::pin(self.lease_range(offset, len))
     }
 }
 
@@ -180,7 +194,7 @@ impl Core {
         let pins = owners.into_iter().map(|owner| self.pins.pin(owner)).chain([pin]).collect();
         let info = FileInfo { part_sizes, ..Core::info(key, file)? };
         let extent = self.extent(volume, file).await?;
-        Ok(NodeFile::new(self.clone(), info, runs, extent, pins))
+        Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, pins))
     }
 }
 

@@ -112,13 +112,14 @@ impl Core {
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let (stats, drain) = (&self.stats, &self.drainer.stats);
-        let totals: [(&str, &str, &AtomicU64); 19] = [
+        let totals: [(&str, &str, &AtomicU64); 20] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
             ("deletes_total", "Names removed.", &stats.deletes),
             ("opens_total", "Files opened.", &stats.opens),
             ("lists_total", "Pages listed.", &stats.lists),
             ("read_bytes_total", "Bytes read from files.", &stats.read_bytes),
+            ("leases_total", "Pieces of files that local readers may read themselves.", &stats.leases),
             ("lake_read_bytes_total", "Bytes read from lakes.", &stats.lake_read_bytes),
             ("cache_hits_total", "Pieces found in memory.", &stats.cache_hits),
             ("cache_misses_total", "Pieces not found in memory.", &stats.cache_misses),
