@@ -13,11 +13,14 @@
 //! | 28..32 | CRC32C of the header before this field and the control part |
 //!
 //! All numbers are little-endian. The sender of requests draws ids, each once per connection. Kinds 32 to 47 are
-//! reserved for leases: descriptors that travel over a Unix socket beside the frame that names them.
+//! for leases: descriptors that travel over a Unix socket with the first byte of the frame that names them.
+
+use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use serde::Serialize;
 use stoker_format::{crc32c, crc32c_combine};
+use stoker_store::LEASE_DESCRIPTORS_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::fault::Fault;
@@ -59,6 +62,8 @@ pub enum Kind {
     Grant = 18,
     /// The writer failed and is gone.
     Failed = 19,
+    /// The answer to a request for leases, with descriptors beside it; the payload holds the tables of checksums.
+    Lease = 32,
 }
 
 impl Kind {
@@ -72,6 +77,7 @@ impl Kind {
             17 => Kind::Want,
             18 => Kind::Grant,
             19 => Kind::Failed,
+            32 => Kind::Lease,
             _ => return None,
         })
     }
@@ -176,6 +182,8 @@ pub(crate) struct OutFrame {
     pub head: Bytes,
     /// Payload, sent from where it is.
     pub payload: Bytes,
+    /// Leave with the first byte, on a Unix socket; ours are closed then.
+    pub descriptors: Vec<OwnedFd>,
     /// Lives until the last byte is with the kernel: permits that bound what is under way.
     _guard: Option<Box<dyn Send>>,
 }
@@ -215,7 +223,7 @@ impl OutFrame {
         let mut head = Vec::with_capacity(HEADER_LEN + control.len());
         head.extend_from_slice(&header.encode());
         head.extend_from_slice(control);
-        OutFrame { head: head.into(), payload, _guard: None }
+        OutFrame { head: head.into(), payload, descriptors: Vec::new(), _guard: None }
     }
 
     /// An answer, cut into as many frames as it needs; the payload goes with the last.
@@ -229,6 +237,12 @@ impl OutFrame {
         }
         frames.push(OutFrame::flagged(Kind::Response, 0, id, 0, rest, payload));
         frames
+    }
+
+    /// An answer with descriptors.
+    pub fn lease(id: u64, control: &[u8], payload: Bytes, descriptors: Vec<OwnedFd>) -> OutFrame {
+        assert!(!descriptors.is_empty() && descriptors.len() <= LEASE_DESCRIPTORS_MAX, "checked before");
+        OutFrame { descriptors, ..OutFrame::new(Kind::Lease, id, 0, control, payload) }
     }
 
     /// The same frame with something that is dropped once it is written.

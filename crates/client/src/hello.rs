@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::fault::Fault;
 
-/// The protocol that this release speaks.
-pub const VERSION: u16 = 1;
+/// The protocol that this release speaks. 2: leases, and volumes say whether they allow them.
+pub const VERSION: u16 = 2;
 /// The oldest protocol that this release understands.
 pub const VERSION_MIN: u16 = 1;
 
@@ -216,6 +216,8 @@ pub(crate) struct Terms<'a> {
 /// What a client learned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Welcome {
+    /// The protocol that both speak.
+    pub version: u16,
     pub requests_max: u32,
     pub cluster: ClusterId,
 }
@@ -267,16 +269,16 @@ pub(crate) async fn greet(
     if wanted.is_some_and(|token| !proves(token, b"stoker server", &client, &server, &verdict.proof)) {
         return told(ErrorKind::Denied, "what listens there does not know the token; check the endpoint");
     }
-    Ok(Welcome { requests_max: verdict.requests_max, cluster: server.cluster })
+    Ok(Welcome { version: server.version, requests_max: verdict.requests_max, cluster: server.cluster })
 }
 
-/// The server's side of the hello. `admit` is asked last, when the client has proved itself; `None` says that there
-/// is no room.
+/// The server's side of the hello; returns the protocol that both speak. `admit` is asked last, when the client has
+/// proved itself; `None` says that there is no room.
 pub(crate) async fn receive<T>(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     terms: &Terms<'_>,
     admit: impl FnOnce() -> Option<T>,
-) -> Result<T, Fault> {
+) -> Result<(T, u16), Fault> {
     let mut raw = [0; CLIENT_HELLO_LEN];
     stream.read_exact(&mut raw).await?;
     let client = ClientHello::decode(&raw)?;
@@ -290,10 +292,10 @@ pub(crate) async fn receive<T>(
         cluster: terms.cluster,
     };
     stream.write_all(&server.encode()).await?;
-    if version.is_none() {
+    let Some(version) = version else {
         let (min, max) = (client.version_min, client.version);
         return Err(Fault::broken(format!("a client that speaks protocol {min} to {max}")));
-    }
+    };
     let mut proof = [0; PROOF_LEN];
     stream.read_exact(&mut proof).await?;
     let denied = terms.token.is_some_and(|token| !proves(token, b"stoker client", &client, &server, &proof));
@@ -312,7 +314,7 @@ pub(crate) async fn receive<T>(
     };
     let verdict = Verdict { status, requests_max: terms.requests_max, handles_max: terms.handles_max, proof };
     stream.write_all(&verdict.encode()).await?;
-    admitted.ok_or_else(|| Fault::broken(reason))
+    admitted.map(|admitted| (admitted, version)).ok_or_else(|| Fault::broken(reason))
 }
 
 fn nonce() -> Result<[u8; 32], Fault> {
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn ranges_of_versions_must_meet() {
-        assert_eq!(choose_version(&hello(1, 1)), Some(1));
+        assert_eq!(choose_version(&hello(1, 1)), Some(1), "the release before");
         assert_eq!(choose_version(&hello(1, 7)), Some(VERSION));
         assert_eq!(choose_version(&hello(0, 0)), None);
         assert_eq!(choose_version(&hello(VERSION + 1, VERSION + 2)), None);

@@ -8,8 +8,8 @@
 //! (postcard) and raw payload bytes; see [`frame`]. Many requests share a connection. A file or a writer that a
 //! connection opened ends with it.
 //!
-//! Leases (a read-only descriptor of a segment, sent over the Unix socket) have their frame kinds reserved; the door
-//! has no call for them yet.
+//! Over a Unix socket a client is handed leases: read-only descriptors of segments, places in them and checksums. It
+//! then reads the drive itself and asks the node for bytes only where that does not work.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,9 @@ mod client;
 mod endpoint;
 mod fault;
 mod frame;
+mod halves;
 mod hello;
+mod lease;
 mod message;
 mod outbox;
 mod server;
@@ -37,5 +39,6 @@ pub mod wire {
         CLIENT_HELLO_LEN, ClientHello, PROOF_LEN, SERVER_HELLO_LEN, ServerHello, VERDICT_LEN, VERSION,
         VERSION_MIN, Verdict, proof_of_client,
     };
+    pub use crate::lease::Place;
     pub use crate::message::{Request, Response, decode, encode};
 }

@@ -4,12 +4,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, PartChoice, PartSource,
-    PartsPage, Receipt, RenameMode, Resolution, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest,
+    Counter, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NoLease, NodeStatus,
+    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, StoreError, UploadId, UploadInfo,
+    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::fault::Fault;
+use crate::lease::Place;
 
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -165,9 +166,40 @@ pub enum Request {
     },
     Status,
     Counters,
+    /// Asks for leases on an open file; they end with a Release of this request's id, or with the file. Answered by a
+    /// frame of its own kind, or by a response that says no.
+    Lease {
+        file: u64,
+        offset: u64,
+        len: u64,
+    },
 }
 
 impl Request {
+    /// The first protocol that has it, or has it in this form: volumes carry their policy.
+    pub fn since(&self) -> u16 {
+        match self {
+            Request::Volumes
+            | Request::Volume { .. }
+            | Request::VolumeCreate { .. }
+            | Request::VolumeSet { .. }
+            | Request::Lease { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Refuses what the other side, of an older release, does not understand.
+    pub fn check_version(&self, version: u16) -> Result<(), StoreError> {
+        if self.since() <= version {
+            return Ok(());
+        }
+        let message = format!(
+            "this needs protocol {}, and the other side speaks {version}; use the same release of Stoker on both sides",
+            self.since()
+        );
+        Err(StoreError::new(ErrorKind::Invalid, message))
+    }
+
     /// True if names, properties or policies change: not to be asked again without thought, and carried through once
     /// it is begun.
     pub fn changes(&self) -> bool {
@@ -177,6 +209,7 @@ impl Request {
             | Request::Stat { .. }
             | Request::Open { .. }
             | Request::Read { .. }
+            | Request::Lease { .. }
             | Request::List { .. }
             | Request::UploadParts { .. }
             | Request::Uploads { .. }
@@ -269,6 +302,14 @@ pub enum Response {
     Explanation(Box<Explanation>),
     Status(Box<NodeStatus>),
     Counters(Vec<Counter>),
+    /// In a frame with descriptors; the tables are the payload.
+    Lease {
+        places: Vec<Place>,
+    },
+    NoLease {
+        reason: NoLease,
+        until: u64,
+    },
 }
 
 /// Writes a message.

@@ -10,11 +10,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Buf as _;
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 
 use crate::fault::Fault;
 use crate::frame::OutFrame;
+use crate::halves::Sink;
 
 /// Frames in the queue above which nobody should read more requests.
 const FRAMES_MAX: usize = 1024;
@@ -101,26 +102,25 @@ impl Outbox {
 
     /// Writes frames until the outbox is closed and empty, then ends the stream. Gives up on a peer that takes nothing
     /// for as long as `stall`. Whatever the end, nothing is queued any more.
-    pub async fn write_to(&self, mut stream: impl AsyncWrite + Unpin, stall: Duration) -> Result<(), Fault> {
+    pub async fn write_to(&self, mut stream: impl Sink, stall: Duration) -> Result<(), Fault> {
         let written = self.write_all_to(&mut stream, stall).await;
         self.discard();
         written
     }
 
-    async fn write_all_to(
-        &self,
-        stream: &mut (impl AsyncWrite + Unpin),
-        stall: Duration,
-    ) -> Result<(), Fault> {
+    async fn write_all_to(&self, stream: &mut impl Sink, stall: Duration) -> Result<(), Fault> {
         while let Some(mut frames) = self.batch().await {
-            while !frames.is_empty() {
-                let slices: Vec<IoSlice<'_>> = frames
-                    .iter()
+            while let Some(front) = frames.front() {
+                // Descriptors go with the first byte of a call, so a frame that has some begins one.
+                let alone = |frame: &&OutFrame| frame.descriptors.is_empty();
+                let slices: Vec<IoSlice<'_>> = std::iter::once(front)
+                    .chain(frames.iter().skip(1).take_while(alone))
                     .flat_map(|frame| [&frame.head, &frame.payload])
                     .filter(|bytes| !bytes.is_empty())
                     .map(|bytes| IoSlice::new(bytes))
                     .collect();
-                let write = stream.write_vectored(&slices);
+                let descriptors = front.descriptors.as_slice();
+                let write = std::future::poll_fn(|cx| stream.poll_send(cx, &slices, descriptors));
                 let written = tokio::time::timeout(stall, write).await.map_err(|_| Fault::Stalled)??;
                 if written == 0 {
                     return Err(Fault::Io(std::io::ErrorKind::WriteZero.into()));
@@ -137,6 +137,9 @@ impl Outbox {
 /// Drops what was written.
 fn advance(frames: &mut VecDeque<OutFrame>, mut written: usize) {
     while let Some(frame) = frames.front_mut() {
+        if written > 0 {
+            frame.descriptors.clear();
+        }
         let head = written.min(frame.head.len());
         frame.head.advance(head);
         let payload = (written - head).min(frame.payload.len());

@@ -14,11 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::endpoint::Endpoint;
+use crate::halves::{Arrivals, Incoming, Outgoing};
 
 /// Longest path that fits the kernel's address of a Unix socket, with its terminating zero.
 const UNIX_PATH_LEN_MAX: usize = 107;
 /// Headers and small control parts are read through this much; payloads pass it by.
-const READ_AHEAD: usize = 16 << 10;
+pub(crate) const READ_AHEAD: usize = 16 << 10;
 const BACKLOG: i32 = 256;
 /// A peer whose machine is gone is noticed after about a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -31,9 +32,7 @@ pub(crate) enum Stream {
 }
 
 /// The half that is read.
-pub(crate) type ReadHalf = BufReader<Box<dyn AsyncRead + Send + Unpin>>;
-/// The half that is written.
-pub(crate) type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
+pub(crate) type ReadHalf = BufReader<Incoming>;
 
 impl Stream {
     /// Connects.
@@ -51,19 +50,27 @@ impl Stream {
         }
     }
 
-    /// Two halves that work at the same time.
-    pub fn split(self) -> (ReadHalf, WriteHalf) {
-        let (read, write): (Box<dyn AsyncRead + Send + Unpin>, WriteHalf) = match self {
+    /// Two halves that work at the same time. Descriptors that arrive are closed.
+    pub fn split(self) -> (ReadHalf, Outgoing) {
+        let (read, write) = match self {
             Stream::Unix(stream) => {
                 let (read, write) = stream.into_split();
-                (Box::new(read), Box::new(write))
+                (Incoming::Unix(read), Outgoing::Unix(write))
             }
             Stream::Tcp(stream) => {
                 let (read, write) = stream.into_split();
-                (Box::new(read), Box::new(write))
+                (Incoming::Tcp(read), Outgoing::Tcp(write))
             }
         };
         (BufReader::with_capacity(READ_AHEAD, read), write)
+    }
+
+    /// The same; descriptors that arrive are kept for the frame that names them.
+    pub fn split_with_descriptors(self) -> (ReadHalf, Outgoing) {
+        let Stream::Unix(stream) = self else { return self.split() };
+        let (read, write) = stream.into_split();
+        let read = Incoming::UnixWithDescriptors(read, Arrivals::default());
+        (BufReader::with_capacity(READ_AHEAD, read), Outgoing::Unix(write))
     }
 }
 

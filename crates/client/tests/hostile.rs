@@ -160,6 +160,7 @@ async fn broken_frames_are_answered_with_the_reason() {
     rig.told(&frame(Kind::Request, 1, &[encode(&Request::Status), vec![0]].concat(), &[]), "behind its end")
         .await;
     rig.told(&frame(Kind::Grant, 1, &[0], &[]), "only nodes send").await;
+    rig.told(&frame(Kind::Lease, 1, &[0], &[]), "only nodes send").await;
     rig.told(&[request(5, &create()), request(5, &create())].concat(), "in use already").await;
 
     let wait = Request::Wait {
@@ -355,6 +356,7 @@ async fn a_client_survives_a_node_that_lies() {
         frame(Kind::Response, 1, &[0xff; 10], &[]),
         frame(Kind::Want, 1, &[1], &[]),
         frame(Kind::Data, 1, &[], &[0; 1000]),
+        frame(Kind::Lease, 1, &encode(&Response::Lease { places: Vec::new() }), &[]),
         frame(Kind::Response, 1, &encode(&Response::Read), &[0; 1000])[..500].to_vec(),
     ] {
         let error = ask_lying_node(bytes).await;
@@ -372,11 +374,13 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         Just(Kind::Release),
         Just(Kind::Data),
         Just(Kind::Want),
-        Just(Kind::Grant)
+        Just(Kind::Grant),
+        Just(Kind::Lease)
     ];
     let control = prop_oneof![
         Just(encode(&create())),
         Just(encode(&Request::Read { file: 1, offset: 0, len: u32::MAX })),
+        Just(encode(&Request::Lease { file: 1, offset: u64::MAX, len: u64::MAX })),
         Just(encode(&Request::Finish { writer: 1, len: 3, crc64: 0, finish: Finish::default() })),
         any::<u64>().prop_map(|number| encode(&number)),
         prop::collection::vec(any::<u8>(), 0..60),

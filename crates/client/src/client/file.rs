@@ -6,6 +6,7 @@ use bytes::Bytes;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Key, Result, StoreError};
 use tokio::sync::Mutex;
 
+use super::leases::FileLeases;
 use super::link::{Link, Reply};
 use super::{Attempts, Client, unexpected};
 use crate::frame::READ_LEN_MAX;
@@ -19,10 +20,15 @@ pub(super) struct RemoteFile {
     handle: Mutex<Arc<Handle>>,
 }
 
+/// Smaller files are read through the node: one answer brings the whole of it, and a segment that was shown to somebody
+/// costs the drive a new one later.
+const LEASE_SIZE_MIN: u64 = 256 << 10;
+
 /// The file in one connection; closed when nobody reads any more.
 struct Handle {
     link: Arc<Link>,
     id: u64,
+    leases: FileLeases,
 }
 
 impl Drop for Handle {
@@ -42,7 +48,10 @@ impl Handle {
             match client.within(&request, link.call(id, &request)).await? {
                 Ok(reply) => {
                     return match reply.into_result()?.response {
-                        Response::File(info) => Ok((Handle { link, id }, *info)),
+                        Response::File(info) => {
+                            let leases = FileLeases::new(link.clone(), id);
+                            Ok((Handle { link, id, leases }, *info))
+                        }
                         _ => Err(unexpected()),
                     };
                 }
@@ -66,9 +75,16 @@ impl RemoteFile {
 
     async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
         let len = len.min(READ_LEN_MAX);
+        let rest = self.info.size.saturating_sub(offset);
         let mut attempts = Attempts::default();
         loop {
             let handle = self.handle.lock().await.clone();
+            if self.info.size >= LEASE_SIZE_MIN && len > 0 && rest > 0 {
+                let len = len.min(usize::try_from(rest).unwrap_or(len));
+                if let Some(bytes) = handle.leases.read(&self.client, offset, len).await {
+                    return Ok(bytes);
+                }
+            }
             let request = Request::Read { file: handle.id, offset, len: len as u32 };
             let call = handle.link.call(handle.link.new_id(), &request);
             match self.client.within(&request, call).await? {

@@ -1,8 +1,10 @@
 //! One connection: requests out, answers in, both at any time.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -26,6 +28,9 @@ use crate::socket::{ReadHalf, Stream};
 /// Bytes of writers that may be under way at once, over all writers of a connection.
 pub(super) const WRITE_BYTES_MAX: usize = 64 << 20;
 
+/// The first protocol with leases.
+const LEASE_VERSION: u16 = 2;
+
 /// How long the reader has to find the node's reason after a write failed.
 const READER_LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -34,9 +39,15 @@ const READER_LAST_WORD: Duration = Duration::from_secs(1);
 pub(super) struct Reply {
     pub response: Response,
     pub payload: Bytes,
+    /// What came beside an answer with descriptors; none if it was lost on the way.
+    pub descriptors: Option<Vec<OwnedFd>>,
 }
 
 impl Reply {
+    fn new(response: Response, payload: Bytes) -> Reply {
+        Reply { response, payload, descriptors: None }
+    }
+
     pub fn into_result(self) -> Result<Reply> {
         match self.response {
             Response::Error(error) => Err(error),
@@ -72,6 +83,8 @@ impl Lost {
 struct Tables {
     calls: HashMap<u64, oneshot::Sender<Reply>>,
     outlets: HashMap<u64, Arc<Outlet>>,
+    /// Files of leases; those who read them hold no more than a claim, so that all are closed with the connection.
+    leases: HashMap<u64, Arc<Vec<File>>>,
     /// Set once: the connection is over.
     lost: Option<StoreError>,
 }
@@ -91,6 +104,8 @@ pub(super) struct Link {
     write_bytes: Arc<Semaphore>,
     id_next: AtomicU64,
     call_timeout_ms: u32,
+    /// Leases may be asked for.
+    leases: AtomicBool,
     tasks: [AbortHandle; 2],
 }
 
@@ -123,7 +138,8 @@ impl Link {
                 return Err(StoreError::new(ErrorKind::Unavailable, message));
             }
         };
-        let (reader, writer) = stream.split();
+        let leases = options.leases && welcome.version >= LEASE_VERSION && matches!(stream, Stream::Unix(_));
+        let (reader, writer) = if leases { stream.split_with_descriptors() } else { stream.split() };
         let shared = Arc::new(Shared {
             outbox: Arc::default(),
             tables: Mutex::default(),
@@ -151,6 +167,7 @@ impl Link {
             write_bytes: Arc::new(Semaphore::new(WRITE_BYTES_MAX)),
             id_next: AtomicU64::new(1),
             call_timeout_ms: u32::try_from(options.call_timeout.as_millis()).unwrap_or(0),
+            leases: AtomicBool::new(leases),
             tasks: [read_task.abort_handle(), write_task.abort_handle()],
         }))
     }
@@ -180,12 +197,15 @@ impl Link {
 
     /// Sends a request and waits for the answer. Dropped before that, the node is told that nobody waits.
     pub async fn call(&self, id: u64, request: &Request) -> std::result::Result<Reply, Lost> {
+        if let Err(error) = request.check_version(self.welcome.version) {
+            return Ok(Reply::new(Response::Error(error), Bytes::new()));
+        }
         let control = message::encode(request);
         if control.len() > frame::CONTROL_LEN_MAX {
             let limit = frame::CONTROL_LEN_MAX;
             let message = format!("the request has {} bytes, the limit is {limit}", control.len());
             let response = Response::Error(StoreError::new(ErrorKind::Invalid, message));
-            return Ok(Reply { response, payload: Bytes::new() });
+            return Ok(Reply::new(response, Bytes::new()));
         }
         let _permit = self.requests.acquire().await.expect("never closed");
         let deadline_ms = if request.is_long() { 0 } else { self.call_timeout_ms };
@@ -221,6 +241,35 @@ impl Link {
     /// Forgets a writer.
     pub fn remove_outlet(&self, id: u64) {
         self.shared.tables.lock().unwrap().outlets.remove(&id);
+    }
+
+    /// True if it is worth to ask for leases.
+    pub fn gives_leases(&self) -> bool {
+        self.leases.load(Ordering::Relaxed)
+    }
+
+    /// Asks for no more leases: what came with one was not what should have come.
+    pub fn give_up_leases(&self, why: &str) {
+        tracing::debug!("reading through the node: {why}");
+        self.leases.store(false, Ordering::Relaxed);
+    }
+
+    /// Keeps the files of a lease until it ends or the connection does.
+    pub fn keep_lease(&self, id: u64, files: Vec<File>) -> Weak<Vec<File>> {
+        let files = Arc::new(files);
+        let kept = Arc::downgrade(&files);
+        let mut tables = self.shared.tables.lock().unwrap();
+        if tables.lost.is_none() {
+            tables.leases.insert(id, files);
+        }
+        kept
+    }
+
+    /// Ends a lease; reads that are under way finish.
+    pub fn end_lease(&self, id: u64) {
+        let files = self.shared.tables.lock().unwrap().leases.remove(&id);
+        drop(files);
+        self.release(id);
     }
 
     /// Tells the node that a file, a writer or a call is not needed any more.
@@ -262,6 +311,9 @@ impl Shared {
                 Ok(_) => {}
                 Err(error) => return error.into(),
             }
+            if reader.get_ref().has_strays(reader.buffer().len()) {
+                return Fault::broken("the node sent descriptors that nobody asked for");
+            }
             match self.read_frame(&mut reader, stall, &mut partial).await {
                 Ok(()) => {}
                 Err(fault) => return fault,
@@ -287,8 +339,16 @@ impl Shared {
                 if header.flags & FLAG_MORE == 0 {
                     let response = message::decode(partial)?;
                     *partial = Vec::new();
-                    self.answer(header.id, Reply { response, payload });
+                    self.answer(header.id, Reply::new(response, payload));
                 }
+                return Ok(());
+            }
+            Kind::Lease => {
+                // Claimed before anything can fail, and closed unless somebody waits for them.
+                let descriptors = reader.get_mut().claim();
+                let response = message::decode(&control)?;
+                let payload = read_payload(reader, &header, stall).await?;
+                self.answer(header.id, Reply { response, payload, descriptors });
                 return Ok(());
             }
             Kind::Goaway => {
@@ -329,17 +389,18 @@ impl Shared {
         self.tables.lock().unwrap().outlets.get(&id).cloned()
     }
 
-    /// Ends every call and every writer.
+    /// Ends every call, every lease and every writer.
     fn lose(&self, error: StoreError) {
-        let (calls, outlets) = {
+        let (calls, outlets, leases) = {
             let mut tables = self.tables.lock().unwrap();
             if tables.lost.is_none() {
                 tables.lost = Some(error.clone());
             }
-            (std::mem::take(&mut tables.calls), std::mem::take(&mut tables.outlets))
+            let leases = std::mem::take(&mut tables.leases);
+            (std::mem::take(&mut tables.calls), std::mem::take(&mut tables.outlets), leases)
         };
         self.outbox.discard();
-        drop(calls);
+        drop((calls, leases));
         for outlet in outlets.into_values() {
             outlet.fail(error.clone());
         }

@@ -5,6 +5,7 @@
 
 mod door;
 mod file;
+mod leases;
 mod link;
 mod outlet;
 mod spare;
@@ -28,7 +29,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(800);
 /// How often a call is begun before the caller hears of lost connections.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// How patient a client is.
+/// How patient a client is, and how it reads.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// A connection must be made within this time, hello included.
@@ -39,6 +40,8 @@ pub struct ClientOptions {
     pub reconnect_patience: Duration,
     /// The node must take or give bytes within this time when it is its turn.
     pub stall_timeout: Duration,
+    /// Over a Unix socket, read the drives of the node where it lets us.
+    pub leases: bool,
 }
 
 impl Default for ClientOptions {
@@ -48,6 +51,7 @@ impl Default for ClientOptions {
             call_timeout: Duration::from_secs(120),
             reconnect_patience: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
+            leases: true,
         }
     }
 }
@@ -70,7 +74,7 @@ impl Client {
         Client::connect_with(endpoint, token, ClientOptions::default()).await
     }
 
-    /// Connects with other patience than the default.
+    /// Connects with other options than the default.
     pub async fn connect_with(
         endpoint: &Endpoint,
         token: Option<&str>,

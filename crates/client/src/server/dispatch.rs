@@ -89,6 +89,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::Counters => Response::Counters(store.counters().await?),
         Request::Open { .. }
         | Request::Read { .. }
+        | Request::Lease { .. }
         | Request::Create { .. }
         | Request::UploadPart { .. }
         | Request::Finish { .. } => return Err(misplaced()),

@@ -5,6 +5,7 @@
 
 mod dispatch;
 mod inlet;
+mod leases;
 mod pump;
 mod session;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use stoker_format::ClusterId;
 use stoker_store::Store;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
@@ -42,6 +43,8 @@ pub struct ServerOptions {
     /// Bytes of reads under way over all connections, and an eighth of it per connection; a read is answered with no
     /// more than that eighth.
     pub read_bytes_max: usize,
+    /// Descriptors that a connection may hold at once, by all its leases.
+    pub descriptors_max: usize,
     /// Time that a client has for its hello.
     pub hello_timeout: Duration,
     /// Time after which a client that should send or take bytes and does not is disconnected.
@@ -61,6 +64,7 @@ impl Default for ServerOptions {
             calls_max: 1024,
             buffers_max: 64,
             read_bytes_max: 256 << 20,
+            descriptors_max: 256,
             hello_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
             unix_token: false,
@@ -79,6 +83,9 @@ impl ServerOptions {
     }
 }
 
+/// Answers with descriptors that are being made or wait to be written, over all connections: each holds open files.
+const LEASE_ANSWERS_MAX: usize = 16;
+
 /// More permits than this no semaphore has.
 const READ_BYTES_LIMIT: usize = 1 << 30;
 
@@ -91,6 +98,7 @@ struct Shared {
     calls: Arc<Semaphore>,
     buffers: Arc<Semaphore>,
     read_bytes: Arc<Semaphore>,
+    lease_answers: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -137,6 +145,7 @@ impl Server {
             read_bytes: Arc::new(Semaphore::new(
                 options.read_bytes_max.clamp(options.read_share(), READ_BYTES_LIMIT),
             )),
+            lease_answers: Arc::new(Semaphore::new(LEASE_ANSWERS_MAX)),
             stopping: watch::Sender::new(false),
             tasks: Mutex::default(),
             options,
@@ -200,15 +209,15 @@ async fn accept(shared: Arc<Shared>, listener: Listener, hellos: Arc<Semaphore>)
         shared.spawn(async move {
             let admitted = greet(&serving, stream).await;
             drop(hello);
-            if let Some((stream, _connection)) = admitted {
-                session::serve(serving, stream).await;
+            if let Some((stream, (_connection, version))) = admitted {
+                session::serve(serving, stream, version).await;
             }
         });
     }
 }
 
 /// The hello; none if the client is turned away.
-async fn greet(shared: &Shared, mut stream: Stream) -> Option<(Stream, tokio::sync::OwnedSemaphorePermit)> {
+async fn greet(shared: &Shared, mut stream: Stream) -> Option<(Stream, (OwnedSemaphorePermit, u16))> {
     let options = &shared.options;
     let wants_token = options.unix_token || matches!(stream, Stream::Tcp(_));
     let terms = Terms {
@@ -220,7 +229,7 @@ async fn greet(shared: &Shared, mut stream: Stream) -> Option<(Stream, tokio::sy
     let admit = || shared.connections.clone().try_acquire_owned().ok();
     let hello = hello::receive(&mut stream, &terms, admit);
     match tokio::time::timeout(options.hello_timeout, hello).await {
-        Ok(Ok(connection)) => Some((stream, connection)),
+        Ok(Ok(admitted)) => Some((stream, admitted)),
         Ok(Err(fault)) => {
             tracing::debug!("turned away: {fault}");
             None

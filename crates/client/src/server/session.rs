@@ -14,6 +14,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::inlet::{Finishing, Inlet, Posted};
+use super::leases::Held;
 use super::{Shared, dispatch, pump};
 use crate::fault::Fault;
 use crate::frame::{self, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX};
@@ -26,24 +27,29 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the client has under way. An entry that goes away tells its task to give up.
 #[derive(Default)]
-struct Tables {
-    calls: HashMap<u64, Begun>,
-    files: HashMap<u64, Arc<dyn File>>,
+pub(super) struct Tables {
+    pub calls: HashMap<u64, Begun>,
+    pub files: HashMap<u64, Arc<dyn File>>,
+    pub leases: HashMap<u64, Held>,
     inlets: HashMap<u64, (Arc<Inlet>, oneshot::Sender<()>)>,
 }
 
 /// A call whose answer is waited for.
-struct Begun {
+pub(super) struct Begun {
     keep: oneshot::Sender<()>,
-    slot: Slot,
+    pub slot: Slot,
 }
 
 /// The state of a connection.
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     outbox: Outbox,
-    tables: Mutex<Tables>,
+    pub tables: Mutex<Tables>,
+    /// The protocol that both sides speak.
+    version: u16,
     read_bytes: Arc<Semaphore>,
+    /// Descriptors that the client may be given; none if they cannot travel.
+    pub descriptors: Option<Arc<Semaphore>>,
     /// Requests whose answer is not written yet.
     slots: AtomicUsize,
     calmer: Notify,
@@ -60,12 +66,16 @@ impl Drop for Slot {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(shared: Arc<Shared>, stream: Stream) {
+pub(super) async fn serve(shared: Arc<Shared>, stream: Stream, version: u16) {
+    let is_unix = matches!(stream, Stream::Unix(_));
+    let descriptors = is_unix.then(|| Arc::new(Semaphore::new(shared.options.descriptors_max)));
     let (mut reader, writer) = stream.split();
     let stall = shared.options.stall_timeout;
     let session = Arc::new(Session {
         outbox: Outbox::default(),
         tables: Mutex::default(),
+        version,
+        descriptors,
         read_bytes: Arc::new(Semaphore::new(shared.options.read_share())),
         slots: AtomicUsize::new(0),
         calmer: Notify::new(),
@@ -166,7 +176,7 @@ async fn read_frame(
                 return receive(&inlet, reader, &header, stall).await;
             }
         }
-        Kind::Response | Kind::Goaway | Kind::Grant | Kind::Failed => {
+        Kind::Response | Kind::Goaway | Kind::Grant | Kind::Failed | Kind::Lease => {
             return Err(Fault::broken("a frame that only nodes send"));
         }
     }
@@ -237,10 +247,11 @@ impl Session {
         self.outbox.push_all(frames);
     }
 
-    /// The client wants nothing more of a call, a file or a writer.
+    /// The client wants nothing more of a call, a file, a lease or a writer.
     pub fn forget(&self, id: u64) {
         let mut tables = self.tables.lock().unwrap();
         let gone = (tables.calls.remove(&id), tables.files.remove(&id), tables.inlets.remove(&id));
+        tables.leases.retain(|lease, held| *lease != id && held.file != id);
         drop(tables);
         drop(gone);
         self.calmer.notify_one();
@@ -281,6 +292,7 @@ impl Session {
             let mut tables = self.tables.lock().unwrap();
             let taken = tables.calls.contains_key(&id)
                 || tables.files.contains_key(&id)
+                || tables.leases.contains_key(&id)
                 || tables.inlets.contains_key(&id);
             if taken {
                 return Err(Fault::broken("an id that is in use already"));
@@ -310,7 +322,8 @@ impl Session {
                     self.shared.options.handles_max
                 );
                 StoreError::new(ErrorKind::Full, message)
-            } else if let Err(error) = request.check_keys() {
+            } else if let Err(error) = request.check_version(self.version).and_then(|()| request.check_keys())
+            {
                 error
             } else {
                 tables.calls.insert(id, Begun { keep, slot });
@@ -325,14 +338,14 @@ impl Session {
     }
 }
 
-fn no_such(what: &str) -> StoreError {
+pub(super) fn no_such(what: &str) -> StoreError {
     StoreError::new(ErrorKind::Closed, format!("the {what} is not open on this connection any more"))
 }
 
 /// A request in its task.
-struct Call {
-    session: Arc<Session>,
-    id: u64,
+pub(super) struct Call {
+    pub session: Arc<Session>,
+    pub id: u64,
     deadline_ms: u32,
 }
 
@@ -354,6 +367,7 @@ impl Call {
                 self.create(request, dropped, permit).await
             }
             Request::Read { file, offset, len } => self.read(file, offset, len, dropped).await,
+            Request::Lease { file, offset, len } => self.lease(file, offset, len, dropped).await,
             request if request.changes() => {
                 let response = dispatch::answer(self.store(), request).await;
                 self.reply(response);
@@ -374,7 +388,7 @@ impl Call {
     }
 
     /// Gives up at the client's deadline; it has stopped waiting.
-    async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         if self.deadline_ms == 0 {
             return call.await;
         }
@@ -384,7 +398,7 @@ impl Call {
         })
     }
 
-    fn reply(self, response: Response) {
+    pub fn reply(self, response: Response) {
         self.reply_with(&response, Bytes::new(), ());
     }
 
