@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write};
-use stoker_catalog::names::{Forgotten, Located, Plan, Refusal, Removal, Removed, garbage_writes};
-use stoker_catalog::rows::{
-    DirtyRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
+use stoker_catalog::names::{
+    Forgotten, Located, Plan, Refusal, Removal, Removed, dirty_writes, garbage_writes,
 };
-use stoker_format::{ChunkId, DriveId, NameRecord, NodeId, RecordKind, VersionId};
+use stoker_catalog::rows::{
+    Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
+};
+use stoker_format::{ChunkId, NameRecord, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{
     AttributesChange, Buf, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode, Result,
@@ -484,12 +486,7 @@ impl Core {
         let relier = keys::relier(volume.id, &lake.key, version, inode);
         commit.writes.push(Write::Put(relier, Vec::new()));
         file.source = Some(SourceRef { volume: volume.id.0, key: lake.key, etag: lake.etag });
-        let row =
-            DirtyRow { volume: volume.id.0, bytes: file.size, since_ms: now_ms, changed_ms: now_ms }.encode();
-        for holder in &file.holders {
-            let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
-            commit.writes.push(Write::Put(key, row.clone()));
-        }
+        dirty_writes(commit, volume.id, file, None);
         Ok(())
     }
 }

@@ -6,7 +6,10 @@ use super::path::{Spot, Way};
 use super::{Names, Refusal};
 use crate::error::Result;
 use crate::kv::{Check, Commit, Range, Write, prefix_end};
-use crate::rows::{DirRow, EntryRow, FileRow, GarbageRow, ROOT, RUNS_PER_ROW, RowValue, RunRow, keys};
+use crate::rows::{
+    DirRow, EntryRow, FileRow, GarbageRow, HolderRow, Layout, NOWHERE, ROOT, RUNS_PER_ROW, RowValue, RunRow,
+    keys,
+};
 
 /// What became of a version when a reference to it went.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,8 +20,20 @@ pub enum Forgotten {
     Garbage(VersionId),
 }
 
+/// A version as one of its references knows it.
+pub(super) struct Held<'r> {
+    pub version: VersionId,
+    pub size: u64,
+    pub layout: &'r Layout,
+    pub holders: &'r [HolderRow],
+}
+
 fn range_check(prefix: &[u8], max: usize) -> Check {
     Check::AtMost { start: prefix.to_vec(), end: prefix_end(prefix).expect("tables are not 0xff"), max }
+}
+
+pub(super) fn range_delete(prefix: &[u8]) -> Write {
+    Write::DeleteRange(prefix.to_vec(), prefix_end(prefix).expect("tables are not 0xff"))
 }
 
 /// Rows that hand a version to the collector, with these chunks and its name record.
@@ -59,8 +74,6 @@ impl Names {
     pub(super) async fn forget(&self, change: &mut Commit, spot: &Spot, file: &FileRow) -> Result<Forgotten> {
         let version = file.version();
         let own = keys::reference(version, spot.volume, spot.parent, &spot.name);
-        let all = keys::references(version);
-        let rows = self.catalog.range(Range::prefix(&all, 2)).await?.rows;
         change.writes.push(Write::Delete(own.clone()));
         change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
         if let Some(record) = file.name_record {
@@ -73,23 +86,36 @@ impl Names {
         if let Some(lake) = &file.lake {
             change.writes.push(Write::Delete(keys::relier(spot.volume, &lake.key, version, file.inode)));
         }
+        let held = Held { version, size: file.size, layout: &file.layout, holders: &file.holders };
+        self.let_go(change, spot.volume, &own, held).await
+    }
+
+    /// What follows when one reference to a version is deleted, which the caller does in the same change.
+    pub(super) async fn let_go(
+        &self,
+        change: &mut Commit,
+        volume: VolumeId,
+        own: &[u8],
+        held: Held<'_>,
+    ) -> Result<Forgotten> {
+        let version = held.version;
+        let all = keys::references(version);
+        let rows = self.catalog.range(Range::prefix(&all, 2)).await?.rows;
         if let Some(other) = rows.iter().find(|row| row.key != own) {
             // The one that makes us leave the chunks alone must itself stay.
             change.checks.push(Check::Present(other.key.clone()));
             return Ok(Forgotten::Shared(version));
         }
         change.checks.push(range_check(&all, 1));
-        let runs: Vec<RunRow> = self.runs(file).await?.iter().map(RunRow::from).collect();
+        let runs = self.version_runs(version, held.size, held.layout).await?;
+        let runs: Vec<RunRow> = runs.iter().map(RunRow::from).collect();
         change.writes.extend(garbage_writes(version, &runs));
-        let layout = keys::version_all(version);
-        change
-            .writes
-            .push(Write::DeleteRange(layout.clone(), prefix_end(&layout).expect("a table is not 0xff")));
-        for holder in &file.holders {
+        change.writes.push(range_delete(&keys::version_all(version)));
+        for holder in held.holders {
             let row = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
             change.writes.push(Write::Delete(row));
         }
-        change.writes.push(Write::Delete(keys::rekey_file(spot.volume, version)));
+        change.writes.push(Write::Delete(keys::rekey_file(volume, version)));
         Ok(Forgotten::Garbage(version))
     }
 
@@ -111,12 +137,23 @@ impl Names {
             if change.writes.iter().any(filled) {
                 return Ok(());
             }
-            let row_key = keys::directory(spot.volume, at);
-            let Some(row) = self.catalog.get(&[&row_key]).await?.pop().flatten() else {
+            let (row_key, set_key) = (keys::directory(spot.volume, at), keys::set(spot.volume, at));
+            let rows = self.catalog.get(&[&row_key, &set_key]).await?;
+            let Some(row) = &rows[0] else {
                 // Somebody pruned it already; the checks of this change will tell.
                 return Ok(());
             };
-            let directory = DirRow::of(&row)?;
+            let directory = DirRow::of(row)?;
+            if directory.parent == NOWHERE {
+                // The directory of an open set, which lasts as long as the set.
+                return Ok(());
+            }
+            if rows[1].is_some() {
+                // A published set is gone when its last file is.
+                change.writes.push(Write::Delete(set_key));
+                change.writes.push(Write::Delete(keys::set_work(spot.volume, at)));
+                change.writes.push(range_delete(&keys::shards(at)));
+            }
             change.checks.push(range_check(&entries, 1));
             change.checks.push(Check::Seq(row_key.clone(), row.seq));
             gone = keys::entry(spot.volume, directory.parent, &directory.name);

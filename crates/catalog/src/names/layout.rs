@@ -27,9 +27,19 @@ pub(super) fn simple_runs(version: VersionId, size: u64, chunk_len: u32) -> Vec<
 impl Names {
     /// The chunks of a file in order.
     pub async fn runs(&self, file: &FileRow) -> Result<Vec<ChunkRun>> {
-        match file.layout {
-            Layout::Simple { chunk_len } => Ok(simple_runs(file.version(), file.size, chunk_len)),
-            Layout::Rows => Ok(VersionRow::join(self.version_rows(file.version()).await?.iter())),
+        self.version_runs(file.version(), file.size, &file.layout).await
+    }
+
+    /// The chunks of a version in order.
+    pub async fn version_runs(
+        &self,
+        version: VersionId,
+        size: u64,
+        layout: &Layout,
+    ) -> Result<Vec<ChunkRun>> {
+        match *layout {
+            Layout::Simple { chunk_len } => Ok(simple_runs(version, size, chunk_len)),
+            Layout::Rows => Ok(VersionRow::join(self.version_rows(version).await?.iter())),
         }
     }
 

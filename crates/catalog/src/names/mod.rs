@@ -9,8 +9,11 @@ mod inodes;
 mod layout;
 mod path;
 mod publish;
+mod receipts;
 mod remove;
 mod rename;
+mod seals;
+mod sets;
 mod walk;
 
 use std::sync::Arc;
@@ -25,8 +28,11 @@ pub use change::{Forgotten, garbage_writes};
 pub use inodes::Inodes;
 pub use path::Spot;
 pub use publish::{Plan, Published, dirty_writes, share_writes};
+pub use receipts::{Told, receipt_write};
 pub use remove::{Removal, Removed};
 pub use rename::Renamed;
+pub use seals::{Seal, SealFinish, SealStep, Sealed};
+pub use sets::{Set, SetPublish, SetRequest, SetsSwept, Shard, ShardAdded};
 pub use walk::{Found, Walk};
 
 /// Tries before a change that others keep getting in the way of is given up.
@@ -45,6 +51,8 @@ pub enum Refusal {
     NotFound,
     /// The target of a rename is in the way.
     Exists,
+    /// What it is about is over, or belongs to others.
+    Conflict(&'static str),
     /// The request makes no sense.
     Invalid(&'static str),
     /// The caller said no.

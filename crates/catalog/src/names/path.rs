@@ -38,6 +38,13 @@ pub(super) fn split(key: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     (directories, rest)
 }
 
+/// The last directory of a key that ends with `/`, with its `/`.
+pub(super) fn last_directory(key: &[u8]) -> &[u8] {
+    let body = &key[..key.len().saturating_sub(1)];
+    let start = body.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    &key[start..]
+}
+
 /// A way through directories, some of which may not exist.
 pub(super) struct Way<'k> {
     /// Last directory that exists.
@@ -57,8 +64,18 @@ impl Names {
     }
 
     pub(super) async fn way<'k>(&self, volume: VolumeId, key: &'k [u8]) -> Result<Way<'k>> {
+        self.way_from(volume, ROOT, key).await
+    }
+
+    /// The way of a key that is relative to a directory.
+    pub(super) async fn way_from<'k>(
+        &self,
+        volume: VolumeId,
+        directory: u64,
+        key: &'k [u8],
+    ) -> Result<Way<'k>> {
         let (directories, name) = split(key);
-        let mut reached = ROOT;
+        let mut reached = directory;
         for (depth, directory) in directories.iter().enumerate() {
             match self.directory_at(volume, reached, directory).await? {
                 Some(inode) => reached = inode,
@@ -83,7 +100,7 @@ impl Names {
         }
     }
 
-    /// The key of a directory, with its `/`; empty for the root, none if it is gone.
+    /// The key of a directory, with its `/`; empty for the root, none if it is gone or hangs nowhere.
     pub async fn directory_path(&self, volume: VolumeId, inode: u64) -> Result<Option<Vec<u8>>> {
         let mut names = Vec::new();
         let mut at = inode;
@@ -101,7 +118,7 @@ impl Names {
         Ok(Some(names.concat()))
     }
 
-    /// The key of an entry; none if its directory is gone.
+    /// The key of an entry; none if its directory is gone or hangs nowhere.
     pub async fn path_of(&self, spot: &Spot) -> Result<Option<Vec<u8>>> {
         let directory = self.directory_path(spot.volume, spot.parent).await?;
         Ok(directory.map(|mut path| {

@@ -4,10 +4,11 @@ use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 
 use super::change::{Forgotten, garbage_writes};
 use super::path::Spot;
+use super::receipts::receipt_write;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::error::Result;
 use crate::kv::{BoxFuture, Check, Commit, Range, Write};
-use crate::rows::{DirtyRow, Drain, EntryRow, FileRow, RefRow, RowValue, VersionRow, keys};
+use crate::rows::{DirtyRow, Drain, EntryRow, Fate, FileRow, RefRow, RowValue, VersionRow, keys};
 
 /// A version to be made visible.
 #[derive(Clone, Debug)]
@@ -22,13 +23,17 @@ pub struct Plan {
     pub checks: Vec<Check>,
     /// What else changes.
     pub writes: Vec<Write>,
+    /// The checkpoint set whose publish makes it visible and lets it drain.
+    pub set: Option<u64>,
+    /// The time, milliseconds since 1970, if the version that is replaced is to have a receipt that says so.
+    pub receipt_ms: Option<u64>,
 }
 
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
         let (layout, inherited, checks, writes) = Default::default();
-        Plan { file, layout, inherited, checks, writes }
+        Plan { file, layout, inherited, checks, writes, set: None, receipt_ms: None }
     }
 }
 
@@ -115,6 +120,10 @@ impl Names {
                         [] => self.forget(change, spot, &old.file).await?,
                         owners => self.inherit(change, spot, &old.file, file.version(), owners).await?,
                     };
+                    if let Some(at_ms) = plan.receipt_ms {
+                        let fate = Fate::Replaced { drained: old.file.drain == Drain::Clean };
+                        change.writes.extend(receipt_write(old.file.version(), fate, at_ms));
+                    }
                     replaced = Some((old.file, fate));
                 } else if old.file.name_record != file.name_record {
                     let record = old.file.name_record.map(VersionId);
@@ -140,7 +149,7 @@ impl Names {
             change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
         }
         if file.drain != Drain::Clean {
-            dirty_writes(change, spot.volume, &file);
+            dirty_writes(change, spot.volume, &file, plan.set);
         }
         change.writes.extend(plan.writes);
         let files = keys::files(spot.volume);
@@ -217,12 +226,13 @@ pub fn share_writes(change: &mut Commit, owners: &[VersionId], source: VersionId
 }
 
 /// Rows that say: these bytes are only on these drives.
-pub fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow) {
+pub fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow, set: Option<u64>) {
     let row = DirtyRow {
         volume: volume.0,
         bytes: file.size,
         since_ms: file.dirty_since_ms,
         changed_ms: file.modified_ms,
+        set,
     }
     .encode();
     for holder in &file.holders {

@@ -3,7 +3,7 @@
 use stoker_format::VolumeId;
 
 use super::change::Forgotten;
-use super::path::Spot;
+use super::path::{Spot, last_directory};
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::kv::{Check, Commit, Write};
 use crate::rows::{DirRow, Drain, EntryRow, FileRow, ROOT, RefRow, RekeyRow, RowValue, keys};
@@ -168,11 +168,4 @@ impl Names {
 fn parent_of(key: &[u8]) -> &[u8] {
     let end = key.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     &key[..end]
-}
-
-/// The last directory of a key that ends with `/`, with its `/`.
-fn last_directory(key: &[u8]) -> &[u8] {
-    let body = &key[..key.len().saturating_sub(1)];
-    let start = body.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    &key[start..]
 }

@@ -13,6 +13,11 @@ pub trait RowValue: Serialize + DeserializeOwned {
     /// Table, for messages.
     const TABLE: &'static str;
 
+    /// Reads the fields of the version before, if there was one.
+    fn former(_body: &[u8]) -> Option<postcard::Result<Self>> {
+        None
+    }
+
     /// The bytes of the value.
     fn encode(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![Self::VERSION]).expect("plain data encodes")
@@ -21,14 +26,18 @@ pub trait RowValue: Serialize + DeserializeOwned {
     /// Reads a value back; bytes that do not fit are `Corrupt`, a newer version is `Foreign`.
     fn decode(bytes: &[u8]) -> Result<Self> {
         let table = Self::TABLE;
+        let unreadable = |fault: postcard::Error| {
+            CatalogError::new(ErrorKind::Corrupt, format!("a row of table {table} cannot be read: {fault}"))
+        };
+        if let Some((&version, body)) = bytes.split_first()
+            && version.checked_add(1) == Some(Self::VERSION)
+            && let Some(read) = Self::former(body)
+        {
+            return read.map_err(unreadable);
+        }
         match bytes.split_first() {
             Some((&version, body)) if version == Self::VERSION => {
-                postcard::from_bytes(body).map_err(|fault| {
-                    CatalogError::new(
-                        ErrorKind::Corrupt,
-                        format!("a row of table {table} cannot be read: {fault}"),
-                    )
-                })
+                postcard::from_bytes(body).map_err(unreadable)
             }
             Some((&version, _)) if version > Self::VERSION => {
                 let message =

@@ -59,6 +59,26 @@ pub fn reference_parts(key: &[u8]) -> Option<(VolumeId, u64, &[u8])> {
     Some((VolumeId(volume), parent, &key[25..]))
 }
 
+/// The version inside a reference key.
+pub fn reference_version(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(1..13)?.try_into().ok()?))
+}
+
+/// The parent in references that are not of an entry but of a seal. The highest, so that they come behind the entries of
+/// their volume.
+const SEALED: u64 = u64::MAX;
+
+/// `r` version volume SEALED seal: a seal that refers to a version. It counts like an entry that does.
+pub fn seal_reference(version: VersionId, volume: VolumeId, seal: u64) -> Vec<u8> {
+    reference(version, volume, SEALED, &seal.to_be_bytes())
+}
+
+/// The seal inside a reference key; none if it is an entry that refers.
+pub fn reference_seal(key: &[u8]) -> Option<u64> {
+    let (_, parent, name) = reference_parts(key)?;
+    Some(u64::from_be_bytes(name.try_into().ok()?)).filter(|_| parent == SEALED)
+}
+
 /// `d` node drive version: undrained bytes on a drive.
 pub fn dirty(node: NodeId, drive: DriveId, version: VersionId) -> Vec<u8> {
     [b"d", &node.0[..], &drive.0, &version.0].concat()
@@ -179,6 +199,97 @@ pub fn shares(owner: VersionId) -> Vec<u8> {
 pub fn sharer(key: &[u8]) -> Option<VersionId> {
     Some(VersionId(key.get(13..25)?.try_into().ok()?))
 }
+
+/// `c` volume set: a checkpoint set.
+pub fn set(volume: VolumeId, set: u64) -> Vec<u8> {
+    [b"c", &volume.0.to_be_bytes()[..], &set.to_be_bytes()].concat()
+}
+
+/// Every checkpoint set of a volume.
+pub fn sets(volume: VolumeId) -> Vec<u8> {
+    [b"c", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// `o` volume target: the set that gathers for a target.
+pub fn open_set(volume: VolumeId, target: &[u8]) -> Vec<u8> {
+    [b"o", &volume.0.to_be_bytes()[..], target].concat()
+}
+
+/// `q` volume set: what is to be done for a set.
+pub fn set_work(volume: VolumeId, set: u64) -> Vec<u8> {
+    [b"q", &volume.0.to_be_bytes()[..], &set.to_be_bytes()].concat()
+}
+
+/// Everything that is to be done for sets.
+pub const SET_WORK: &[u8] = b"q";
+
+/// The set inside a set or set-work key.
+pub fn set_part(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(5..13)?.try_into().ok()?))
+}
+
+/// `h` set number: a shard.
+pub fn shard(set: u64, number: u32) -> Vec<u8> {
+    [b"h", &set.to_be_bytes()[..], &number.to_be_bytes()].concat()
+}
+
+/// Every shard of a set.
+pub fn shards(set: u64) -> Vec<u8> {
+    [b"h", &set.to_be_bytes()[..]].concat()
+}
+
+/// The number inside a shard key.
+pub fn shard_number(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(9..13)?.try_into().ok()?))
+}
+
+/// `Z` volume seal: a seal.
+pub fn seal(volume: VolumeId, seal: u64) -> Vec<u8> {
+    [b"Z", &volume.0.to_be_bytes()[..], &seal.to_be_bytes()].concat()
+}
+
+/// Every seal of a volume.
+pub fn seals(volume: VolumeId) -> Vec<u8> {
+    [b"Z", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// Every seal.
+pub const SEALS: &[u8] = b"Z";
+
+/// The seal inside a seal key.
+pub fn seal_part(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(5..13)?.try_into().ok()?))
+}
+
+/// `z` seal version: a version that a seal holds.
+pub fn member(seal: u64, version: VersionId) -> Vec<u8> {
+    [b"z", &seal.to_be_bytes()[..], &version.0].concat()
+}
+
+/// Every version that a seal holds.
+pub fn members(seal: u64) -> Vec<u8> {
+    [b"z", &seal.to_be_bytes()[..]].concat()
+}
+
+/// The version inside a member key.
+pub fn member_version(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(9..21)?.try_into().ok()?))
+}
+
+/// `y` version: what became of a version. Versions begin with the time of their write, so these are in its order.
+pub fn receipt(version: VersionId) -> Vec<u8> {
+    [b"y", &version.0[..]].concat()
+}
+
+/// The first receipt of a version that was written at this time, milliseconds since 1970, or later.
+pub fn receipts_since(ms: u64) -> Vec<u8> {
+    // A version has the lower 48 bits of the time; what they cannot hold is behind all of them.
+    let ms = ms.min((1 << 48) - 1);
+    [b"y", &ms.to_be_bytes()[2..]].concat()
+}
+
+/// Every receipt.
+pub const RECEIPTS: &[u8] = b"y";
 
 /// `x` volume parent name: a version that waits for a person.
 pub fn conflict(volume: VolumeId, parent: u64, name: &[u8]) -> Vec<u8> {

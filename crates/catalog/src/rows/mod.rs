@@ -9,6 +9,9 @@ pub mod keys;
 mod lake;
 mod layout;
 mod place;
+mod receipt;
+mod seal;
+mod set;
 mod upload;
 mod volume;
 
@@ -17,8 +20,14 @@ pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef}
 pub use lake::{ConflictRow, ImportRow, LakeKeyRow, RekeyRow, TombstoneRow};
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, RefRow, SessionRow};
+pub use receipt::{Fate, ReceiptRow};
+pub use seal::{MemberRow, SealRow, SealState};
+pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
 pub use upload::{CompletedRow, PartRow, UploadRow};
 pub use volume::{AccessKeyRow, VolumeRow};
 
 /// The directory that every volume starts with.
 pub const ROOT: u64 = 1;
+
+/// Where a directory hangs that has no name: below nothing. It and what is in it cannot be found by any key.
+pub const NOWHERE: u64 = 0;

@@ -135,7 +135,7 @@ impl Core {
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row.clone())).encode())
             .delete(keys::relier(volume.id, &old.key, file.version(), file.inode));
-        dirty_writes(&mut commit, volume.id, &row);
+        dirty_writes(&mut commit, volume.id, &row, None);
         if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
             self.drainer.demand(&row);
         }
@@ -460,6 +460,12 @@ impl Core {
     /// If every name of a version is clean, its chunks may go from the drives (R11), unless others need them.
     pub(crate) async fn settle_version(self: &Arc<Core>, version: VersionId) -> Result<()> {
         let _marks = self.marks.write().await;
+        let mut references = 0;
+        self.each(keys::references(version), |_| {
+            references += 1;
+            Ok(())
+        })
+        .await?;
         let names = self.names_of(version).await?;
         let Some(file) = names.first().map(|located| located.file.clone()) else { return Ok(()) };
         if names.iter().any(|located| located.file.drain != Drain::Clean) {
@@ -480,7 +486,7 @@ impl Core {
         // A new name would add a reference, which the count of rows shows.
         let all = keys::references(version);
         let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
-        change.checks.push(Check::AtMost { start: all, end, max: names.len() });
+        change.checks.push(Check::AtMost { start: all, end, max: references });
         if let Outcome::Failed { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             // Whoever changed something tells the drainer.
             return Ok(());

@@ -1,0 +1,11 @@
+//! Checkpoint sets, seals and receipts: what they promise, on the engines that need no server.
+
+mod audit;
+mod between;
+mod fixture;
+mod receipts;
+mod seal_model;
+mod seals;
+mod set_model;
+mod set_races;
+mod sets;
