@@ -2,6 +2,7 @@
 //!
 //! Client hello, server hello, proof of the client, verdict. Both proofs are HMAC-SHA256 with the token over both
 //! hellos, each of which carries a fresh nonce, so a recorded proof is worth nothing and the server proves itself too.
+//! A server that wants no token proves nothing; over TCP a client that has one turns away from it.
 //! The token does not cross the wire; the bytes after the hello are neither encrypted nor signed.
 
 use std::io;
@@ -222,10 +223,20 @@ pub(crate) struct Welcome {
     pub cluster: ClusterId,
 }
 
+/// Whether a server has to prove a token that its client has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Proof {
+    /// Always: anybody may listen at an address of the network, and would receive the files.
+    Demanded,
+    /// If the server wants the token; the mode of the socket's file says who may listen there.
+    IfWanted,
+}
+
 /// The client's side of the hello.
 pub(crate) async fn greet(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     token: Option<&str>,
+    proof_of_server: Proof,
 ) -> Result<Welcome, Fault> {
     let client =
         ClientHello { version: VERSION, version_min: VERSION_MIN, nonce: nonce()?, cluster: ClusterId::ZERO };
@@ -240,13 +251,19 @@ pub(crate) async fn greet(
         );
         return Err(Fault::Told(StoreError::new(ErrorKind::Invalid, message)));
     }
+    let told = |kind, message: &str| Err(Fault::Told(StoreError::new(kind, message)));
+    if token.is_some() && !server.token_wanted && proof_of_server == Proof::Demanded {
+        return told(
+            ErrorKind::Denied,
+            "what listens there wants no token, so it cannot prove that it is your node; check the endpoint",
+        );
+    }
     let wanted = token.filter(|_| server.token_wanted);
     let proof = wanted.map_or([0; PROOF_LEN], |token| proof_of_client(token, &client, &server));
     stream.write_all(&proof).await?;
     let mut raw = [0; VERDICT_LEN];
     stream.read_exact(&mut raw).await?;
     let verdict = Verdict::decode(&raw)?;
-    let told = |kind, message: &str| Err(Fault::Told(StoreError::new(kind, message)));
     match verdict.status {
         Verdict::WELCOME => {}
         Verdict::TOKEN_WRONG if token.is_none() => {

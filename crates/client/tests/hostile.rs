@@ -12,8 +12,8 @@ use stoker_client::wire::*;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_format::{ClusterId, crc32c};
 use stoker_store::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
@@ -303,33 +303,55 @@ async fn hellos_of_others_are_turned_away() {
     rig.check_alive().await;
 }
 
-/// A node that answers the hello, then sends these bytes.
+/// Answers a hello without wanting a token, welcomes everybody, then sends these bytes.
+async fn lie(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> std::io::Result<()> {
+    let mut hello = [0; CLIENT_HELLO_LEN];
+    stream.read_exact(&mut hello).await?;
+    let answer = ServerHello {
+        version: VERSION,
+        version_min: VERSION_MIN,
+        version_max: VERSION,
+        token_wanted: false,
+        nonce: [0; 32],
+        cluster: ClusterId::ZERO,
+    };
+    stream.write_all(&answer.encode()).await?;
+    let mut proof = [0; PROOF_LEN];
+    stream.read_exact(&mut proof).await?;
+    let verdict = Verdict { status: 0, requests_max: 8, handles_max: 8, proof };
+    stream.write_all(&verdict.encode()).await?;
+    stream.write_all(bytes).await
+}
+
 async fn lying_node(bytes: Vec<u8>) -> (tempfile::TempDir, Endpoint) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(async move {
         loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut hello = [0; CLIENT_HELLO_LEN];
-            stream.read_exact(&mut hello).await.unwrap();
-            let answer = ServerHello {
-                version: VERSION,
-                version_min: VERSION_MIN,
-                version_max: VERSION,
-                token_wanted: false,
-                nonce: [0; 32],
-                cluster: ClusterId::ZERO,
-            };
-            stream.write_all(&answer.encode()).await.unwrap();
-            let mut proof = [0; PROOF_LEN];
-            stream.read_exact(&mut proof).await.unwrap();
-            let verdict = Verdict { status: 0, requests_max: 8, handles_max: 8, proof };
-            stream.write_all(&verdict.encode()).await.unwrap();
-            let _ = stream.write_all(&bytes).await;
+            let (stream, _) = listener.accept().await.unwrap();
+            let _ = lie(stream, &bytes).await;
         }
     });
     (folder, Endpoint::Unix(path))
+}
+
+#[tokio::test]
+async fn a_client_with_a_token_gives_nothing_to_a_stranger() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let _ = lie(stream, b"").await;
+        }
+    });
+    let error = Client::connect(&endpoint, Some("a token")).await.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
+    assert!(error.message.contains("wants no token"), "{error}");
+    // The file mode of a Unix socket says who listens there.
+    let (_folder, endpoint) = lying_node(Vec::new()).await;
+    Client::connect(&endpoint, Some("a token")).await.unwrap();
 }
 
 async fn ask_lying_node(bytes: Vec<u8>) -> StoreError {

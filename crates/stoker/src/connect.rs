@@ -24,8 +24,11 @@ pub struct Target {
     #[arg(long, value_name = "HOST:PORT")]
     endpoint: Option<String>,
     /// The token that the node printed at start [env: STOKER_TOKEN]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "token_file")]
     token: Option<String>,
+    /// A file with the token, which others then cannot see in the list of processes
+    #[arg(long, value_name = "PATH")]
+    token_file: Option<PathBuf>,
 }
 
 impl Target {
@@ -45,15 +48,27 @@ impl Target {
         Ok(Endpoint::Unix(dir.unwrap_or_else(|| DIR_DEFAULT.into()).join(SOCKET)))
     }
 
-    fn token(&self) -> Option<String> {
-        self.token.clone().or_else(|| std::env::var("STOKER_TOKEN").ok()).filter(|token| !token.is_empty())
+    fn token(&self) -> Result<Option<String>, Failure> {
+        if let Some(path) = &self.token_file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::io(format!("the token file {}", path.display()), &error))?;
+            let token = text.trim();
+            if token.is_empty() {
+                return Err(Failure::new(format!("the token file {} is empty", path.display())));
+            }
+            return Ok(Some(token.to_owned()));
+        }
+        let token = self.token.clone().or_else(|| std::env::var("STOKER_TOKEN").ok());
+        Ok(token.filter(|token| !token.is_empty()))
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
         let endpoint = self.endpoint()?;
-        Client::connect(&endpoint, self.token().as_deref()).await.map_err(|error| {
+        Client::connect(&endpoint, self.token()?.as_deref()).await.map_err(|error| {
             let advice = match (&endpoint, error.kind) {
-                (_, ErrorKind::Denied) => "give the node's token with --token or STOKER_TOKEN".to_owned(),
+                (_, ErrorKind::Denied) => {
+                    "give the node's token with --token-file, --token or STOKER_TOKEN".to_owned()
+                }
                 (Endpoint::Unix(path), ErrorKind::Unavailable) => {
                     let dir = path.parent().unwrap_or(path).display();
                     format!(

@@ -458,6 +458,16 @@ fn a_node_on_tcp_wants_its_token() {
     let ask =
         |token: &str| ran(binary().args(["status", "--json", "--endpoint", &endpoint, "--token", token]));
     assert_eq!(ask(token).code, 0);
+    let by_file = |path: &Path| {
+        ran(binary()
+            .args(["status", "--endpoint", &endpoint, "--token-file"])
+            .arg(path)
+            .env("STOKER_TOKEN", "x"))
+    };
+    assert_eq!(by_file(&dir.join("token")).code, 0);
+    let missing = by_file(&dir.join("missing"));
+    assert_eq!(missing.code, 1);
+    assert!(missing.err.contains("the token file"), "{}", missing.err);
     for wrong in ["", "wrong"] {
         let refused = ask(wrong);
         assert_eq!(refused.code, 1);

@@ -20,7 +20,7 @@ use super::outlet::Outlet;
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::frame::{self, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX};
-use crate::hello::{self, Welcome};
+use crate::hello::{self, Proof, Welcome};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
@@ -116,9 +116,13 @@ impl Link {
         token: Option<&str>,
         options: &ClientOptions,
     ) -> Result<Arc<Link>> {
+        let proof = match endpoint {
+            Endpoint::Tcp(_) => Proof::Demanded,
+            Endpoint::Unix(_) => Proof::IfWanted,
+        };
         let connected = timeout(options.connect_timeout, async {
             let mut stream = Stream::connect(endpoint).await?;
-            let welcome = hello::greet(&mut stream, token).await?;
+            let welcome = hello::greet(&mut stream, token, proof).await?;
             Ok::<_, Fault>((stream, welcome))
         });
         let (stream, welcome) = match connected.await {
