@@ -277,7 +277,7 @@ def buckets(room):
     names = [row["Name"] for row in room.s3.list_buckets()["Buckets"]]
     assert room.bucket in names, names
     room.s3.head_bucket(Bucket=room.bucket)
-    equal(room.s3.get_bucket_location(Bucket=room.bucket)["LocationConstraint"], None, "location")
+    equal(room.s3.get_bucket_location(Bucket=room.bucket)["LocationConstraint"], room.at.region, "location")
     refused("NoSuchBucket", 404, room.s3.list_objects_v2, Bucket="no-such-bucket-here")
     refused("NoSuchBucket", 404, room.s3.put_object, Bucket="no-such-bucket-here", Key="a", Body=b"b")
     try:
@@ -286,7 +286,7 @@ def buckets(room):
         assert error.response["Error"]["Code"] in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"), error
 
 
-@scenario("wrong keys, regions and clocks get their codes")
+@scenario("wrong keys and clocks get their codes, any region is right")
 def refusals(room):
     at = room.at
     wrong = client(at, aws_secret_access_key="0" * 40)
@@ -296,12 +296,12 @@ def refusals(room):
     unknown = client(at, aws_access_key_id="AKIDOESNOTEXIST00000")
     refused("InvalidAccessKeyId", 403, unknown.list_objects_v2, Bucket=room.bucket)
     refused("InvalidAccessKeyId", 403, unknown.get_object, Bucket=room.bucket, Key="sizes/1")
-    # boto3 reads the right region from the refusal and tries again.
+    # Any region will do.
     far, seen = client(at, region_name="eu-central-9"), []
     note = lambda parsed_response, **_: seen.append(parsed_response.get("Error", {}).get("Code"))
     far.meta.events.register("response-received.s3.GetObject", note)
     far.get_object(Bucket=room.bucket, Key="sizes/1")
-    equal(seen, ["AuthorizationHeaderMalformed", None], "answers to a client of another region")
+    equal(seen, [None], "answers to a client of another region")
     with hours_ago(1):
         refused("RequestTimeTooSkewed", 403, room.get, key="sizes/1")
         refused("RequestTimeTooSkewed", 403, room.s3.list_objects_v2, Bucket=room.bucket)

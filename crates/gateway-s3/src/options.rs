@@ -20,7 +20,7 @@ pub struct GatewayOptions {
     pub listen: Vec<SocketAddr>,
     /// Threads, each with its own connections.
     pub threads: usize,
-    /// The region that signatures must be for.
+    /// The region that clients are told. Signatures may be for any.
     pub region: String,
     /// Domains below which a host name is a volume: `volume.domain`.
     pub domains: Vec<String>,
@@ -45,7 +45,7 @@ impl Default for GatewayOptions {
         GatewayOptions {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             threads: 2,
-            region: "us-east-1".to_owned(),
+            region: "stoker".to_owned(),
             domains: Vec::new(),
             tls: None,
             cors_origins: Vec::new(),

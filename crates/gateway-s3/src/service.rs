@@ -44,7 +44,7 @@ impl Service {
     /// A gateway in front of this store.
     pub(crate) fn new(store: Arc<dyn Store>, options: GatewayOptions) -> Service {
         Service {
-            auth: Authenticator::new(Arc::clone(&store), options.region.clone()),
+            auth: Authenticator::new(Arc::clone(&store)),
             seam: Seam::new(Arc::clone(&store), options.region.clone()),
             ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
             counters: Arc::new(Counters::new()),

@@ -17,10 +17,9 @@ use super::keyring::{Credential, Keyring};
 use super::payload::{Declared, Payload};
 use super::signature::{self, ChunkSigner};
 
-/// Checks signatures for one region.
+/// Checks signatures. Any region is taken that the signature is for: there is one place here, whatever clients call it.
 pub(crate) struct Authenticator {
     keyring: Keyring,
-    region: String,
 }
 
 /// A request that is what its signer sent.
@@ -37,15 +36,15 @@ thread_local! {
 
 impl Authenticator {
     /// Takes access keys from the store.
-    pub(crate) fn new(store: Arc<dyn Store>, region: String) -> Authenticator {
-        Authenticator { keyring: Keyring::new(store), region }
+    pub(crate) fn new(store: Arc<dyn Store>) -> Authenticator {
+        Authenticator { keyring: Keyring::new(store) }
     }
 
     /// Checks a request at this time.
     pub(crate) async fn check(&self, head: &Head, query: &Query, now_s: i64) -> Result<Verified> {
-        let claimed = Claimed::of(head, query, &self.region, now_s)?;
+        let claimed = Claimed::of(head, query, now_s)?;
         let credential = self.keyring.find(claimed.claim.scope.access_key).await?;
-        let payload = claimed.verify(head, query, &self.region, &credential)?;
+        let payload = claimed.verify(head, query, &credential)?;
         Ok(Verified { credential, payload })
     }
 
@@ -56,9 +55,8 @@ impl Authenticator {
         policy: &str,
         theirs: &str,
     ) -> Result<Arc<Credential>> {
-        check_region(scope, &self.region, Code::AuthorizationQueryParametersError)?;
         let credential = self.keyring.find(scope.access_key).await?;
-        let key = credential.signing_key(scope.day, &self.region);
+        let key = credential.signing_key(scope.day, scope.region);
         if signature::equal(&signature::policy_signature(&key, policy), theirs) {
             Ok(credential)
         } else {
@@ -76,13 +74,8 @@ struct Claimed<'a> {
 
 impl<'a> Claimed<'a> {
     /// Checks everything that needs no secret.
-    fn of(head: &'a Head, query: &'a Query, region: &str, now_s: i64) -> Result<Claimed<'a>> {
+    fn of(head: &'a Head, query: &'a Query, now_s: i64) -> Result<Claimed<'a>> {
         let claim = Claim::find(&head.headers, query)?;
-        let code = match claim.means {
-            Means::Header => Code::AuthorizationHeaderMalformed,
-            Means::Query { .. } => Code::AuthorizationQueryParametersError,
-        };
-        check_region(&claim.scope, region, code)?;
         check_time(&claim, now_s)?;
         check_signed_headers(&head.headers, claim.signed_headers)?;
         let payload = payload_text(&head.headers, query, claim.means)?;
@@ -90,10 +83,10 @@ impl<'a> Claimed<'a> {
     }
 
     /// Checks the signature.
-    fn verify(self, head: &Head, query: &Query, region: &str, credential: &Credential) -> Result<Payload> {
+    fn verify(self, head: &Head, query: &Query, credential: &Credential) -> Result<Payload> {
         let claim = self.claim;
-        let key = credential.signing_key(claim.scope.day, region);
-        let scope = signature::scope_text(claim.scope.day, region);
+        let key = credential.signing_key(claim.scope.day, claim.scope.region);
+        let scope = signature::scope_text(claim.scope.day, claim.scope.region);
         let parts = Parts {
             method: &head.method,
             raw_path: head.uri.path(),
@@ -121,17 +114,6 @@ impl<'a> Claimed<'a> {
             Declared::UnsignedTrailer => Payload::Chunked { signer: None, trailer: true },
         })
     }
-}
-
-fn check_region(scope: &Scope<'_>, region: &str, code: Code) -> Result<()> {
-    if scope.region == region {
-        return Ok(());
-    }
-    let words = format!(
-        "The authorization is malformed; the region '{}' is wrong; expecting '{region}'",
-        scope.region
-    );
-    Err(Refusal::new(code, words).with("Region", region))
 }
 
 fn check_time(claim: &Claim<'_>, now_s: i64) -> Result<()> {

@@ -12,6 +12,9 @@ pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Longest life of a presigned request.
 const EXPIRES_S_MAX: i64 = 7 * 86_400;
 
+/// Longest name of a region.
+const REGION_LEN_MAX: usize = 64;
+
 /// Key, day, region and service that a signature is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Scope<'a> {
@@ -33,6 +36,7 @@ impl<'a> Scope<'a> {
             && service == "s3"
             && day.len() == 8
             && day.bytes().all(|byte| byte.is_ascii_digit())
+            && (1..=REGION_LEN_MAX).contains(&region.len())
             && !access_key.is_empty();
         sound.then_some(Scope { access_key, day, region })
     }

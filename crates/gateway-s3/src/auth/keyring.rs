@@ -16,8 +16,8 @@ use super::signature::signing_key;
 const CREDENTIALS_MAX: usize = 1024;
 /// How long a changed or removed key may still work.
 const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(3);
-/// Days for which one access key's signing key is remembered; presigned requests may be a week old.
-const DAYS_MAX: usize = 8;
+/// Days and regions for which one access key's signing key is remembered; presigned requests may be a week old.
+const SIGNING_KEYS_MAX: usize = 8;
 /// Longest access key that is looked up.
 const ACCESS_KEY_LEN_MAX: usize = 128;
 
@@ -28,7 +28,13 @@ pub(crate) struct Credential {
     /// What it may do.
     pub(crate) access: Access,
     secret_key: String,
-    signing_keys: Mutex<Vec<(String, hmac::Key)>>,
+    signing_keys: Mutex<Vec<SigningKey>>,
+}
+
+struct SigningKey {
+    day: String,
+    region: String,
+    key: hmac::Key,
 }
 
 impl Credential {
@@ -37,17 +43,17 @@ impl Credential {
         Credential { access_key, access, secret_key, signing_keys: Mutex::new(Vec::new()) }
     }
 
-    /// The key that signs for a day and the region.
+    /// The key that signs for a day and a region.
     pub(super) fn signing_key(&self, day: &str, region: &str) -> hmac::Key {
         let mut keys = self.signing_keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, key)) = keys.iter().find(|(known, _)| known == day) {
-            return key.clone();
+        if let Some(known) = keys.iter().find(|known| known.day == day && known.region == region) {
+            return known.key.clone();
         }
         let key = signing_key(&self.secret_key, day, region);
-        if keys.len() == DAYS_MAX {
+        if keys.len() == SIGNING_KEYS_MAX {
             keys.remove(0);
         }
-        keys.push((day.to_owned(), key.clone()));
+        keys.push(SigningKey { day: day.to_owned(), region: region.to_owned(), key: key.clone() });
         key
     }
 }

@@ -133,7 +133,7 @@ impl Client {
             address,
             access_key: access_key.to_owned(),
             secret_key: secret_key.to_owned(),
-            region: "us-east-1".to_owned(),
+            region: "stoker".to_owned(),
             clock_ahead_s: 0,
         }
     }

@@ -191,7 +191,7 @@ impl Default for S3 {
     fn default() -> S3 {
         S3 {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 9000))],
-            region: "us-east-1".into(),
+            region: "stoker".into(),
             domains: Vec::new(),
             cors_origins: Vec::new(),
             threads: Auto::Auto,
