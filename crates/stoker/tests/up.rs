@@ -101,9 +101,14 @@ impl Drop for Daemon {
 
 /// A request to `http://host:port`; status and body.
 fn get(url: &str, path: &str, token: Option<&str>) -> (u16, String) {
+    get_from(url, "x", path, token)
+}
+
+/// The same for a name of the host.
+fn get_from(url: &str, host: &str, path: &str, token: Option<&str>) -> (u16, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{token}\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
@@ -182,6 +187,11 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     // S3 answers, and not to everybody.
     let (status, body) = get(first.text("s3"), "/data/key", None);
     assert!(status == 403 && body.contains("<Code>AccessDenied</Code>"), "{status} {body}");
+    // A name below localhost is a bucket: a bad one is noticed before the missing signature.
+    let (status, body) = get_from(first.text("s3"), "data.localhost:9000", "/key", None);
+    assert!(status == 403 && body.contains("<Code>AccessDenied</Code>"), "{status} {body}");
+    let (status, body) = get_from(first.text("s3"), "No_Bucket.localhost:9000", "/data/key", None);
+    assert!(status == 400 && body.contains("<BucketName>No_Bucket</BucketName>"), "{status} {body}");
     let words = first.stop();
     assert!(words.contains("SIGTERM: stopping"), "{words}");
 

@@ -132,7 +132,8 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         s3: S3Plan {
             listen: at(args.s3),
             region: defaults.s3.region,
-            domains: Vec::new(),
+            // Browsers and most resolvers lead every name below `localhost` to this machine.
+            domains: vec!["localhost".into()],
             cors_origins: Vec::new(),
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
