@@ -305,13 +305,22 @@ impl Pool {
 
     /// Takes a slot with headroom for `len` bytes; None when the arena is used up or `len` exceeds its largest slot.
     pub fn take(&self, len: usize) -> Option<Buf> {
+        self.take_below(len, self.size)
+    }
+
+    /// The same, if no more than `limit` bytes are handed out then; what lies behind is not cut for it.
+    fn take_below(&self, len: usize, limit: usize) -> Option<Buf> {
         let class = CLASSES.iter().position(|&c| c >= len)?;
         let (class, offset) = {
             let mut free = self.free.lock().unwrap();
+            if self.in_use() + stride(class) > limit {
+                self.dry.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
             // The fitting class first, then fresh arena, then a larger slot that lies idle.
             let found = if let Some(offset) = free.lists[class].pop() {
                 (class, offset)
-            } else if free.next + stride(class) <= self.size {
+            } else if free.next + stride(class) <= limit {
                 free.next += stride(class);
                 free.cut[class] += 1;
                 (class, free.next - stride(class))
@@ -324,9 +333,9 @@ impl Pool {
                 (c, free.lists[c].pop()?)
             };
             free.out += 1;
+            self.in_use.fetch_add(stride(found.0), Ordering::Relaxed);
             found
         };
-        self.in_use.fetch_add(stride(class), Ordering::Relaxed);
         // SAFETY: `offset + stride` is inside the arena.
         let base = unsafe { self.arena.add(offset) };
         let pool = self.me.upgrade()?;
@@ -342,19 +351,31 @@ impl Pool {
 
     /// Takes a slot, waiting for one to come back; a request larger than any slot gets heap memory.
     pub async fn get(&self, len: usize) -> Buf {
+        self.get_below(len, self.size).await
+    }
+
+    /// The same, but `reserve` bytes are left to those who call [`Self::get`], unless the slot would never fit then.
+    pub async fn get_leaving(&self, len: usize, reserve: usize) -> Buf {
+        let limit = self.size.saturating_sub(reserve);
+        let fits = stride(class_of(len)) <= limit;
+        self.get_below(len, if fits { limit } else { self.size }).await
+    }
+
+    async fn get_below(&self, len: usize, limit: usize) -> Buf {
         if len > CLASSES[CLASSES.len() - 1] || stride(class_of(len)) > self.size {
             return Buf::heap(len);
         }
         std::future::poll_fn(|cx| {
-            if let Some(buf) = self.take(len) {
+            if let Some(buf) = self.take_below(len, limit) {
                 return std::task::Poll::Ready(buf);
             }
-            if !self.will_have(len) {
+            // Up to the limit, some of what is handed out has to come back first; then there may be room to cut.
+            if self.in_use() + stride(class_of(len)) <= limit && !self.will_have(len) {
                 return std::task::Poll::Ready(Buf::heap(len));
             }
             self.free.lock().unwrap().waiters.push(cx.waker().clone());
             // A slot may have come back between the look and the registration.
-            match self.take(len) {
+            match self.take_below(len, limit) {
                 Some(buf) => std::task::Poll::Ready(buf),
                 None => std::task::Poll::Pending,
             }
@@ -407,6 +428,9 @@ impl fmt::Debug for Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
 
     #[test]
@@ -421,6 +445,34 @@ mod tests {
         assert!(pool.take(1 << 20).is_some());
         drop((first, third));
         assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn a_reserve_is_left_to_others() {
+        let pool = Pool::new(8 << 20).unwrap();
+        let poll = |future: &mut Pin<Box<dyn Future<Output = Buf> + '_>>| {
+            future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let reserve = 2 << 20;
+        let mut held = Vec::new();
+        let mut waiting: Pin<Box<dyn Future<Output = Buf> + '_>> = loop {
+            let mut wish: Pin<Box<dyn Future<Output = Buf> + '_>> =
+                Box::pin(pool.get_leaving(1 << 20, reserve));
+            match poll(&mut wish) {
+                Poll::Ready(buf) => held.push(buf),
+                Poll::Pending => break wish,
+            }
+        };
+        assert!(held.len() >= 4 && pool.in_use() <= pool.size() - reserve);
+        let read = pool.take(1 << 20).expect("the reserve is for this one");
+        drop(read);
+        assert!(poll(&mut waiting).is_pending());
+        held.pop();
+        assert!(poll(&mut waiting).is_ready());
+        // What would not fit beside the reserve is not refused for ever.
+        drop((waiting, held));
+        let mut whole: Pin<Box<dyn Future<Output = Buf> + '_>> = Box::pin(pool.get_leaving(4 << 20, 6 << 20));
+        assert!(poll(&mut whole).is_ready());
     }
 
     #[test]

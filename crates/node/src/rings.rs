@@ -8,7 +8,7 @@ use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId};
 use stoker_ring::{ErrorKind as RingKind, Pool, Put, Ring};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use crate::{clock, error};
 
@@ -27,6 +27,9 @@ pub(crate) struct Drive {
 
 /// How long a full drive is left out, if there are others.
 const REFUSED_MS: u64 = 1_000;
+
+/// One part in so many of the buffers is for reads alone.
+const READ_SHARE: usize = 8;
 
 /// The rings of this node.
 pub(crate) struct Rings {
@@ -57,6 +60,23 @@ impl Rings {
 
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// Memory for bytes on their way to a drive. Some is left for reads, so that writers that wait for a drive or for their
+    /// clients do not stop them.
+    pub async fn write_buffer(&self, len: usize) -> Buf {
+        self.pool.get_leaving(len, self.pool.size() / READ_SHARE).await
+    }
+
+    /// The same bytes in little memory, if they are few in much: they may have to wait for what follows.
+    pub fn fitting(&self, buf: Buf) -> Buf {
+        if buf.len() > buf.capacity() / 8 {
+            return buf;
+        }
+        let mut small = self.pool.take(buf.len()).unwrap_or_else(|| Buf::heap(buf.len()));
+        small.set_len(0);
+        small.fill(buf.as_slice());
+        small
     }
 
     /// The drive that a new chunk goes to: chunks of a file are striped over all drives that take writes.

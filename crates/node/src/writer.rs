@@ -197,6 +197,7 @@ impl ChunkWriter {
         self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
         self.core.drainer.pace.wrote(buf.len() as u64);
         self.runs.push(self.version, self.next_index, buf.len() as u32);
+        let buf = if self.size.is_none() { self.core.rings.fitting(buf) } else { buf };
         if let Some((index, waiting)) = self.pending.replace((self.next_index, buf)) {
             self.send(index, waiting);
         }
@@ -289,7 +290,7 @@ impl Writer for ChunkWriter {
             }
             let chunk = u64::from(self.core.chunk_bytes);
             let left = self.size.map_or(chunk, |size| size.saturating_sub(self.runs.size()));
-            let mut buf = self.core.rings.pool().get(left.clamp(1, chunk) as usize).await;
+            let mut buf = self.core.rings.write_buffer(left.clamp(1, chunk) as usize).await;
             buf.set_len(0);
             Ok(buf)
         })
@@ -303,7 +304,7 @@ impl Writer for ChunkWriter {
             }
             // Not one of ours: the drives here hold smaller records.
             for piece in buf.as_slice().chunks(chunk) {
-                let mut part = self.core.rings.pool().get(piece.len()).await;
+                let mut part = self.core.rings.write_buffer(piece.len()).await;
                 part.set_len(0);
                 part.fill(piece);
                 self.take(part).await?;
