@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
 use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
-use stoker_lake::{Lake, LakeErrorKind, LakeOptions};
+use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_store::{
     Class, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
     check_volume_name,
@@ -40,6 +40,21 @@ impl Lakes {
         let mut options = self.options.clone();
         options.create_root |= create_root;
         stoker_lake::open(url, &options).await
+    }
+
+    /// Whether two lakes could hold the same objects.
+    fn overlap(&self, one: &str, other: &str) -> bool {
+        match (Place::of(one, &self.options), Place::of(other, &self.options)) {
+            (Ok(one), Ok(other)) => one.overlaps(&other),
+            // Of a kind that only its opener knows.
+            _ => {
+                let inside = |outer: &str, inner: &str| {
+                    let outer = outer.trim_end_matches('/');
+                    inner.trim_end_matches('/') == outer || inner.starts_with(&format!("{outer}/"))
+                };
+                inside(one, other) || inside(other, one)
+            }
+        }
     }
 }
 
@@ -282,13 +297,9 @@ impl Volumes {
 
     /// Two volumes must not write to the same place.
     async fn refuse_overlap(&self, name: &str, url: &str) -> Result<()> {
-        let inside = |outer: &str, inner: &str| {
-            let outer = outer.trim_end_matches('/');
-            inner.trim_end_matches('/') == outer || inner.starts_with(&format!("{outer}/"))
-        };
         for other in self.all().await? {
             let Some(theirs) = &other.lake_url else { continue };
-            if inside(theirs, url) || inside(url, theirs) {
+            if self.lakes.overlap(theirs, url) {
                 let message = format!(
                     "the lake of volume `{name}` would be {url}, which overlaps with that of volume `{}` ({theirs})",
                     other.name

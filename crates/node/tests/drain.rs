@@ -320,9 +320,18 @@ async fn a_catalog_that_went_back_is_refused() {
 async fn two_volumes_do_not_share_a_place_in_the_lake() {
     let home = Home::new(lazy());
     let node = home.start().await;
-    let url = format!("file://{}/data/inner", home.lake().display());
-    let options = VolumeOptions { lake: Some(url), policy: None };
-    let refused = node.volume_create("other", options).await.unwrap_err();
-    assert_eq!((refused.kind, refused.subject), (ErrorKind::Conflict, Subject::Lake));
+    let lake = home.lake().display().to_string();
+    for url in [
+        format!("file://{lake}/data/inner"),
+        format!("file://localhost{lake}/%64ata"),
+        format!("{lake}/./data//inner"),
+        lake.clone(),
+    ] {
+        let options = VolumeOptions { lake: Some(url.clone()), policy: None };
+        let refused = node.volume_create("other", options).await.unwrap_err();
+        assert_eq!((refused.kind, refused.subject), (ErrorKind::Conflict, Subject::Lake), "{url}");
+    }
+    let beside = VolumeOptions { lake: Some(format!("{lake}/data-beside")), policy: None };
+    node.volume_create("other", beside).await.unwrap();
     node.stop().await;
 }

@@ -45,6 +45,13 @@ impl S3Lake {
         Ok(S3Lake { connection: Connection::new(config, credentials)? })
     }
 
+    /// Where a bucket is asked for, in words like `https://host`.
+    pub(crate) fn endpoint(url: &LakeUrl, options: &LakeOptions) -> Result<String> {
+        let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let profile = Profile::read(env);
+        Ok(Config::new(url, options, env, |name| profile.get(name))?.endpoint)
+    }
+
     /// The whole key in the bucket.
     fn key(&self, key: &[u8]) -> Result<String> {
         let text = std::str::from_utf8(check_key(key)?)
