@@ -36,19 +36,21 @@ impl Core {
             let seen = self.seen(&volume, key.as_bytes()).await?;
             check_condition(&request.condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
         }
-        self.check_quota(&volume, request.size.unwrap_or(0)).await?;
+        self.check_quota(&volume, request.size.unwrap_or(1)).await?;
         let size = request.size;
         let purpose = FilePurpose { volume: volume.clone(), key: key.as_bytes().to_vec(), request };
         Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
     }
 
-    async fn check_quota(&self, volume: &Volume, more: u64) -> Result<()> {
+    /// Refuses bytes beyond the quota. Asked when a write begins, so that it is not made in vain, and before each publish,
+    /// because copies, completions and streams of unknown length have no beginning that could be asked.
+    pub async fn check_quota(&self, volume: &Volume, more: u64) -> Result<()> {
         let quota = volume.policy.quota_bytes;
-        if quota == 0 {
+        if quota == 0 || more == 0 {
             return Ok(());
         }
         let used = self.volumes.info(volume).await?.bytes;
-        if used.saturating_add(more.max(1)) <= quota {
+        if used.saturating_add(more) <= quota {
             return Ok(());
         }
         let message =
@@ -284,7 +286,7 @@ impl Store for Node {
             self.core.check_open()?;
             let volume = self.core.volumes.get(volume).await?;
             volume.check_writable()?;
-            self.core.check_quota(&volume, size.unwrap_or(0)).await?;
+            self.core.check_quota(&volume, size.unwrap_or(1)).await?;
             let purpose = self.core.part_purpose(&volume, key, upload, number).await?;
             Ok(Box::new(ChunkWriter::new(self.core.clone(), volume, size, Box::new(purpose)))
                 as Box<dyn Writer>)

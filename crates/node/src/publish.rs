@@ -193,6 +193,8 @@ impl Core {
             }
         }
         plan.checks.extend(self.rings.guards(&plan.file.holders)?);
+        let replaced = present.as_ref().map_or(0, |located| located.file.size);
+        self.check_quota(volume, plan.file.size.saturating_sub(replaced)).await?;
         if plan.file.layout == stoker_catalog::rows::Layout::Rows && !job.has_layout {
             plan.layout = VersionRow::split(runs.runs(), job.upload_parts);
         }
