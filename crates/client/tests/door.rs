@@ -428,6 +428,7 @@ async fn every_call_crosses() {
         lake_etag_expected: None,
         lake_etag_found: Some("e".into()),
         since_ms: 5,
+        refused: None,
     });
     assert_eq!(client.conflicts(Some("data")).await.unwrap().len(), 1);
     assert_eq!(client.conflicts(Some("other")).await.unwrap().len(), 0);

@@ -115,6 +115,15 @@ pub trait Lake: Send + Sync + 'static {
     /// What this lake can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether an object of this key and these attributes could be here: `Invalid` names the limit that it breaks. Asks
+    /// nobody, so that it can be asked before bytes are taken for the lake.
+    fn check(&self, key: &[u8], attributes: &Attributes) -> Result<()> {
+        let can = self.capabilities();
+        key::check_len(key, can.key_bytes_max)?;
+        let bytes = attributes.meta.iter().map(|(name, value)| name.len() + value.len()).sum();
+        key::check_meta(bytes, can.meta_bytes_max)
+    }
+
     /// The lake in words, like `s3://bucket/prefix`. Never a secret.
     fn describe(&self) -> String;
 

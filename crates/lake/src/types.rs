@@ -99,4 +99,8 @@ pub struct Capabilities {
     pub checksums: bool,
     /// Largest object that `copy` can copy.
     pub copy_bytes_max: u64,
+    /// Longest key, the lake's prefix not counted.
+    pub key_bytes_max: usize,
+    /// Most bytes of user metadata, names and values together, as the lake counts them.
+    pub meta_bytes_max: usize,
 }

@@ -32,6 +32,7 @@ impl Core {
     ) -> Result<ChunkWriter> {
         self.check_open()?;
         volume.check_writable()?;
+        self.check_lake(&volume, key.as_bytes(), &request.attributes).await?;
         if !request.condition.is_empty() {
             let seen = self.seen(&volume, key.as_bytes()).await?;
             check_condition(&request.condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
@@ -40,6 +41,15 @@ impl Core {
         let size = request.size;
         let purpose = FilePurpose { volume: volume.clone(), key: key.as_bytes().to_vec(), request };
         Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
+    }
+
+    /// Refuses what the lake of the volume could never hold.
+    pub async fn check_lake(&self, volume: &Volume, key: &[u8], attributes: &Attributes) -> Result<()> {
+        if volume.lake_url.is_none() {
+            return Ok(());
+        }
+        let attributes = crate::drain::attributes::to_lake_later(attributes);
+        volume.check_lake(self.volumes.lakes(), key, &attributes).await
     }
 
     /// Refuses bytes beyond the quota. Asked when a write begins, so that it is not made in vain, and before each publish,

@@ -12,8 +12,8 @@ use stoker_catalog::rows::{
 use stoker_format::{ChunkId, NameRecord, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{
-    AttributesChange, Buf, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode, Result,
-    StoreError,
+    Attributes, AttributesChange, Buf, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode,
+    Result, StoreError,
 };
 
 use crate::core::{Core, add};
@@ -222,6 +222,7 @@ impl Core {
         to: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
+        self.check_lake(volume, to, &Attributes::default()).await?;
         self.adopt(volume, from).await?;
         let guards = self.guards(volume);
         let record = clock::mint();
@@ -367,6 +368,7 @@ impl Core {
         if let Some(attributes) = &request.attributes {
             properties.attributes = attributes.clone();
         }
+        self.check_lake(&volume, to, &properties.attributes).await?;
         let now_ms = clock::now_ms();
         // Two names share one version: the record of the second has an id of its own.
         let record = clock::mint();
@@ -450,6 +452,7 @@ impl Core {
             let mut file = located.file.clone();
             let mut properties = Properties::decode(&file.properties)?;
             apply(&mut properties, &change);
+            self.check_lake(volume, key, &properties.attributes).await?;
             file.properties = properties.encode()?;
             if file.properties == located.file.properties {
                 return Core::info(key, &file);

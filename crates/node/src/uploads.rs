@@ -110,6 +110,7 @@ impl Core {
     ) -> Result<UploadInfo> {
         self.check_open()?;
         volume.check_writable()?;
+        self.check_lake(volume, key.as_bytes(), &attributes).await?;
         let upload = clock::mint();
         let properties =
             Properties { attributes: attributes.clone(), checksums: Vec::new(), announced: checksum };

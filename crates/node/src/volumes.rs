@@ -8,8 +8,8 @@ use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_store::{
-    Class, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
-    check_volume_name,
+    Class, DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions,
+    VolumePolicy, check_volume_name,
 };
 use tokio::sync::OnceCell;
 
@@ -42,6 +42,11 @@ impl Lakes {
         stoker_lake::open(url, &options).await
     }
 
+    /// True if opening it waits for nobody.
+    fn opens_at_once(&self, url: &str) -> bool {
+        self.opener.is_some() || Place::of(url, &self.options).is_ok_and(|place| !place.is_directory())
+    }
+
     /// Whether two lakes could hold the same objects.
     fn overlap(&self, one: &str, other: &str) -> bool {
         match (Place::of(one, &self.options), Place::of(other, &self.options)) {
@@ -70,6 +75,25 @@ impl Volume {
         let Some(url) = &self.lake_url else { return Ok(None) };
         let lake = self.lake.lake.get_or_try_init(|| lakes.open(url, false));
         Ok(Some(lake.await.map_err(error::lake)?.clone()))
+    }
+
+    /// Refuses what the lake could never hold, before anybody is told that it is kept. A lake that is not open yet and may
+    /// keep us waiting is not asked.
+    pub async fn check_lake(
+        &self,
+        lakes: &Lakes,
+        key: &[u8],
+        attributes: &stoker_lake::Attributes,
+    ) -> Result<()> {
+        let Some(url) = self.lake_url.as_ref().filter(|_| self.policy.drain != DrainPolicy::Never) else {
+            return Ok(());
+        };
+        let lake = match self.lake.lake.get() {
+            Some(lake) => Some(lake.clone()),
+            None if lakes.opens_at_once(url) => self.lake(lakes).await.unwrap_or_default(),
+            None => None,
+        };
+        lake.map_or(Ok(()), |lake| lake.check(key, attributes).map_err(error::lake))
     }
 
     /// Whether lookups and listings have to ask the lake as well.

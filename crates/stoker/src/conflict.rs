@@ -1,4 +1,4 @@
-//! `stoker conflict`: files that were not drained because somebody else changed the lake.
+//! `stoker conflict`: files that were not drained because somebody else changed the lake, or because it refuses them.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ pub enum Verb {
 pub struct LsArgs {
     /// Only of this volume.
     volume: Option<String>,
-    /// Print one object per line: file, lake_etag_expected, lake_etag_found, since.
+    /// Print one object per line: file, lake_etag_expected, lake_etag_found, since, refused.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -80,14 +80,21 @@ fn tell(conflict: &Conflict, json: bool) -> Result<(), Failure> {
             "lake_etag_expected": conflict.lake_etag_expected,
             "lake_etag_found": conflict.lake_etag_found,
             "since": clock::rfc3339(conflict.since_ms),
+            "refused": conflict.refused,
         }));
     }
     let name = show::name(conflict.file.key.as_bytes());
+    let since = clock::rfc3339(conflict.since_ms);
+    if let Some(reason) = &conflict.refused {
+        return out::line(format!(
+            "{}/{name}  since {since}: the lake refuses it: {reason}",
+            conflict.volume
+        ));
+    }
     let etag = |etag: &Option<String>| etag.clone().unwrap_or_else(|| "nothing".to_owned());
     out::line(format!(
-        "{}/{name}  since {}: expected {} in the lake, found {}",
+        "{}/{name}  since {since}: expected {} in the lake, found {}",
         conflict.volume,
-        clock::rfc3339(conflict.since_ms),
         etag(&conflict.lake_etag_expected),
         etag(&conflict.lake_etag_found)
     ))

@@ -32,7 +32,7 @@ pub struct AccessKey {
     pub created_ms: u64,
 }
 
-/// A version that was not drained because the lake changed under it.
+/// A version that was not drained because the lake changed under it, or refuses it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Conflict {
     /// Volume.
@@ -45,6 +45,8 @@ pub struct Conflict {
     pub lake_etag_found: Option<String>,
     /// When it was found, milliseconds since 1970.
     pub since_ms: u64,
+    /// Why the lake refuses our version; none if it holds something else.
+    pub refused: Option<String>,
 }
 
 /// How a conflict ends.

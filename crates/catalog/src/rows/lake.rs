@@ -47,7 +47,7 @@ impl RowValue for TombstoneRow {
     const TABLE: &'static str = "tombstones";
 }
 
-/// A version that was not drained because the lake holds something else.
+/// A version that was not drained because the lake holds something else, or refuses it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConflictRow {
     /// Our version.
@@ -58,6 +58,8 @@ pub struct ConflictRow {
     pub etag_found: Option<String>,
     /// When it was found, milliseconds since 1970.
     pub since_ms: u64,
+    /// Why the lake refuses it; none if it holds something else.
+    pub refused: Option<String>,
 }
 
 impl RowValue for ConflictRow {

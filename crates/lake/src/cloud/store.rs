@@ -25,7 +25,7 @@ use super::store_error::translate;
 use crate::Lake;
 use crate::checksum::crc64_pieces;
 use crate::error::{LakeError, Result};
-use crate::key::{KEY_BYTES_MAX, check_key};
+use crate::key::{KEY_BYTES_MAX, check_key, check_len, check_meta};
 use crate::types::{
     Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions,
 };
@@ -33,6 +33,8 @@ use crate::types::{
 /// Bytes that are read and written at a time by a copy.
 const COPY_PART_BYTES: u64 = 16 << 20;
 const LIMIT_MAX: usize = 1000;
+/// User metadata that both of them hold.
+const META_BYTES_MAX: usize = 8 << 10;
 
 /// A bucket or container behind `object_store`.
 pub struct StoreLake {
@@ -413,7 +415,16 @@ impl Lake for StoreLake {
             conditional_complete: false,
             checksums: false,
             copy_bytes_max: 4 << 40,
+            key_bytes_max: KEY_BYTES_MAX - self.root.len().min(KEY_BYTES_MAX),
+            meta_bytes_max: META_BYTES_MAX,
         }
+    }
+
+    fn check(&self, key: &[u8], attributes: &Attributes) -> Result<()> {
+        check_len(key, self.capabilities().key_bytes_max)?;
+        self.path(key)?;
+        to_store(attributes)?;
+        check_meta(attributes.meta.iter().map(|(name, value)| name.len() + value.len()).sum(), META_BYTES_MAX)
     }
 
     fn describe(&self) -> String {

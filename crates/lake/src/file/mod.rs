@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
 use crate::error::{LakeError, Result};
-use crate::key::check_key;
+use crate::key::{KEY_BYTES_MAX, check_key};
 use crate::types::{Attributes, BoxFuture, Capabilities, ListPage, ObjectInfo, PartTag, PutOptions};
 use crate::{Lake, LakeOptions};
 
@@ -308,6 +308,8 @@ impl Lake for FileLake {
             conditional_complete: shared,
             checksums: true,
             copy_bytes_max: u64::MAX,
+            key_bytes_max: KEY_BYTES_MAX,
+            meta_bytes_max: usize::MAX,
         }
     }
 

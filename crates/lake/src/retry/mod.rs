@@ -376,6 +376,10 @@ impl Lake for RetryLake {
         self.inner.capabilities()
     }
 
+    fn check(&self, key: &[u8], attributes: &Attributes) -> Result<()> {
+        self.inner.check(key, attributes)
+    }
+
     fn describe(&self) -> String {
         self.inner.describe()
     }

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::Lake;
 use crate::error::{LakeError, Result};
-use crate::key::check_key;
+use crate::key::{KEY_BYTES_MAX, check_key};
 use crate::rng::Rng;
 use crate::types::{Attributes, BoxFuture, Capabilities, ListPage, ObjectInfo, PartTag, PutOptions};
 
@@ -67,6 +67,8 @@ impl TwinLake {
                 conditional_complete: true,
                 checksums: true,
                 copy_bytes_max: 5 << 30,
+                key_bytes_max: KEY_BYTES_MAX,
+                meta_bytes_max: usize::MAX,
             },
         )
     }
@@ -292,14 +294,16 @@ impl Lake for TwinLake {
         options: PutOptions,
     ) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
-            let own = check_key(key)?.to_vec();
+            self.check(key, &options.attributes)?;
+            let own = key.to_vec();
             self.write(key, move |store| store.put(&own, &body, &options)).await
         })
     }
 
     fn upload_begin<'a>(&'a self, key: &'a [u8], attributes: Attributes) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
-            let own = check_key(key)?.to_vec();
+            self.check(key, &attributes)?;
+            let own = key.to_vec();
             self.write(key, move |store| Ok(store.upload_begin(&own, attributes))).await
         })
     }

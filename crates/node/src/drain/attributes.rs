@@ -4,6 +4,7 @@
 //! prefix `stoker-`, so that a volume can be rebuilt from its lake.
 
 use stoker_catalog::rows::FileRow;
+use stoker_format::VersionId;
 use stoker_store::Attributes;
 
 use crate::properties::Properties;
@@ -17,12 +18,23 @@ const MTIME: &str = "stoker-mtime-ns";
 const TAGS: &str = "stoker-tags";
 const XATTRS: &str = "stoker-xattrs";
 
+/// An MD5 with a count of parts.
+const ETAG_LEN_MAX: usize = 32 + "-10000".len();
+
 /// Metadata that the object of a version gets.
 pub(crate) fn to_lake(file: &FileRow, properties: &Properties) -> stoker_lake::Attributes {
-    let attributes = &properties.attributes;
+    describe(file.version(), file.etag.clone(), &properties.attributes)
+}
+
+/// The same of a version that is not there yet: as long as it can get.
+pub(crate) fn to_lake_later(attributes: &Attributes) -> stoker_lake::Attributes {
+    describe(VersionId::ZERO, "0".repeat(ETAG_LEN_MAX), attributes)
+}
+
+fn describe(version: VersionId, etag: String, attributes: &Attributes) -> stoker_lake::Attributes {
     let mut meta = attributes.meta.clone();
-    meta.push((VERSION.into(), file.version().to_string()));
-    meta.push((ETAG.into(), file.etag.clone()));
+    meta.push((VERSION.into(), version.to_string()));
+    meta.push((ETAG.into(), etag));
     if let Some(mode) = attributes.mode {
         meta.push((MODE.into(), format!("{mode:o}")));
     }

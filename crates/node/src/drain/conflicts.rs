@@ -3,17 +3,27 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
-use stoker_catalog::names::Spot;
-use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, LakeKeyRow, LakeRef, RowValue, keys};
+use stoker_catalog::names::{Located, Spot};
+use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeKeyRow, LakeRef, RowValue, keys};
+use stoker_lake::Lake;
 use stoker_store::{Conflict, ErrorKind, Key, RenameMode, Resolution, Result, StoreError};
 
-use crate::core::Core;
-use crate::error;
+use super::upload::HELD_MS;
+use super::{End, attributes};
+use crate::core::{Core, add};
 use crate::lookup::{lake_row, no_such_key};
+use crate::properties::Properties;
 use crate::volumes::Volume;
+use crate::{clock, error};
 
 /// Conflicts shown at most.
 const SHOWN_MAX: usize = 10_000;
+
+/// Why a lake could never hold a file under this key; none if it could.
+pub(super) fn refused(lake: &dyn Lake, key: &[u8], file: &FileRow) -> Result<Option<String>> {
+    let attributes = attributes::to_lake(file, &Properties::decode(&file.properties)?);
+    Ok(lake.check(key, &attributes).err().map(|fault| fault.message))
+}
 
 impl Core {
     /// Versions that wait for a person.
@@ -40,6 +50,7 @@ impl Core {
                     lake_etag_expected: conflict.etag_expected,
                     lake_etag_found: conflict.etag_found,
                     since_ms: conflict.since_ms,
+                    refused: conflict.refused,
                 });
             }
             match page.rows.last() {
@@ -47,6 +58,32 @@ impl Core {
                 _ => return Ok(found),
             }
         }
+    }
+
+    /// Puts a version aside that the lake will never take as it is: trying again changes nothing until a person did.
+    pub(super) async fn park_refused(&self, located: &Located, key: &[u8], reason: String) -> Result<End> {
+        let spot = &located.spot;
+        let key = String::from_utf8_lossy(key).into_owned();
+        tracing::warn!(key, "the lake refuses a file ({reason}): see `stoker conflict ls`");
+        let row = ConflictRow {
+            version: located.file.version,
+            etag_expected: located.file.lake.as_ref().map(|lake| lake.etag.clone()),
+            etag_found: None,
+            since_ms: clock::now_ms(),
+            refused: Some(reason),
+        };
+        let file = FileRow { drain: Drain::Conflict, ..located.file.clone() };
+        let entry = spot.row_key();
+        let commit = Commit::new()
+            .seq(entry.clone(), located.seq)
+            .put(entry, EntryRow::File(Box::new(file)).encode())
+            .put(keys::conflict(spot.volume, spot.parent, &spot.name), row.encode());
+        if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+            self.saw(seq);
+            add(&self.drainer.stats.conflicts, 1);
+            return Ok(End::Done);
+        }
+        Ok(End::Later(clock::now_ms() + HELD_MS))
     }
 
     /// Ends a conflict.

@@ -14,6 +14,7 @@ use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOption
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::claim::{Claim, Claimed, lost};
+use super::conflicts::refused;
 use super::tombstones::READERS_MS;
 use super::{End, attributes};
 use crate::cache::PIECE;
@@ -40,7 +41,7 @@ const RIGHTED_MAX: usize = 4;
 const USERS_MAX: usize = 64;
 
 /// Pause before a key that something else holds is tried again.
-const HELD_MS: u64 = 500;
+pub(super) const HELD_MS: u64 = 500;
 
 impl Core {
     /// Drains one name of a version.
@@ -51,6 +52,10 @@ impl Core {
             return Ok(soon);
         };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(soon) };
+        // Before the claim: the sweep that follows claims would be refused as well.
+        if let Some(reason) = refused(lake.as_ref(), &key, &located.file)? {
+            return self.park_refused(&located, &key, reason).await;
+        }
         let own = (located.file.version(), located.file.inode);
         if let Some(other) = self.relier(volume.id, &key, Some(own)).await? {
             self.hurry(other).await?;
@@ -85,6 +90,9 @@ impl Core {
                         return Ok(soon);
                     }
                     return self.park(located, claim, lake.as_ref()).await;
+                }
+                Err(fault) if fault.kind == LakeErrorKind::Invalid => {
+                    return self.park_refused(&located, &key, fault.message).await;
                 }
                 Err(fault) => {
                     if fault.kind == LakeErrorKind::Unavailable {
@@ -438,6 +446,7 @@ impl Core {
             etag_expected: claim.row.etag.clone(),
             etag_found: found,
             since_ms: clock::now_ms(),
+            refused: None,
         };
         let mut file = located.file.clone();
         file.drain = Drain::Conflict;

@@ -8,11 +8,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
 
 use crate::error::{LakeError, Result};
+use crate::key::check_meta;
 use crate::types::Attributes;
 
 const HEADERS: [&str; 5] =
     ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
 const META: &str = "x-amz-meta-";
+/// Most bytes of user metadata. Some servers count the prefix of the names, so that it is counted here.
+pub(super) const META_BYTES_MAX: usize = 2 << 10;
 const WORD_START: &str = "=?UTF-8?B?";
 const WORD_END: &str = "?=";
 
@@ -37,6 +40,16 @@ pub(super) fn to_headers(attributes: &Attributes) -> Result<Vec<(String, String)
         headers.push((format!("{META}{name}"), encode_value(value)));
     }
     Ok(headers)
+}
+
+/// Whether S3 would take them.
+pub(super) fn check(attributes: &Attributes) -> Result<()> {
+    let headers = to_headers(attributes)?;
+    if let Some((name, _)) = headers.iter().find(|(_, value)| http::HeaderValue::from_str(value).is_err()) {
+        return Err(LakeError::invalid(format!("the value of `{name}` is not one that a header can hold")));
+    }
+    let meta = headers.iter().filter(|(name, _)| name.starts_with(META));
+    check_meta(meta.map(|(name, value)| name.len() + value.len()).sum(), META_BYTES_MAX)
 }
 
 /// The attributes that an answer states.
@@ -130,6 +143,26 @@ mod tests {
         }
         let attributes = Attributes { headers: vec![("host".into(), "x".into())], ..Attributes::default() };
         assert!(to_headers(&attributes).is_err());
+    }
+
+    #[test]
+    fn limits_are_those_of_requests() {
+        let attributes = |name: &str, value: String| Attributes {
+            meta: vec![(name.to_owned(), value)],
+            ..Attributes::default()
+        };
+        let room = META_BYTES_MAX - "x-amz-meta-a".len();
+        assert!(check(&attributes("a", "v".repeat(room))).is_ok());
+        for (bad, hint) in [
+            (attributes("a", "v".repeat(room + 1)), "at most 2048 bytes"),
+            // It travels as a word, which is longer.
+            (attributes("a", "\u{e9}".repeat(room / 2)), "at most 2048 bytes"),
+            (attributes("a+b", String::new()), "`a+b`"),
+            (Attributes { content_type: Some("a\nb".into()), ..Attributes::default() }, "content-type"),
+        ] {
+            let error = check(&bad).unwrap_err();
+            assert!(error.message.contains(hint), "{error}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::Lake;
 use crate::error::{LakeError, Result};
-use crate::key::{KEY_BYTES_MAX, check_key};
+use crate::key::{KEY_BYTES_MAX, check_key, check_len};
 use crate::options::{Checksum, LakeOptions};
 use crate::types::{Attributes, BoxFuture, Capabilities, ListPage, ObjectInfo, PartTag, PutOptions};
 use crate::url::LakeUrl;
@@ -161,7 +161,15 @@ impl Lake for S3Lake {
             conditional_complete: config.conditional,
             checksums: config.checksum != Checksum::None,
             copy_bytes_max: 5 << 40,
+            key_bytes_max: KEY_BYTES_MAX - config.root.len().min(KEY_BYTES_MAX),
+            meta_bytes_max: attributes::META_BYTES_MAX,
         }
+    }
+
+    fn check(&self, key: &[u8], attributes: &Attributes) -> Result<()> {
+        check_len(key, self.capabilities().key_bytes_max)?;
+        self.key(key)?;
+        attributes::check(attributes)
     }
 
     fn describe(&self) -> String {
