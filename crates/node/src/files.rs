@@ -368,7 +368,7 @@ impl Core {
         if let Some(attributes) = &request.attributes {
             properties.attributes = attributes.clone();
         }
-        self.check_lake(&volume, to, &properties.attributes).await?;
+        self.check_lake(volume, to, &properties.attributes).await?;
         let now_ms = clock::now_ms();
         // Two names share one version: the record of the second has an id of its own.
         let record = clock::mint();

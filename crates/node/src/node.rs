@@ -197,7 +197,8 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
     };
     let segment_size = match size {
         0 => stoker_format::SEGMENT_SIZE_DEFAULT,
-        size => stoker_ring::segment_size_for(size),
+        // A record is at most an eighth of a segment, and chunks should not be shorter than they have to be.
+        size => stoker_ring::segment_size_for(size).max(32 << 20),
     };
     let init = InitOptions {
         cluster: identity.cluster,

@@ -140,8 +140,7 @@ async fn a_shard_against_an_abort() {
 
 #[tokio::test]
 async fn two_clear_the_same_set() {
-    let clear =
-        |fixture: Fixture, set| async move { fixture.names.set_abort(VOLUME, set, &[], NOW).await };
+    let clear = |fixture: Fixture, set| async move { fixture.names.set_abort(VOLUME, set, &[], NOW).await };
     each(complete, clear, clear, async |_, _, first, second, rows| {
         first.unwrap();
         second.unwrap();
