@@ -198,7 +198,8 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
     let segment_size = match size {
         0 => stoker_format::SEGMENT_SIZE_DEFAULT,
         // A record is at most an eighth of a segment, and chunks should not be shorter than they have to be.
-        size => stoker_ring::segment_size_for(size).max(32 << 20),
+        size if size >= 256 << 20 => stoker_ring::segment_size_for(size).max(32 << 20),
+        size => stoker_ring::segment_size_for(size),
     };
     let init = InitOptions {
         cluster: identity.cluster,

@@ -125,8 +125,15 @@ impl Names {
                         change.writes.extend(receipt_write(old.file.version(), fate, at_ms));
                     }
                     replaced = Some((old.file, fate));
-                } else if old.file.name_record != file.name_record {
-                    let record = old.file.name_record.map(VersionId);
+                } else {
+                    if let Some(source) = old.file.source.as_ref().filter(|_| old.file.source != file.source)
+                    {
+                        let (volume, inode) = (VolumeId(source.volume), old.file.inode);
+                        let relier = keys::relier(volume, &source.key, file.version(), inode);
+                        change.writes.push(Write::Delete(relier));
+                    }
+                    let record = old.file.name_record.filter(|_| old.file.name_record != file.name_record);
+                    let record = record.map(VersionId);
                     change.writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
                 }
             }

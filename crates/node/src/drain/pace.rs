@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::clock;
 
-/// Of eight bytes that clients write, one is drained meanwhile.
-const SHARE: u64 = 8;
+/// Of sixteen bytes that clients write, one is drained meanwhile.
+const SHARE: u64 = 16;
 
 /// Nobody wrote for so long: the drain need not give way.
 const QUIET_MS: u64 = 100;
@@ -88,7 +88,7 @@ mod tests {
         let pace = Pace::default();
         // Nobody wrote yet.
         pace.turn(1 << 30).await;
-        pace.wrote(80);
+        pace.wrote(160);
         assert_eq!(pace.credit.load(Ordering::Relaxed), 10);
         pace.turn(10).await;
         assert_eq!(pace.credit.load(Ordering::Relaxed), 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Outcome, Row};
 use stoker_catalog::names::{Found, Located};
-use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys};
+use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, keys};
 use stoker_format::{ChunkId, VersionId};
 use stoker_lake::{Condition, LakeErrorKind, PutOptions};
 use stoker_store::{BoxFuture, Result};
@@ -12,10 +12,10 @@ use stoker_store::{BoxFuture, Result};
 use super::attributes;
 use super::claim::Claimed;
 use crate::core::{Core, add};
+use crate::error;
 use crate::properties::Properties;
 use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
-use crate::{clock, error};
 
 impl Core {
     /// Moves objects to the keys that their files have now.
@@ -143,8 +143,6 @@ impl Core {
         let mut moved = file.clone();
         moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag });
         let entry = located.spot.row_key();
-        let tombstone =
-            TombstoneRow { since_ms: clock::now_ms(), etag: Some(old.etag.clone()), name_record: None };
         let mut change = Commit::new()
             .seq(keys::lake_key(volume.id, &key), claim.seq)
             .seq(entry.clone(), located.seq)
@@ -152,10 +150,7 @@ impl Core {
             .put(entry, EntryRow::File(Box::new(moved)).encode())
             .delete(keys::attempt(volume.id, &key))
             .delete(keys::relier(volume.id, &old.key, version, file.inode));
-        // A new file may have taken the old name meanwhile: then its drain replaces the object, and nothing is deleted.
-        if !self.is_taken(&mut change, volume, &old.key).await? {
-            change = change.put(keys::tombstone(volume.id, &old.key), tombstone.encode());
-        }
+        self.leave_behind(&mut change, volume, old).await?;
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {
                 add(&self.drainer.stats.rekeys, 1);

@@ -348,7 +348,7 @@ impl Core {
             change.writes.push(Write::Put(row_key, row.encode()));
             change.writes.push(Write::Delete(keys::attempt(volume.id, &claim.key)));
             let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
-            let (mut cleaned, mut is_outdated) = (false, false);
+            let (mut cleaned, mut is_outdated, mut newer) = (false, false, None);
             match now {
                 // Other properties than those that were sent: once more.
                 Some(now) if now.file.version() == version && now.file.properties != sent.file.properties => {
@@ -357,15 +357,10 @@ impl Core {
                 Some(now) if now.file.version() == version && now.file.drain == Drain::Dirty => {
                     cleaned = true;
                     let mut file = now.file.clone();
-                    if let Some(old) = file.lake.as_ref().filter(|old| old.key != claim.key)
-                        && !self.is_taken(&mut change, volume, &old.key).await?
-                    {
-                        let row = TombstoneRow {
-                            since_ms: clock::now_ms(),
-                            etag: Some(old.etag.clone()),
-                            name_record: None,
-                        };
-                        change.writes.push(Write::Put(keys::tombstone(volume.id, &old.key), row.encode()));
+                    if let Some(old) = file.lake.clone().filter(|old| old.key != claim.key) {
+                        let relier = keys::relier(volume.id, &old.key, version, file.inode);
+                        change.writes.push(Write::Delete(relier));
+                        self.leave_behind(&mut change, volume, &old).await?;
                     }
                     if let Some(source) = &file.source {
                         let relier = keys::relier(VolumeId(source.volume), &source.key, version, file.inode);
@@ -379,8 +374,23 @@ impl Core {
                     change.writes.push(Write::Put(entry, EntryRow::File(Box::new(file)).encode()));
                     change.writes.push(Write::Delete(keys::rekey_file(volume.id, version)));
                 }
-                // Replaced, renamed or deleted meanwhile: what is in the lake is known, and the sweep sees whether
-                // anybody still wants it there.
+                // A newer version has the name: what it adds to the lake is what came after this one.
+                Some(now) if now.file.version() != version && now.file.drain == Drain::Dirty => {
+                    let mut file = now.file.clone();
+                    file.dirty_since_ms = file.dirty_since_ms.max(sent.file.modified_ms);
+                    if file.lake.as_ref().is_none_or(|lake| lake.key == claim.key) {
+                        file.lake = Some(LakeRef { key: claim.key.clone(), etag: object.etag.clone() });
+                    }
+                    let entry = sent.spot.row_key();
+                    change.checks.push(Check::Seq(entry.clone(), now.seq));
+                    change.writes.push(Write::Put(entry, EntryRow::File(Box::new(file.clone())).encode()));
+                    // Should it go before it is drained, the sweep removes what is there.
+                    change.writes.push(Write::Put(keys::attempt(volume.id, &claim.key), Vec::new()));
+                    dirty_writes(&mut change, volume.id, &file, None);
+                    newer = Some(file);
+                }
+                // Renamed or deleted meanwhile: what is in the lake is known, and the sweep sees whether anybody still
+                // wants it there.
                 Some(_) | None => {
                     change.writes.push(Write::Put(keys::attempt(volume.id, &claim.key), Vec::new()))
                 }
@@ -391,6 +401,10 @@ impl Core {
                     self.looks.forget(volume, &claim.key);
                     if is_outdated {
                         return Ok(End::Later(clock::now_ms()));
+                    }
+                    if let Some(newer) = newer {
+                        self.drainer.note(volume, &newer);
+                        return Ok(End::Done);
                     }
                     if cleaned {
                         self.follow_rename(volume, &sent.spot, version, &claim.key).await?;
@@ -407,16 +421,24 @@ impl Core {
         Err(error::refusal(stoker_catalog::names::Refusal::Contended))
     }
 
-    /// Whether a file has a name; if not, the change is checked against one that comes.
-    pub(super) async fn is_taken(&self, change: &mut Commit, volume: &Volume, key: &[u8]) -> Result<bool> {
-        let Some(spot) = self.names.resolve(volume.id, key).await.map_err(error::catalog)? else {
-            return Ok(false);
-        };
-        if self.names.file_at(spot.clone()).await.map_err(error::catalog)?.is_some() {
-            return Ok(true);
+    /// An object stays behind under a key that its file does not have any more, and has to go. If another file has that
+    /// name, its drain replaces the object; the sweep sees to it, should that one go as well before it is drained.
+    pub(super) async fn leave_behind(
+        &self,
+        change: &mut Commit,
+        volume: &Volume,
+        old: &LakeRef,
+    ) -> Result<()> {
+        if let Some(spot) = self.names.resolve(volume.id, &old.key).await.map_err(error::catalog)? {
+            if self.names.file_at(spot.clone()).await.map_err(error::catalog)?.is_some() {
+                change.writes.push(Write::Put(keys::attempt(volume.id, &old.key), Vec::new()));
+                return Ok(());
+            }
+            change.checks.push(Check::Absent(spot.row_key()));
         }
-        change.checks.push(Check::Absent(spot.row_key()));
-        Ok(false)
+        let row = TombstoneRow { since_ms: clock::now_ms(), etag: Some(old.etag.clone()), name_record: None };
+        change.writes.push(Write::Put(keys::tombstone(volume.id, &old.key), row.encode()));
+        Ok(())
     }
 
     /// A directory above may have been renamed while the bytes were on their way: then the object has to move.
