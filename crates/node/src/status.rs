@@ -16,28 +16,96 @@ use crate::{clock, error, rings};
 /// Dirty rows counted one by one; beyond, the numbers are what the drainer has planned.
 const COUNTED_MAX: usize = 100_000;
 
+/// What only this node has.
+#[derive(Default)]
+struct Alone {
+    /// Files that will be drained.
+    files: u64,
+    /// Bytes of these.
+    bytes: u64,
+    /// Their oldest change, milliseconds since 1970.
+    oldest_ms: Option<u64>,
+    /// Files of volumes that never drain.
+    kept: u64,
+    /// Parts of uploads that are not complete.
+    parts: u64,
+}
+
+impl Alone {
+    fn words(&self) -> Vec<String> {
+        let count = |count: u64, one: &str, many: &str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{count} {many}"),
+        };
+        let mut words = Vec::new();
+        if self.files == 0 {
+            words.push("every file that drains is in the lake; the rings are a cache of it".to_owned());
+        } else {
+            let files = count(self.files, "file is", "files are");
+            words
+                .push(format!("{files} on this node alone: lost if the drive dies before the drain is done"));
+        }
+        if self.kept > 0 {
+            let files = count(self.kept, "file is", "files are");
+            words.push(format!("{files} in volumes that never drain: lost if the drive dies"));
+        }
+        if self.parts > 0 {
+            let parts =
+                count(self.parts, "part of an unfinished upload is", "parts of unfinished uploads are");
+            words.push(format!("{parts} on this node alone"));
+        }
+        words
+    }
+}
+
 impl Core {
-    /// Files, bytes and oldest change that only this node has.
-    async fn dirty_sums(&self) -> Result<(u64, u64, Option<u64>)> {
+    async fn alone(&self) -> Result<Alone> {
+        let mut never = std::collections::HashSet::new();
+        for volume in self.volumes.all().await? {
+            if Core::drain_of(&volume) == Drain::Never {
+                never.insert(volume.id.0);
+            }
+        }
+        let mut alone = Alone::default();
+        self.count_parts(&mut alone).await?;
         let mut range = Range::prefix(&keys::dirty_of(self.node), 1_000);
         let mut versions = std::collections::HashSet::new();
-        let (mut bytes, mut oldest) = (0, None::<u64>);
         loop {
             let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
             for row in &page.rows {
                 let dirty = DirtyRow::of(row).map_err(error::catalog)?;
                 // A version on several drives has a row for each.
-                if keys::dirty_version(&row.key).is_some_and(|version| versions.insert(version)) {
-                    bytes += dirty.bytes;
-                    oldest = Some(oldest.map_or(dirty.since_ms, |known| known.min(dirty.since_ms)));
+                if !keys::dirty_version(&row.key).is_some_and(|version| versions.insert(version)) {
+                    continue;
                 }
+                if never.contains(&dirty.volume) {
+                    alone.kept += 1;
+                    continue;
+                }
+                alone.files += 1;
+                alone.bytes += dirty.bytes;
+                let oldest_ms = alone.oldest_ms.map_or(dirty.since_ms, |known| known.min(dirty.since_ms));
+                alone.oldest_ms = Some(oldest_ms);
             }
             if versions.len() > COUNTED_MAX {
-                return Ok(self.drainer.sums());
+                (alone.files, alone.bytes, alone.oldest_ms) = self.drainer.sums();
+                return Ok(alone);
             }
             match page.rows.last() {
                 Some(last) if page.more => range = range.after(&last.key),
-                _ => return Ok((versions.len() as u64, bytes, oldest)),
+                _ => return Ok(alone),
+            }
+        }
+    }
+
+    async fn count_parts(&self, alone: &mut Alone) -> Result<()> {
+        let mut range = Range::prefix(b"p", 1_000);
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            alone.parts += page.rows.len() as u64;
+            match page.rows.last() {
+                Some(last) if page.more && alone.parts < COUNTED_MAX as u64 => range = range.after(&last.key),
+                _ => return Ok(()),
             }
         }
     }
@@ -60,7 +128,7 @@ impl Core {
                 io: status.io_engine.clone(),
             });
         }
-        let (dirty_files, dirty_bytes, oldest) = self.dirty_sums().await?;
+        let alone = self.alone().await?;
         let mut conflicts = 0;
         self.each(b"x".to_vec(), |_| {
             conflicts += 1;
@@ -69,13 +137,7 @@ impl Core {
         .await?;
         let lake_trouble = self.drainer.trouble(now_ms);
         let poisoned = ring_states.iter().any(|ring| ring.poisoned.is_some());
-        let mut words = vec![match dirty_files {
-            0 => "every file that drains is in the lake; the rings are a cache of it".to_owned(),
-            1 => "1 file is on this node alone: it is lost if its drive dies before it is drained".to_owned(),
-            count => format!(
-                "{count} files are on this node alone: lost if their drive dies before they are drained"
-            ),
-        }];
+        let mut words = alone.words();
         if poisoned {
             words.push("a drive failed a write and takes no more: replace it".to_owned());
         }
@@ -92,9 +154,9 @@ impl Core {
             started_ms: self.started_ms,
             catalog: self.catalog.describe(),
             rings: ring_states,
-            dirty_files,
-            dirty_bytes,
-            dirty_age_ms: oldest.map_or(0, |since| now_ms.saturating_sub(since)),
+            dirty_files: alone.files,
+            dirty_bytes: alone.bytes,
+            dirty_age_ms: alone.oldest_ms.map_or(0, |since| now_ms.saturating_sub(since)),
             conflicts,
             drains: self.drainer.active() as u64,
             lake_trouble,

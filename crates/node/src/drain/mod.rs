@@ -262,6 +262,9 @@ pub(crate) enum Chore {
 pub(crate) async fn chore(core: Arc<Core>, chore: Chore) {
     let pause_ms = if chore == Chore::Tidy { TIDY_MS } else { ROUND_MS };
     while !core.closing.load(Ordering::Relaxed) {
+        // From before the round, so that nothing that happens during it is slept through.
+        let mut woken = std::pin::pin!(core.drainer.chores.notified());
+        woken.as_mut().enable();
         if core.chore_round(chore).await {
             tokio::task::yield_now().await;
             continue;
@@ -269,7 +272,7 @@ pub(crate) async fn chore(core: Arc<Core>, chore: Chore) {
         let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
         match chore {
             Chore::Tidy => pause.await,
-            _ => tokio::select! { () = core.drainer.chores.notified() => {}, () = pause => {} },
+            _ => tokio::select! { () = woken => {}, () = pause => {} },
         }
     }
 }
