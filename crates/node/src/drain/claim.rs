@@ -131,7 +131,8 @@ impl Core {
             None => None,
         };
         let ours = match (&there, found) {
-            (None, _) => claim.row.attempts.contains(&VersionId::ZERO.0),
+            // Nothing is there that could be somebody's: a delete of ours got through, or theirs did.
+            (None, _) => true,
             (Some(_), Some(found)) => {
                 claim.row.attempts.iter().any(|version| VersionId(*version).to_string() == found)
             }
