@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::kv::Range;
 use stoker_catalog::rows::{AccessKeyRow, Drain, RowValue, keys};
 use stoker_format::VersionId;
 use stoker_store::{
@@ -24,19 +23,7 @@ use crate::writer::ChunkWriter;
 /// Longest access key.
 const ACCESS_KEY_LEN_MAX: usize = 128;
 
-/// Looks, 100 ms apart, at a volume that is to go and whose deletes have not reached the lake.
-const BURIALS_AWAITED: usize = 50;
-
 impl Core {
-    /// Whether nothing but deletes that have not reached the lake is left in a volume.
-    async fn has_only_tombstones(&self, volume: &Volume) -> Result<bool> {
-        let is_empty = |letter: &'static [u8]| async move {
-            let range = Range::prefix(&[letter, &volume.id.0.to_be_bytes()].concat(), 1);
-            Ok(self.catalog.range(range).await.map_err(error::catalog)?.rows.is_empty())
-        };
-        Ok(is_empty(b"E").await? && is_empty(b"u").await? && !is_empty(b"t").await?)
-    }
-
     async fn begin_write(
         self: &Arc<Core>,
         volume: Arc<Volume>,
@@ -187,15 +174,8 @@ impl Store for Node {
     fn volume_delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(name).await?;
-            // Whoever deletes all files and then the volume need not know that the lake follows a moment later.
-            for _ in 0..BURIALS_AWAITED {
-                if !self.core.has_only_tombstones(&volume).await? {
-                    break;
-                }
-                self.core.drainer.wake();
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
             self.core.volumes.delete(&volume).await?;
+            self.core.drainer.wake();
             self.core.end_leases(&volume).await
         })
     }

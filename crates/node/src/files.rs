@@ -293,6 +293,11 @@ impl Core {
             writes
                 .push(Write::Put(keys::relier(volume.id, &lake.key, version, source.file.inode), Vec::new()));
         }
+        // Objects of files that had these names before may lie there. The sweep looks, should nobody replace them.
+        writes.push(Write::Put(keys::attempt(volume.id, from), Vec::new()));
+        if target.is_some() {
+            writes.push(Write::Put(keys::attempt(volume.id, to), Vec::new()));
+        }
         if volume.asks_lake() {
             // Hides the old name, which the lake still shows; nothing is removed before the new key is there.
             let row = TombstoneRow { since_ms: now_ms, etag: None, name_record: Some(record.0) };

@@ -11,7 +11,9 @@ use stoker_catalog::kv::{Catalog, Commit};
 use stoker_catalog::rows::{LakeKeyRow, RowValue, keys};
 use stoker_lake::{Attributes, Condition as LakeCondition, Faults, Lake, PutOptions, TwinLake};
 use stoker_node::{CatalogChoice, LakeOpener, Node, NodeOptions};
-use stoker_store::{Condition, CopyRequest, DrainState, ErrorKind, RenameMode, Store};
+use stoker_store::{
+    Condition, CopyRequest, DrainState, ErrorKind, RenameMode, Store, Subject, VolumeOptions,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -125,6 +127,52 @@ async fn a_lake_that_refuses_everything_blocks_no_commit() {
     // There is room again.
     put(&node, "after", &pattern(0, 4 * MIB)).await;
     node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_goes_before_the_lake_has_seen_its_deletes() {
+    let cell = Cell::new(4);
+    let node = cell.start().await;
+    put(&node, "a", b"1").await;
+    put(&node, "b", b"2").await;
+    drained(&node, "a").await;
+    drained(&node, "b").await;
+    cell.lake.refuse_all(true);
+    delete(&node, "a").await.unwrap();
+    let full = node.volume_delete("data").await.unwrap_err();
+    assert_eq!((full.kind, full.subject), (ErrorKind::Conflict, Subject::VolumeContents), "{full}");
+    delete(&node, "b").await.unwrap();
+    node.volume_delete("data").await.unwrap();
+    assert_eq!(node.volume("data").await.unwrap_err().kind, ErrorKind::NotFound);
+    assert!(node.volumes().await.unwrap().is_empty());
+    assert_eq!(get(&node, "a").await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(node.volume_delete("data").await.unwrap_err().kind, ErrorKind::NotFound);
+    // Its place is not free for others yet.
+    let options = VolumeOptions { lake: Some("twin://lake/data".into()), ..VolumeOptions::default() };
+    assert_eq!(node.volume_create("other", options).await.unwrap_err().subject, Subject::Lake);
+    // Made again, it is empty and takes files, also after a restart.
+    node.stop().await;
+    drop(node);
+    let node = cell.start().await;
+    assert!(names(&node, "", None).await.is_empty());
+    put(&node, "b", b"3").await;
+    cell.lake.refuse_all(false);
+    drained(&node, "b").await;
+    settled(&cell, &node).await;
+    assert_eq!(cell.lake.objects().into_keys().collect::<Vec<_>>(), [b"b"]);
+    // And for good: nothing of it is left in lake and catalog.
+    delete(&node, "b").await.unwrap();
+    node.volume_delete("data").await.unwrap();
+    settled(&cell, &node).await;
+    for _ in 0..2_000 {
+        let rows = cell.catalog.range(stoker_catalog::Range::prefix(b"V", 1)).await.unwrap().rows;
+        if rows.is_empty() {
+            assert!(cell.lake.objects().is_empty());
+            return node.stop().await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the volume does not leave");
 }
 
 /// R10: an upload that another node began and lost its claim on ends up nowhere.
@@ -318,7 +366,8 @@ async fn a_lake_that_fails_now_and_then_ends_up_right() {
     let first = std::env::var("STOKER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let seeds =
         if std::env::var_os("STOKER_FULL").is_some() { first..first + 40 } else { first..first + 3u64 };
-    for seed in seeds {
+    // The last ones once found an older version written over a newer one, and objects that nobody removed.
+    for seed in seeds.chain([206, 302, 408, 410]) {
         eprintln!("seed {seed}");
         storm(seed).await;
     }

@@ -15,6 +15,8 @@ pub struct VolumeRow {
     pub lake: Option<String>,
     /// Policy, which the catalog does not look into.
     pub policy: Vec<u8>,
+    /// Deleted, but not all deletes of its files have reached the lake. Nobody sees it; it goes when they have.
+    pub leaving: bool,
 }
 
 impl RowValue for VolumeRow {

@@ -348,7 +348,7 @@ impl Core {
             self.note_trouble(tidied.map(|()| false));
             return false;
         }
-        let volumes = match self.volumes.all().await {
+        let volumes = match self.volumes.all_and_leaving().await {
             Ok(volumes) => volumes,
             Err(fault) => return self.note_trouble(Err(fault)),
         };
@@ -358,6 +358,7 @@ impl Core {
                     Chore::Rekey => self.rekey_round(&volume).await,
                     Chore::Sweep => self.sweep_round(&volume).await,
                     Chore::Bury => self.bury_round(&volume).await,
+                    Chore::Import if volume.leaving => Ok(false),
                     Chore::Import => self.import_round(&volume).await,
                     Chore::Tidy => Ok(false),
                 };

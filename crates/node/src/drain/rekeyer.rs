@@ -106,6 +106,9 @@ impl Core {
             Claimed::Yes(claim) => claim,
             Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
         };
+        if !self.still_has(&located, &key).await? {
+            return Ok(false);
+        }
         let properties = Properties::decode(&file.properties)?;
         let options = PutOptions {
             attributes: attributes::to_lake(file, &properties),

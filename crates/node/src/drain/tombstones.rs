@@ -64,7 +64,11 @@ impl Core {
     /// Carries out deletes.
     pub(super) async fn bury_round<'a>(self: &'a Arc<Core>, volume: &'a Arc<Volume>) -> Result<bool> {
         let bury = |row: Row| -> BoxFuture<'_, Result<bool>> { Box::pin(self.bury(volume, row)) };
-        self.each_row(&keys::tombstone(volume.id, b""), AT_ONCE, bury).await
+        let more = self.each_row(&keys::tombstone(volume.id, b""), AT_ONCE, bury).await?;
+        if volume.leaving {
+            self.volumes.finish_leaving(volume).await?;
+        }
+        Ok(more)
     }
 
     /// A file has the name again, with a directory that was renamed: its drain replaces what is there.

@@ -68,6 +68,11 @@ impl Core {
             Claimed::Unsettled(until_ms) => return Ok(End::Later(until_ms)),
             Claimed::Lost => return Ok(soon),
         };
+        // The claim lets us replace whatever is there, so what was looked at before it has to be looked at again: a newer
+        // version may have been drained meanwhile, or another file may have this name after a rename.
+        if !self.still_has(&located, &key).await? {
+            return Ok(soon);
+        }
         if claim.row.etag != own && self.rekey_pending(volume.id).await? {
             // What is there belongs to a file that was renamed with its directory and is about to move.
             return Ok(soon);
@@ -103,6 +108,13 @@ impl Core {
             }
         }
         Ok(soon)
+    }
+
+    /// Whether a file is still what it was and has this name. Asked under the claim on the name's lake key.
+    pub(super) async fn still_has(&self, located: &Located, key: &[u8]) -> Result<bool> {
+        let now = self.names.file_at(located.spot.clone()).await.map_err(error::catalog)?;
+        let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
+        Ok(now.is_some_and(|now| now.seq == located.seq) && path.as_deref() == Some(key))
     }
 
     /// Drains a file that others wait for; one that its policy keeps here is brought into the rings instead.

@@ -1,9 +1,11 @@
 //! Volumes as the node uses them: policy, lake, number.
 
+mod leaving;
+
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
+use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
@@ -23,6 +25,10 @@ pub(crate) struct Volume {
     pub created_ms: u64,
     pub policy: VolumePolicy,
     pub lake_url: Option<String>,
+    /// Deleted; the lake has not seen all deletes of its files yet.
+    pub leaving: bool,
+    /// Of its row, so that an older one never takes the place of a newer one.
+    seq: u64,
     lake: Arc<LakeSlot>,
 }
 
@@ -160,13 +166,20 @@ impl Volumes {
 
     /// A volume by name.
     pub async fn get(&self, name: &str) -> Result<Arc<Volume>> {
+        let volume = self.get_or_leaving(name).await?;
+        volume.filter(|volume| !volume.leaving).ok_or_else(|| not_found(name))
+    }
+
+    async fn get_or_leaving(&self, name: &str) -> Result<Option<Arc<Volume>>> {
         if let Some(volume) = self.by_name.read().unwrap().get(name) {
-            return Ok(volume.clone());
+            return Ok(Some(volume.clone()));
         }
-        check_volume_name(name).map_err(|_| not_found(name))?;
+        if check_volume_name(name).is_err() {
+            return Ok(None);
+        }
         let row = self.catalog.get(&[&keys::volume(name)]).await.map_err(error::catalog)?.pop().flatten();
-        let row = row.ok_or_else(|| not_found(name))?;
-        self.keep(name, &VolumeRow::of(&row).map_err(error::catalog)?).await
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(self.keep(name, &VolumeRow::of(&row).map_err(error::catalog)?, row.seq).await?))
     }
 
     /// A volume by number; none if it is gone.
@@ -182,6 +195,13 @@ impl Volumes {
 
     /// All volumes by name.
     pub async fn all(&self) -> Result<Vec<Arc<Volume>>> {
+        let mut volumes = self.all_and_leaving().await?;
+        volumes.retain(|volume| !volume.leaving);
+        Ok(volumes)
+    }
+
+    /// All volumes by name, and those that are deleted but have work to do in the lake.
+    pub async fn all_and_leaving(&self) -> Result<Vec<Arc<Volume>>> {
         let mut range = Range::prefix(b"V", 1_000);
         let mut volumes = Vec::new();
         loop {
@@ -190,8 +210,8 @@ impl Volumes {
                 let name = String::from_utf8_lossy(&row.key[1..]).into_owned();
                 let known = self.by_name.read().unwrap().get(&name).cloned();
                 volumes.push(match known {
-                    Some(volume) => volume,
-                    None => self.keep(&name, &VolumeRow::of(row).map_err(error::catalog)?).await?,
+                    Some(volume) if volume.seq >= row.seq => volume,
+                    _ => self.keep(&name, &VolumeRow::of(row).map_err(error::catalog)?, row.seq).await?,
                 });
             }
             match page.rows.last() {
@@ -201,7 +221,7 @@ impl Volumes {
         }
     }
 
-    async fn keep(&self, name: &str, row: &VolumeRow) -> Result<Arc<Volume>> {
+    async fn keep(&self, name: &str, row: &VolumeRow, seq: u64) -> Result<Arc<Volume>> {
         let policy: VolumePolicy = serde_json::from_slice(&row.policy).map_err(|fault| {
             StoreError::new(
                 ErrorKind::Corrupt,
@@ -225,10 +245,16 @@ impl Volumes {
             created_ms: row.created_ms,
             policy,
             lake_url: row.lake.clone(),
+            leaving: row.leaving,
+            seq,
             lake,
         });
+        let mut by_name = self.by_name.write().unwrap();
+        if let Some(newer) = by_name.get(name).filter(|known| known.seq > seq) {
+            return Ok(newer.clone());
+        }
+        by_name.insert(name.to_owned(), volume.clone());
         self.by_id.write().unwrap().insert(row.id, volume.clone());
-        self.by_name.write().unwrap().insert(name.to_owned(), volume.clone());
         Ok(volume)
     }
 
@@ -251,11 +277,17 @@ impl Volumes {
         let exists = || {
             StoreError::about(ErrorKind::Conflict, Subject::Volume, format!("volume `{name}` exists already"))
         };
-        if self.get(name).await.is_ok() {
-            return Err(exists());
-        }
         let mut policy = options.policy.clone().unwrap_or_else(|| self.defaults.clone());
         Self::check_policy(&policy)?;
+        self.by_name.write().unwrap().remove(name);
+        if let Some(known) = self.get_or_leaving(name).await? {
+            if !known.leaving {
+                return Err(exists());
+            }
+            if let Some(back) = self.come_back(&known, lake.as_deref(), options.policy.clone()).await? {
+                return Ok(back);
+            }
+        }
         let mut empty = true;
         if let Some(url) = &lake {
             self.refuse_overlap(name, url).await?;
@@ -265,9 +297,6 @@ impl Volumes {
                 policy.lake_mode = LakeMode::ReadOnly;
             }
         }
-        let exists = || {
-            StoreError::about(ErrorKind::Conflict, Subject::Volume, format!("volume `{name}` exists already"))
-        };
         loop {
             let next_key = keys::NEXT_VOLUME;
             let rows = self.catalog.get(&[next_key, &keys::volume(name)]).await.map_err(error::catalog)?;
@@ -283,6 +312,7 @@ impl Volumes {
                 created_ms: clock::now_ms(),
                 lake: lake.clone(),
                 policy: serde_json::to_vec(&policy).expect("plain data encodes"),
+                leaving: false,
             };
             let import = ImportRow { after: None, done: empty };
             let commit = Commit::new()
@@ -293,7 +323,7 @@ impl Volumes {
                 .put(keys::volume_id(VolumeId(id)), name.as_bytes())
                 .put(keys::import(VolumeId(id)), import.encode());
             match self.catalog.commit(commit).await.map_err(error::catalog)? {
-                Outcome::Done { .. } => return self.keep(name, &row).await,
+                Outcome::Done { seq } => return self.keep(name, &row, seq).await,
                 Outcome::Failed { .. } => continue,
             }
         }
@@ -321,7 +351,7 @@ impl Volumes {
 
     /// Two volumes must not write to the same place.
     async fn refuse_overlap(&self, name: &str, url: &str) -> Result<()> {
-        for other in self.all().await? {
+        for other in self.all_and_leaving().await? {
             let Some(theirs) = &other.lake_url else { continue };
             if self.lakes.overlap(theirs, url) {
                 let message = format!(
@@ -342,47 +372,13 @@ impl Volumes {
             let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
             let row = row.ok_or_else(|| not_found(name))?;
             let mut value = VolumeRow::of(&row).map_err(error::catalog)?;
+            if value.leaving {
+                return Err(not_found(name));
+            }
             value.policy = serde_json::to_vec(&policy).expect("plain data encodes");
             let commit = Commit::new().seq(key.clone(), row.seq).put(key, value.encode());
-            if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
-                return self.keep(name, &value).await;
-            }
-        }
-    }
-
-    /// Removes an empty volume.
-    pub async fn delete(&self, volume: &Volume) -> Result<()> {
-        let key = keys::volume(&volume.name);
-        let id = volume.id;
-        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-        let row = row.ok_or_else(|| not_found(&volume.name))?;
-        let within = |prefix: Vec<u8>| {
-            let end = stoker_catalog::kv::prefix_end(&prefix).expect("tables are not 0xff");
-            Check::AtMost { start: prefix, end, max: 0 }
-        };
-        let table = |letter: &[u8]| [letter, &id.0.to_be_bytes()].concat();
-        let commit = Commit::new()
-            .seq(key.clone(), row.seq)
-            .check(within(table(b"E")))
-            .check(within(table(b"u")))
-            .check(within(table(b"t")))
-            .delete(key)
-            .delete(keys::volume_id(id))
-            .delete(keys::import(id))
-            .delete(keys::files(id))
-            .delete(keys::bytes(id));
-        match self.catalog.commit(commit).await.map_err(error::catalog)? {
-            Outcome::Done { .. } => {
-                self.by_name.write().unwrap().remove(&volume.name);
-                self.by_id.write().unwrap().remove(&id.0);
-                Ok(())
-            }
-            Outcome::Failed { .. } => {
-                let message = format!(
-                    "volume `{}` is not empty: delete its files, abort its uploads and let the deletes reach the lake first",
-                    volume.name
-                );
-                Err(StoreError::about(ErrorKind::Conflict, Subject::VolumeContents, message))
+            if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+                return self.keep(name, &value, seq).await;
             }
         }
     }
