@@ -11,11 +11,20 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-buffer", &["stoker-format"]),
     ("stoker-ring", &["stoker-format", "stoker-buffer"]),
     ("stoker-catalog", &["stoker-format"]),
+    ("stoker-cell", &["stoker-format", "stoker-buffer"]),
     ("stoker-lake", &["stoker-format"]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     (
         "stoker-node",
-        &["stoker-format", "stoker-buffer", "stoker-ring", "stoker-catalog", "stoker-lake", "stoker-store"],
+        &[
+            "stoker-format",
+            "stoker-buffer",
+            "stoker-ring",
+            "stoker-catalog",
+            "stoker-cell",
+            "stoker-lake",
+            "stoker-store",
+        ],
     ),
     // The tests of what stands in front of the door run against a real node.
     (
@@ -51,6 +60,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-buffer",
             "stoker-ring",
             "stoker-catalog",
+            "stoker-cell",
             "stoker-lake",
             "stoker-store",
             "stoker-node",

@@ -1,0 +1,1 @@
+//! Who is there: SWIM, suspicion, grace, verdicts.

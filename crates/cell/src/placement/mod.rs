@@ -1,0 +1,1 @@
+//! Which nodes hold a chunk: rendezvous with weights and spread. Pure.

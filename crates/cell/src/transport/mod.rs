@@ -1,0 +1,1 @@
+//! The transport between nodes: frames over TCP, mutual TLS, several addresses side by side.
