@@ -31,8 +31,13 @@ pub const fn blocks_up(len: usize) -> usize {
 
 enum Home {
     Heap(Layout),
-    Pool { pool: Arc<Pool>, class: usize },
+    Pool {
+        pool: Arc<Pool>,
+        class: usize,
+    },
     Nowhere,
+    /// Bytes are lent out: whoever is last gives the memory back.
+    Shared(Arc<Buf>),
     Foreign(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
 }
 
@@ -115,7 +120,7 @@ impl Buf {
 
     /// Changes how many bytes are in use; memory is always initialised, so growing shows old bytes.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.capacity);
+        assert!(len <= self.capacity && !self.is_lent());
         if len != self.len {
             self.sums = None;
         }
@@ -156,8 +161,25 @@ impl Buf {
         unsafe { std::slice::from_raw_parts(self.data(), self.len) }
     }
 
-    /// The bytes in use, writable.
+    /// Lends the bytes in use, to be read while this one travels: the same bytes go to a drive and to a peer at once.
+    /// While any loan lives, the bytes cannot be changed; what lies in front of and behind them can.
+    pub fn lend(&mut self) -> Loan {
+        if !matches!(self.home, Home::Shared(_)) {
+            let home = std::mem::replace(&mut self.home, Home::Nowhere);
+            let (base, headroom, capacity, len) = (self.base, self.headroom, self.capacity, self.len);
+            self.home = Home::Shared(Arc::new(Buf { base, headroom, capacity, len, home, sums: None }));
+        }
+        let Home::Shared(owner) = &self.home else { unreachable!("shared above") };
+        Loan { _owner: owner.clone(), data: NonNull::new(self.data()).expect("never null"), len: self.len }
+    }
+
+    fn is_lent(&self) -> bool {
+        matches!(&self.home, Home::Shared(owner) if Arc::strong_count(owner) > 1)
+    }
+
+    /// The bytes in use, writable. Panics while they are lent.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        assert!(!self.is_lent(), "lent bytes do not change");
         self.sums = None;
         // SAFETY: as above, and `&mut self` makes it the only access.
         unsafe { std::slice::from_raw_parts_mut(self.data(), self.len) }
@@ -208,8 +230,28 @@ impl Drop for Buf {
                 let offset = self.base.as_ptr().addr() - pool.arena.as_ptr().addr();
                 pool.give_back(*class, offset);
             }
-            Home::Foreign(_) | Home::Nowhere => {}
+            Home::Foreign(_) | Home::Nowhere | Home::Shared(_) => {}
         }
+    }
+}
+
+/// Bytes of a [`Buf`] that somebody else has at the same time.
+pub struct Loan {
+    _owner: Arc<Buf>,
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a loan only reads bytes that nobody changes while it lives, in memory that its owner keeps.
+unsafe impl Send for Loan {}
+// SAFETY: as above.
+unsafe impl Sync for Loan {}
+
+impl AsRef<[u8]> for Loan {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `data..data+len` is initialised memory of the owner. The Buf that lent it refuses to change or lengthen
+        // what is in use while a loan lives, and touches only what lies in front of and behind it.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
 
@@ -509,5 +551,31 @@ mod tests {
         assert!(buf.io_ptr(BLOCK).addr().is_multiple_of(BLOCK));
         assert!(buf.head_mut(HEADROOM + 1).is_none());
         assert!(Buf::heap(10).head_mut(1).is_none());
+    }
+
+    #[test]
+    fn lent_bytes_outlive_the_buffer() {
+        let pool = Pool::new(8 << 20).unwrap();
+        let mut buf = pool.take(5000).unwrap();
+        buf.set_len(0);
+        buf.fill(&[7; 5000]);
+        let (one, two) = (buf.lend(), buf.lend());
+        // A drive puts a header in front and zeroes behind.
+        buf.head_mut(100).unwrap().fill(1);
+        buf.zero_tail();
+        assert!(buf.take_block_table().is_some());
+        assert!(
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| buf.as_mut_slice()[0] = 1)).is_err()
+        );
+        drop(one);
+        drop(buf);
+        assert_eq!(pool.in_use(), Pool::slot_bytes(5000));
+        assert_eq!(two.as_ref(), [7; 5000]);
+        drop(two);
+        assert_eq!(pool.in_use(), 0);
+        let mut back = pool.take(16).unwrap();
+        drop(back.lend());
+        back.as_mut_slice()[0] = 9;
+        assert_eq!(back.as_slice()[0], 9);
     }
 }

@@ -65,6 +65,7 @@ fn file(version: u64) -> FileRow {
         publishes: 0,
         name_record: None,
         properties: Vec::new(),
+        home: [0; 16],
     }
 }
 

@@ -1,7 +1,7 @@
 //! The collector deletes chunks that nothing refers to. A chunk goes only after a transaction said so and nobody reads it
 //! here any more; nothing else deletes published chunks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,13 @@ fn version_of(row: &Row) -> Option<VersionId> {
     Some(VersionId(row.key.get(1..13)?.try_into().ok()?))
 }
 
+/// The dead version, and those whose chunks it uses.
+fn versions_in(rows: &[(Row, GarbageRow)]) -> impl Iterator<Item = VersionId> + '_ {
+    let dead = rows.first().and_then(|(row, _)| version_of(row));
+    let owners = rows.iter().flat_map(|(_, garbage)| &garbage.runs).map(|run| VersionId(run.version));
+    dead.into_iter().chain(owners)
+}
+
 impl Core {
     /// Deletes a bounded number of versions; true if more may be there.
     async fn collect_round(self: &Arc<Core>) -> Result<bool> {
@@ -61,6 +68,7 @@ impl Core {
                 versions.push(self.all_rows(last).await?);
             }
             versions.retain(|rows| !self.in_use(rows));
+            self.leave_to_readers(&mut versions).await;
             if !versions.is_empty() {
                 deleted |= self.collect(versions).await?;
             }
@@ -84,9 +92,30 @@ impl Core {
 
     /// Whether somebody here still reads a version, or chunks that it uses.
     fn in_use(&self, rows: &[(Row, GarbageRow)]) -> bool {
-        let Some(version) = rows.first().and_then(|(row, _)| version_of(row)) else { return true };
-        let mut owners = rows.iter().flat_map(|(_, garbage)| &garbage.runs).map(|run| VersionId(run.version));
-        self.pins.is_pinned(version) || owners.any(|owner| self.pins.is_pinned(owner))
+        let mut versions = versions_in(rows).peekable();
+        let Some(&version) = versions.peek() else { return true };
+        !self.cell.is_mine(version) || versions.any(|version| self.pins.is_pinned(version))
+    }
+
+    /// Takes out what somebody reads on another node. One that does not answer may have readers until it is declared down.
+    async fn leave_to_readers(&self, versions: &mut Vec<Vec<(Row, GarbageRow)>>) {
+        let others = self.cell.others();
+        if others.is_empty() || versions.is_empty() {
+            return;
+        }
+        let all: Vec<VersionId> = versions.iter().flat_map(|rows| versions_in(rows)).collect();
+        let mut read = HashSet::new();
+        for node in others {
+            match self.cell.pinned(node, &all).await {
+                Ok(pinned) => {
+                    read.extend(
+                        all.iter().zip(pinned).filter(|(_, pinned)| *pinned).map(|(version, _)| *version),
+                    );
+                }
+                Err(_) => return versions.clear(),
+            }
+        }
+        versions.retain(|rows| !versions_in(rows).any(|version| read.contains(&version)));
     }
 
     async fn collect(self: &Arc<Core>, versions: Vec<Vec<(Row, GarbageRow)>>) -> Result<bool> {
@@ -112,6 +141,7 @@ impl Core {
         }
         // Durable on the drives before the catalog forgets that it has to be done.
         self.rings.delete(&ids).await?;
+        self.cell.tell_forget(&self.cell.others(), &ids).await;
         add(&self.stats.collected_chunks, ids.len() as u64);
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(true)

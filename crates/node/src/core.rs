@@ -14,6 +14,7 @@ use stoker_store::{
 use tokio::sync::Notify;
 
 use crate::cache::Cache;
+use crate::cell::Cell;
 use crate::drain::Drainer;
 use crate::pins::Pins;
 use crate::properties::Properties;
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     pub started_ms: u64,
     pub catalog: Arc<dyn Catalog>,
     pub names: Names,
+    pub cell: Cell,
     pub rings: Rings,
     pub volumes: Volumes,
     pub cache: Cache,
@@ -169,7 +171,7 @@ impl Core {
             size: file.size,
             etag: file.etag.clone(),
             checksums: checksums(file.crc64, properties.checksums),
-            class: volume.policy.class,
+            class: volume.policy.class.in_cluster(copies(&file.holders) as usize),
             copies: copies(&file.holders),
             holders: file.holders.iter().map(holder).collect(),
             seq,
@@ -189,7 +191,8 @@ fn holder(row: &HolderRow) -> Holder {
 }
 
 /// Different nodes that hold it.
-fn copies(holders: &[HolderRow]) -> u32 {
+/// Nodes that hold something.
+pub(crate) fn copies(holders: &[HolderRow]) -> u32 {
     let nodes: std::collections::HashSet<[u8; 16]> = holders.iter().map(|holder| holder.node).collect();
     nodes.len() as u32
 }

@@ -16,11 +16,11 @@ use stoker_store::{
     Result, StoreError,
 };
 
-use crate::core::{Core, add};
+use crate::core::{Core, add, copies};
 use crate::lookup::no_such_key;
 use crate::properties::Properties;
-use crate::publish::{Job, check_condition, is_outdated, tombstone_gone};
-use crate::rings::{self, NAME_INDEX};
+use crate::publish::{Job, Keeps, check_condition, is_outdated, tombstone_gone};
+use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 use crate::writer::{RunList, is_unknown};
 use crate::{clock, error, name_record};
@@ -386,19 +386,28 @@ impl Core {
             publishes: 0,
             name_record: Some(record.0),
             properties: properties.encode()?,
+            home: self.node.0,
             ..seen.file.clone()
         };
         let runs = self.names.runs(&seen.file).await.map_err(error::catalog)?;
+        let (mut sessions, keeps) = (Vec::new(), Keeps::default());
         let _marks = self.marks.read().await;
         if seen.file.drain == Drain::Clean || seen.file.source.is_some() {
-            let ids: Vec<ChunkId> = rings::chunks(&runs).map(|(chunk, _)| chunk).collect();
-            if self.rings.mark_dirty(ids).await? {
-                row.holders = self.rings.holders(0..self.rings.drives().len());
-                row.source = None;
-            } else {
-                row.source = self.source_of(from_volume, &seen.file);
-                row.holders = self.rings.holders([0]);
+            row.source = self.source_of(from_volume, &seen.file);
+            row.holders = self.rings.holders([0]);
+            // Elsewhere it costs less to rely on the lake object until the copy is drained.
+            if self.class(volume).copies() == 1
+                && let Some(kept) = self.secure(volume, &runs, &[]).await?
+            {
+                (row.source, row.holders) = (None, kept.holders());
             }
+        } else if copies(&row.holders) < self.class(volume).copies() as u32 {
+            let kept = self.secure(volume, &runs, &row.holders).await?;
+            let gone =
+                || StoreError::new(ErrorKind::Unavailable, "the bytes of the source cannot be reached now");
+            let kept = kept.ok_or_else(gone)?;
+            (row.holders, sessions) = (kept.holders(), kept.sessions());
+            keeps.lock().unwrap().push(kept);
         }
         let mut list = RunList::default();
         runs.iter().for_each(|run| list.push_run(run));
@@ -415,6 +424,8 @@ impl Core {
             has_layout: true,
             checks: seen.located.as_ref().map(check).into_iter().collect(),
             writes: Vec::new(),
+            sessions,
+            keeps,
         };
         match self.publish(volume, to, job).await {
             Ok(receipt) => {
@@ -489,6 +500,7 @@ impl Core {
         let now_ms = clock::now_ms();
         file.drain = Drain::Dirty;
         file.dirty_since_ms = now_ms;
+        file.home = self.node.0;
         file.holders = self.rings.holders([0]);
         let (version, inode) = (file.version(), file.inode);
         let relier = keys::relier(volume.id, &lake.key, version, inode);

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod cell;
 mod clock;
 mod collector;
 mod core;
@@ -37,5 +38,6 @@ mod uploads;
 mod volumes;
 mod writer;
 
+pub use cell::{Body, CellOptions, Health, Wire};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

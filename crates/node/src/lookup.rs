@@ -218,5 +218,6 @@ pub(crate) fn lake_row(volume: &Volume, chunk_len: u32, object: &ObjectInfo) -> 
         publishes: 0,
         name_record: None,
         properties: properties.encode()?,
+        home: [0; 16],
     })
 }

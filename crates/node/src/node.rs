@@ -12,12 +12,13 @@ use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
     DriveRow, DriveState, PartRow, RekeyRow, RowValue, SessionRow, TombstoneRow, keys,
 };
-use stoker_format::{ChunkId, RecordKind, VersionId};
+use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::cache::Cache;
+use crate::cell::{self, Cell};
 use crate::core::{Core, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::identity::{HighWater, Identity};
@@ -69,13 +70,18 @@ impl Node {
         let session_id = clock::random::<16>();
         let session = SessionRow { session: session_id, since_ms: clock::now_ms() };
         let session_row = (keys::session(identity.node), session.encode());
-        let begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
+        let mut begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
+        if let Some(cell) = &options.cell {
+            let now_ms = catalog.now_ms().await.map_err(error::catalog)?;
+            begin = begin.put(keys::node(identity.node), cell.row(now_ms).encode());
+        }
         let _ = catalog.commit(begin).await.map_err(error::catalog)?;
         let core = Arc::new(Core {
             node: identity.node,
             cluster: identity.cluster.to_string(),
             started_ms: clock::now_ms(),
             names: Names::new(catalog.clone()),
+            cell: Cell::new(identity.node, options.cell.as_ref()),
             rings: Rings::new(identity.node, drives, pool),
             volumes: Volumes::new(
                 catalog.clone(),
@@ -103,13 +109,16 @@ impl Node {
             work: Default::default(),
             catalog,
         });
+        if core.cell.is_joined() {
+            core.load_view().await?;
+        }
         core.sort_records().await?;
         core.settle_all_leases().await?;
         let high_water = Arc::new(Mutex::new(high_water));
         let node =
             Node { core: core.clone(), loops: Mutex::default(), engine, high_water: high_water.clone() };
         let watermark = watermark(core.clone(), high_water);
-        let loops = vec![
+        let mut loops = vec![
             tokio::spawn(drain::run(core.clone())),
             tokio::spawn(drain::chore(core.clone(), Chore::Rekey)),
             tokio::spawn(drain::chore(core.clone(), Chore::Sweep)),
@@ -120,8 +129,17 @@ impl Node {
             tokio::spawn(scrubber::run(core.clone())),
             tokio::spawn(watermark),
         ];
+        if core.cell.is_joined() {
+            loops.push(tokio::spawn(core.clone().follow_cluster()));
+            loops.push(tokio::spawn(cell::look_after(core.clone())));
+        }
         *node.loops.lock().unwrap() = loops;
         Ok(Arc::new(node))
+    }
+
+    /// Its id.
+    pub fn id(&self) -> NodeId {
+        self.core.node
     }
 
     /// Finishes what is under way, closes rings and catalog. What is not drained stays for the next start.
@@ -295,7 +313,7 @@ impl Core {
     }
 
     /// Versions whose chunks only the rings have.
-    async fn precious(self: &Arc<Core>) -> Result<HashSet<VersionId>> {
+    pub(crate) async fn precious(self: &Arc<Core>) -> Result<HashSet<VersionId>> {
         let mut precious = HashSet::new();
         let mut versions = Vec::new();
         self.each(keys::dirty_of(self.node), |row| {

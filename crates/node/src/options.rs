@@ -8,6 +8,8 @@ use stoker_catalog::Catalog;
 use stoker_lake::{Lake, LakeOptions};
 use stoker_store::VolumePolicy;
 
+use crate::cell::CellOptions;
+
 /// A drive of the node.
 #[derive(Clone, Debug)]
 pub struct DriveOptions {
@@ -78,6 +80,8 @@ pub struct NodeOptions {
     pub ring: stoker_ring::Settings,
     /// Length of a chunk.
     pub chunk_bytes: u32,
+    /// How the node belongs to a cluster; none: it is alone.
+    pub cell: Option<CellOptions>,
     /// How long a lake may take to carry out a request whose answer was lost; deletes of that key wait as long.
     pub lake_settle_ms: u64,
 }
@@ -97,6 +101,7 @@ impl NodeOptions {
             drain_concurrency: 8,
             ring: stoker_ring::Settings::default(),
             chunk_bytes: 4 << 20,
+            cell: None,
             lake_settle_ms: 30_000,
         }
     }

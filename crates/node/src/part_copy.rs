@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::names::Located;
-use stoker_format::{ChunkId, ChunkRun, VersionId};
+use stoker_format::{ChunkRun, VersionId};
 use stoker_store::{
     ErrorKind, File, Finish, Key, PartSource, Receipt, Result, StoreError, Subject, UploadId, Writer,
 };
 
+use crate::cell::Protected;
 use crate::core::Core;
 use crate::publish::{check_condition, is_outdated, owners};
 use crate::reader::NodeFile;
-use crate::rings;
 use crate::uploads::PartPurpose;
 use crate::volumes::Volume;
 use crate::writer::ChunkWriter;
@@ -29,6 +29,8 @@ pub(crate) struct Borrowed {
     pub check: Check,
     /// Of the whole part, if it is known.
     pub crc64: Option<u64>,
+    /// Keeps them where they are.
+    pub kept: Protected,
 }
 
 impl Borrowed {
@@ -111,7 +113,7 @@ impl Core {
             let _marks = self.marks.read().await;
             let mut own = end;
             if let Some(located) = located.filter(|_| attempt < TRIES_MAX)
-                && let Some((head, borrowed)) = self.borrow(&file, &located, start, end).await?
+                && let Some((head, borrowed)) = self.borrow(volume, &file, &located, start, end).await?
             {
                 own = start + head;
                 purpose.borrowed = Some(borrowed);
@@ -126,23 +128,25 @@ impl Core {
 
     /// Chunks of a range that can be shared, made precious; none if they are not all here, or not worth it.
     async fn borrow(
-        &self,
+        self: &Arc<Core>,
+        volume: &Volume,
         file: &NodeFile,
         located: &Located,
         start: u64,
         end: u64,
     ) -> Result<Option<(u64, Borrowed)>> {
         let (head, runs) = cut(file.runs(), start, end);
-        let ids: Vec<ChunkId> = rings::chunks(&runs).map(|(chunk, _)| chunk).collect();
-        if runs.is_empty() || !self.rings.mark_dirty(ids).await? {
+        if runs.is_empty() {
             return Ok(None);
         }
+        let Some(kept) = self.secure(volume, &runs, &located.file.holders).await? else { return Ok(None) };
         let is_whole = head == 0 && end - start == located.file.size;
         let borrowed = Borrowed {
             source: located.file.version(),
             runs,
             check: Check::Seq(located.spot.row_key(), located.seq),
             crc64: located.file.crc64.filter(|_| is_whole),
+            kept,
         };
         Ok(Some((head, borrowed)))
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Check, Write};
 use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, garbage_writes};
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
-use stoker_format::{ChunkRun, NameRecord, VersionId, crc64, crc64_combine};
+use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId, crc64, crc64_combine};
 use stoker_store::{
     BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WriteRequest,
 };
 
+use crate::cell::{Protected, is_holders_lost};
 use crate::core::{Core, etag};
 use crate::properties::Properties;
 use crate::volumes::Volume;
@@ -51,7 +52,7 @@ impl FilePurpose {
         }
     }
 
-    fn row(&self, written: &Written, finish: &Finish) -> Result<FileRow> {
+    fn row(&self, core: &Core, written: &Written, finish: &Finish) -> Result<FileRow> {
         let now_ms = clock::now_ms();
         Ok(FileRow {
             inode: 0,
@@ -69,13 +70,14 @@ impl FilePurpose {
             publishes: 0,
             name_record: None,
             properties: self.properties(finish).encode()?,
+            home: core.node.0,
         })
     }
 }
 
 impl Purpose for FilePurpose {
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>> {
-        let row = self.row(written, finish)?;
+        let row = self.row(core, written, finish)?;
         let seq = core.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
         let properties = self.properties(finish);
         Ok(Some(name_record::put(self.volume.id, &self.key, &row, &properties, written.runs.runs(), seq)))
@@ -88,7 +90,7 @@ impl Purpose for FilePurpose {
         finish: Finish,
     ) -> BoxFuture<'static, Result<Receipt>> {
         Box::pin(async move {
-            let row = self.row(&written, &finish)?;
+            let row = self.row(&core, &written, &finish)?;
             let job = Job {
                 row,
                 runs: written.runs,
@@ -98,6 +100,8 @@ impl Purpose for FilePurpose {
                 has_layout: false,
                 checks: Vec::new(),
                 writes: Vec::new(),
+                sessions: written.sessions,
+                keeps: Keeps::default(),
             };
             core.publish(&self.volume, &self.key, job).await
         })
@@ -116,11 +120,44 @@ pub(crate) struct Job {
     pub has_layout: bool,
     pub checks: Vec<Check>,
     pub writes: Vec<Write>,
+    /// Peers that took copies for it, each with the session that acknowledged.
+    pub sessions: Vec<(NodeId, [u8; 16])>,
+    /// What peers keep for it until it is published.
+    pub keeps: Keeps,
 }
 
+/// What peers keep until a publish is over.
+pub(crate) type Keeps = Arc<std::sync::Mutex<Vec<Protected>>>;
+
+/// Times that chunks are copied again because a node that had them is gone.
+const RECOMMITS_MAX: usize = 3;
+
 impl Core {
-    /// Publishes, tells the loops, and gives the receipt.
-    pub async fn publish(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
+    /// Publishes, tells the loops, and gives the receipt. Copies that do not count any more when the name is to become
+    /// visible are made again elsewhere (R6).
+    pub async fn publish(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &[u8],
+        mut job: Job,
+    ) -> Result<Receipt> {
+        let mut recommits = 0;
+        loop {
+            match self.publish_once(volume, key, job.clone()).await {
+                Err(fault) if is_holders_lost(&fault) && recommits < RECOMMITS_MAX => recommits += 1,
+                ended => return ended,
+            }
+            let own: Vec<ChunkRun> =
+                job.runs.runs().iter().filter(|run| run.version == job.row.version()).copied().collect();
+            let _marks = self.marks.read().await;
+            let again = self.secure(volume, &own, &job.row.holders).await?;
+            let again = again.ok_or_else(|| StoreError::new(ErrorKind::Unavailable, "the bytes are gone"))?;
+            (job.row.holders, job.sessions) = (again.holders(), again.sessions());
+            job.keeps.lock().unwrap().push(again);
+        }
+    }
+
+    async fn publish_once(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
         volume.check_writable()?;
         let guards = self.guards(volume);
         let _turn = self.turns.take(volume.id, key).await;
@@ -135,8 +172,16 @@ impl Core {
                 let present = present.cloned();
                 Box::pin(async move { core.plan(&volume, &key, present, job).await.map_err(error::refuse) })
             })
-            .await
-            .map_err(|refusal| publish_refusal(refusal, guards.len()))?;
+            .await;
+        let published = match published {
+            Ok(published) => published,
+            Err(Refusal::Guard(at)) if at >= guards.len() => {
+                // Either what it is made of changed, or a holder is gone: then this says so.
+                self.holder_checks(&job.row.holders, &job.sessions).await?;
+                return Err(outdated());
+            }
+            Err(refusal) => return Err(error::refusal(refusal)),
+        };
         self.after_publish(volume, key, &published);
         Core::receipt(volume, key, &published.file, published.seq)
     }
@@ -186,13 +231,13 @@ impl Core {
         plan.writes = job.writes;
         let mut runs = job.runs;
         if let (true, Some(old)) = (job.append, &seen) {
-            self.append_behind(old, &mut plan, &mut runs).await?;
+            self.append_behind(volume, old, &mut plan, &mut runs, &job.keeps).await?;
             if present.as_ref().is_none_or(|located| located.file.version != old.version) {
                 // Its bytes are in the lake or were put there by somebody else: nothing of ours goes on.
                 plan.inherited.clear();
             }
         }
-        plan.checks.extend(self.rings.guards(&plan.file.holders)?);
+        plan.checks.extend(self.holder_checks(&plan.file.holders, &job.sessions).await?);
         let replaced = present.as_ref().map_or(0, |located| located.file.size);
         self.check_quota(volume, plan.file.size.saturating_sub(replaced)).await?;
         if plan.file.layout == stoker_catalog::rows::Layout::Rows && !job.has_layout {
@@ -222,18 +267,23 @@ impl Core {
     /// The new version starts with the chunks of the old one.
     async fn append_behind(
         self: &Arc<Core>,
+        volume: &Volume,
         old: &FileRow,
         plan: &mut Plan,
         added: &mut RunList,
+        keeps: &Keeps,
     ) -> Result<()> {
         let runs = self.names.runs(old).await.map_err(error::catalog)?;
-        let ids: Vec<_> = crate::rings::chunks(&runs).map(|(chunk, _)| chunk).collect();
-        // They are only here from now on, as far as the new version is concerned.
-        let was_elsewhere = old.drain == Drain::Clean || old.source.is_some();
-        if was_elsewhere && !self.rings.mark_dirty(ids).await? {
-            let message =
-                "some of the file is only in the lake: stage it before you append to it (`stoker stage`)";
-            return Err(StoreError::new(ErrorKind::Conflict, message));
+        let mut holders = old.holders.clone();
+        if old.drain == Drain::Clean || old.source.is_some() {
+            // They are only in the rings from now on, as far as the new version is concerned.
+            let Some(kept) = self.secure(volume, &runs, &old.holders).await? else {
+                let message =
+                    "some of the file is only in the lake: stage it before you append to it (`stoker stage`)";
+                return Err(StoreError::new(ErrorKind::Conflict, message));
+            };
+            holders = kept.holders();
+            keeps.lock().unwrap().push(kept);
         }
         let mut all = RunList::default();
         runs.iter().for_each(|run| all.push_run(run));
@@ -244,11 +294,6 @@ impl Core {
         plan.file.crc64 = match (old.crc64, plan.file.crc64) {
             (Some(first), Some(second)) => Some(crc64_combine(first, second, added.size())),
             _ => None,
-        };
-        let holders = match was_elsewhere {
-            // Wherever they were when they were written, they are on drives of this node now.
-            true => self.rings.holders(0..self.rings.drives().len()),
-            false => old.holders.clone(),
         };
         for holder in holders {
             if !plan.file.holders.contains(&holder) {
@@ -274,14 +319,6 @@ const OUTDATED: &str = "what this is made of was changed at the same time; try a
 /// The error for what was made of something that changed meanwhile.
 pub(crate) fn outdated() -> StoreError {
     StoreError::new(ErrorKind::Conflict, OUTDATED)
-}
-
-/// What a job itself demanded does not hold any more: its source or its parts changed.
-fn publish_refusal(refusal: Refusal, guards: usize) -> StoreError {
-    match refusal {
-        Refusal::Guard(at) if at >= guards => outdated(),
-        other => error::refusal(other),
-    }
 }
 
 /// Whether it failed because of that.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stoker_catalog::rows::FileRow;
-use stoker_format::{ChunkId, ChunkRun, VolumeId};
+use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
 use stoker_ring::ErrorKind as RingKind;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, StoreError};
 
@@ -30,6 +30,8 @@ pub(crate) struct NodeFile {
     runs: Vec<ChunkRun>,
     /// Where the bytes are in the lake, if they are.
     extent: Option<Arc<Extent>>,
+    /// Other nodes that hold chunks.
+    peers: Vec<NodeId>,
     _pins: Vec<Pin>,
 }
 
@@ -72,9 +74,10 @@ impl NodeFile {
         info: FileInfo,
         runs: Vec<ChunkRun>,
         extent: Option<Arc<Extent>>,
+        peers: Vec<NodeId>,
         pins: Vec<Pin>,
     ) -> NodeFile {
-        NodeFile { core, volume, info, runs, extent, _pins: pins }
+        NodeFile { core, volume, info, runs, extent, peers, _pins: pins }
     }
 
     pub fn core(&self) -> &Arc<Core> {
@@ -97,7 +100,7 @@ impl NodeFile {
         let lost =
             || StoreError::new(ErrorKind::Corrupt, format!("the layout of `{}` has a hole", self.info.key));
         let slice = slice_at(&self.runs, offset, len).ok_or_else(lost)?;
-        let bytes = self.core.read_slice(&slice, self.extent.as_ref()).await?;
+        let bytes = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers).await?;
         add(&self.core.stats.read_bytes, bytes.len() as u64);
         Ok(bytes)
     }
@@ -119,7 +122,12 @@ impl File for NodeFile {
 
 impl Core {
     /// Bytes of a chunk: at most to the end of the piece that the slice starts in.
-    pub async fn read_slice(self: &Arc<Core>, slice: &Slice, extent: Option<&Arc<Extent>>) -> Result<Bytes> {
+    pub async fn read_slice(
+        self: &Arc<Core>,
+        slice: &Slice,
+        extent: Option<&Arc<Extent>>,
+        peers: &[NodeId],
+    ) -> Result<Bytes> {
         let piece = slice.offset / PIECE;
         let start = piece * PIECE;
         let end = (start + PIECE).min(slice.chunk_len);
@@ -141,13 +149,19 @@ impl Core {
                 Err(fault) if fault.kind == RingKind::NotFound => continue,
                 Err(fault) if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) => {
                     tracing::error!(chunk = %slice.chunk, "a drive gave bad bytes: {}", fault.message);
-                    match extent {
-                        Some(_) => break,
-                        None => return Err(error::ring(fault)),
+                    match extent.is_some() || !peers.is_empty() {
+                        true => break,
+                        false => return Err(error::ring(fault)),
                     }
                 }
                 Err(fault) => return Err(error::ring(fault)),
             }
+        }
+        if let Some(bytes) = self.read_cell(slice, range.clone(), peers, extent).await? {
+            if whole && self.cache.wants(slice.chunk, piece as u32) {
+                self.cache.put_copy(slice.chunk, piece as u32, &bytes);
+            }
+            return Ok(bytes.slice(want.start - range.start..want.end - range.start));
         }
         let Some(extent) = extent else { return Err(rings::missing(&slice.chunk)) };
         let chunk = self.fetch(slice, extent).await?;
@@ -194,7 +208,9 @@ impl Core {
         let pins = owners.into_iter().map(|owner| self.pins.pin(owner)).chain([pin]).collect();
         let info = FileInfo { part_sizes, ..Core::info(key, file)? };
         let extent = self.extent(volume, file).await?;
-        Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, pins))
+        let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
+        let peers = self.cell.by_latency(peers);
+        Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, peers, pins))
     }
 }
 

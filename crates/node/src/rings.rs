@@ -112,6 +112,12 @@ impl Rings {
         self.drives.iter().find(|drive| drive.ring.stat(chunk).is_some())
     }
 
+    /// The drive that has a chunk and will not drop it.
+    pub fn precious_at(&self, chunk: &ChunkId) -> Option<usize> {
+        let keeps = |drive: &Drive| drive.ring.stat(chunk).is_some_and(|record| !record.clean);
+        self.drives.iter().position(keeps)
+    }
+
     /// Bytes that all rings together hold at most.
     pub async fn capacity(&self) -> u64 {
         let mut bytes = 0;
@@ -140,10 +146,7 @@ impl Rings {
             drive.ring.mark_dirty(ids.clone()).await.map_err(error::ring)?;
         }
         // One may have been dropped between the look and the mark.
-        let is_safe = |id: &ChunkId| {
-            self.drives.iter().any(|drive| drive.ring.stat(id).is_some_and(|record| !record.clean))
-        };
-        Ok(ids.iter().all(is_safe))
+        Ok(ids.iter().all(|id| self.precious_at(id).is_some()))
     }
 
     /// Deletes chunks wherever they are; durable when this returns.

@@ -106,6 +106,15 @@ impl Core {
         }))
     }
 
+    /// The same as a peer that asks for bytes out of the lake says it.
+    pub async fn extent_at(&self, volume: VolumeId, key: Vec<u8>, etag: String) -> Result<Arc<Extent>> {
+        let gone = || StoreError::new(ErrorKind::NotFound, "that lake is not known here");
+        let volume = self.volumes.by_id(volume).await?.ok_or_else(gone)?;
+        let lake = volume.lake(self.volumes.lakes()).await?.ok_or_else(gone)?;
+        let user = self.objects.add_user((volume.id.0, key.clone(), etag.clone()));
+        Ok(Arc::new(Extent { lake, volume: volume.id, key, etag, _user: user }))
+    }
+
     /// A whole chunk from the lake.
     pub async fn fetch(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
         let flight = {

@@ -19,5 +19,6 @@ pub(crate) fn file_row() -> FileRow {
         publishes: 1,
         name_record: None,
         properties: Vec::new(),
+        home: [0; 16],
     }
 }

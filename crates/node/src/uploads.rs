@@ -6,16 +6,17 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
 use stoker_catalog::names::{garbage_writes, share_writes};
 use stoker_catalog::rows::{CompletedRow, FileRow, Layout, PartRow, RowValue, RunRow, UploadRow, keys};
-use stoker_format::{ChunkRun, NameRecord, VersionId};
+use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
 use stoker_store::{
     BoxFuture, Checksum, ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, PartInfo, PartsPage,
     Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
-use crate::core::{Core, add, etag, state};
+use crate::cell::is_holders_lost;
+use crate::core::{Core, add, copies, etag, state};
 use crate::part_copy::Borrowed;
 use crate::properties::Properties;
-use crate::publish::{Job, combine, outdated, owners};
+use crate::publish::{Job, Keeps, combine, outdated, owners};
 use crate::volumes::Volume;
 use crate::writer::{Purpose, RunList, Written, is_unknown};
 use crate::{clock, error, name_record};
@@ -85,16 +86,25 @@ impl Purpose for PartPurpose {
                 holders: written.holders,
                 properties: properties.encode()?,
             };
+            let mut sessions = written.sessions;
             let mut extra = Commit::new();
             if let Some(borrowed) = &self.borrowed {
                 row.size += borrowed.runs.iter().map(ChunkRun::byte_len).sum::<u64>();
                 row.crc64 = borrowed.crc64;
                 row.runs.extend(borrowed.runs.iter().map(RunRow::from));
-                row.holders = core.rings.holders(0..core.rings.drives().len());
+                row.holders.extend(
+                    borrowed
+                        .kept
+                        .holders()
+                        .into_iter()
+                        .filter(|holder| !row.holders.contains(holder))
+                        .collect::<Vec<_>>(),
+                );
+                sessions.extend(borrowed.kept.sessions());
                 extra.checks.push(borrowed.check.clone());
                 share_writes(&mut extra, &borrowed.owners(), borrowed.source, written.version);
             }
-            core.put_part(&self, row, extra).await
+            core.put_part(&self, row, sessions, extra).await
         })
     }
 }
@@ -158,6 +168,7 @@ impl Core {
         self: &Arc<Core>,
         purpose: &PartPurpose,
         row: PartRow,
+        sessions: Vec<(NodeId, [u8; 16])>,
         extra: Commit,
     ) -> Result<Receipt> {
         let PartPurpose { volume, key, upload, number, .. } = purpose;
@@ -166,7 +177,7 @@ impl Core {
         for _ in 0..100 {
             let old = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
             let mut commit = Commit { checks: self.guards(volume), writes: Vec::new() };
-            commit.checks.extend(self.rings.guards(&row.holders)?);
+            commit.checks.extend(self.holder_checks(&row.holders, &sessions).await?);
             commit.checks.push(Check::Present(keys::upload(volume.id, key, upload)));
             let firm = commit.checks.len();
             commit.checks.extend(checks.iter().cloned());
@@ -323,7 +334,7 @@ impl Core {
             }
         }
         let now_ms = clock::now_ms();
-        let file = FileRow {
+        let mut file = FileRow {
             inode: 0,
             version: version.0,
             size: runs.size(),
@@ -342,11 +353,21 @@ impl Core {
             publishes: 0,
             name_record: None,
             properties: properties.encode()?,
+            home: self.node.0,
         };
-        self.rings.guards(&file.holders).map_err(|fault| {
-            // A client that knows S3 uploads such a part again.
-            StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message)
-        })?;
+        // A client that knows S3 uploads such a part again.
+        let gone = |fault: StoreError| StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message);
+        let (mut sessions, keeps) = (Vec::new(), Keeps::default());
+        let _marks = self.marks.read().await;
+        if let Err(fault) = self.holder_checks(&file.holders, &[]).await {
+            if !is_holders_lost(&fault) {
+                return Err(gone(fault));
+            }
+            // A node that had some of the parts is lost: what is left of them is copied to another one.
+            let again = self.secure(volume, runs.runs(), &file.holders).await?.ok_or_else(|| gone(fault))?;
+            (file.holders, sessions) = (again.holders(), again.sessions());
+            keeps.lock().unwrap().push(again);
+        }
         // The name first (R6), on a drive; then the transaction that makes it true.
         let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
         let record = name_record::put(volume.id, key.as_bytes(), &file, &properties, runs.runs(), seq);
@@ -389,6 +410,8 @@ impl Core {
             has_layout: false,
             checks: change.checks,
             writes: change.writes,
+            sessions,
+            keeps,
         };
         let published = self.publish(volume, key.as_bytes(), job).await;
         if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
@@ -520,7 +543,7 @@ fn part_receipt(volume: &Volume, key: &[u8], part: &PartRow, seq: u64) -> Result
         size: part.size,
         etag: part.etag.clone(),
         checksums: info.checksums,
-        class: volume.policy.class,
+        class: volume.policy.class.in_cluster(copies(&part.holders) as usize),
         copies: 1,
         holders: Vec::new(),
         seq,

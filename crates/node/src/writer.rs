@@ -2,17 +2,18 @@
 //!
 //! The last chunk waits for `finish`, so that a small file is one batch on the drive: chunk and name record together.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stoker_catalog::rows::{HolderRow, Layout};
-use stoker_format::{ChunkId, ChunkRun, NameRecord, RecordKind, VersionId, crc64, crc64_combine};
+use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine};
 use stoker_ring::{Put, Retention};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::task::JoinSet;
 
+use crate::cell::{Copied, Copies};
 use crate::clock;
 use crate::core::{Core, add};
+use crate::pins::Pin;
 use crate::rings::NAME_INDEX;
 use crate::tracker::Work;
 use crate::volumes::Volume;
@@ -89,6 +90,8 @@ pub(crate) struct Written {
     pub runs: RunList,
     pub crc64: u64,
     pub holders: Vec<HolderRow>,
+    /// Peers that took copies, each with the session that acknowledged.
+    pub sessions: Vec<(NodeId, [u8; 16])>,
 }
 
 /// What happens when all bytes are there.
@@ -114,13 +117,15 @@ pub(crate) struct ChunkWriter {
     runs: RunList,
     crc64: u64,
     pending: Option<(u32, Buf)>,
-    appends: JoinSet<Result<usize>>,
-    drives: BTreeSet<usize>,
+    appends: JoinSet<Result<Copied>>,
+    copies: Copies,
     size: Option<u64>,
     purpose: Option<Box<dyn Purpose>>,
     /// Chunks or a name record may be on drives that nothing refers to.
     has_litter: bool,
     _work: Work,
+    /// No inventory takes what is not published for litter.
+    _pin: Pin,
 }
 
 impl ChunkWriter {
@@ -130,14 +135,16 @@ impl ChunkWriter {
         size: Option<u64>,
         purpose: Box<dyn Purpose>,
     ) -> ChunkWriter {
+        let version = clock::mint();
         ChunkWriter {
-            version: clock::mint(),
+            _pin: core.pins.pin(version),
+            version,
             next_index: 0,
             runs: RunList::default(),
             crc64: crc64(b""),
             pending: None,
             appends: JoinSet::new(),
-            drives: BTreeSet::new(),
+            copies: Copies::default(),
             size,
             purpose: Some(purpose),
             has_litter: false,
@@ -167,15 +174,14 @@ impl ChunkWriter {
     fn send(&mut self, index: u32, buf: Buf) {
         self.has_litter = true;
         let put = self.put(index, buf);
-        let at = self.core.rings.pick(self.version, index);
-        let core = self.core.clone();
-        self.appends.spawn(async move { core.rings.append(at, vec![put]).await.map(|()| at) });
+        let (core, volume) = (self.core.clone(), self.volume.clone());
+        self.appends.spawn(async move { core.commit_records(&volume, vec![put]).await });
     }
 
     async fn land_one(&mut self) -> Result<()> {
         if let Some(joined) = self.appends.join_next().await {
-            let at = joined.map_err(|fault| StoreError::new(ErrorKind::Closed, fault.to_string()))??;
-            self.drives.insert(at);
+            let copied = joined.map_err(|fault| StoreError::new(ErrorKind::Closed, fault.to_string()))??;
+            self.copies.add(copied);
         }
         Ok(())
     }
@@ -222,12 +228,11 @@ impl ChunkWriter {
             runs: self.runs.clone(),
             crc64: self.crc64,
             holders: Vec::new(),
+            sessions: Vec::new(),
         };
         let record = purpose.name_record(&self.core, &written, finish)?;
         let mut puts = Vec::new();
-        let pending = self.pending.take();
-        let index = pending.as_ref().map_or(0, |(index, _)| *index);
-        if let Some((index, buf)) = pending {
+        if let Some((index, buf)) = self.pending.take() {
             puts.push(self.put(index, buf));
         }
         if let Some(record) = record {
@@ -240,14 +245,14 @@ impl ChunkWriter {
         }
         if !puts.is_empty() {
             self.has_litter = true;
-            let at = self.core.rings.pick(self.version, index);
-            self.core.rings.append(at, puts).await?;
-            self.drives.insert(at);
+            let copied = self.core.commit_records(&self.volume, puts).await?;
+            self.copies.add(copied);
         }
         while !self.appends.is_empty() {
             self.land_one().await?;
         }
-        written.holders = self.core.rings.holders(self.drives.iter().copied());
+        written.holders = self.copies.holders(&self.core.rings);
+        written.sessions = self.copies.sessions();
         Ok(written)
     }
 
@@ -267,6 +272,9 @@ impl ChunkWriter {
             // The outcome may be unknown: chunks stay until a restart has asked the catalog.
             Err(fault) => !is_unknown(fault),
         };
+        if !self.has_litter {
+            core.end_holds(self.copies.nodes(), vec![self.version], 0);
+        }
         if published.is_ok() {
             add(&core.stats.publishes, 1);
             add(&core.stats.publish_bytes, bytes);
@@ -332,16 +340,24 @@ impl Drop for ChunkWriter {
         add(&self.core.stats.aborted_writes, 1);
         let (core, version) = (self.core.clone(), self.version);
         let mut appends = std::mem::take(&mut self.appends);
+        let mut copies = std::mem::take(&mut self.copies);
         let work = core.work.begin();
         self.core.runtime.spawn(async move {
             let _work = work;
             // Not aborted: an append that is under way would land after the delete.
-            while appends.join_next().await.is_some() {}
+            while let Some(landed) = appends.join_next().await {
+                if let Ok(Ok(copied)) = landed {
+                    copies.add(copied);
+                }
+            }
             let ids: Vec<ChunkId> =
                 (0..chunks).chain([NAME_INDEX]).map(|index| ChunkId::new(version, index)).collect();
             if let Err(fault) = core.rings.delete(&ids).await {
                 tracing::warn!(%version, "chunks of an aborted write stay until the next start: {fault}");
             }
+            let nodes = copies.nodes();
+            core.cell.tell_done(&nodes, &[version], 0).await;
+            core.cell.tell_forget(&nodes, &ids).await;
         });
     }
 }

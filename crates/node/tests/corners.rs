@@ -9,23 +9,11 @@ use std::task::Poll;
 use harness::*;
 use stoker_node::Node;
 use stoker_store::{
-    Attributes, AttributesChange, Condition, CopyRequest, DrainState, ErrorKind, Finish, LakeMode,
-    PartChoice, PartSource, RenameMode, Store, Subject, UploadId, VolumePolicy, WriteRequest,
+    Attributes, AttributesChange, Condition, DrainState, ErrorKind, Finish, LakeMode, PartChoice, PartSource,
+    RenameMode, Store, Subject, UploadId, VolumePolicy, WriteRequest,
 };
 
 const MIB: usize = 1 << 20;
-
-fn copy_request(from: &str, to: &str) -> CopyRequest {
-    CopyRequest {
-        from_volume: "data".into(),
-        from: key(from),
-        from_condition: Condition::default(),
-        to_volume: "data".into(),
-        to: key(to),
-        condition: Condition::default(),
-        attributes: None,
-    }
-}
 
 /// Waits for something to become true.
 async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {

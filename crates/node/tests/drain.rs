@@ -7,23 +7,11 @@ use std::sync::Arc;
 use harness::*;
 use stoker_node::Node;
 use stoker_store::{
-    Attributes, Condition, CopyRequest, DrainState, ErrorKind, Finish, LakeMode, RenameMode, Resolution,
-    Store, Subject, VolumeOptions, VolumePolicy, WriteRequest,
+    Attributes, Condition, DrainState, ErrorKind, Finish, LakeMode, RenameMode, Resolution, Store, Subject,
+    VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 const MIB: usize = 1 << 20;
-
-fn copy_request(from: &str, to: &str) -> CopyRequest {
-    CopyRequest {
-        from_volume: "data".into(),
-        from: key(from),
-        from_condition: Condition::default(),
-        to_volume: "data".into(),
-        to: key(to),
-        condition: Condition::default(),
-        attributes: None,
-    }
-}
 
 /// Waits until the lake directory of `data` holds exactly these files.
 async fn lake_becomes(home: &Home, expect: &[&str]) {

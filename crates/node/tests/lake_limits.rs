@@ -8,8 +8,8 @@ use harness::*;
 use stoker_lake::{Capabilities, Lake, TwinLake};
 use stoker_node::{LakeOpener, Node, NodeOptions};
 use stoker_store::{
-    Attributes, AttributesChange, Awaited, Condition, CopyRequest, DrainPolicy, ErrorKind, RenameMode,
-    Resolution, Result, Store, StoreError, Subject, VolumeOptions, VolumePolicy, WriteRequest,
+    Attributes, AttributesChange, Awaited, CopyRequest, DrainPolicy, ErrorKind, RenameMode, Resolution,
+    Result, Store, StoreError, Subject, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 /// A node whose lake holds keys of 20 bytes and 200 bytes of metadata.
@@ -28,18 +28,6 @@ async fn narrow(home: &Home) -> (Arc<Node>, Arc<TwinLake>) {
     (node, lake)
 }
 
-fn copy_request(from: &str, to: &str, attributes: Option<Attributes>) -> CopyRequest {
-    CopyRequest {
-        from_volume: "data".into(),
-        from: key(from),
-        from_condition: Condition::default(),
-        to_volume: "data".into(),
-        to: key(to),
-        attributes,
-        condition: Condition::default(),
-    }
-}
-
 #[track_caller]
 fn refused<T>(result: Result<T>, limit: &str) {
     let fault: StoreError = result.err().expect("the lake cannot hold it");
@@ -56,7 +44,7 @@ async fn what_the_lake_cannot_hold_is_refused() {
     let (keys, meta) = ("at most 20 bytes", "at most 200 bytes of metadata");
     refused(node.create("data", &key(long), WriteRequest::default()).await, keys);
     refused(node.upload_create("data", &key(long), Attributes::default(), None).await, keys);
-    refused(node.copy(copy_request("short", long, None)).await, keys);
+    refused(node.copy(copy_request("short", long)).await, keys);
     refused(node.rename("data", &key("short"), &key(long), RenameMode::Replace).await, keys);
 
     let tags: Vec<_> = (0..4).map(|at| (format!("tag-{at}"), "value of a tag".to_owned())).collect();
@@ -64,7 +52,7 @@ async fn what_the_lake_cannot_hold_is_refused() {
     let request = WriteRequest { attributes: heavy.clone(), ..WriteRequest::default() };
     refused(node.create("data", &key("a"), request.clone()).await, meta);
     refused(node.upload_create("data", &key("a"), heavy.clone(), None).await, meta);
-    refused(node.copy(copy_request("short", "a", Some(heavy))).await, meta);
+    refused(node.copy(CopyRequest { attributes: Some(heavy), ..copy_request("short", "a") }).await, meta);
     let change = AttributesChange { tags: Some(tags), ..AttributesChange::default() };
     refused(node.set_attributes("data", &key("short"), change).await, meta);
     assert_eq!(names(&node, "", None).await, ["short"]);

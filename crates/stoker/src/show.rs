@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use stoker_store::{
-    Checksum, ChecksumKind, Class, DrainPolicy, DrainState, FileInfo, LakeMode, Receipt, VolumeInfo,
+    Checksum, ChecksumKind, DrainPolicy, DrainState, FileInfo, LakeMode, Receipt, VolumeInfo,
 };
 
 use crate::{clock, out, size, span};
@@ -118,15 +118,6 @@ pub fn drain(state: &DrainState) -> &'static str {
     }
 }
 
-/// The name of a class.
-pub fn class(class: Class) -> &'static str {
-    match class {
-        Class::One => "one",
-        Class::Two => "two",
-        Class::Three => "three",
-    }
-}
-
 /// When files leave.
 pub fn policy(policy: DrainPolicy) -> String {
     match policy {
@@ -161,7 +152,7 @@ pub fn receipt(receipt: &Receipt) -> String {
             format!("not drained: somebody else changed {lake}; see `stoker conflict ls`")
         }
     };
-    format!("committed: {copies} (class {}); {next}", class(receipt.class))
+    format!("committed: {copies} (class {}); {next}", receipt.class.as_str())
 }
 
 /// A file as rows of `name  value`.
@@ -208,7 +199,7 @@ pub fn volume_rows(volume: &VolumeInfo) -> Vec<(&'static str, String)> {
         ("volume", volume.name.clone()),
         ("made", clock::rfc3339(volume.created_ms)),
         ("holds", format!("{}, {}", count(volume.files, "file"), size::human(volume.bytes))),
-        ("class", class(policy.class).to_owned()),
+        ("class", policy.class.as_str().to_owned()),
         ("lake", volume.lake.clone().unwrap_or_else(|| "none".to_owned())),
         ("lake mode", lake_mode(policy.lake_mode).to_owned()),
         ("drain", drain),

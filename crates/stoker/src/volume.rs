@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use stoker_client::Client;
-use stoker_store::{Class, DrainPolicy, LakeMode, Store, VolumeInfo, VolumeOptions, VolumePolicy};
+use stoker_store::{
+    Class, DrainPolicy, LakeMode, Spread, Store, VolumeInfo, VolumeOptions, VolumePolicy, WhenAlone,
+};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
@@ -90,9 +92,15 @@ pub struct RmArgs {
 /// What a volume wants.
 #[derive(clap::Args, Default)]
 struct PolicyArgs {
-    /// How it commits: one, two or three copies on different nodes.
+    /// How it commits: one, two or three copies on different nodes, or auto (one while the node is alone, then two).
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<Class>,
+    /// How far apart copies must be: node, tor (different switches) or power (different feeds).
+    #[arg(long, value_name = "SPREAD", value_parser = parse_spread)]
+    spread: Option<Spread>,
+    /// What a write does that finds too few nodes: refuse, or lake (it goes on when the lake has it).
+    #[arg(long, value_name = "WHAT", value_parser = parse_when_alone)]
+    when_alone: Option<WhenAlone>,
     /// When files leave for the lake: always, never, on-demand, or every:N publishes of a key.
     #[arg(long, value_name = "WHEN", value_parser = parse_drain)]
     drain: Option<DrainPolicy>,
@@ -116,6 +124,8 @@ struct PolicyArgs {
 impl PolicyArgs {
     fn is_empty(&self) -> bool {
         self.class.is_none()
+            && self.spread.is_none()
+            && self.when_alone.is_none()
             && self.drain.is_none()
             && self.drain_quiet.is_none()
             && self.drain_lag_max.is_none()
@@ -127,6 +137,8 @@ impl PolicyArgs {
     fn apply(&self, policy: VolumePolicy) -> VolumePolicy {
         VolumePolicy {
             class: self.class.unwrap_or(policy.class),
+            spread: self.spread.unwrap_or(policy.spread),
+            when_alone: self.when_alone.unwrap_or(policy.when_alone),
             drain: self.drain.unwrap_or(policy.drain),
             drain_quiet_s: self.drain_quiet.unwrap_or(policy.drain_quiet_s),
             drain_lag_max_s: self.drain_lag_max.unwrap_or(policy.drain_lag_max_s),
@@ -139,10 +151,28 @@ impl PolicyArgs {
 
 fn parse_class(text: &str) -> Result<Class, String> {
     match text {
+        "auto" => Ok(Class::Auto),
         "one" | "1" => Ok(Class::One),
         "two" | "2" => Ok(Class::Two),
         "three" | "3" => Ok(Class::Three),
-        _ => Err("expected one, two or three".into()),
+        _ => Err("expected auto, one, two or three".into()),
+    }
+}
+
+fn parse_spread(text: &str) -> Result<Spread, String> {
+    match text {
+        "node" => Ok(Spread::Node),
+        "tor" => Ok(Spread::Tor),
+        "power" => Ok(Spread::Power),
+        _ => Err("expected node, tor or power".into()),
+    }
+}
+
+fn parse_when_alone(text: &str) -> Result<WhenAlone, String> {
+    match text {
+        "refuse" => Ok(WhenAlone::Refuse),
+        "lake" => Ok(WhenAlone::Lake),
+        _ => Err("expected refuse or lake".into()),
     }
 }
 
@@ -238,7 +268,7 @@ pub async fn list(client: &Client, json: bool) -> Result<(), Failure> {
             volume.name.clone(),
             show::count(volume.files, "file"),
             size::human(volume.bytes),
-            format!("class {}", show::class(volume.policy.class)),
+            format!("class {}", volume.policy.class.as_str()),
             format!("drain {}", show::policy(volume.policy.drain)),
             volume.lake.clone().unwrap_or_else(|| "no lake".to_owned()),
         ]

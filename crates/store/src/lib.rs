@@ -31,7 +31,7 @@ pub use stoker_buffer::Buf;
 pub use store::{BoxFuture, File, PartSource, Store, Writer};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{
-    Class, DrainPolicy, LakeMode, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,
-    check_volume_name,
+    Class, DrainPolicy, LakeMode, Spread, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,
+    WhenAlone, check_volume_name,
 };
 pub use write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};

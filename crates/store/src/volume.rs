@@ -12,13 +12,70 @@ pub const VOLUME_NAME_LEN_MAX: usize = 63;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// One drive.
+    /// `one` while the node is alone, `two` as soon as the cluster has a second one.
     #[default]
+    Auto,
+    /// One drive.
     One,
     /// Two drives in two nodes.
     Two,
     /// Three drives in three nodes.
     Three,
+}
+
+impl Class {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Class::Auto => "auto",
+            Class::One => "one",
+            Class::Two => "two",
+            Class::Three => "three",
+        }
+    }
+
+    /// What it means in a cluster of so many nodes.
+    #[must_use]
+    pub fn in_cluster(self, nodes: usize) -> Class {
+        match self {
+            Class::Auto if nodes < 2 => Class::One,
+            Class::Auto => Class::Two,
+            chosen => chosen,
+        }
+    }
+
+    /// Nodes that hold a chunk before it is acknowledged.
+    pub fn copies(self) -> usize {
+        match self {
+            Class::Auto | Class::One => 1,
+            Class::Two => 2,
+            Class::Three => 3,
+        }
+    }
+}
+
+/// How far apart copies must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// In different nodes.
+    #[default]
+    Node,
+    /// Behind different switches.
+    Tor,
+    /// On different power feeds.
+    Power,
+}
+
+/// What a write does that finds too few nodes for its class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenAlone {
+    /// It fails, and may be tried again.
+    #[default]
+    Refuse,
+    /// It goes on when the lake has it.
+    Lake,
 }
 
 /// When files leave for the lake.
@@ -55,6 +112,10 @@ pub enum LakeMode {
 pub struct VolumePolicy {
     /// How it commits.
     pub class: Class,
+    /// How far apart its copies must be.
+    pub spread: Spread,
+    /// What a write does that finds too few nodes.
+    pub when_alone: WhenAlone,
     /// When files leave.
     pub drain: DrainPolicy,
     /// A file drains after it was left alone for this long.
@@ -72,7 +133,9 @@ pub struct VolumePolicy {
 impl Default for VolumePolicy {
     fn default() -> VolumePolicy {
         VolumePolicy {
-            class: Class::One,
+            class: Class::Auto,
+            spread: Spread::Node,
+            when_alone: WhenAlone::Refuse,
             drain: DrainPolicy::Always,
             drain_quiet_s: 10,
             drain_lag_max_s: 300,

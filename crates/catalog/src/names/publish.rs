@@ -240,6 +240,7 @@ pub fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow, set: 
         since_ms: file.dirty_since_ms,
         changed_ms: file.modified_ms,
         set,
+        home: file.home,
     }
     .encode();
     for holder in &file.holders {

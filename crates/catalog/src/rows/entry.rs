@@ -90,6 +90,8 @@ pub struct FileRow {
     pub name_record: Option<[u8; 12]>,
     /// Properties that the catalog does not look into.
     pub properties: Vec<u8>,
+    /// Node that owes the drain: the last one that changed the file. All zero if nobody does.
+    pub home: [u8; 16],
 }
 
 impl FileRow {
@@ -109,6 +111,7 @@ pub enum EntryRow {
 }
 
 impl RowValue for EntryRow {
+    const VERSION: u8 = 2;
     const TABLE: &'static str = "entries";
 }
 

@@ -328,6 +328,26 @@ pub fn session(node: NodeId) -> Vec<u8> {
     [b"S", &node.0[..]].concat()
 }
 
+/// The node inside a session key.
+pub fn session_node(key: &[u8]) -> Option<NodeId> {
+    Some(NodeId(key.get(1..17)?.try_into().ok()?))
+}
+
+/// `M` node: a node of the cluster.
+pub fn node(node: NodeId) -> Vec<u8> {
+    [b"M", &node.0[..]].concat()
+}
+
+/// The node inside the key of a node.
+pub fn node_id(key: &[u8]) -> Option<NodeId> {
+    session_node(key)
+}
+
+/// `f` version: somebody repairs it.
+pub fn repair(version: VersionId) -> Vec<u8> {
+    [b"f", &version.0[..]].concat()
+}
+
 /// `D` drive: a drive and its life.
 pub fn drive(drive: DriveId) -> Vec<u8> {
     [b"D", &drive.0[..]].concat()

@@ -27,31 +27,13 @@ pub struct DirtyRow {
     /// The checkpoint set that it was written for. A drainer leaves it alone while that set's row says open: it has no
     /// name yet, and in the lake a set begins after its publish. Without such a row it is a file like any other.
     pub set: Option<u64>,
-}
-
-/// Without the set.
-#[derive(Deserialize)]
-struct DirtyRowFormer {
-    volume: u32,
-    bytes: u64,
-    since_ms: u64,
-    changed_ms: u64,
+    /// Node that owes the drain.
+    pub home: [u8; 16],
 }
 
 impl RowValue for DirtyRow {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
     const TABLE: &'static str = "dirty";
-
-    fn former(body: &[u8]) -> Option<postcard::Result<DirtyRow>> {
-        let row = postcard::from_bytes(body).map(|old: DirtyRowFormer| DirtyRow {
-            volume: old.volume,
-            bytes: old.bytes,
-            since_ms: old.since_ms,
-            changed_ms: old.changed_ms,
-            set: None,
-        });
-        Some(row)
-    }
 }
 
 /// A version that nothing refers to.
@@ -104,24 +86,4 @@ pub struct DriveRow {
 
 impl RowValue for DriveRow {
     const TABLE: &'static str = "drives";
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dirty_rows_of_the_release_before_are_read() {
-        let row = DirtyRow { volume: 7, bytes: 1 << 40, since_ms: 300, changed_ms: 400, set: None };
-        let mut old = row.encode();
-        // The release before ended where the set begins.
-        assert_eq!(old.pop(), Some(0));
-        old[0] = 1;
-        assert_eq!(DirtyRow::decode(&old).unwrap(), row);
-        let in_set = DirtyRow { set: Some(9), ..row };
-        assert_eq!(DirtyRow::decode(&in_set.encode()).unwrap(), in_set);
-        for broken in [&[][..], &[0, 1], &[1, 0xff], &[2], &[3, 0]] {
-            assert!(DirtyRow::decode(broken).is_err(), "{broken:?}");
-        }
-    }
 }

@@ -151,6 +151,7 @@ pub fn file(id: u64) -> FileRow {
         publishes: 0,
         name_record: None,
         properties: Vec::new(),
+        home: [0; 16],
     }
 }
 

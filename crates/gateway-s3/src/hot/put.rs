@@ -203,11 +203,7 @@ pub(crate) fn add_receipt(headers: &mut HeaderMap, receipt: &Receipt) -> Result<
 
 /// The receipt as compact JSON.
 fn receipt_text(receipt: &Receipt) -> String {
-    let class = match receipt.class {
-        Class::One => "one",
-        Class::Two => "two",
-        Class::Three => "three",
-    };
+    let class = receipt.class.as_str();
     let drain = match receipt.drain {
         DrainState::Dirty => "dirty",
         DrainState::Clean => "clean",

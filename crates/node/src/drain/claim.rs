@@ -13,6 +13,9 @@ use crate::{clock, error};
 /// Unconfirmed versions that are remembered for a key.
 const ATTEMPTS_MAX: usize = 32;
 
+/// Pause before a key that another node writes is looked at again.
+const ELSEWHERE_MS: u64 = 500;
+
 /// A claimed lake key: nobody else writes it while the row is unchanged.
 pub(crate) struct Claim {
     pub volume: VolumeId,
@@ -61,6 +64,9 @@ impl Core {
         if exposed && row.unsettled_until_ms > now_ms {
             return Ok(Claimed::Unsettled(row.unsettled_until_ms));
         }
+        if let Some(until_ms) = self.claimed_elsewhere(&row, volume, key).await {
+            return Ok(Claimed::Unsettled(until_ms));
+        }
         let resumes = row.upload.is_some() && row.version == version.0;
         if let Some(upload) = row.upload.as_ref().filter(|_| !resumes) {
             lake.upload_abort(key, upload).await.map_err(error::lake)?;
@@ -91,6 +97,17 @@ impl Core {
             Outcome::Done { seq } => Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq })),
             Outcome::Failed { .. } => Ok(Claimed::Lost),
         }
+    }
+
+    /// Until when to wait for another node that has a request to this key under way, or may have: one that does not answer
+    /// is waited for until it is declared down, which ends its session.
+    async fn claimed_elsewhere(&self, row: &LakeKeyRow, volume: VolumeId, key: &[u8]) -> Option<u64> {
+        if row.session == [0; 16] || row.session == self.session_id {
+            return None;
+        }
+        let other = self.cell.view().node_of(row.session)?;
+        let is_busy = self.cell.is_busy(other, volume, key).await.unwrap_or(true);
+        is_busy.then(|| clock::now_ms() + ELSEWHERE_MS)
     }
 
     /// Changes a claim that is still ours.

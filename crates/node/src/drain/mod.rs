@@ -137,6 +137,12 @@ impl Drainer {
         }
     }
 
+    /// The node that owed this drain is lost: it is due.
+    pub fn take_over(&self, file: &FileRow) {
+        self.plan(file.version(), file.size, file.dirty_since_ms, 0, false);
+        self.wake.notify_one();
+    }
+
     /// Drains a version now, whatever its policy says.
     pub fn demand(&self, file: &FileRow) {
         self.plan(file.version(), file.size, file.dirty_since_ms, 0, true);
@@ -205,6 +211,11 @@ impl Drainer {
     }
 
     /// Takes a lake key for oneself; none if something else on this node has it.
+    /// Whether a request to a lake key is under way here.
+    pub fn has_key(&self, volume: VolumeId, key: &[u8]) -> bool {
+        self.busy.lock().unwrap().contains(&(volume.0, key.to_vec()))
+    }
+
     pub fn take_key(&self, volume: VolumeId, key: &[u8]) -> Option<Busy<'_>> {
         let key = (volume.0, key.to_vec());
         // Not `then_some`: a guard that was made in vain would give away the key of whoever has it.
@@ -286,6 +297,9 @@ impl Core {
             for row in &page.rows {
                 let dirty = DirtyRow::of(row).map_err(error::catalog)?;
                 let Some(version) = keys::dirty_version(&row.key) else { continue };
+                if dirty.home != self.node.0 {
+                    continue;
+                }
                 let Some(volume) = self.volumes.by_id(VolumeId(dirty.volume)).await? else { continue };
                 let policy = &volume.policy;
                 let stays = matches!(policy.drain, DrainPolicy::Never | DrainPolicy::OnDemand);
@@ -352,7 +366,8 @@ impl Core {
             Ok(volumes) => volumes,
             Err(fault) => return self.note_trouble(Err(fault)),
         };
-        let rounds = volumes.into_iter().map(|volume| -> BoxFuture<'_, bool> {
+        let mine = |volume: &Arc<Volume>| self.cell.is_mine(chore_id(chore, volume.id));
+        let rounds = volumes.into_iter().filter(mine).map(|volume| -> BoxFuture<'_, bool> {
             Box::pin(async move {
                 let done = match chore {
                     Chore::Rekey => self.rekey_round(&volume).await,
@@ -450,6 +465,13 @@ impl Core {
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(())
     }
+}
+
+/// Decides which node of a cell does a chore of a volume.
+fn chore_id(chore: Chore, volume: VolumeId) -> VersionId {
+    let mut id = [chore as u8; 12];
+    id[8..].copy_from_slice(&volume.0.to_be_bytes());
+    VersionId(id)
 }
 
 /// Whether the policy of its volume sends this version to the lake.

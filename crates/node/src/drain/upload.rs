@@ -18,6 +18,7 @@ use super::conflicts::refused;
 use super::tombstones::READERS_MS;
 use super::{End, attributes};
 use crate::cache::PIECE;
+use crate::cell::Protected;
 use crate::core::{Core, add};
 use crate::properties::Properties;
 use crate::reader::NodeFile;
@@ -145,16 +146,18 @@ impl Core {
         let file = &located.file;
         let Some(old) = file.lake.clone() else { return Ok(()) };
         let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { return Ok(()) };
-        let _marks = self.stage_all(&volume, file).await?;
+        let (_marks, kept) = self.stage_all(&volume, file).await?;
         let mut row = file.clone();
         row.drain = Drain::Dirty;
         row.dirty_since_ms = clock::now_ms();
-        row.holders = self.rings.holders(0..self.rings.drives().len());
+        row.home = self.node.0;
+        row.holders = kept.holders();
         let key = located.spot.row_key();
         let mut commit = Commit::new()
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row.clone())).encode())
             .delete(keys::relier(volume.id, &old.key, file.version(), file.inode));
+        commit.checks.extend(self.holder_checks(&row.holders, &kept.sessions()).await?);
         dirty_writes(&mut commit, volume.id, &row, None);
         if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
             self.drainer.demand(&row);
@@ -162,22 +165,20 @@ impl Core {
         Ok(())
     }
 
-    /// Brings every chunk of a file into the rings and makes it precious, until the guard goes.
+    /// Brings every chunk of a file into the rings and makes it precious, until the guards go.
     async fn stage_all(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
         file: &FileRow,
-    ) -> Result<tokio::sync::RwLockReadGuard<'_, ()>> {
+    ) -> Result<(tokio::sync::RwLockReadGuard<'_, ()>, Protected)> {
         let extent = self.extent(volume, file).await?;
         let pin = self.pins.pin(file.version());
         let open = self.file(volume, b"?", file, pin).await?;
         self.stage_file(&open, extent.as_ref()).await?;
-        let ids: Vec<ChunkId> = rings::chunks(open.runs()).map(|(chunk, _)| chunk).collect();
         let marks = self.marks.read().await;
-        if !self.rings.mark_dirty(ids).await? {
-            return Err(StoreError::new(ErrorKind::Full, "no room to bring a file into the rings"));
-        }
-        Ok(marks)
+        let kept = self.secure(volume, open.runs(), &file.holders).await?;
+        let full = || StoreError::new(ErrorKind::Full, "no room to bring a file into the rings");
+        Ok((marks, kept.ok_or_else(full)?))
     }
 
     /// Makes a copy independent of the lake object that it came from: all its chunks on drives here.
@@ -185,15 +186,16 @@ impl Core {
         let file = &located.file;
         let Some(source) = &file.source else { return Ok(()) };
         let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { return Ok(()) };
-        let _marks = self.stage_all(&volume, file).await?;
+        let (_marks, kept) = self.stage_all(&volume, file).await?;
         let mut row = file.clone();
         row.source = None;
-        row.holders = self.rings.holders(0..self.rings.drives().len());
+        row.holders = kept.holders();
         let key = located.spot.row_key();
-        let commit = Commit::new()
+        let mut commit = Commit::new()
             .seq(key.clone(), located.seq)
-            .put(key, EntryRow::File(Box::new(row)).encode())
+            .put(key, EntryRow::File(Box::new(row.clone())).encode())
             .delete(keys::relier(VolumeId(source.volume), &source.key, file.version(), file.inode));
+        commit.checks.extend(self.holder_checks(&row.holders, &kept.sessions()).await?);
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(())
     }
@@ -510,8 +512,7 @@ impl Core {
         })
         .await?;
         let names = self.names_of(version).await?;
-        let Some(file) = names.first().map(|located| located.file.clone()) else { return Ok(()) };
-        if names.iter().any(|located| located.file.drain != Drain::Clean) {
+        if names.is_empty() || names.iter().any(|located| located.file.drain != Drain::Clean) {
             return Ok(());
         }
         let mut change = Commit::new();
@@ -525,7 +526,6 @@ impl Core {
             let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
             change.writes.push(Write::Delete(key));
         }
-        let runs = self.names.runs(&file).await.map_err(error::catalog)?;
         // A new name would add a reference, which the count of rows shows.
         let all = keys::references(version);
         let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
@@ -534,9 +534,33 @@ impl Core {
             // Whoever changed something tells the drainer.
             return Ok(());
         }
+        let holders = names.iter().flat_map(|located| &located.file.holders);
+        let peers: Vec<NodeId> = holders.map(|holder| NodeId(holder.node)).collect();
+        let peers = self.cell.by_latency(peers);
+        if !peers.is_empty() {
+            let core = self.clone();
+            self.runtime.spawn(async move { core.cell.tell_reconsider(&peers, &[version]).await });
+        }
+        self.release(version, &names).await
+    }
+
+    /// A peer says that a version may be clean. Decided here, from the catalog, while nobody can begin to need its chunks.
+    pub(crate) async fn settle_here(self: &Arc<Core>, version: VersionId) -> Result<()> {
+        let _marks = self.marks.write().await;
+        let names = self.names_of(version).await?;
+        if names.is_empty() || names.iter().any(|located| located.file.drain != Drain::Clean) {
+            return Ok(());
+        }
+        self.release(version, &names).await
+    }
+
+    /// Lets the rings drop what only clean names of a version need.
+    async fn release(self: &Arc<Core>, version: VersionId, names: &[Located]) -> Result<()> {
+        let Some(first) = names.first() else { return Ok(()) };
+        let runs = self.names.runs(&first.file).await.map_err(error::catalog)?;
         let mut free = Vec::new();
         for owner in crate::publish::owners(&runs, VersionId::ZERO) {
-            if self.is_free(owner, version).await? {
+            if !self.cell.guests.has(owner) && self.is_free(owner, version).await? {
                 free.push(owner);
             }
         }

@@ -10,8 +10,8 @@ use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_store::{
-    Class, DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions,
-    VolumePolicy, check_volume_name,
+    DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
+    check_volume_name,
 };
 use tokio::sync::OnceCell;
 
@@ -221,6 +221,16 @@ impl Volumes {
         }
     }
 
+    /// Learns what other nodes changed.
+    pub async fn refresh(&self) -> Result<()> {
+        let there = self.all_and_leaving().await?;
+        let is_there = |volume: &Arc<Volume>| there.iter().any(|other| other.id == volume.id);
+        // One that was made since the look would only be read again.
+        self.by_name.write().unwrap().retain(|_, volume| is_there(volume));
+        self.by_id.write().unwrap().retain(|_, volume| is_there(volume));
+        Ok(())
+    }
+
     async fn keep(&self, name: &str, row: &VolumeRow, seq: u64) -> Result<Arc<Volume>> {
         let policy: VolumePolicy = serde_json::from_slice(&row.policy).map_err(|fault| {
             StoreError::new(
@@ -258,14 +268,6 @@ impl Volumes {
         Ok(volume)
     }
 
-    fn check_policy(policy: &VolumePolicy) -> Result<()> {
-        if policy.class != Class::One {
-            let message = "this node is alone: only class `one` (one copy, on this node) can be kept here";
-            return Err(StoreError::about(ErrorKind::Invalid, Subject::Volume, message));
-        }
-        Ok(())
-    }
-
     /// Makes a volume.
     pub async fn create(&self, name: &str, options: VolumeOptions) -> Result<Arc<Volume>> {
         check_volume_name(name)?;
@@ -278,7 +280,6 @@ impl Volumes {
             StoreError::about(ErrorKind::Conflict, Subject::Volume, format!("volume `{name}` exists already"))
         };
         let mut policy = options.policy.clone().unwrap_or_else(|| self.defaults.clone());
-        Self::check_policy(&policy)?;
         self.by_name.write().unwrap().remove(name);
         if let Some(known) = self.get_or_leaving(name).await? {
             if !known.leaving {
@@ -366,7 +367,6 @@ impl Volumes {
 
     /// Changes the policy of a volume.
     pub async fn set(&self, name: &str, policy: VolumePolicy) -> Result<Arc<Volume>> {
-        Self::check_policy(&policy)?;
         loop {
             let key = keys::volume(name);
             let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
-    Condition, File, Finish, Key, ListEntry, ListRequest, Receipt, Result, Store, VolumeOptions,
+    Condition, CopyRequest, File, Finish, Key, ListEntry, ListRequest, Receipt, Result, Store, VolumeOptions,
     VolumePolicy, WriteRequest,
 };
 use tempfile::TempDir;
@@ -209,4 +209,17 @@ pub fn tree(dir: &Path) -> Vec<String> {
     }
     found.sort();
     found
+}
+
+/// A copy within the volume.
+pub fn copy_request(from: &str, to: &str) -> CopyRequest {
+    CopyRequest {
+        from_volume: "data".into(),
+        from: key(from),
+        from_condition: Condition::default(),
+        to_volume: "data".into(),
+        to: key(to),
+        condition: Condition::default(),
+        attributes: None,
+    }
 }

@@ -160,7 +160,6 @@ pub struct Door {
 #[derive(Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct VolumeDefaults {
-    #[serde(deserialize_with = "value::class")]
     pub class: Class,
     pub drain: Drain,
     pub drain_quiet_s: u32,

@@ -118,13 +118,3 @@ pub fn optional<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> 
     let text = String::deserialize(deserializer)?;
     Ok(if text.is_empty() { None } else { Some(T::from(text)) })
 }
-
-/// The class of new volumes: one that a single node can keep.
-pub fn class<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Class, D::Error> {
-    match Class::deserialize(deserializer)? {
-        Class::One => Ok(Class::One),
-        Class::Two | Class::Three => {
-            Err(D::Error::custom("this class needs more nodes, and this release has one: use `one`"))
-        }
-    }
-}

@@ -1,0 +1,59 @@
+//! Nodes of the cluster.
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::RowValue;
+
+/// What the cluster decided about a node. Decided here, by a transaction, and nowhere else (R12); whether it answers is
+/// another question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeState {
+    /// It counts.
+    Up,
+    /// It announced that it stops: nothing new goes there, and nobody worries.
+    Leaving,
+    /// Declared gone: what it alone held is protected elsewhere, and its session is over.
+    Down,
+    /// Taken out of placement by a person; still read from.
+    Quarantined,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// For people.
+    pub name: String,
+    /// Where peers reach it, one for each rail.
+    pub addresses: Vec<String>,
+    /// Where its pings go.
+    pub gossip: Vec<String>,
+    /// Where clients reach it: S3.
+    pub s3: Option<String>,
+    /// Switch that it hangs on.
+    pub tor: String,
+    /// Power feed.
+    pub power: String,
+    /// Share of the chunks that it takes, relative to others.
+    pub weight: u32,
+    /// What was decided.
+    pub state: NodeState,
+    /// Since when, milliseconds since 1970 by the catalog's clock.
+    pub since_ms: u64,
+}
+
+impl RowValue for NodeRow {
+    const TABLE: &'static str = "nodes";
+}
+
+/// A claim on repairing what a lost node held, so that two survivors do not do the same work (R12).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RepairRow {
+    /// Who does it.
+    pub node: [u8; 16],
+    /// Session of that node; a claim of a session that is over counts no more.
+    pub session: [u8; 16],
+}
+
+impl RowValue for RepairRow {
+    const TABLE: &'static str = "repairs";
+}

@@ -1,0 +1,249 @@
+//! Commit: a chunk goes to a drive here and to peers at the same time, and counts when all of them have it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use stoker_catalog::kv::Check;
+use stoker_catalog::rows::HolderRow;
+use stoker_format::{ChunkId, NodeId, VersionId};
+use stoker_ring::{Put, Retention};
+use stoker_store::{Class, ErrorKind, Result, StoreError, Subject};
+
+use super::message::{AppendHead, to_wire};
+use super::peers::PeerCopy;
+use crate::core::{Core, add};
+use crate::rings::{NAME_INDEX, Rings};
+use crate::volumes::Volume;
+
+/// Neighbouring chunks that have their copies with the same peers, so that a file has few holders.
+const STRIPE: u32 = 16;
+
+/// Longest name record that travels with its chunk; a longer one goes on its own.
+const NAME_LEN_MAX: usize = 32 << 10;
+
+/// Where a chunk landed.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub drive: usize,
+    pub peers: Vec<PeerCopy>,
+}
+
+/// Where the chunks of a write landed.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Copies {
+    drives: BTreeSet<usize>,
+    peers: Vec<PeerCopy>,
+}
+
+impl Copies {
+    pub fn add(&mut self, copied: Copied) {
+        self.drives.insert(copied.drive);
+        self.add_peers(copied.peers);
+    }
+
+    pub fn add_peers(&mut self, peers: Vec<PeerCopy>) {
+        for copy in peers {
+            if !self.peers.contains(&copy) {
+                self.peers.push(copy);
+            }
+        }
+    }
+
+    /// Every drive that has some of it.
+    pub fn holders(&self, rings: &Rings) -> Vec<HolderRow> {
+        let mut holders = rings.holders(self.drives.iter().copied());
+        for copy in &self.peers {
+            if !holders.contains(&copy.holder) {
+                holders.push(copy.holder.clone());
+            }
+        }
+        holders
+    }
+
+    /// Peers, each with the session that acknowledged.
+    pub fn sessions(&self) -> Vec<(NodeId, [u8; 16])> {
+        let mut sessions: Vec<_> =
+            self.peers.iter().map(|copy| (NodeId(copy.holder.node), copy.session)).collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        sessions
+    }
+
+    /// Peers that have some of it.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.peers.iter().map(|copy| NodeId(copy.holder.node)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+}
+
+/// Bytes on their way to peers.
+#[derive(Clone)]
+pub(super) struct Parcel {
+    pub chunk: ChunkId,
+    /// They never drain.
+    pub never: bool,
+    pub bytes: Bytes,
+    /// The name record that goes with them.
+    pub name: Option<Bytes>,
+    /// The use that the peers keep them for.
+    pub hold: u64,
+}
+
+/// The id by which peers of a chunk are chosen.
+pub(super) fn place_of(chunk: ChunkId) -> ChunkId {
+    ChunkId::new(chunk.version, chunk.index / STRIPE)
+}
+
+const HOLDERS_LOST: &str = "a node that took a copy is gone: the bytes have to be copied again";
+
+/// The error for a copy that does not count any more.
+fn holders_lost() -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, HOLDERS_LOST)
+}
+
+/// Whether it failed because of that.
+pub(crate) fn is_holders_lost(fault: &StoreError) -> bool {
+    fault.kind == ErrorKind::Unavailable && fault.message == HOLDERS_LOST
+}
+
+impl Core {
+    /// How a volume commits at present.
+    pub fn class(&self, volume: &Volume) -> Class {
+        let nodes = if self.cell.is_joined() { self.cell.view().size() } else { 1 };
+        volume.policy.class.in_cluster(nodes)
+    }
+
+    /// Commits records of one version: the first is a chunk (or a name record alone), a second one its name record.
+    pub async fn commit_records(self: &Arc<Core>, volume: &Volume, mut puts: Vec<Put>) -> Result<Copied> {
+        let chunk = puts[0].chunk;
+        let at = self.rings.pick(chunk.version, if chunk.index == NAME_INDEX { 0 } else { chunk.index });
+        let need = self.class(volume).copies() - 1;
+        if need == 0 {
+            self.rings.append(at, puts).await?;
+            return Ok(Copied { drive: at, peers: Vec::new() });
+        }
+        let bytes = Bytes::from_owner(puts[0].payload.lend());
+        let never = puts[0].retention == Retention::Never;
+        let mut name = puts.get_mut(1).map(|put| Bytes::from_owner(put.payload.lend()));
+        let long = name.take_if(|name| name.len() > NAME_LEN_MAX);
+        let record = ChunkId::new(chunk.version, NAME_INDEX);
+        let (local, peers, records) = tokio::join!(
+            self.rings.append(at, puts),
+            self.copy_to_peers(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, &[]),
+            async {
+                let Some(bytes) = long else { return Ok(Vec::new()) };
+                let parcel = Parcel { chunk: record, never, bytes, name: None, hold: 0 };
+                self.copy_to_peers(volume, parcel, need, &[]).await
+            },
+        );
+        local?;
+        let mut peers = peers?;
+        peers.extend(records?);
+        Ok(Copied { drive: at, peers })
+    }
+
+    /// Copies bytes to as many peers beside those that have them; one that fails is replaced by the next.
+    pub(super) async fn copy_to_peers(
+        self: &Arc<Core>,
+        volume: &Volume,
+        parcel: Parcel,
+        need: usize,
+        has: &[NodeId],
+    ) -> Result<Vec<PeerCopy>> {
+        let Parcel { chunk, never, bytes, name, hold } = parcel;
+        let head = AppendHead {
+            chunk: to_wire(&chunk),
+            volume: volume.id.0,
+            never,
+            session: self.session_id,
+            hold,
+            name: name.map(|name| name.to_vec()),
+        };
+        let mut taken = [&[self.node], has].concat();
+        let mut failed: Vec<NodeId> = Vec::new();
+        let mut why: Option<StoreError> = None;
+        let (mut copies, mut running) = (Vec::new(), FuturesUnordered::new());
+        loop {
+            while copies.len() + running.len() < need {
+                let next = self.cell.takers(place_of(chunk), volume.policy.spread, &taken, &failed);
+                let Some(node) = next.first().copied() else { break };
+                taken.push(node);
+                let (head, bytes) = (head.clone(), bytes.clone());
+                running.push(async move { (node, self.cell.append_on(node, head, bytes).await) });
+            }
+            match running.next().await {
+                Some((_, Ok(copy))) => {
+                    add(&self.cell.stats.copies, 1);
+                    add(&self.cell.stats.copy_bytes, bytes.len() as u64);
+                    copies.push(copy);
+                    if copies.len() == need {
+                        return Ok(copies);
+                    }
+                }
+                Some((node, Err(fault))) => {
+                    tracing::debug!(%chunk, %node, "no copy there: {fault}");
+                    add(&self.cell.stats.copy_retries, 1);
+                    taken.retain(|other| *other != node);
+                    failed.push(node);
+                    why = Some(fault);
+                }
+                None => return Err(self.too_few(volume, taken.len(), need + has.len() + 1, why)),
+            }
+        }
+    }
+
+    /// The error of a write that finds too few nodes.
+    fn too_few(&self, volume: &Volume, found: usize, need: usize, why: Option<StoreError>) -> StoreError {
+        if let Some(full) = why.as_ref().filter(|fault| fault.kind == ErrorKind::Full) {
+            return full.clone();
+        }
+        let reason = why.map_or(String::new(), |fault| format!(" ({fault})"));
+        let message = format!(
+            "volume `{}` commits to {need} nodes (class {}), and only {found} can take this now{reason}; try again, or see \
+             `stoker status`",
+            volume.name,
+            self.class(volume).as_str(),
+        );
+        StoreError::about(ErrorKind::Unavailable, Subject::Volume, message)
+    }
+
+    /// Checks for a publish: every holder's drive is live at the incarnation that acknowledged, and peers that hold bytes
+    /// which no row refers to yet did not restart since (R6, R7).
+    pub async fn holder_checks(
+        &self,
+        holders: &[HolderRow],
+        fresh: &[(NodeId, [u8; 16])],
+    ) -> Result<Vec<Check>> {
+        let (here, there): (Vec<HolderRow>, Vec<HolderRow>) =
+            holders.iter().cloned().partition(|holder| holder.node == self.node.0);
+        let mut checks = self.rings.guards(&here)?;
+        if there.is_empty() && fresh.is_empty() {
+            return Ok(checks);
+        }
+        let judge = |view: &super::View| -> Option<Vec<Check>> {
+            let drives = there.iter().map(|holder| view.drive_check(holder));
+            let sessions = fresh.iter().map(|(node, session)| view.session_check(*node, *session));
+            drives.chain(sessions).collect()
+        };
+        let more = match judge(&self.cell.view()) {
+            Some(more) => Some(more),
+            None => judge(self.load_view().await?.as_ref()),
+        };
+        checks.extend(more.ok_or_else(holders_lost)?);
+        Ok(checks)
+    }
+
+    /// Tells peers in the background that a write is over.
+    pub fn end_holds(self: &Arc<Core>, nodes: Vec<NodeId>, versions: Vec<VersionId>, hold: u64) {
+        if nodes.is_empty() || versions.is_empty() {
+            return;
+        }
+        let core = self.clone();
+        self.runtime.spawn(async move { core.cell.tell_done(&nodes, &versions, hold).await });
+    }
+}

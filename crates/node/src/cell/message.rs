@@ -1,0 +1,166 @@
+//! What nodes ask of each other, in bytes.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use stoker_format::{ChunkId, VersionId};
+use stoker_store::{ErrorKind, Result, StoreError};
+
+/// The form of these messages; a node reads its own and the one before.
+const VERSION: u8 = 1;
+
+/// Most ids in one message.
+pub(super) const IDS_MAX: usize = 2_000;
+
+/// A chunk's id on the wire.
+pub(super) type WireChunk = ([u8; 12], u32);
+
+pub(super) fn to_wire(chunk: &ChunkId) -> WireChunk {
+    (chunk.version.0, chunk.index)
+}
+
+pub(super) fn from_wire(chunk: &WireChunk) -> ChunkId {
+    ChunkId::new(VersionId(chunk.0), chunk.1)
+}
+
+/// A chunk that the body holds.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(super) struct AppendHead {
+    pub chunk: WireChunk,
+    pub volume: u32,
+    /// It belongs to a volume that never drains.
+    pub never: bool,
+    /// The session of the home: what nobody refers to goes when that is over (R7).
+    pub session: [u8; 16],
+    /// The use that [`Ask::Done`] ends.
+    pub hold: u64,
+    /// The name record that goes with it, if this is the last chunk.
+    pub name: Option<Vec<u8>>,
+}
+
+/// Where a chunk's bytes are in a lake, for a node that is asked to get them.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(super) struct LakeHead {
+    pub volume: u32,
+    pub key: Vec<u8>,
+    pub etag: String,
+    pub start: u64,
+    pub len: u32,
+}
+
+/// What a node asks.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Keep this chunk, durably.
+    Append(AppendHead),
+    /// Bytes of a chunk; from the lake if they are not there and this says where.
+    Read { chunk: WireChunk, offset: u32, len: u32, lake: Option<LakeHead> },
+    /// Make these precious until the session that asks says [`Ask::Done`] or is over.
+    Keep { chunks: Vec<WireChunk>, session: [u8; 16], hold: u64 },
+    /// A write is over: from now on the catalog says what is precious of these versions.
+    Done { versions: Vec<[u8; 12]>, hold: u64 },
+    /// These versions may be clean by now.
+    Reconsider { versions: Vec<[u8; 12]> },
+    /// Which of these does somebody read there?
+    Pinned { versions: Vec<[u8; 12]> },
+    /// Nothing refers to these chunks, and nobody reads them.
+    Forget { chunks: Vec<WireChunk> },
+    /// Is a request to this lake key under way there?
+    Busy { volume: u32, key: Vec<u8> },
+}
+
+/// What a node answers.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Done.
+    Done,
+    /// The chunk is durable on this drive, acknowledged in this session.
+    Appended { drive: [u8; 16], incarnation: u64, session: [u8; 16] },
+    /// The body has the bytes.
+    Bytes,
+    /// One for each that was asked about.
+    Which(Vec<bool>),
+    /// Kept, or not there, each; and the drives that have those that are kept.
+    Kept { kept: Vec<bool>, drives: Vec<([u8; 16], u64)>, session: [u8; 16] },
+    /// No, because.
+    Fault { kind: FaultKind, message: String },
+}
+
+/// What kind of no.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    NotFound,
+    Full,
+    Corrupt,
+    Invalid,
+    Unavailable,
+}
+
+impl Answer {
+    pub fn fault(fault: &StoreError) -> Answer {
+        let kind = match fault.kind {
+            ErrorKind::NotFound => FaultKind::NotFound,
+            ErrorKind::Full => FaultKind::Full,
+            ErrorKind::Corrupt => FaultKind::Corrupt,
+            ErrorKind::Invalid => FaultKind::Invalid,
+            _ => FaultKind::Unavailable,
+        };
+        Answer::Fault { kind, message: fault.message.clone() }
+    }
+
+    /// The answer, or the error that it is.
+    pub fn ok(self) -> Result<Answer> {
+        match self {
+            Answer::Fault { kind, message } => {
+                let kind = match kind {
+                    FaultKind::NotFound => ErrorKind::NotFound,
+                    FaultKind::Full => ErrorKind::Full,
+                    FaultKind::Corrupt => ErrorKind::Corrupt,
+                    FaultKind::Invalid => ErrorKind::Invalid,
+                    FaultKind::Unavailable => ErrorKind::Unavailable,
+                };
+                Err(StoreError::new(kind, message))
+            }
+            answer => Ok(answer),
+        }
+    }
+}
+
+pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_extend(message, vec![VERSION]).expect("plain data encodes")
+}
+
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let broken = |what: String| StoreError::new(ErrorKind::Invalid, format!("a message of a peer: {what}"));
+    match bytes.split_first() {
+        Some((&VERSION, body)) => postcard::from_bytes(body).map_err(|fault| broken(fault.to_string())),
+        Some((version, _)) => Err(broken(format!("form {version}; this release knows {VERSION}"))),
+        None => Err(broken("it is empty".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back() {
+        let chunk = ([3; 12], 9);
+        for ask in [
+            Ask::Append(AppendHead {
+                chunk,
+                volume: 1,
+                never: true,
+                session: [2; 16],
+                hold: 5,
+                name: Some(vec![1]),
+            }),
+            Ask::Read { chunk, offset: 1, len: 2, lake: None },
+            Ask::Busy { volume: 7, key: b"k".to_vec() },
+        ] {
+            assert_eq!(decode::<Ask>(&encode(&ask)).unwrap(), ask);
+        }
+        for broken in [&[][..], &[0, 1], &[VERSION], &[VERSION, 200], &[9, 0]] {
+            assert_eq!(decode::<Ask>(broken).unwrap_err().kind, ErrorKind::Invalid, "{broken:?}");
+        }
+    }
+}

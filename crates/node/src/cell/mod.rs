@@ -1,0 +1,236 @@
+//! The other nodes of the cluster: copies of chunks with them, reads from them, and what they ask of us.
+//!
+//! A node that is alone has no [`Wire`], and everything here costs it nothing. What the cluster decided is in the catalog
+//! (rows of nodes, sessions and drives, read into a [`View`]); who answers is told from outside by [`Health`]. Messages
+//! between nodes are hints wherever they can be: what may be dropped is decided from the catalog by whoever drops it.
+
+mod copies;
+mod guests;
+mod message;
+mod peers;
+mod protect;
+mod repair;
+mod service;
+mod view;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use stoker_catalog::rows::{NodeRow, NodeState};
+use stoker_format::{ChunkId, NodeId, VersionId};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Result, Spread, StoreError};
+
+pub(crate) use copies::{Copied, Copies, is_holders_lost};
+pub(crate) use guests::Guests;
+pub(crate) use protect::Protected;
+pub(crate) use repair::run as look_after;
+pub(crate) use view::View;
+
+/// Bytes that go with a message.
+pub enum Body {
+    /// None.
+    None,
+    /// To be sent: somebody else may have them as well.
+    Shared(Bytes),
+    /// Received: in memory that a drive can take.
+    Aligned(Buf),
+}
+
+/// How a node reaches the others.
+pub trait Wire: Send + Sync + 'static {
+    /// Asks a node, and gives its answer. Fails with `Unavailable` if it cannot be reached or does not answer in time; then
+    /// it may have done what was asked.
+    fn call(
+        &self,
+        to: NodeId,
+        head: Vec<u8>,
+        body: Body,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<(Vec<u8>, Body)>>;
+
+    /// How long a node takes to answer, microseconds, by what was seen lately.
+    fn latency_us(&self, node: NodeId) -> u64;
+}
+
+/// Whether a node answers, as far as this node can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// It does.
+    Alive,
+    /// It missed pings: not chosen for writes, others are read from first.
+    Suspect,
+}
+
+/// How a node is a part of a cluster.
+#[derive(Clone)]
+pub struct CellOptions {
+    /// How others are reached.
+    pub wire: Arc<dyn Wire>,
+    /// For people.
+    pub name: String,
+    /// Where peers reach this node.
+    pub addresses: Vec<String>,
+    /// Where its pings go.
+    pub gossip: Vec<String>,
+    /// Where clients reach it.
+    pub s3: Option<String>,
+    /// Switch that it hangs on.
+    pub tor: String,
+    /// Power feed.
+    pub power: String,
+    /// Share of the chunks that it takes.
+    pub weight: u32,
+}
+
+impl CellOptions {
+    /// The row of a node that is there.
+    pub(crate) fn row(&self, now_ms: u64) -> NodeRow {
+        NodeRow {
+            name: self.name.clone(),
+            addresses: self.addresses.clone(),
+            gossip: self.gossip.clone(),
+            s3: self.s3.clone(),
+            tor: self.tor.clone(),
+            power: self.power.clone(),
+            weight: self.weight,
+            state: NodeState::Up,
+            since_ms: now_ms,
+        }
+    }
+}
+
+impl std::fmt::Debug for CellOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CellOptions({})", self.name)
+    }
+}
+
+/// What a node knows of the others.
+pub(crate) struct Cell {
+    pub node: NodeId,
+    wire: Option<Arc<dyn Wire>>,
+    view: RwLock<Arc<View>>,
+    health: RwLock<HashMap<NodeId, Health>>,
+    pub guests: Guests,
+    /// Versions to be looked at: their chunks here may be clean by now.
+    reconsider: Mutex<Vec<VersionId>>,
+    pub wake: tokio::sync::Notify,
+    pub stats: CellStats,
+}
+
+/// Counters of a node in a cell.
+#[derive(Default)]
+pub(crate) struct CellStats {
+    pub copies: std::sync::atomic::AtomicU64,
+    pub copy_bytes: std::sync::atomic::AtomicU64,
+    pub copy_retries: std::sync::atomic::AtomicU64,
+    pub reads: std::sync::atomic::AtomicU64,
+    pub read_bytes: std::sync::atomic::AtomicU64,
+    pub served_reads: std::sync::atomic::AtomicU64,
+    pub served_copies: std::sync::atomic::AtomicU64,
+    pub repaired: std::sync::atomic::AtomicU64,
+}
+
+impl Cell {
+    pub fn new(node: NodeId, options: Option<&CellOptions>) -> Cell {
+        let (view, health, reconsider) = Default::default();
+        Cell {
+            node,
+            wire: options.map(|options| options.wire.clone()),
+            view,
+            health,
+            guests: Guests::default(),
+            reconsider,
+            wake: Default::default(),
+            stats: CellStats::default(),
+        }
+    }
+
+    /// True if the node belongs to a cluster of several.
+    pub fn is_joined(&self) -> bool {
+        self.wire.is_some()
+    }
+
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().unwrap().clone()
+    }
+
+    pub fn set_view(&self, view: View) {
+        *self.view.write().unwrap() = Arc::new(view);
+        self.wake.notify_waiters();
+    }
+
+    pub fn set_health(&self, node: NodeId, health: Health) {
+        self.health.write().unwrap().insert(node, health);
+        self.wake.notify_waiters();
+    }
+
+    fn is_suspect(&self, node: NodeId) -> bool {
+        self.health.read().unwrap().get(&node) == Some(&Health::Suspect)
+    }
+
+    /// Other nodes that take new chunks, the one to be asked first in front; `not` are left out.
+    pub fn takers(&self, chunk: ChunkId, spread: Spread, taken: &[NodeId], not: &[NodeId]) -> Vec<NodeId> {
+        let view = self.view();
+        let fits = |node: &NodeId| {
+            !taken.contains(node)
+                && !not.contains(node)
+                && !self.is_suspect(*node)
+                && view.takes_writes(*node)
+                && view.is_apart(*node, taken, spread)
+        };
+        view.rank(chunk).into_iter().filter(fits).collect()
+    }
+
+    /// Whether this node is the one that does something that one node has to do: the first live one in the order of an id.
+    pub fn is_mine(&self, id: VersionId) -> bool {
+        if !self.is_joined() {
+            return true;
+        }
+        let view = self.view();
+        let live = |node: &NodeId| *node == self.node || (view.is_up(*node) && !self.is_suspect(*node));
+        view.rank(ChunkId::new(id, 0)).into_iter().find(live).is_none_or(|first| first == self.node)
+    }
+
+    /// Other nodes that can be asked, the quickest in front, suspects behind.
+    pub fn by_latency(&self, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+        nodes.retain(|node| *node != self.node);
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.sort_by_key(|node| {
+            let latency = self.wire.as_ref().map_or(0, |wire| wire.latency_us(*node));
+            (self.is_suspect(*node), latency)
+        });
+        nodes
+    }
+
+    /// Every other node that is not declared down.
+    pub fn others(&self) -> Vec<NodeId> {
+        let view = self.view();
+        view.nodes().filter(|node| *node != self.node && !view.is_down(*node)).collect()
+    }
+
+    /// Versions to be looked at again.
+    pub fn note_reconsider(&self, versions: impl IntoIterator<Item = VersionId>) {
+        let mut waiting = self.reconsider.lock().unwrap();
+        // A hint that is dropped is made good by the next look at everything.
+        let room = RECONSIDER_MAX.saturating_sub(waiting.len());
+        waiting.extend(versions.into_iter().take(room));
+        drop(waiting);
+        self.wake.notify_waiters();
+    }
+
+    pub fn take_reconsider(&self) -> Vec<VersionId> {
+        std::mem::take(&mut *self.reconsider.lock().unwrap())
+    }
+}
+
+/// Hints kept at most.
+const RECONSIDER_MAX: usize = 100_000;
+
+/// The error of a node that is in no cluster or cannot be reached.
+pub(crate) fn unreachable(node: NodeId, why: &str) -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, format!("node {node} cannot be reached: {why}"))
+}

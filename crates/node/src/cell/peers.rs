@@ -1,0 +1,170 @@
+//! Calls to other nodes, one function for each question.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use stoker_catalog::rows::HolderRow;
+use stoker_format::{ChunkId, NodeId, VersionId, VolumeId};
+use stoker_store::{Buf, ErrorKind, Result, StoreError};
+
+use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
+use super::{Body, Cell, unreachable};
+
+/// Longest wait for small questions.
+const ASK_MAX: Duration = Duration::from_secs(3);
+
+/// Longest wait for a chunk to be durable elsewhere: a drive under load, not one that hangs.
+const APPEND_MAX: Duration = Duration::from_secs(10);
+
+/// Longest wait for bytes of a chunk.
+const READ_MAX: Duration = Duration::from_secs(10);
+
+/// A copy of a chunk with a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerCopy {
+    pub holder: HolderRow,
+    /// The session that acknowledged it.
+    pub session: [u8; 16],
+}
+
+fn confused(answer: &Answer) -> StoreError {
+    StoreError::new(ErrorKind::Invalid, format!("a peer gave an answer to another question: {answer:?}"))
+}
+
+impl Cell {
+    async fn ask(&self, node: NodeId, ask: &Ask, body: Body, deadline: Duration) -> Result<(Answer, Body)> {
+        let Some(wire) = &self.wire else { return Err(unreachable(node, "this node is in no cluster")) };
+        let (head, body) = wire.call(node, message::encode(ask), body, deadline).await?;
+        Ok((message::decode::<Answer>(&head)?.ok()?, body))
+    }
+
+    /// Keeps a chunk with a peer; durable there when this returns.
+    pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Bytes) -> Result<PeerCopy> {
+        let ask = Ask::Append(head);
+        // A peer that is suspected in the middle of it is not waited for: there are others.
+        let given_up = async {
+            loop {
+                let mut woken = std::pin::pin!(self.wake.notified());
+                woken.as_mut().enable();
+                if self.is_suspect(node) {
+                    return;
+                }
+                woken.await;
+            }
+        };
+        let answer = tokio::select! {
+            answer = self.ask(node, &ask, Body::Shared(bytes), APPEND_MAX) => answer?.0,
+            () = given_up => return Err(unreachable(node, "it does not answer pings")),
+        };
+        match answer {
+            Answer::Appended { drive, incarnation, session } => {
+                Ok(PeerCopy { holder: HolderRow { node: node.0, drive, incarnation }, session })
+            }
+            other => Err(confused(&other)),
+        }
+    }
+
+    /// Bytes of a chunk from a peer.
+    pub(super) async fn read_on(
+        &self,
+        node: NodeId,
+        chunk: ChunkId,
+        range: std::ops::Range<usize>,
+        lake: Option<LakeHead>,
+    ) -> Result<Buf> {
+        let (offset, len) = (range.start as u32, range.len() as u32);
+        let ask = Ask::Read { chunk: to_wire(&chunk), offset, len, lake };
+        match self.ask(node, &ask, Body::None, READ_MAX).await? {
+            (Answer::Bytes, Body::Aligned(buf)) if buf.len() == range.len() => Ok(buf),
+            (other, _) => Err(confused(&other)),
+        }
+    }
+
+    /// Makes chunks precious with a peer; says which are there.
+    pub(super) async fn keep(
+        &self,
+        node: NodeId,
+        chunks: &[ChunkId],
+        session: [u8; 16],
+        hold: u64,
+    ) -> Result<(Vec<bool>, Vec<PeerCopy>)> {
+        let (mut all, mut copies) = (Vec::with_capacity(chunks.len()), Vec::new());
+        for part in chunks.chunks(IDS_MAX) {
+            let ask = Ask::Keep { chunks: part.iter().map(to_wire).collect(), session, hold };
+            match self.ask(node, &ask, Body::None, ASK_MAX).await?.0 {
+                Answer::Kept { kept, drives, session } if kept.len() == part.len() => {
+                    all.extend(kept);
+                    for (drive, incarnation) in drives {
+                        let copy =
+                            PeerCopy { holder: HolderRow { node: node.0, drive, incarnation }, session };
+                        if !copies.contains(&copy) {
+                            copies.push(copy);
+                        }
+                    }
+                }
+                other => return Err(confused(&other)),
+            }
+        }
+        Ok((all, copies))
+    }
+
+    /// Which of these versions somebody reads with a peer.
+    pub async fn pinned(&self, node: NodeId, versions: &[VersionId]) -> Result<Vec<bool>> {
+        let mut all = Vec::with_capacity(versions.len());
+        for part in versions.chunks(IDS_MAX) {
+            let ask = Ask::Pinned { versions: part.iter().map(|version| version.0).collect() };
+            all.extend(self.which(node, &ask, part.len()).await?);
+        }
+        Ok(all)
+    }
+
+    async fn which(&self, node: NodeId, ask: &Ask, len: usize) -> Result<Vec<bool>> {
+        match self.ask(node, ask, Body::None, ASK_MAX).await?.0 {
+            Answer::Which(which) if which.len() == len => Ok(which),
+            other => Err(confused(&other)),
+        }
+    }
+
+    /// Whether a peer has a request to a lake key under way.
+    pub async fn is_busy(&self, node: NodeId, volume: VolumeId, key: &[u8]) -> Result<bool> {
+        let ask = Ask::Busy { volume: volume.0, key: key.to_vec() };
+        Ok(self.which(node, &ask, 1).await?[0])
+    }
+
+    /// Tells peers something that they may miss: it is looked up in the catalog in the end.
+    async fn hint(&self, nodes: &[NodeId], ask: &Ask) {
+        let told = nodes.iter().map(|node| async move {
+            if let Err(fault) = self.ask(*node, ask, Body::None, ASK_MAX).await {
+                tracing::debug!(%node, "a hint did not arrive: {fault}");
+            }
+        });
+        futures_util::future::join_all(told).await;
+    }
+
+    /// A write is over, whatever came of it.
+    pub async fn tell_done(&self, nodes: &[NodeId], versions: &[VersionId], hold: u64) {
+        for part in versions.chunks(IDS_MAX) {
+            let versions = part.iter().map(|version| version.0).collect();
+            self.hint(nodes, &Ask::Done { versions, hold }).await;
+        }
+    }
+
+    /// Versions may be clean by now.
+    pub async fn tell_reconsider(&self, nodes: &[NodeId], versions: &[VersionId]) {
+        for part in versions.chunks(IDS_MAX) {
+            let versions = part.iter().map(|version| version.0).collect();
+            self.hint(nodes, &Ask::Reconsider { versions }).await;
+        }
+    }
+
+    /// Nothing refers to these chunks.
+    pub async fn tell_forget(&self, nodes: &[NodeId], chunks: &[ChunkId]) {
+        for part in chunks.chunks(IDS_MAX) {
+            self.hint(nodes, &Ask::Forget { chunks: part.iter().map(to_wire).collect() }).await;
+        }
+    }
+}
+
+pub(super) fn chunks_of(chunks: &[message::WireChunk]) -> Vec<ChunkId> {
+    chunks.iter().map(from_wire).collect()
+}

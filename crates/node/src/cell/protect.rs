@@ -1,0 +1,270 @@
+//! Brings chunks to as many nodes as a class asks for: after a node was lost, and when bytes that were only a cache become
+//! the only ones again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use stoker_catalog::rows::HolderRow;
+use stoker_format::{ChunkId, ChunkRun, NodeId, RecordKind, VersionId};
+use stoker_ring::{Put, Retention};
+use stoker_store::{ErrorKind, Result};
+
+use super::copies::{Copied, Copies, Parcel, place_of};
+use super::message::LakeHead;
+use super::peers::PeerCopy;
+use super::service::{is_nowhere, nowhere};
+use crate::cache::bytes_of;
+use crate::core::{Core, add};
+use crate::reader::Slice;
+use crate::stage::Extent;
+use crate::volumes::Volume;
+use crate::{clock, error, rings};
+
+/// Chunks that are brought here or sent away at the same time.
+const AT_ONCE: usize = 4;
+
+/// Chunks that are precious on enough nodes, and stay so with peers until this is dropped: by then the catalog knows of
+/// it, or it is not wanted.
+pub(crate) struct Protected {
+    core: Arc<Core>,
+    copies: Copies,
+    hold: u64,
+    versions: Vec<VersionId>,
+    asked: Vec<NodeId>,
+}
+
+impl Protected {
+    /// Every drive that has some of the chunks.
+    pub fn holders(&self) -> Vec<HolderRow> {
+        self.copies.holders(&self.core.rings)
+    }
+
+    /// Peers, each with the session that acknowledged.
+    pub fn sessions(&self) -> Vec<(NodeId, [u8; 16])> {
+        self.copies.sessions()
+    }
+}
+
+impl Drop for Protected {
+    fn drop(&mut self) {
+        let (asked, versions) = (std::mem::take(&mut self.asked), std::mem::take(&mut self.versions));
+        self.core.end_holds(asked, versions, self.hold);
+    }
+}
+
+impl Core {
+    /// Makes chunks precious here and with as many peers as the class of their volume asks for; bytes that are missing come
+    /// from `sources` first. The caller holds `marks` for reading.
+    pub async fn protect(
+        self: &Arc<Core>,
+        volume: &Volume,
+        chunks: &[(ChunkId, u32)],
+        sources: &[NodeId],
+    ) -> Result<Protected> {
+        let mut copies = Copies::default();
+        let retention = match Core::drain_of(volume) {
+            stoker_catalog::rows::Drain::Never => Retention::Never,
+            _ => Retention::Dirty,
+        };
+        for (chunk, len) in chunks {
+            if self.rings.find(chunk).is_none() {
+                self.bring(volume, *chunk, *len, retention, sources).await?;
+            }
+        }
+        let ids: Vec<ChunkId> = chunks.iter().map(|(chunk, _)| *chunk).collect();
+        if !self.rings.mark_dirty(ids.clone()).await? {
+            // One was dropped between the look and the mark.
+            return Err(nowhere(&ids[0]));
+        }
+        for id in &ids {
+            let drive = self.rings.precious_at(id).ok_or_else(|| nowhere(id))?;
+            copies.add(Copied { drive, peers: Vec::new() });
+        }
+        let versions: HashSet<VersionId> = ids.iter().map(|id| id.version).collect();
+        let mut protected = Protected {
+            core: self.clone(),
+            copies,
+            hold: u64::from_le_bytes(clock::random()) | 1,
+            versions: versions.into_iter().collect(),
+            asked: Vec::new(),
+        };
+        let need = self.class(volume).copies() - 1;
+        if need > 0 {
+            self.protect_elsewhere(volume, chunks, retention, need, &mut protected).await?;
+        }
+        Ok(protected)
+    }
+
+    /// The same for bytes that the lake has as well: none if they are not all in rings that can be reached.
+    pub async fn secure(
+        self: &Arc<Core>,
+        volume: &Volume,
+        runs: &[ChunkRun],
+        sources: &[HolderRow],
+    ) -> Result<Option<Protected>> {
+        let chunks: Vec<(ChunkId, u32)> = rings::chunks(runs).collect();
+        let here = |(chunk, _): &(ChunkId, u32)| self.rings.find(chunk).is_some();
+        if !self.cell.is_joined() && !chunks.iter().all(here) {
+            return Ok(None);
+        }
+        let sources: Vec<NodeId> = sources.iter().map(|holder| NodeId(holder.node)).collect();
+        match self.protect(volume, &chunks, &sources).await {
+            Ok(protected) => Ok(Some(protected)),
+            Err(fault) if is_nowhere(&fault) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn protect_elsewhere(
+        self: &Arc<Core>,
+        volume: &Volume,
+        chunks: &[(ChunkId, u32)],
+        retention: Retention,
+        need: usize,
+        protected: &mut Protected,
+    ) -> Result<()> {
+        // Who has them already is asked first: all chunks of a peer in one question.
+        let mut wishes: BTreeMap<NodeId, Vec<ChunkId>> = BTreeMap::new();
+        for (chunk, _) in chunks {
+            let takers = self.cell.takers(place_of(*chunk), volume.policy.spread, &[self.node], &[]);
+            for node in takers {
+                wishes.entry(node).or_default().push(*chunk);
+            }
+        }
+        let mut have: BTreeMap<ChunkId, Vec<NodeId>> = BTreeMap::new();
+        for (node, ids) in wishes {
+            protected.asked.push(node);
+            let kept = self.cell.keep(node, &ids, self.session_id, protected.hold).await;
+            let Ok((kept, copies)) = kept else { continue };
+            protected.copies.add_peers(copies);
+            for (id, _) in ids.iter().zip(kept).filter(|(_, kept)| *kept) {
+                have.entry(*id).or_default().push(node);
+            }
+        }
+        let (never, hold) = (retention == Retention::Never, protected.hold);
+        let lacking = chunks.iter().filter_map(|(chunk, len)| {
+            let found = have.get(chunk).map_or(0, Vec::len);
+            (found < need).then_some((*chunk, *len, need - found))
+        });
+        let sent = lacking.map(|(chunk, len, lack)| {
+            let has = have.get(&chunk).cloned().unwrap_or_default();
+            async move {
+                let bytes = match self.read_here(chunk, 0..len as usize).await? {
+                    Some(bytes) => bytes,
+                    None => return Err(nowhere(&chunk)),
+                };
+                let parcel = Parcel { chunk, never, bytes, name: None, hold };
+                self.copy_to_peers(volume, parcel, lack, &has).await
+            }
+        });
+        let sent: Vec<_> = sent.collect();
+        let all: Vec<Vec<PeerCopy>> =
+            futures_util::stream::iter(sent).buffer_unordered(AT_ONCE).try_collect().await?;
+        let all: Vec<PeerCopy> = all.into_iter().flatten().collect();
+        let fresh: Vec<NodeId> = all.iter().map(|copy| NodeId(copy.holder.node)).collect();
+        protected.asked.extend(fresh);
+        protected.asked.sort_unstable();
+        protected.asked.dedup();
+        protected.copies.add_peers(all);
+        Ok(())
+    }
+
+    async fn bring(
+        self: &Arc<Core>,
+        volume: &Volume,
+        chunk: ChunkId,
+        len: u32,
+        retention: Retention,
+        sources: &[NodeId],
+    ) -> Result<()> {
+        let Some(bytes) = self.read_peers(chunk, 0..len as usize, sources).await? else {
+            return Err(nowhere(&chunk));
+        };
+        let mut payload = self.rings.write_buffer(bytes.len()).await;
+        payload.set_len(0);
+        payload.fill(&bytes);
+        let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
+        let at = self.rings.pick(chunk.version, chunk.index);
+        self.rings.append(at, vec![put]).await
+    }
+
+    /// Bytes of a chunk from drives of this node; none if it is not here.
+    pub async fn read_here(&self, chunk: ChunkId, range: std::ops::Range<usize>) -> Result<Option<Bytes>> {
+        for _ in 0..crate::reader::LOOKS_MAX {
+            let Some(drive) = self.rings.find(&chunk) else { return Ok(None) };
+            match drive.ring.read(chunk, range.start, range.len()).await {
+                Ok(view) => {
+                    let at = view.range();
+                    return Ok(Some(bytes_of(view.into_buf(), at)));
+                }
+                Err(fault) if fault.kind == stoker_ring::ErrorKind::NotFound => continue,
+                Err(fault) => return Err(error::ring(fault)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes of a chunk from the cell: from those that hold it; of a chunk that the lake has, from the node whose turn it is
+    /// to have it, which gets it there if need be, so that the cluster asks the lake once. None: ask the lake yourself.
+    pub async fn read_cell(
+        &self,
+        slice: &Slice,
+        range: std::ops::Range<usize>,
+        holders: &[NodeId],
+        extent: Option<&Arc<Extent>>,
+    ) -> Result<Option<Bytes>> {
+        let others = self.cell.others();
+        if others.is_empty() {
+            return Ok(None);
+        }
+        let Some(extent) = extent else { return self.read_peers(slice.chunk, range, holders).await };
+        let view = self.cell.view();
+        let lives = |node: &NodeId| *node == self.node || others.contains(node);
+        let first = view.rank(place_of(slice.chunk)).into_iter().find(lives);
+        let lake = LakeHead {
+            volume: extent.volume.0,
+            key: extent.key.clone(),
+            etag: extent.etag.clone(),
+            start: slice.chunk_start,
+            len: slice.chunk_len as u32,
+        };
+        let mut asked: Vec<(NodeId, Option<LakeHead>)> = holders.iter().map(|node| (*node, None)).collect();
+        asked.extend(first.filter(|first| *first != self.node).map(|first| (first, Some(lake))));
+        for (node, lake) in asked {
+            match self.cell.read_on(node, slice.chunk, range.clone(), lake).await {
+                Ok(buf) => return Ok(Some(self.from_peer(buf))),
+                Err(fault) => tracing::debug!(chunk = %slice.chunk, %node, "not from there: {fault}"),
+            }
+        }
+        Ok(None)
+    }
+
+    fn from_peer(&self, buf: stoker_store::Buf) -> Bytes {
+        add(&self.cell.stats.reads, 1);
+        add(&self.cell.stats.read_bytes, buf.len() as u64);
+        let len = buf.len();
+        bytes_of(buf, 0..len)
+    }
+
+    /// Bytes of a chunk from peers, those named first; none if nobody who answers has it.
+    pub async fn read_peers(
+        &self,
+        chunk: ChunkId,
+        range: std::ops::Range<usize>,
+        sources: &[NodeId],
+    ) -> Result<Option<Bytes>> {
+        let named = self.cell.by_latency(sources.to_vec());
+        let mut rest = self.cell.by_latency(self.cell.others());
+        rest.retain(|node| !named.contains(node));
+        for node in named.into_iter().chain(rest) {
+            match self.cell.read_on(node, chunk, range.clone(), None).await {
+                Ok(buf) => return Ok(Some(self.from_peer(buf))),
+                Err(fault) if fault.kind == ErrorKind::NotFound => {}
+                Err(fault) => tracing::debug!(%chunk, %node, "not from there: {fault}"),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,172 @@
+//! What other nodes ask of this one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
+use stoker_ring::{Put, Retention};
+use stoker_store::{Buf, ErrorKind, Result, StoreError};
+
+use super::message::{self, Answer, AppendHead, Ask, LakeHead, from_wire};
+use super::peers::chunks_of;
+use super::{Body, Health};
+use crate::core::{Core, add};
+use crate::node::Node;
+use crate::reader::Slice;
+use crate::rings::NAME_INDEX;
+
+/// Longest range that is read at once.
+const READ_LEN_MAX: u32 = 16 << 20;
+
+impl Node {
+    /// Answers a peer.
+    pub async fn serve_peer(&self, from: NodeId, head: &[u8], body: Body) -> (Vec<u8>, Body) {
+        let answered = match message::decode::<Ask>(head) {
+            Ok(ask) => self.core.answer(from, ask, body).await,
+            Err(fault) => Err(fault),
+        };
+        let (answer, body) = answered.unwrap_or_else(|fault| (Answer::fault(&fault), Body::None));
+        (message::encode(&answer), body)
+    }
+
+    /// Tells whether a node answers.
+    pub fn peer_health(&self, node: NodeId, health: Health) {
+        self.core.cell.set_health(node, health);
+    }
+}
+
+fn plain(answer: Answer) -> Result<(Answer, Body)> {
+    Ok((answer, Body::None))
+}
+
+impl Core {
+    async fn answer(self: &Arc<Core>, from: NodeId, ask: Ask, body: Body) -> Result<(Answer, Body)> {
+        if self.closing.load(Ordering::Relaxed) {
+            return Err(StoreError::new(ErrorKind::Unavailable, "this node is stopping"));
+        }
+        let versions = |ids: Vec<[u8; 12]>| ids.into_iter().map(VersionId);
+        match ask {
+            Ask::Append(head) => match body {
+                Body::Aligned(buf) => plain(self.keep_copy(from, head, buf).await?),
+                _ => Err(StoreError::new(ErrorKind::Invalid, "a chunk without bytes")),
+            },
+            Ask::Read { chunk, offset, len, lake } => {
+                let bytes = self.read_for_peer(from_wire(&chunk), offset, len, lake).await?;
+                add(&self.cell.stats.served_reads, 1);
+                Ok((Answer::Bytes, Body::Shared(bytes)))
+            }
+            Ask::Keep { chunks, session, hold } => {
+                plain(self.keep_for_peer(from, chunks_of(&chunks), session, hold).await?)
+            }
+            Ask::Done { versions: ids, hold } => {
+                versions(ids).for_each(|version| self.cell.guests.done(version, from, hold));
+                plain(Answer::Done)
+            }
+            Ask::Reconsider { versions: ids } => {
+                self.cell.note_reconsider(versions(ids));
+                plain(Answer::Done)
+            }
+            Ask::Pinned { versions: ids } => {
+                plain(Answer::Which(versions(ids).map(|version| self.pins.is_pinned(version)).collect()))
+            }
+            Ask::Forget { chunks } => {
+                let held = |chunk: &ChunkId| self.cell.guests.has(chunk.version);
+                let ids: Vec<ChunkId> = chunks_of(&chunks).into_iter().filter(|chunk| !held(chunk)).collect();
+                self.rings.delete(&ids).await?;
+                plain(Answer::Done)
+            }
+            Ask::Busy { volume, key } => {
+                plain(Answer::Which(vec![self.drainer.has_key(VolumeId(volume), &key)]))
+            }
+        }
+    }
+
+    async fn keep_copy(self: &Arc<Core>, from: NodeId, head: AppendHead, payload: Buf) -> Result<Answer> {
+        let chunk = from_wire(&head.chunk);
+        let (version, volume) = (chunk.version, VolumeId(head.volume));
+        self.cell.guests.hold(version, from, head.session, head.hold);
+        let retention = if head.never { Retention::Never } else { Retention::Dirty };
+        let kind = if chunk.index == NAME_INDEX { RecordKind::Name } else { RecordKind::Chunk };
+        let mut puts = vec![Put { chunk, volume, kind, retention, payload }];
+        if let Some(name) = head.name {
+            let chunk = ChunkId::new(version, NAME_INDEX);
+            puts.push(Put { chunk, volume, kind: RecordKind::Name, retention, payload: Buf::copy_of(&name) });
+        }
+        let at = self.rings.pick(version, if chunk.index == NAME_INDEX { 0 } else { chunk.index });
+        let core = self.clone();
+        // To its end even if the peer gives up: nobody else would know what became of it.
+        self.to_the_end(async move { core.rings.append(at, puts).await }).await?;
+        add(&self.cell.stats.served_copies, 1);
+        let drive = &self.rings.drives()[at];
+        let (drive, incarnation) = (drive.id.0, drive.row.incarnation);
+        Ok(Answer::Appended { drive, incarnation, session: self.session_id })
+    }
+
+    async fn read_for_peer(
+        self: &Arc<Core>,
+        chunk: ChunkId,
+        offset: u32,
+        len: u32,
+        lake: Option<LakeHead>,
+    ) -> Result<Bytes> {
+        if len == 0 || len > READ_LEN_MAX {
+            return Err(StoreError::new(ErrorKind::Invalid, format!("a read of {len} bytes of a chunk")));
+        }
+        let range = offset as usize..offset as usize + len as usize;
+        if let Some(bytes) = self.read_here(chunk, range.clone()).await? {
+            return Ok(bytes);
+        }
+        let Some(lake) = lake else {
+            return Err(StoreError::new(ErrorKind::NotFound, format!("chunk {chunk} is not here")));
+        };
+        let extent = self.extent_at(VolumeId(lake.volume), lake.key, lake.etag).await?;
+        let chunk_len = lake.len as usize;
+        if range.end > chunk_len {
+            return Err(StoreError::new(ErrorKind::Invalid, "a read behind the end of a chunk"));
+        }
+        let slice = Slice { chunk, chunk_len, chunk_start: lake.start, offset: 0, len: chunk_len };
+        Ok(self.fetch(&slice, &extent).await?.slice(range))
+    }
+
+    async fn keep_for_peer(
+        &self,
+        from: NodeId,
+        ids: Vec<ChunkId>,
+        session: [u8; 16],
+        hold: u64,
+    ) -> Result<Answer> {
+        let _marks = self.marks.read().await;
+        for id in &ids {
+            self.cell.guests.hold(id.version, from, session, hold);
+        }
+        let here: Vec<ChunkId> = ids.iter().filter(|id| self.rings.find(id).is_some()).copied().collect();
+        for drive in self.rings.drives() {
+            drive.ring.mark_dirty(here.clone()).await.map_err(crate::error::ring)?;
+        }
+        let (mut kept, mut drives) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in &ids {
+            let at = self.rings.precious_at(id);
+            kept.push(at.is_some());
+            if let Some(drive) = at.map(|at| &self.rings.drives()[at]) {
+                let drive = (drive.id.0, drive.row.incarnation);
+                if !drives.contains(&drive) {
+                    drives.push(drive);
+                }
+            }
+        }
+        Ok(Answer::Kept { kept, drives, session: self.session_id })
+    }
+}
+
+const NOWHERE: &str = "is on no drive of this node, and no peer that answers has it";
+
+/// The error for a chunk that no node has.
+pub(super) fn nowhere(chunk: &ChunkId) -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, format!("chunk {chunk} {NOWHERE}"))
+}
+
+/// Whether it is that.
+pub(super) fn is_nowhere(fault: &StoreError) -> bool {
+    fault.kind == ErrorKind::Unavailable && fault.message.ends_with(NOWHERE)
+}

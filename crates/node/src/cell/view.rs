@@ -1,0 +1,180 @@
+//! The cluster as the catalog describes it: nodes, their sessions, their drives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stoker_catalog::kv::Check;
+use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys};
+use stoker_format::{ChunkId, DriveId, NodeId};
+use stoker_store::{Result, Spread};
+
+use crate::core::Core;
+use crate::error;
+
+/// A node as the catalog knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub row: NodeRow,
+    /// The row of its present session, as it is in the catalog.
+    pub session: Option<(SessionRow, Vec<u8>)>,
+}
+
+/// The cluster at one moment. An old view is never wrong in a way that loses bytes: what was decided on it is checked by
+/// the transaction that makes it true.
+#[derive(Default, Debug)]
+pub(crate) struct View {
+    members: BTreeMap<NodeId, Member>,
+    drives: BTreeMap<DriveId, DriveRow>,
+}
+
+impl View {
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.members.keys().copied()
+    }
+
+    pub fn member(&self, node: NodeId) -> Option<&Member> {
+        self.members.get(&node)
+    }
+
+    /// Nodes that count for the class of a volume: all that were not declared gone for good.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.row.state == NodeState::Up)
+    }
+
+    pub fn is_down(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_none_or(|member| member.row.state == NodeState::Down)
+    }
+
+    /// Nodes that were declared gone and may have left work.
+    pub fn down(&self) -> Vec<NodeId> {
+        self.nodes().filter(|node| self.is_down(*node)).collect()
+    }
+
+    /// Whether new chunks may go to a node.
+    pub fn takes_writes(&self, node: NodeId) -> bool {
+        let live = |row: &DriveRow| row.node == node.0 && row.state == DriveState::Live;
+        self.is_up(node)
+            && self.members.get(&node).is_some_and(|member| member.session.is_some())
+            && self.drives.values().any(live)
+    }
+
+    /// Whether a node is as far from all of `taken` as demanded.
+    pub fn is_apart(&self, node: NodeId, taken: &[NodeId], spread: Spread) -> bool {
+        let label = |node: NodeId| {
+            let row = &self.members.get(&node)?.row;
+            match spread {
+                Spread::Node => None,
+                Spread::Tor => Some(row.tor.as_str()),
+                Spread::Power => Some(row.power.as_str()),
+            }
+        };
+        spread == Spread::Node || taken.iter().all(|other| *other != node && label(*other) != label(node))
+    }
+
+    /// All nodes in the order in which they are asked for a chunk; every node computes the same.
+    pub fn rank(&self, chunk: ChunkId) -> Vec<NodeId> {
+        let mut nodes: Vec<(u64, NodeId)> = self.nodes().map(|node| (score(chunk, node), node)).collect();
+        nodes.sort_unstable_by(|one, other| other.cmp(one));
+        nodes.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// The session of a node, if it has one.
+    pub fn session(&self, node: NodeId) -> Option<[u8; 16]> {
+        Some(self.members.get(&node)?.session.as_ref()?.0.session)
+    }
+
+    /// The node that has a session.
+    pub fn node_of(&self, session: [u8; 16]) -> Option<NodeId> {
+        self.nodes().find(|node| self.session(*node) == Some(session))
+    }
+
+    /// A check that a node's session is the one that acknowledged; none if it is another one already.
+    pub fn session_check(&self, node: NodeId, session: [u8; 16]) -> Option<Check> {
+        let (row, bytes) = self.members.get(&node)?.session.as_ref()?;
+        (row.session == session).then(|| Check::Value(keys::session(node), bytes.clone()))
+    }
+
+    /// A check that a drive still counts at the life that acknowledged (R6); none if it does not already.
+    pub fn drive_check(&self, holder: &HolderRow) -> Option<Check> {
+        let id = DriveId(holder.drive);
+        let row = self.drives.get(&id)?;
+        let counts = row.state == DriveState::Live
+            && row.incarnation == holder.incarnation
+            && row.node == holder.node
+            && !self.is_down(NodeId(holder.node));
+        counts.then(|| Check::Value(keys::drive(id), row.encode()))
+    }
+}
+
+fn score(chunk: ChunkId, node: NodeId) -> u64 {
+    let mut at = 0x9e37_79b9_7f4a_7c15u64;
+    let mut mix = |word: u64| {
+        at = (at ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        at ^= at >> 31;
+    };
+    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+    mix(word(&chunk.version.0[..8]));
+    mix(word(&chunk.version.0[8..]) << 32 | u64::from(chunk.index));
+    mix(word(&node.0[..8]));
+    mix(word(&node.0[8..]));
+    at ^ at >> 29
+}
+
+impl Core {
+    /// Reads the cluster from the catalog.
+    pub async fn load_view(&self) -> Result<Arc<View>> {
+        let mut view = View::default();
+        self.each(b"M".to_vec(), |row| {
+            if let Some(node) = keys::node_id(&row.key) {
+                let row = NodeRow::of(row).map_err(error::catalog)?;
+                view.members.insert(node, Member { row, session: None });
+            }
+            Ok(())
+        })
+        .await?;
+        self.each(b"S".to_vec(), |row| {
+            let member = keys::session_node(&row.key).and_then(|node| view.members.get_mut(&node));
+            if let Some(member) = member {
+                let session = SessionRow::of(row).map_err(error::catalog)?;
+                member.session = Some((session, row.value.to_vec()));
+            }
+            Ok(())
+        })
+        .await?;
+        self.each(b"D".to_vec(), |row| {
+            if let Some(id) = row.key.get(1..17).and_then(|id| id.try_into().ok()) {
+                view.drives.insert(DriveId(id), DriveRow::of(row).map_err(error::catalog)?);
+            }
+            Ok(())
+        })
+        .await?;
+        self.cell.set_view(view);
+        Ok(self.cell.view())
+    }
+
+    /// Keeps the view fresh until the node closes.
+    pub async fn follow_cluster(self: Arc<Core>) {
+        let mut watches = [b"M", b"S", b"D", b"V"].map(|table| self.catalog.watch(table.to_vec()));
+        while !self.closing.load(std::sync::atomic::Ordering::Relaxed) {
+            if let Err(fault) = self.load_view().await {
+                tracing::warn!("reading the nodes of the cluster: {fault}");
+            }
+            if let Err(fault) = self.volumes.refresh().await {
+                tracing::warn!("reading the volumes: {fault}");
+            }
+            let [nodes, sessions, drives, volumes] = &mut watches;
+            tokio::select! {
+                changed = nodes.changed() => if changed.is_err() { return },
+                changed = sessions.changed() => if changed.is_err() { return },
+                changed = drives.changed() => if changed.is_err() { return },
+                changed = volumes.changed() => if changed.is_err() { return },
+                // A watch that was lost somewhere costs a moment, not the truth.
+                () = tokio::time::sleep(std::time::Duration::from_secs(5)) => {}
+            }
+        }
+    }
+}
