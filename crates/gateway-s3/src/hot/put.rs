@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use stoker_store::{Class, DrainState, Finish, Key, Receipt, Store, UploadId, WriteRequest, Writer};
+use stoker_store::{DrainState, Finish, Key, Receipt, Store, UploadId, WriteRequest, Writer};
 
 use crate::answer::{self, Answer};
 use crate::auth::{Credential, Payload};

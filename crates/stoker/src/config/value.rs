@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, de};
-use stoker_store::{Class, DrainPolicy};
+use stoker_store::DrainPolicy;
 
 use crate::size;
 
