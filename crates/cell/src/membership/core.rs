@@ -1,0 +1,582 @@
+//! The decisions of membership: datagrams and time in, datagrams and events out.
+//!
+//! SWIM itself is foca's. Added here: members are fetched page by page at a join and compared now and then, an
+//! unanswered ping goes out again over another address, verdicts wait for the grace period, and of two processes with
+//! one id the older is told to stop. Time is monotonic and local; no two nodes need to agree on it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use foca::{Error, Foca, Member, NoCustomBroadcast, OwnedNotification, Timer};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use stoker_format::NodeId;
+
+use super::codec::{Codec, CodecError, PING, peek_sender};
+use super::event::{Event, Peer};
+use super::identity::Identity;
+use super::message::{Ask, Members, Message, swim};
+use super::peers::{Condition, Peers, sum};
+use super::seal::Dropped;
+use super::settings::Settings;
+use super::tasks::{Task, Tasks};
+
+/// A page that does not come within this is asked for again.
+const PAGE_WAIT: Duration = Duration::from_millis(300);
+const PAGE_TRIES: u32 = 4;
+/// Longer than this behind its own schedule, the process stood still and could not hear anybody.
+const LATE: Duration = Duration::from_secs(1);
+/// An older boot may still have datagrams under way for this long.
+const DUPLICATE_AFTER: Duration = Duration::from_secs(2);
+
+/// What a step of the core wants done.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Bodies to seal and send.
+    pub datagrams: Vec<(SocketAddr, Vec<u8>)>,
+    /// To tell the caller.
+    pub events: Vec<Event>,
+}
+
+/// The membership of one node.
+pub struct Core {
+    foca: Foca<Identity, Codec, SmallRng, NoCustomBroadcast>,
+    settings: Settings,
+    seeds: Vec<SocketAddr>,
+    rng: SmallRng,
+    peers: Peers,
+    tasks: Tasks,
+    pull: Option<Pull>,
+    pulls: u64,
+    /// The last ping, in case that it has to be repeated.
+    ping: Option<Ping>,
+    collected: Collected,
+    hops: u32,
+    silent: bool,
+    started: Duration,
+    seen: Duration,
+    stood_still: Duration,
+}
+
+/// Pages that are being fetched.
+struct Pull {
+    number: u64,
+    from: SocketAddr,
+    after: NodeId,
+    tries: u32,
+}
+
+struct Ping {
+    node: NodeId,
+    body: Vec<u8>,
+    sent: Duration,
+}
+
+impl Core {
+    /// A node that looks for others at the seeds. The random number makes nodes that start together differ.
+    pub fn new(me: Identity, settings: Settings, seeds: Vec<SocketAddr>, random: u64, now: Duration) -> Core {
+        let mut rng = SmallRng::seed_from_u64(random);
+        let codec = Codec { node: me.node, boot: me.boot };
+        let foca = Foca::new(me, settings.swim(1), rng.fork(), codec);
+        let mut tasks = Tasks::default();
+        tasks.add(now, Task::Seek);
+        tasks.add(now + settings.compare_period.mul_f64(rng.random()), Task::Compare);
+        Core {
+            foca,
+            settings,
+            seeds,
+            rng,
+            peers: Peers::default(),
+            tasks,
+            pull: None,
+            pulls: 0,
+            ping: None,
+            collected: Collected::default(),
+            hops: 0,
+            silent: false,
+            started: now,
+            seen: now,
+            stood_still: Duration::ZERO,
+        }
+    }
+
+    /// Takes nodes that the caller knows, from the catalog, so that a large cluster is there at once.
+    pub fn introduce(&mut self, known: Vec<Identity>, now: Duration, out: &mut Effects) {
+        let members = known.into_iter().map(Member::alive).collect();
+        self.learn(members, News::Old, now, out);
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn next_due(&self) -> Option<Duration> {
+        if self.silent { None } else { self.tasks.next_due() }
+    }
+
+    /// The nodes that are up, this one not counted.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> {
+        self.peers
+            .values()
+            .filter(|record| record.condition == Condition::Up)
+            .map(|r| Peer::from(&r.identity))
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Duration, out: &mut Effects) {
+        self.notice_standstill(now);
+        while !self.silent
+            && let Some(task) = self.tasks.take_due(now)
+        {
+            self.run(task, now, out);
+        }
+    }
+
+    /// Takes the body of a datagram that was rightly sealed.
+    pub fn handle(
+        &mut self,
+        from: SocketAddr,
+        body: &[u8],
+        now: Duration,
+        out: &mut Effects,
+    ) -> Result<(), Dropped> {
+        self.notice_standstill(now);
+        if self.silent {
+            return Ok(());
+        }
+        let malformed = |_: CodecError| Dropped::Malformed;
+        match Message::decode(body).map_err(malformed)? {
+            Message::Swim(bytes) => {
+                let (node, boot) = peek_sender(bytes).map_err(malformed)?;
+                if self.is_outdated(node, boot, from, now, out) || self.has_no_room(node) {
+                    return Ok(());
+                }
+                self.heard(node, from, now);
+                self.swim(from, now, out, |foca, collected| foca.handle_data(bytes, collected))
+            }
+            Message::Ask(ask) => {
+                self.answer(ask, from, now, out);
+                Ok(())
+            }
+            Message::Members(page) => {
+                let news = if self.pull.is_some() { News::Old } else { News::Fresh };
+                self.learn_from(page.members, news, from, now, out);
+                self.turn_page(page.next, from, now, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells everybody that this node leaves, and says nothing more.
+    pub fn leave(&mut self, out: &mut Effects) {
+        let goodbye = Members::encode(&[Member::down(self.foca.identity().farewell())]);
+        for record in self.peers.values().filter(|record| record.condition == Condition::Up) {
+            for address in &record.identity.profile.addresses {
+                out.datagrams.push((*address, goodbye.clone()));
+            }
+        }
+        self.silent = true;
+    }
+
+    fn run(&mut self, task: Task, now: Duration, out: &mut Effects) {
+        match task {
+            Task::Swim(timer) => self.run_swim(timer, now, out),
+            Task::Seek => {
+                self.seek(now, out);
+                self.tasks.add(now + self.settings.seek_period, Task::Seek);
+            }
+            Task::Compare => {
+                if let Some(address) = self.random_up() {
+                    self.begin_pull(address, now, out);
+                }
+                self.tasks.add(now + self.settings.compare_period, Task::Compare);
+            }
+            Task::Overdue(number) => self.repeat_page(number, now, out),
+            Task::Verdict { node, since } => self.give_verdict(node, since, now, out),
+        }
+    }
+
+    fn run_swim(&mut self, timer: Timer<Identity>, now: Duration, out: &mut Effects) {
+        match &timer {
+            Timer::SendIndirectProbe { probed_id, .. } => self.repeat_ping(probed_id.node, out),
+            Timer::RemoveDown(identity) => self.peers.forget(identity),
+            _ => {}
+        }
+        let here = SocketAddr::from(([0, 0, 0, 0], 0));
+        // Timers that outlived their reason are refused; foca has already gone on without them.
+        let _refused = self.swim(here, now, out, |foca, collected| foca.handle_timer(timer, collected));
+    }
+
+    /// Lets foca do something, and does what it asks for.
+    fn swim(
+        &mut self,
+        from: SocketAddr,
+        now: Duration,
+        out: &mut Effects,
+        step: impl FnOnce(&mut Foca<Identity, Codec, SmallRng, NoCustomBroadcast>, &mut Collected) -> Outcome,
+    ) -> Result<(), Dropped> {
+        let outcome = step(&mut self.foca, &mut self.collected);
+        let Collected { mut sends, mut timers, mut notices } = std::mem::take(&mut self.collected);
+        for notice in notices.drain(..) {
+            self.note(notice, now, out);
+        }
+        for (node, bytes) in sends.drain(..) {
+            self.send_swim(node, &bytes, now, out);
+        }
+        for (after, timer) in timers.drain(..) {
+            self.tasks.add(now + after, Task::Swim(timer));
+        }
+        self.collected = Collected { sends, timers, notices };
+        self.fit_settings();
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(Error::Decode(cause)) => match cause.downcast_ref() {
+                Some(CodecError::Superseded(newer)) => {
+                    self.stop_for(newer.boot, from, out);
+                    Ok(())
+                }
+                _ => Err(Dropped::Malformed),
+            },
+            Err(Error::MalformedPacket | Error::DataTooBig | Error::CustomBroadcast(_)) => {
+                Err(Dropped::Malformed)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn send_swim(&mut self, node: NodeId, bytes: &[u8], now: Duration, out: &mut Effects) {
+        let Some(record) = self.peers.get(node) else { return };
+        let Some(address) = record.paths.address(&record.identity.profile.addresses) else { return };
+        let body = swim(bytes);
+        if bytes.first() == Some(&PING) {
+            self.ping = Some(Ping { node, body: body.clone(), sent: now });
+        }
+        out.datagrams.push((address, body));
+    }
+
+    /// Pings once more, over the next address: a lost datagram or cable should make nobody suspect.
+    fn repeat_ping(&mut self, node: NodeId, out: &mut Effects) {
+        let Some(ping) = self.ping.take_if(|ping| ping.node == node) else { return };
+        let Some(record) = self.peers.get_mut(node) else { return };
+        if record.paths.heard_since(ping.sent) {
+            return;
+        }
+        let addresses = &record.identity.profile.addresses;
+        record.paths.turn(addresses);
+        if let Some(address) = record.paths.address(addresses) {
+            out.datagrams.push((address, ping.body));
+        }
+    }
+
+    /// Takes what foca noticed.
+    fn note(&mut self, notice: OwnedNotification<Identity>, now: Duration, out: &mut Effects) {
+        match notice {
+            OwnedNotification::MemberUp(identity) => {
+                self.peers.set(&identity, Condition::Up, now);
+                self.tell_up(&identity, out);
+            }
+            OwnedNotification::MemberDown(identity) => self.note_down(&identity, now, out),
+            OwnedNotification::Rename(_, identity) => {
+                let Some(condition) = self.peers.get(identity.node).map(|record| record.condition) else {
+                    return;
+                };
+                self.peers.set(&identity, condition, now);
+                match condition {
+                    Condition::Up if !identity.is_farewell() => self.tell_restart(&identity, out),
+                    Condition::Suspect { .. } | Condition::Gone if identity.is_farewell() => {
+                        self.note_down(&identity, now, out);
+                    }
+                    _ => {}
+                }
+            }
+            OwnedNotification::Active
+            | OwnedNotification::Idle
+            | OwnedNotification::Defunct
+            | OwnedNotification::Rejoin(_) => {}
+        }
+    }
+
+    fn note_down(&mut self, identity: &Identity, now: Duration, out: &mut Effects) {
+        if identity.is_farewell() {
+            self.peers.set(identity, Condition::Left, now);
+            out.events.push(Event::Left(identity.node));
+            return;
+        }
+        let condition = Condition::Suspect { since: now, stood_still: self.stood_still };
+        self.peers.set(identity, condition, now);
+        out.events.push(Event::Suspect(identity.node));
+        self.tasks.add(now + self.settings.grace, Task::Verdict { node: identity.node, since: now });
+    }
+
+    fn tell_up(&mut self, identity: &Identity, out: &mut Effects) {
+        let Some(record) = self.peers.get_mut(identity.node) else { return };
+        if record.told_boot.replace(identity.boot) == Some(identity.boot) {
+            out.events.push(Event::Alive(identity.node));
+        } else {
+            out.events.push(Event::Joined(identity.into()));
+        }
+    }
+
+    fn tell_restart(&mut self, identity: &Identity, out: &mut Effects) {
+        let Some(record) = self.peers.get_mut(identity.node) else { return };
+        if record.told_boot.replace(identity.boot) != Some(identity.boot) {
+            out.events.push(Event::Joined(identity.into()));
+        }
+    }
+
+    fn give_verdict(&mut self, node: NodeId, since: Duration, now: Duration, out: &mut Effects) {
+        let stood_still = self.stood_still;
+        let Some(record) = self.peers.get_mut(node) else { return };
+        let Condition::Suspect { since: suspect_since, stood_still: before } = record.condition else {
+            return;
+        };
+        if suspect_since != since {
+            return;
+        }
+        if stood_still > before {
+            record.condition = Condition::Suspect { since, stood_still };
+            self.tasks.add(now + (stood_still - before), Task::Verdict { node, since });
+            return;
+        }
+        record.condition = Condition::Gone;
+        out.events.push(Event::Gone(node));
+    }
+
+    /// Time in which this process did not run is no time in which others were silent.
+    fn notice_standstill(&mut self, now: Duration) {
+        let expected = self.tasks.next_due().unwrap_or(now).max(self.seen);
+        if now > expected + LATE {
+            self.stood_still += now - expected;
+        }
+        self.seen = self.seen.max(now);
+    }
+
+    /// More nodes need more hops, and so more time and repeats.
+    fn fit_settings(&mut self) {
+        let nodes = self.peers.up() + 1;
+        let hops = (nodes as u32 + 1).ilog10();
+        if hops != self.hops {
+            self.hops = hops;
+            self.foca.set_config(self.settings.swim(nodes)).expect("only what may change has changed");
+        }
+    }
+
+    fn heard(&mut self, node: NodeId, from: SocketAddr, now: Duration) {
+        if let Some(record) = self.peers.get_mut(node) {
+            record.paths.heard(from, &record.identity.profile.addresses, now);
+        }
+    }
+
+    fn has_no_room(&self, node: NodeId) -> bool {
+        self.peers.is_full() && self.peers.get(node).is_none()
+    }
+
+    /// Tells a process whose node has a newer boot to stop, and the caller that there are two.
+    fn is_outdated(
+        &mut self,
+        node: NodeId,
+        boot: u64,
+        from: SocketAddr,
+        now: Duration,
+        out: &mut Effects,
+    ) -> bool {
+        let me = self.foca.identity();
+        let (newer, since) = if node == me.node {
+            (Member::alive(me.clone()), self.started)
+        } else {
+            let Some(record) = self.peers.get(node) else { return false };
+            (Member::alive(record.identity.clone()), record.boot_since)
+        };
+        if boot >= newer.id().boot {
+            return false;
+        }
+        out.datagrams.push((from, Members::encode(std::slice::from_ref(&newer))));
+        let first = match self.peers.get_mut(node) {
+            Some(record) => record.duplicate_told.replace(boot) != Some(boot),
+            None => true,
+        };
+        if first && now >= since + DUPLICATE_AFTER {
+            out.events.push(Event::Duplicate { node, older: boot, newer: newer.id().boot, address: from });
+        } else if let Some(record) = self.peers.get_mut(node).filter(|_| first) {
+            record.duplicate_told = None;
+        }
+        true
+    }
+
+    /// A newer boot of this node is live: this one stops.
+    fn stop_for(&mut self, newer: u64, from: SocketAddr, out: &mut Effects) {
+        let me = self.foca.identity();
+        out.events.push(Event::Duplicate { node: me.node, older: me.boot, newer, address: from });
+        self.silent = true;
+    }
+}
+
+/// Finding others, and comparing what is known.
+impl Core {
+    fn seek(&mut self, now: Duration, out: &mut Effects) {
+        let lost: Vec<NodeId> = self
+            .peers
+            .values()
+            .filter(|record| matches!(record.condition, Condition::Suspect { .. } | Condition::Gone))
+            .map(|record| record.identity.node)
+            .collect();
+        if !lost.is_empty() {
+            let node = lost[self.rng.random_range(0..lost.len())];
+            self.seek_lost(node, out);
+        }
+        let up = self.peers.values().filter(|record| record.condition == Condition::Up);
+        let reached: Vec<SocketAddr> =
+            up.flat_map(|r| r.identity.profile.addresses.iter().copied()).collect();
+        let own = &self.foca.identity().profile.addresses;
+        let seeds: Vec<SocketAddr> = self
+            .seeds
+            .iter()
+            .copied()
+            .filter(|seed| !reached.contains(seed) && !own.contains(seed))
+            .collect();
+        if !seeds.is_empty() && self.pull.is_none() {
+            let seed = seeds[self.rng.random_range(0..seeds.len())];
+            self.begin_pull(seed, now, out);
+        }
+    }
+
+    /// Asks a node that seems lost, and tells it so: it has to renew itself before anybody believes it.
+    fn seek_lost(&mut self, node: NodeId, out: &mut Effects) {
+        let members = vec![Member::alive(self.foca.identity().clone())];
+        let digest = self.digest();
+        let Some(record) = self.peers.get_mut(node) else { return };
+        let addresses = &record.identity.profile.addresses;
+        record.paths.turn(addresses);
+        if let Some(address) = record.paths.address(addresses) {
+            let members = members.into_iter().chain([record.news()]).collect();
+            out.datagrams.push((address, Ask { after: NodeId::ZERO, digest, members }.encode()));
+        }
+    }
+
+    fn begin_pull(&mut self, from: SocketAddr, now: Duration, out: &mut Effects) {
+        self.pull = Some(Pull { number: 0, from, after: NodeId::ZERO, tries: 0 });
+        self.ask_page(now, out);
+    }
+
+    fn ask_page(&mut self, now: Duration, out: &mut Effects) {
+        let digest = self.digest();
+        let members = vec![Member::alive(self.foca.identity().clone())];
+        let Some(pull) = &mut self.pull else { return };
+        self.pulls += 1;
+        pull.number = self.pulls;
+        pull.tries += 1;
+        out.datagrams.push((pull.from, Ask { after: pull.after, digest, members }.encode()));
+        self.tasks.add(now + PAGE_WAIT, Task::Overdue(self.pulls));
+    }
+
+    fn repeat_page(&mut self, number: u64, now: Duration, out: &mut Effects) {
+        match &self.pull {
+            Some(pull) if pull.number == number && pull.tries < PAGE_TRIES => self.ask_page(now, out),
+            Some(pull) if pull.number == number => self.pull = None,
+            _ => {}
+        }
+    }
+
+    fn turn_page(&mut self, next: Option<NodeId>, from: SocketAddr, now: Duration, out: &mut Effects) {
+        let Some(pull) = &mut self.pull else { return };
+        match next {
+            Some(next) if next > pull.after => {
+                *pull = Pull { from, after: next, tries: 0, ..*pull };
+                self.ask_page(now, out);
+            }
+            // A page that was asked for twice.
+            Some(_) => {}
+            None => self.pull = None,
+        }
+    }
+
+    fn answer(&mut self, ask: Ask, from: SocketAddr, now: Duration, out: &mut Effects) {
+        let Some(asker) = ask.members.first().map(|member| member.id().clone()) else { return };
+        if self.is_outdated(asker.node, asker.boot, from, now, out) || self.has_no_room(asker.node) {
+            return;
+        }
+        self.learn_from(ask.members, News::Fresh, from, now, out);
+        if self.silent {
+            return;
+        }
+        self.heard(asker.node, from, now);
+        let mut first = vec![Member::alive(self.foca.identity().clone())];
+        let held_down = self.peers.get(asker.node).filter(|record| record.condition != Condition::Up);
+        first.extend(held_down.map(|record| record.news()));
+        let body = if ask.after.is_zero() && ask.digest == self.digest() {
+            Members::encode(&first)
+        } else {
+            let following = self.peers.after(ask.after).filter(|member| member.id().node != asker.node);
+            Members::encode_page(&first, following)
+        };
+        out.datagrams.push((from, body));
+    }
+
+    fn learn_from(
+        &mut self,
+        members: Vec<Member<Identity>>,
+        news: News,
+        from: SocketAddr,
+        now: Duration,
+        out: &mut Effects,
+    ) {
+        let me = self.foca.identity();
+        let newer = members.iter().find(|member| member.id().node == me.node && member.id().boot > me.boot);
+        match newer.map(|member| member.id().boot) {
+            Some(boot) => self.stop_for(boot, from, out),
+            None => self.learn(members, news, now, out),
+        }
+    }
+
+    fn learn(&mut self, mut members: Vec<Member<Identity>>, news: News, now: Duration, out: &mut Effects) {
+        let me = self.foca.identity();
+        // What is said of earlier selves is of no use to the present one.
+        members.retain(|member| member.id().node != me.node || member.id() == me);
+        members.retain(|member| !self.has_no_room(member.id().node));
+        let here = SocketAddr::from(([0, 0, 0, 0], 0));
+        let learnt = self.swim(here, now, out, |foca, collected| {
+            foca.apply_many(members.into_iter(), news == News::Fresh, collected)
+        });
+        debug_assert!(learnt.is_ok(), "nothing is decoded here");
+    }
+
+    /// Someone who is up, near a random place in the order of ids.
+    fn random_up(&mut self) -> Option<SocketAddr> {
+        let mut place = NodeId::ZERO;
+        self.rng.fill_bytes(&mut place.0);
+        let after = self.peers.up_after(place).or_else(|| self.peers.up_after(NodeId::ZERO))?;
+        after.paths.address(&after.identity.profile.addresses)
+    }
+
+    fn digest(&self) -> u64 {
+        self.peers.digest() ^ sum(self.foca.identity())
+    }
+}
+
+/// Whether others should hear of it from us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    Fresh,
+    Old,
+}
+
+type Outcome = Result<(), Error>;
+
+/// What foca asks for during one step.
+#[derive(Default)]
+struct Collected {
+    sends: Vec<(NodeId, Vec<u8>)>,
+    timers: Vec<(Duration, Timer<Identity>)>,
+    notices: Vec<OwnedNotification<Identity>>,
+}
+
+impl foca::Runtime<Identity> for &mut Collected {
+    fn notify(&mut self, notification: foca::Notification<'_, Identity>) {
+        self.notices.push(notification.to_owned());
+    }
+
+    fn send_to(&mut self, to: Identity, data: &[u8]) {
+        self.sends.push((to.node, data.to_vec()));
+    }
+
+    fn submit_after(&mut self, event: Timer<Identity>, after: Duration) {
+        self.timers.push((after, event));
+    }
+}

@@ -1,0 +1,6 @@
+//! Membership: a seeded simulation of many cores, and a few real nodes on sockets.
+
+mod cell;
+mod network;
+mod rules;
+mod sockets;
