@@ -31,8 +31,6 @@ pub(super) struct Record {
     pub(super) told_boot: Option<u64>,
     /// When this boot was first seen.
     pub(super) boot_since: Duration,
-    /// The older boot that was reported as a duplicate.
-    pub(super) duplicate_told: Option<u64>,
 }
 
 /// How a node is, in the eyes of this one.
@@ -104,7 +102,6 @@ impl Peers {
                 paths: Paths::default(),
                 told_boot: None,
                 boot_since: now,
-                duplicate_told: None,
             });
         if record.condition == Condition::Up {
             self.up += 1;

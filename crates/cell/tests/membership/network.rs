@@ -128,10 +128,13 @@ impl Network {
         self.boot(host, host, &[]);
     }
 
-    /// Starts all hosts, each knowing all others, as from the catalog.
+    /// Starts all hosts within a probe period, so that they do not march in step. Each knows all others, as from the
+    /// catalog.
     pub fn start_all(&mut self) {
-        let known: Vec<Identity> = (0..self.hosts.len()).map(|host| identity(host, 1)).collect();
-        for host in 0..self.hosts.len() {
+        let hosts = self.hosts.len();
+        let known: Vec<Identity> = (0..hosts).map(|host| identity(host, 1)).collect();
+        for host in 0..hosts {
+            self.run_until(self.settings.probe_period * host as u32 / hosts as u32);
             self.hosts[host].boot = 1;
             self.boot(host, host, &known);
             self.hosts[host].events.clear();

@@ -134,6 +134,9 @@ fn a_duplicate_that_was_away_is_reported_by_others() {
     let duplicate = |event: &Event| matches!(event, Event::Duplicate { older: 1, newer: 9, .. });
     assert!(events_of(&network, 4, 4).iter().any(duplicate), "the older one learns it");
     assert!(network.count(duplicate) >= 2, "and somebody else reports it");
+    for host in &network.hosts {
+        assert!(host.events.iter().filter(|(_, event)| duplicate(event)).count() <= 1, "nobody repeats it");
+    }
     assert!((0..4).all(|host| network.view(host).len() == 4));
 }
 
