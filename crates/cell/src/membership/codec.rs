@@ -224,3 +224,45 @@ fn get_u8(mut from: impl Buf) -> Result<u8, CodecError> {
 fn room(to: &impl BufMut, bytes: usize) -> Result<(), CodecError> {
     if to.remaining_mut() < bytes { Err(CodecError::Full) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use foca::Codec as _;
+
+    use super::*;
+
+    fn identity(node: u8, boot: u64) -> Identity {
+        let addresses = vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:8".parse().unwrap()];
+        Identity::new(NodeId([node; 16]), boot, Profile::new(addresses, vec![node; 9]).unwrap())
+    }
+
+    #[test]
+    fn members_come_back_as_they_went() {
+        for state in [State::Alive, State::Suspect, State::Down] {
+            let member = Member::new(identity(1, 5), 7, state);
+            let mut bytes = Vec::new();
+            put_member(&member, &mut bytes).unwrap();
+            let back = get_member(&bytes[..]).unwrap();
+            assert_eq!(back, member);
+            assert_eq!(back.id().profile, member.id().profile, "which equality does not cover");
+            for end in 0..bytes.len() {
+                assert!(get_member(&bytes[..end]).is_err(), "cut at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_boot_of_our_own_node_is_not_handed_to_foca() {
+        let mut codec = Codec { node: NodeId([1; 16]), boot: 5 };
+        let check = |codec: &mut Codec, node, boot, superseded| {
+            let mut bytes = Vec::new();
+            put_member(&Member::alive(identity(node, boot)), &mut bytes).unwrap();
+            let outcome = codec.decode_member(&bytes[..]);
+            assert_eq!(matches!(outcome, Err(CodecError::Superseded(_))), superseded, "{node} {boot}");
+        };
+        check(&mut codec, 1, 6, true);
+        check(&mut codec, 1, 5, false);
+        check(&mut codec, 1, 4, false);
+        check(&mut codec, 2, 6, false);
+    }
+}

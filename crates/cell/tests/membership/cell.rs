@@ -125,23 +125,29 @@ fn a_late_joiner_learns_of_everybody_within_seconds() {
 
 #[test]
 fn a_partition_heals() {
-    for (hosts, length) in [(2, 10), (3, 10), (16, 20), (16, 60)] {
-        let mut network = Network::new(hosts, 3, Weather::clear());
-        network.start_all();
-        network.run_for(5 * SECOND);
-        for host in 0..hosts / 2 {
-            network.hosts[host].side = 1;
-        }
-        network.run_for(length * SECOND);
-        let expect = if length < 30 { 0 } else { 2 * (hosts / 2) * (hosts - hosts / 2) };
-        assert_eq!(network.count(gone), expect, "{hosts} hosts cut for {length} s");
-        for host in 0..hosts {
-            network.hosts[host].side = 0;
-        }
-        network.run_for(60 * SECOND);
-        for host in 0..hosts {
-            assert_eq!(network.view(host).len(), hosts - 1, "{hosts} hosts cut for {length} s: host {host}");
-        }
-        assert_eq!(network.count(gone), expect, "{hosts} hosts cut for {length} s");
+    for (hosts, length, seeds) in [(2, 10, 2), (2, 10, 0), (3, 10, 0), (16, 20, 3), (16, 60, 0)] {
+        heal(hosts, length, seeds);
     }
+}
+
+fn heal(hosts: usize, length: u32, seeds: usize) {
+    let case = format!("{hosts} hosts with {seeds} seeds, cut for {length} s");
+    let mut network = Network::new(hosts, 3, Weather::clear());
+    network.seeds = seeds;
+    network.start_all();
+    network.run_for(5 * SECOND);
+    for host in 0..hosts / 2 {
+        network.hosts[host].side = 1;
+    }
+    network.run_for(length * SECOND);
+    let verdicts = if length < 30 { 0 } else { 2 * (hosts / 2) * (hosts - hosts / 2) };
+    assert_eq!(network.count(gone), verdicts, "{case}");
+    for host in 0..hosts {
+        network.hosts[host].side = 0;
+    }
+    network.run_for(60 * SECOND);
+    for host in 0..hosts {
+        assert_eq!(network.view(host).len(), hosts - 1, "{case}: host {host}");
+    }
+    assert_eq!(network.count(gone), verdicts, "{case}");
 }

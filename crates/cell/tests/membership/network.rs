@@ -39,7 +39,8 @@ pub struct Network {
     happenings: u64,
     rng: u64,
     settings: Settings,
-    seeds: usize,
+    /// How many of the first hosts are the seeds of all.
+    pub seeds: usize,
 }
 
 pub struct Host {
