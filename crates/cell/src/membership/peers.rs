@@ -37,11 +37,8 @@ pub(super) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Up,
-    /// Since then, and how long this process itself had stood still until then.
-    Suspect {
-        since: Duration,
-        stood_still: Duration,
-    },
+    /// Since then.
+    Suspect(Duration),
     Gone,
     Left,
 }

@@ -20,8 +20,9 @@ pub(super) enum Task {
     Compare,
     /// The page that was asked for in this attempt should be here.
     Overdue(u64),
-    /// The grace period of a node, suspect since then, is over.
-    Verdict { node: NodeId, since: Duration },
+    /// The grace period of a node, suspect since then, is over. How long this process had stood still when it was
+    /// planned.
+    Verdict { node: NodeId, since: Duration, stood_still: Duration },
 }
 
 /// Tasks by time; those of one moment in the order in which they came.

@@ -138,7 +138,7 @@ impl Network {
             self.run_until(self.settings.probe_period * host as u32 / hosts as u32);
             self.hosts[host].boot = 1;
             self.boot(host, host, &known);
-            self.hosts[host].events.clear();
+            self.hosts[host].events = Vec::new();
         }
     }
 

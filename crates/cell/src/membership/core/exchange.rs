@@ -40,7 +40,7 @@ impl Core {
         let lost: Vec<NodeId> = self
             .peers
             .values()
-            .filter(|record| matches!(record.condition, Condition::Suspect { .. } | Condition::Gone))
+            .filter(|record| matches!(record.condition, Condition::Suspect(_) | Condition::Gone))
             .map(|record| record.identity.node)
             .collect();
         if !lost.is_empty() {

@@ -185,7 +185,9 @@ impl Core {
                 self.tasks.add(now + self.settings.compare_period, Task::Compare);
             }
             Task::Overdue(number) => self.repeat_page(number, now, out),
-            Task::Verdict { node, since } => self.give_verdict(node, since, now, out),
+            Task::Verdict { node, since, stood_still } => {
+                self.give_verdict(node, since, stood_still, now, out);
+            }
         }
     }
 
@@ -279,7 +281,7 @@ impl Core {
                 self.peers.set(&identity, condition, now);
                 match condition {
                     Condition::Up if !identity.is_farewell() => self.tell_restart(&identity, out),
-                    Condition::Suspect { .. } | Condition::Gone if identity.is_farewell() => {
+                    Condition::Suspect(_) | Condition::Gone if identity.is_farewell() => {
                         self.note_down(&identity, now, out);
                     }
                     _ => {}
@@ -298,10 +300,9 @@ impl Core {
             out.events.push(Event::Left(identity.node));
             return;
         }
-        let condition = Condition::Suspect { since: now, stood_still: self.stood_still };
-        self.peers.set(identity, condition, now);
+        self.peers.set(identity, Condition::Suspect(now), now);
         out.events.push(Event::Suspect(identity.node));
-        self.tasks.add(now + self.settings.grace, Task::Verdict { node: identity.node, since: now });
+        self.plan_verdict(identity.node, now, now + self.settings.grace);
     }
 
     fn tell_up(&mut self, identity: &Identity, out: &mut Effects) {
@@ -320,18 +321,24 @@ impl Core {
         }
     }
 
-    fn give_verdict(&mut self, node: NodeId, since: Duration, now: Duration, out: &mut Effects) {
-        let stood_still = self.stood_still;
+    fn plan_verdict(&mut self, node: NodeId, since: Duration, due: Duration) {
+        self.tasks.add(due, Task::Verdict { node, since, stood_still: self.stood_still });
+    }
+
+    fn give_verdict(
+        &mut self,
+        node: NodeId,
+        since: Duration,
+        stood_still: Duration,
+        now: Duration,
+        out: &mut Effects,
+    ) {
         let Some(record) = self.peers.get_mut(node) else { return };
-        let Condition::Suspect { since: suspect_since, stood_still: before } = record.condition else {
-            return;
-        };
-        if suspect_since != since {
+        if record.condition != Condition::Suspect(since) {
             return;
         }
-        if stood_still > before {
-            record.condition = Condition::Suspect { since, stood_still };
-            self.tasks.add(now + (stood_still - before), Task::Verdict { node, since });
+        if self.stood_still > stood_still {
+            self.plan_verdict(node, since, now + (self.stood_still - stood_still));
             return;
         }
         record.condition = Condition::Gone;
