@@ -48,7 +48,7 @@ pub struct Buf {
     capacity: usize,
     len: usize,
     home: Home,
-    /// Of the bytes in use, if they came by [`Self::fill`] alone.
+    /// Of the bytes in use, if they came by [`Self::fill`] and [`Self::grow`] alone.
     sums: Option<Box<Sums>>,
 }
 
@@ -143,6 +143,32 @@ impl Buf {
             }
         }
         self.sums = sums;
+    }
+
+    /// Room behind the bytes in use, for one who writes in place and then calls [`Self::grow`].
+    pub fn spare_mut(&mut self) -> &mut [u8] {
+        // SAFETY: `data+len..data+capacity` is inside the initialised allocation, and `&mut self` makes it the only
+        // access.
+        unsafe { std::slice::from_raw_parts_mut(self.data().add(self.len), self.capacity - self.len) }
+    }
+
+    /// Takes in the first `len` bytes of [`Self::spare_mut`] and sums their blocks. No CRC-64 is known of them.
+    pub fn grow(&mut self, len: usize) {
+        assert!(len <= self.capacity - self.len);
+        let mut sums = self.sums.take();
+        if sums.is_none() && self.len == 0 {
+            sums = Some(Box::new(Sums::new(self.capacity)));
+        }
+        self.len += len;
+        if let Some(sums) = &mut sums {
+            sums.grew_by_blocks(self.as_slice());
+        }
+        self.sums = sums;
+    }
+
+    /// CRC32C of the bytes in use, if the sums of their blocks are known.
+    pub fn crc32c(&self) -> Option<u32> {
+        self.sums.as_ref()?.crc32c(self.as_slice())
     }
 
     /// CRC-64/NVME of the bytes in use, if it is known from filling them in.
@@ -539,6 +565,29 @@ mod tests {
         buf.fill(b"def");
         assert_eq!((buf.crc64(), buf.take_block_table()), (None, None));
         assert_eq!(buf.as_slice(), b"xbcdef");
+    }
+
+    #[test]
+    fn bytes_written_in_place_are_summed_by_blocks() {
+        let bytes: Vec<u8> = (0..30_000u32).map(|n| (n * 7) as u8).collect();
+        for step in [1, 999, 4_096, 10_000, 30_000] {
+            let mut buf = Buf::heap(bytes.len());
+            buf.set_len(0);
+            for piece in bytes.chunks(step) {
+                buf.spare_mut()[..piece.len()].copy_from_slice(piece);
+                buf.grow(piece.len());
+            }
+            assert_eq!(buf.as_slice(), bytes);
+            assert_eq!((buf.crc32c(), buf.crc64()), (Some(stoker_format::crc32c(&bytes)), None));
+            assert_eq!(buf.take_block_table(), Some(stoker_format::block_table(&bytes)));
+        }
+        let mut buf = Buf::heap(10);
+        buf.set_len(0);
+        buf.fill(b"abc");
+        buf.spare_mut()[..3].copy_from_slice(b"def");
+        buf.grow(3);
+        assert_eq!((buf.as_slice(), buf.crc64()), (&b"abcdef"[..], None));
+        assert_eq!(buf.crc32c(), Some(stoker_format::crc32c(b"abcdef")));
     }
 
     #[test]

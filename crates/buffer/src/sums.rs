@@ -2,7 +2,7 @@
 //! each checksum would cost as much as the copy.
 
 use crc_fast::{CrcAlgorithm, Digest};
-use stoker_format::{BLOCK, crc32c};
+use stoker_format::{BLOCK, crc32c, crc32c_combine, table_crc};
 
 /// Copied and summed at once: small enough for the first cache.
 pub(crate) const STEP: usize = 16 << 10;
@@ -11,7 +11,8 @@ pub(crate) const STEP: usize = 16 << 10;
 pub(crate) struct Sums {
     /// CRC32C of every whole block.
     table: Vec<u32>,
-    crc64: Digest,
+    /// None once bytes came that it does not cover.
+    crc64: Option<Digest>,
     /// Bytes that count.
     len: usize,
 }
@@ -19,12 +20,24 @@ pub(crate) struct Sums {
 impl Sums {
     pub(crate) fn new(capacity: usize) -> Sums {
         let table = Vec::with_capacity(capacity.div_ceil(BLOCK));
-        Sums { table, crc64: Digest::new(CrcAlgorithm::Crc64Nvme), len: 0 }
+        Sums { table, crc64: Some(Digest::new(CrcAlgorithm::Crc64Nvme)), len: 0 }
     }
 
     /// Takes note that `bytes`, all of them so far, grew.
     pub(crate) fn grew(&mut self, bytes: &[u8]) {
-        self.crc64.update(&bytes[self.len..]);
+        if let Some(crc64) = &mut self.crc64 {
+            crc64.update(&bytes[self.len..]);
+        }
+        self.sum_blocks(bytes);
+    }
+
+    /// The same without CRC-64, for bytes that a peer summed already.
+    pub(crate) fn grew_by_blocks(&mut self, bytes: &[u8]) {
+        self.crc64 = None;
+        self.sum_blocks(bytes);
+    }
+
+    fn sum_blocks(&mut self, bytes: &[u8]) {
         self.len = bytes.len();
         for block in bytes[self.table.len() * BLOCK..].chunks_exact(BLOCK) {
             self.table.push(crc32c(block));
@@ -33,7 +46,15 @@ impl Sums {
 
     /// CRC-64/NVME, if these bytes are the ones that were summed.
     pub(crate) fn crc64(&self, len: usize) -> Option<u64> {
-        (self.len == len).then(|| self.crc64.clone().finalize())
+        let crc64 = self.crc64.as_ref().filter(|_| self.len == len)?;
+        Some(crc64.clone().finalize())
+    }
+
+    /// CRC32C, if these bytes are the ones that were summed.
+    pub(crate) fn crc32c(&self, bytes: &[u8]) -> Option<u32> {
+        let whole = self.table.len() * BLOCK;
+        let rest = bytes.get(whole..).filter(|_| self.len == bytes.len())?;
+        Some(crc32c_combine(table_crc(&self.table, whole), crc32c(rest), rest.len() as u64))
     }
 
     /// CRC32C of every block, if these bytes are the ones that were summed.
