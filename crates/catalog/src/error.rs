@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The result of a catalog call.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// Why a call failed: what to do, and what happened in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogError {
     /// What the caller does about it.
     pub kind: ErrorKind,
@@ -15,7 +17,7 @@ pub struct CatalogError {
 }
 
 /// What the caller does about a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// The catalog cannot be reached or is too busy; nothing was changed. Retry later.
     Unavailable,

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::error::{CatalogError, Result};
@@ -32,7 +33,7 @@ pub const PAGE_BYTES: usize = 1 << 20;
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// Its key.
     pub key: Vec<u8>,
@@ -43,7 +44,7 @@ pub struct Row {
 }
 
 /// Rows in the order that was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
@@ -53,7 +54,7 @@ pub struct Page {
 
 /// The rows with `start <= key < end`, at most `limit` of them and at most about [`PAGE_BYTES`] (but at least
 /// one row).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Range {
     /// The lowest key; empty for the first row of all.
     pub start: Vec<u8>,
@@ -66,7 +67,7 @@ pub struct Range {
 }
 
 /// What must hold before a commit's writes for any of them to happen.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Check {
     /// No row has this key.
     Absent(Vec<u8>),
@@ -88,7 +89,7 @@ pub enum Check {
 }
 
 /// One change. The changes of a commit happen in order, so of two to the same key the later one wins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Write {
     /// Sets the value of a row.
     Put(Vec<u8>, Vec<u8>),
@@ -106,16 +107,18 @@ pub enum Write {
 }
 
 /// All checks hold, then all writes happen, or none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Commit {
     /// What must hold; they see the state before the writes.
+    #[serde(deserialize_with = "crate::wire::limited::<_, _, COMMIT_CHECKS_MAX>")]
     pub checks: Vec<Check>,
     /// What then happens, in this order.
+    #[serde(deserialize_with = "crate::wire::limited::<_, _, COMMIT_WRITES_MAX>")]
     pub writes: Vec<Write>,
 }
 
 /// How a commit ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use]
 pub enum Outcome {
     /// Every write happened and is durable.

@@ -1,13 +1,19 @@
 //! Names to versions to chunks and holders, on an ordered transactional key-value store.
 //!
 //! [`kv`] is the interface: four calls that a file on this machine, a PostgreSQL server, another node and a
-//! simulation can all serve. [`engine`] holds the stores behind it. Nothing here knows drives, peers or HTTP.
+//! simulation can all serve. [`engine`] holds the stores behind it, [`remote`] the way to one on another node.
+//! Nothing here knows drives, transports or HTTP.
 
 pub mod engine;
+mod epoch;
 mod error;
 pub mod kv;
 pub mod names;
+pub mod remote;
 pub mod rows;
+mod wire;
 
+pub use epoch::Epoch;
 pub use error::{CatalogError, ErrorKind, Result};
 pub use kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Watch, Write};
+pub use wire::{WIRE_BYTES_MAX, Wire};

@@ -5,8 +5,13 @@ mod changes;
 mod embedded;
 mod memory;
 mod postgres;
-mod watches;
+pub(crate) mod watches;
 
-pub use embedded::{Embedded, EmbeddedOptions};
+pub use embedded::{
+    CatalogFile, Embedded, EmbeddedOptions, Position, PrimaryOptions, PromoteOptions, Promotion, Replication, Role,
+    STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, inspect, promote,
+};
 pub use memory::Memory;
+
+pub(crate) use embedded::CommitName;
 pub use postgres::{Postgres, PostgresOptions};

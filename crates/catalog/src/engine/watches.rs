@@ -1,6 +1,6 @@
 //! Who waits for which prefix. Engines tell what was written, after it can be read; waiting is the watch's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -78,6 +78,18 @@ impl Watches {
         state.wake_above(prefix);
         let below = state.prefixes.range::<[u8], _>((Bound::Excluded(prefix), Bound::Unbounded));
         below.take_while(|(key, _)| key.starts_with(prefix)).for_each(|(_, sender)| raise(sender));
+    }
+
+    /// Wakes the watches of this very prefix.
+    pub(crate) fn wake_exact(&self, prefix: &[u8]) {
+        self.lock().prefixes.get(prefix).into_iter().for_each(raise);
+    }
+
+    /// The prefixes that somebody watches.
+    pub(crate) fn prefixes(&self) -> BTreeSet<Vec<u8>> {
+        let state = self.lock();
+        let watched = state.prefixes.iter().filter(|(_, sender)| sender.receiver_count() > 0);
+        watched.map(|(prefix, _)| prefix.clone()).collect()
     }
 
     /// Wakes every watch.

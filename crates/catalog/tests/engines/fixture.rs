@@ -16,7 +16,9 @@ pub struct Fixture {
     pub catalog: Arc<dyn Catalog>,
     /// Whether commits happen in the order of their numbers.
     pub seq_is_order: bool,
-    _keep: Box<dyn Any + Send + Sync>,
+    /// Whether a watch that is new sleeps until something changes.
+    pub new_watch_sleeps: bool,
+    pub _keep: Box<dyn Any + Send + Sync>,
 }
 
 /// Whether the long variants of tests run.
@@ -25,13 +27,13 @@ pub fn full() -> bool {
 }
 
 pub fn memory() -> Fixture {
-    Fixture { catalog: Arc::new(Memory::new()), seq_is_order: true, _keep: Box::new(()) }
+    Fixture::new(Arc::new(Memory::new()), ())
 }
 
 pub fn embedded() -> Fixture {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let catalog = Embedded::open(&folder.path().join("catalog"), CLUSTER, &small()).expect("opens");
-    Fixture { catalog: Arc::new(catalog), seq_is_order: true, _keep: Box::new(folder) }
+    Fixture::new(Arc::new(catalog), folder)
 }
 
 /// Options that do not take much memory.
@@ -84,6 +86,12 @@ pub async fn all(catalog: &dyn Catalog, mut range: Range) -> Vec<Row> {
 /// A small generator of numbers, so that a test can be repeated.
 pub struct Dice(u64);
 
+impl Fixture {
+    pub fn new(catalog: Arc<dyn Catalog>, keep: impl Any + Send + Sync) -> Fixture {
+        Fixture { catalog, seq_is_order: true, new_watch_sleeps: true, _keep: Box::new(keep) }
+    }
+}
+
 impl Dice {
     pub fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
@@ -107,5 +115,5 @@ pub fn patient() -> PostgresOptions {
 pub async fn postgres() -> Option<Fixture> {
     let url = crate::server::shared()?.fresh().await;
     let catalog = Postgres::open_with(&url, CLUSTER, &patient()).await.expect("opens");
-    Some(Fixture { catalog: Arc::new(catalog), seq_is_order: false, _keep: Box::new(()) })
+    Some(Fixture { seq_is_order: false, ..Fixture::new(Arc::new(catalog), ()) })
 }

@@ -7,4 +7,7 @@ mod fixture;
 mod memory;
 mod postgres;
 mod proxy;
+mod remote;
 mod server;
+mod standbys;
+mod wires;

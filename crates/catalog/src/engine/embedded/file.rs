@@ -16,7 +16,7 @@ use crate::engine::apply::RowsMut;
 use crate::error::{CatalogError, Result};
 
 /// What the file says about itself.
-const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
+pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
 const META_CLUSTER: &str = "cluster";
 const META_SCHEMA: &str = "schema";
 const META_SEQ: &str = "seq";
@@ -159,9 +159,33 @@ fn place(path: &Path, fill: impl FnOnce(&Database) -> Result<()>) -> std::result
     let removed = std::fs::remove_file(&draft);
     placed?;
     removed.map_err(|error| unreachable_file(&draft, &error))?;
+    folder_sync(path).map_err(PlaceError::Failed)
+}
+
+/// Makes the names beside this one durable.
+pub(super) fn folder_sync(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let sync = || File::open(folder)?.sync_all();
-    sync().map_err(|error| PlaceError::Failed(unreachable_file(folder, &error)))
+    sync().map_err(|error| unreachable_file(folder, &error))
+}
+
+/// Gives a file another name next to it, where none is; nothing is ever deleted. Gives that name.
+pub(super) fn put_aside(path: &Path) -> Result<PathBuf> {
+    for number in 0u32.. {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".aside.{number}"));
+        let aside = PathBuf::from(name);
+        match std::fs::hard_link(path, &aside) {
+            Ok(()) => {
+                std::fs::remove_file(path).map_err(|error| unreachable_file(path, &error))?;
+                folder_sync(path)?;
+                return Ok(aside);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unreachable_file(&aside, &error)),
+        }
+    }
+    Err(CatalogError::unavailable(format!("no name is free beside {}", path.display())))
 }
 
 /// A name next to `path` that no other draft has, in this process or another.
@@ -175,7 +199,8 @@ fn draft_path(path: &Path) -> PathBuf {
     draft
 }
 
-fn header_write(database: &Database, cluster: ClusterId, seq: u64) -> Result<()> {
+/// Says whose file it is and how far it is.
+pub(super) fn header_write(database: &Database, cluster: ClusterId, seq: u64) -> Result<()> {
     let transaction = database.begin_write().map_err(failed)?;
     {
         let mut meta = transaction.open_table(META).map_err(failed)?;
@@ -238,7 +263,7 @@ pub(super) fn failed(error: impl Into<redb::Error>) -> CatalogError {
     }
 }
 
-fn not_opened(path: &Path, error: DatabaseError) -> CatalogError {
+pub(super) fn not_opened(path: &Path, error: DatabaseError) -> CatalogError {
     let path = path.display();
     match error {
         DatabaseError::DatabaseAlreadyOpen => CatalogError::unavailable(format!(
@@ -260,6 +285,6 @@ fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-fn unreachable_file(path: &Path, error: &io::Error) -> CatalogError {
+pub(super) fn unreachable_file(path: &Path, error: &io::Error) -> CatalogError {
     CatalogError::unavailable(format!("cannot use {}: {error}", path.display()))
 }

@@ -1,29 +1,52 @@
-//! A catalog in one file of this machine.
+//! A catalog in one file of this machine, with copies on other nodes if it has [`standby`]s.
 //!
 //! [`file`] opens, creates and copies the file. [`table`] gives its rows their form. [`writer`] is the one
 //! thread that changes it; commits that wait for it share a flush. Reads are snapshots, taken where the
-//! caller runs.
+//! caller runs. [`ledger`] remembers which commits of other nodes were done.
+//!
+//! A catalog with standbys is a [`primary`]: [`lineage`] says in which epoch it writes and who follows it,
+//! [`entry`] is a commit as it is sent, [`tail`] keeps the last of them. Its reads see what is confirmed.
 //!
 //! A failed write or flush poisons the catalog: nothing is read or written any more until it is opened
 //! again, because a snapshot from before could deny a commit that the file holds.
 
+mod entry;
 mod file;
+mod ledger;
+mod lineage;
+mod primary;
+mod standby;
 mod table;
+mod tail;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadTransaction, ReadableDatabase};
-use stoker_format::ClusterId;
-use tokio::sync::oneshot;
+use stoker_format::{ClusterId, NodeId};
+use tokio::sync::{oneshot, watch};
 
-use self::writer::Writer;
+pub use self::lineage::{Position, Role};
+pub use self::primary::{PrimaryOptions, Replication};
+pub use self::standby::{
+    CatalogFile, PromoteOptions, Promotion, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus,
+    WhenAlone, inspect, promote,
+};
+
+pub(crate) use self::ledger::CommitName;
+
+use self::primary::Primary;
+use self::standby::{Link, Members, Peers};
+use self::writer::{Work, Writer};
 use super::apply;
 use super::watches::Watches;
+use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
 use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Watch};
+use crate::wire::Wire;
 
 /// Settings of an embedded catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +73,15 @@ pub struct Embedded {
     database: RwLock<Option<Arc<Database>>>,
     writer: Writer,
     shared: Arc<Shared>,
+    /// Only of a primary.
+    serving: Option<Serving>,
+}
+
+/// What a primary needs besides its writer.
+struct Serving {
+    epoch: Epoch,
+    peers: Arc<Peers>,
+    ack_timeout: std::time::Duration,
 }
 
 /// What the writer's thread and the callers share.
@@ -57,9 +89,33 @@ struct Shared {
     watches: Watches,
     /// Why the file can no longer be trusted, once it cannot.
     poison: RwLock<Option<CatalogError>>,
+    view: RwLock<View>,
+    /// Too few standbys answer.
+    stalled: AtomicBool,
+    fenced: watch::Sender<Option<Epoch>>,
+}
+
+/// What reads see.
+enum View {
+    /// Whatever is in the file.
+    Latest,
+    /// Nothing before the standbys confirmed what is in the file.
+    Nothing,
+    /// What they confirmed last.
+    Confirmed { snapshot: Arc<ReadTransaction>, members: Members, alone: bool },
 }
 
 impl Shared {
+    fn new(view: View) -> Shared {
+        Shared {
+            watches: Watches::new(),
+            poison: RwLock::new(None),
+            view: RwLock::new(view),
+            stalled: AtomicBool::new(false),
+            fenced: watch::Sender::new(None),
+        }
+    }
+
     /// Fails if the file can no longer be trusted.
     fn sound(&self) -> Result<()> {
         match &*self.poison.read().unwrap_or_else(PoisonError::into_inner) {
@@ -70,31 +126,198 @@ impl Shared {
 
     fn poison(&self, error: &CatalogError) {
         tracing::error!(%error, "the embedded catalog failed and stops until it is opened again");
-        let mut poison = self.poison.write().unwrap_or_else(PoisonError::into_inner);
         let kind = if error.kind == ErrorKind::Corrupt { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
-        poison.get_or_insert_with(|| {
-            CatalogError::new(kind, format!("stopped after a failure; restart the node: {}", error.message))
-        });
+        let message = format!("stopped after a failure; restart the node: {}", error.message);
+        self.stop(CatalogError::new(kind, message));
+    }
+
+    fn stop(&self, reason: CatalogError) {
+        let mut poison = self.poison.write().unwrap_or_else(PoisonError::into_inner);
+        poison.get_or_insert(reason);
+    }
+
+    /// Another epoch rules: nothing is read or written here any more.
+    fn fenced(&self, by: Epoch) {
+        tracing::error!(%by, "this catalog was replaced and stops");
+        self.stop(CatalogError::unavailable(format!("this catalog was replaced by epoch {by}")));
+        self.fenced.send_replace(Some(by));
+        self.watches.wake_all();
+    }
+
+    /// Fails while nothing can be acknowledged.
+    fn moving(&self) -> Result<()> {
+        match self.stalled.load(Ordering::Acquire) {
+            true => Err(CatalogError::unavailable("too few standbys of the catalog answer; bring one back")),
+            false => Ok(()),
+        }
+    }
+
+    fn stall(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::Release);
+    }
+
+    /// Lets reads see what is in the file of a primary.
+    fn show(&self, database: &Database, primary: &Primary) -> Result<()> {
+        let snapshot = Arc::new(database.begin_read().map_err(file::failed)?);
+        let members = primary.lineage.members.clone();
+        let view = View::Confirmed { snapshot, members, alone: primary.alone() };
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        Ok(())
+    }
+
+    /// Lets go of the snapshot, which keeps the file open.
+    fn view_close(&self) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*view, View::Confirmed { .. }) {
+            *view = View::Latest;
+        }
     }
 }
 
 impl Embedded {
     /// Opens the catalog at `path`, or creates it there if there is nothing.
     ///
-    /// Fails with `Foreign` for a file of another cluster or of a newer version, with `Corrupt` for a
-    /// damaged one, and with `Unavailable` while another process has it open.
+    /// Fails with `Foreign` for a file of another cluster or of a newer version, and for one that has or is a
+    /// standby, with `Corrupt` for a damaged one, and with `Unavailable` while another process has it open.
     pub fn open(path: &Path, cluster: ClusterId, options: &EmbeddedOptions) -> Result<Embedded> {
         let (database, seq) = file::open(path, cluster, options)?;
+        guarded(|| primary::alone_check(&database.begin_read().map_err(file::failed)?))?;
         let database = Arc::new(database);
-        let shared = Arc::new(Shared { watches: Watches::new(), poison: RwLock::new(None) });
-        let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq)?;
-        Ok(Embedded { path: path.to_owned(), cluster, database: RwLock::new(Some(database)), writer, shared })
+        let shared = Arc::new(Shared::new(View::Latest));
+        let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq, None)?;
+        let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
+        Ok(Embedded { path, cluster, database, writer, shared, serving: None })
+    }
+
+    /// Opens the catalog at `path` as one that serves other nodes and may have standbys, in a new epoch.
+    ///
+    /// Fails like [`open`](Embedded::open), and with `Foreign` if it was replaced by a higher epoch. If it has
+    /// standbys, it can be read once they confirmed what is in its file.
+    pub fn open_primary(
+        path: &Path,
+        cluster: ClusterId,
+        options: &EmbeddedOptions,
+        serve: &PrimaryOptions,
+    ) -> Result<Embedded> {
+        let (database, seq) = file::open(path, cluster, options)?;
+        let primary = guarded(|| {
+            let snapshot = database.begin_read().map_err(file::failed)?;
+            primary::primary_check(&snapshot)?;
+            let mut primary = Primary::load(&snapshot, seq, serve)?;
+            drop(snapshot);
+            let transaction = database.begin_write().map_err(file::failed)?;
+            primary.begin(&transaction, seq)?;
+            transaction.commit().map_err(file::failed)?;
+            Ok(primary)
+        })?;
+        let shared = Arc::new(Shared::new(View::Nothing));
+        if primary.ready(seq) {
+            shared.show(&database, &primary)?;
+        }
+        let serving = Serving {
+            epoch: primary.lineage.epoch(),
+            peers: Arc::clone(&primary.peers),
+            ack_timeout: serve.ack_timeout,
+        };
+        let database = Arc::new(database);
+        let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq, Some(primary))?;
+        let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
+        Ok(Embedded { path, cluster, database, writer, shared, serving: Some(serving) })
+    }
+
+    /// Lets a standby follow this primary over `way`; one of the same node is replaced.
+    ///
+    /// It is in sync, and waited for, once it has caught up. Must be called inside a runtime.
+    pub fn attach(&self, standby: NodeId, way: Arc<dyn Wire>) -> Result<()> {
+        let serving = self.serving()?;
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = Arc::downgrade(database.as_ref().ok_or_else(CatalogError::closed)?);
+        let link = Link {
+            node: standby,
+            wire: way,
+            peers: Arc::clone(&serving.peers),
+            database,
+            epoch: serving.epoch,
+            timeout: serving.ack_timeout,
+            joinable: Box::new(self.writer.joiner()),
+        };
+        serving.peers.attach(standby, |start| tokio::spawn(async move {
+            // It looks for itself among the standbys, so it must be one of them first.
+            if start.await.is_ok() {
+                link.run().await;
+            }
+        }));
+        Ok(())
+    }
+
+    /// Lets a standby go for good: it is waited for no longer and must not be promoted.
+    pub async fn detach(&self, standby: NodeId) -> Result<()> {
+        self.serving()?;
+        self.writer.detach(standby).await
+    }
+
+    /// How it stands with the standbys; `None` if this is not a primary.
+    pub fn replication(&self) -> Option<Replication> {
+        let serving = self.serving.as_ref()?;
+        let view = self.shared.view.read().unwrap_or_else(PoisonError::into_inner);
+        let (members, alone) = match &*view {
+            View::Confirmed { members, alone, .. } => (members.clone(), *alone),
+            View::Latest | View::Nothing => (Members::default(), false),
+        };
+        Some(Replication {
+            epoch: serving.epoch,
+            alone,
+            stalled: self.shared.stalled.load(Ordering::Acquire),
+            standbys: serving.peers.statuses(&members),
+        })
+    }
+
+    /// The epoch in which this catalog serves; `None` if it is not a primary.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.serving.as_ref().map(|serving| serving.epoch)
+    }
+
+    /// Stops this primary for good because a higher epoch rules; one that is not higher changes nothing.
+    pub fn fence(&self, by: Epoch) {
+        let Some(serving) = self.serving.as_ref().filter(|serving| by > serving.epoch) else { return };
+        serving.peers.fence(by);
+        self.writer.fence(by);
+    }
+
+    /// Tells when a higher epoch stopped this primary.
+    pub fn fenced(&self) -> watch::Receiver<Option<Epoch>> {
+        self.shared.fenced.subscribe()
+    }
+
+    /// Makes a client known, whose commits have names.
+    pub(crate) async fn client_open(&self, client: u128) -> Result<()> {
+        self.writer.work(Work::ClientOpen(client)).await.map(drop)
+    }
+
+    /// Does a commit if none of its name was done; `None` if its client is not known.
+    pub(crate) async fn commit_once(&self, commit: Commit, name: CommitName) -> Result<Option<Outcome>> {
+        commit.validate()?;
+        if commit.writes.is_empty() {
+            return self.validate(&commit).map(Some);
+        }
+        self.writer.work(Work::Commit(commit, Some(name))).await
+    }
+
+    fn serving(&self) -> Result<&Serving> {
+        self.serving.as_ref().ok_or_else(|| CatalogError::invalid("this catalog is not a primary"))
     }
 
     /// Finishes the commits that wait, ends every watch and lets go of the file.
     pub async fn close(&self) {
+        if let Some(serving) = &self.serving {
+            for link in serving.peers.close() {
+                // It was told to stop; what it was about to say is of no interest.
+                let _ = link.await;
+            }
+        }
         self.writer.close().await;
         self.shared.watches.close();
+        self.shared.view_close();
         self.database.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -118,24 +341,31 @@ impl Embedded {
     }
 
     /// A consistent state that holds every acknowledged commit.
-    fn snapshot(&self) -> Result<ReadTransaction> {
+    fn snapshot(&self) -> Result<Arc<ReadTransaction>> {
         self.shared.sound()?;
+        match &*self.shared.view.read().unwrap_or_else(PoisonError::into_inner) {
+            View::Latest => {}
+            View::Confirmed { snapshot, .. } => return Ok(Arc::clone(snapshot)),
+            View::Nothing => {
+                return Err(CatalogError::unavailable("the catalog waits for its standbys"));
+            }
+        }
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or_else(CatalogError::closed)?;
-        database.begin_read().map_err(file::failed)
+        database.begin_read().map(Arc::new).map_err(file::failed)
     }
 
     fn rows(&self, keys: &[&[u8]]) -> Result<Vec<Option<Row>>> {
         kv::keys_validate(keys)?;
         guarded(|| {
-            let rows = table::Snapshot::open(&self.snapshot()?)?;
+            let rows = table::Snapshot::open(&*self.snapshot()?)?;
             keys.iter().map(|key| rows.row(key)).collect()
         })
     }
 
     fn page(&self, range: &Range) -> Result<Page> {
         range.validate()?;
-        guarded(|| table::Snapshot::open(&self.snapshot()?)?.page(range))
+        guarded(|| table::Snapshot::open(&*self.snapshot()?)?.page(range))
     }
 
     /// A commit without writes needs no writer: its checks hold in a snapshot or they do not.
@@ -166,7 +396,8 @@ impl Catalog for Embedded {
             if commit.writes.is_empty() {
                 return self.validate(&commit);
             }
-            self.writer.commit(commit).await
+            let outcome = self.writer.work(Work::Commit(commit, None)).await?;
+            outcome.ok_or_else(|| CatalogError::unavailable("a commit without a name has no client"))
         })
     }
 
@@ -175,7 +406,7 @@ impl Catalog for Embedded {
     }
 
     fn seq(&self) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(async move { guarded(|| file::seq(&self.snapshot()?)) })
+        Box::pin(async move { guarded(|| file::seq(&*self.snapshot()?)) })
     }
 
     fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
@@ -184,6 +415,13 @@ impl Catalog for Embedded {
 
     fn describe(&self) -> String {
         format!("embedded, {}", self.path.display())
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // The writer must not wait for standbys whose links are gone.
+        self.serving.iter().for_each(|serving| drop(serving.peers.close()));
     }
 }
 

@@ -89,7 +89,7 @@ pub async fn every_kind_of_write_wakes(fixture: &Fixture) {
 pub async fn other_prefixes_may_sleep(fixture: &Fixture) {
     let catalog = &*fixture.catalog;
     let watch = catalog.watch(b"mine/".to_vec());
-    assert!(!watch.is_changed(), "a new watch starts asleep");
+    assert!(!fixture.new_watch_sleeps || !watch.is_changed(), "a new watch starts asleep");
     let failed = Commit::new().present("nothing").put("mine/a", "1");
     assert!(matches!(catalog.commit(failed).await.unwrap(), stoker_catalog::Outcome::Failed { .. }));
     done(catalog, Commit::new().put("mine/a", "1")).await;

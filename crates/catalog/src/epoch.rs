@@ -1,0 +1,69 @@
+//! Who may serve a catalog, in one number that only rises.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use stoker_format::NodeId;
+
+/// Which reign of which node a catalog is in. Whoever saw a higher one believes no lower one any more.
+///
+/// A promotion raises the first field, so that it is above every start of the catalog that it replaces. A start
+/// raises the last. Should two nodes be promoted at once, the middle field makes their epochs different, and
+/// one of them is fenced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Epoch {
+    promotion: u64,
+    holder: [u8; 16],
+    run: u64,
+}
+
+impl Epoch {
+    /// The first epoch of a catalog, or of a server whose catalog has no epochs of its own.
+    pub fn first(holder: NodeId) -> Epoch {
+        Epoch { promotion: 1, holder: holder.0, run: 1 }
+    }
+
+    /// The epoch after a start of the same node.
+    #[must_use]
+    pub fn restarted(self) -> Epoch {
+        Epoch { run: self.run.saturating_add(1), ..self }
+    }
+
+    /// The epoch in which `holder` takes over; above every restart of this one.
+    #[must_use]
+    pub fn promoted(self, holder: NodeId) -> Epoch {
+        Epoch { promotion: self.promotion.saturating_add(1), holder: holder.0, run: 0 }
+    }
+
+    /// The node that serves in this epoch.
+    pub fn holder(self) -> NodeId {
+        NodeId(self.holder)
+    }
+
+    /// Whether no catalog ever had this epoch.
+    pub fn is_none(self) -> bool {
+        self == Epoch::default()
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{} of node {}", self.promotion, self.run, NodeId(self.holder))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promotion_is_above_every_restart() {
+        let (a, b) = (NodeId([9; 16]), NodeId([1; 16]));
+        let first = Epoch::first(a);
+        let restarts = (0..1000).fold(first, |epoch, _| epoch.restarted());
+        assert!(Epoch::default() < first && first < restarts);
+        assert!(restarts < first.promoted(b) && restarts < first.promoted(a));
+        assert_ne!(first.promoted(a), first.promoted(b));
+        assert!(first.promoted(b).restarted() < first.promoted(b).promoted(a));
+    }
+}
