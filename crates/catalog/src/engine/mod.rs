@@ -8,8 +8,8 @@ mod postgres;
 pub(crate) mod watches;
 
 pub use embedded::{
-    CatalogFile, Embedded, EmbeddedOptions, Position, PrimaryOptions, PromoteOptions, Promotion, Replication, Role,
-    STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, inspect, promote,
+    CatalogFile, Embedded, EmbeddedOptions, Position, PrimaryOptions, PromoteOptions, Promotion, Replication,
+    Role, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, inspect, promote,
 };
 pub use memory::Memory;
 

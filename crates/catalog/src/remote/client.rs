@@ -114,7 +114,7 @@ impl RemoteCatalog {
     async fn send_on(&self, commit: Commit, tries: &mut Tries) -> Result<Outcome> {
         let mut pause = PAUSE_FIRST;
         let mut name: Option<Name> = None;
-        let mut named = NamedCommit { to: Epoch::default(), session: 0, client: 0, number: 0, floor: 0, commit };
+        let mut named = NamedCommit { commit, ..blank() };
         loop {
             let step = self.try_once(&mut named, &mut name, tries).await;
             match step {
@@ -184,7 +184,9 @@ impl RemoteCatalog {
                 tries.sent = sent_before;
                 Step::Later(error)
             }
-            Ok(Said::Failed(error)) if error.kind == ErrorKind::Unknown && session.lasting => Step::Later(error),
+            Ok(Said::Failed(error)) if error.kind == ErrorKind::Unknown && session.lasting => {
+                Step::Later(error)
+            }
             // The server keeps this as what became of the name, whichever try it was.
             Ok(Said::Failed(error)) => Step::Ended(Err(error)),
             Ok(_) => Step::Later(confused()),
@@ -248,21 +250,16 @@ impl Tries {
     fn given_up(&self) -> CatalogError {
         let words = self.trouble.as_ref().map_or("the server does not answer", |error| &error.message);
         match self.sent {
-            true => CatalogError::unknown(format!("the commit may have been carried out; read to find out: {words}")),
+            true => CatalogError::unknown(format!(
+                "the commit may have been carried out; read to find out: {words}"
+            )),
             false => CatalogError::unavailable(words),
         }
     }
 }
 
 fn blank() -> NamedCommit {
-    NamedCommit {
-        to: Epoch::default(),
-        session: 0,
-        client: 0,
-        number: 0,
-        floor: 0,
-        commit: Commit::new(),
-    }
+    NamedCommit { to: Epoch::default(), session: 0, client: 0, number: 0, floor: 0, commit: Commit::new() }
 }
 
 fn forgotten() -> CatalogError {
@@ -298,7 +295,8 @@ impl Link {
         let answer = tokio::time::timeout(self.options.timeout, self.wire.call(request)).await;
         let answer = answer.map_err(|_| CatalogError::unavailable("the server does not answer"))?;
         let answer = answer.map_err(|error| CatalogError::unavailable(error.message))?;
-        let answer: Answer = wire::decode(&answer).map_err(|error| CatalogError::unavailable(error.message))?;
+        let answer: Answer =
+            wire::decode(&answer).map_err(|error| CatalogError::unavailable(error.message))?;
         if !self.saw(answer.epoch) {
             return Err(CatalogError::unavailable(format!(
                 "an answer of epoch {}, which was replaced",

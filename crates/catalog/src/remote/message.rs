@@ -66,7 +66,9 @@ pub(super) struct Answer {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Said {
     /// Number and value of each row that there is.
-    Rows(#[serde(deserialize_with = "crate::wire::limited::<_, _, GET_KEYS_MAX>")] Vec<Option<(u64, Vec<u8>)>>),
+    Rows(
+        #[serde(deserialize_with = "crate::wire::limited::<_, _, GET_KEYS_MAX>")] Vec<Option<(u64, Vec<u8>)>>,
+    ),
     Page(Page),
     Number(u64),
     Opened {
@@ -87,4 +89,69 @@ pub(super) enum Said {
     /// These prefixes are not watched.
     Unarmed,
     Failed(CatalogError),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kv::{COMMIT_WRITES_MAX, Check, Write};
+    use crate::wire;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        vec(any::<u8>(), 0..20)
+    }
+
+    fn commit() -> impl Strategy<Value = Commit> {
+        let check = prop_oneof![
+            bytes().prop_map(Check::Absent),
+            (bytes(), any::<u64>()).prop_map(|(key, seq)| Check::Seq(key, seq)),
+            (bytes(), bytes(), any::<u32>()).prop_map(|(start, end, max)| Check::AtMost {
+                start,
+                end,
+                max: max as usize
+            }),
+        ];
+        let write = prop_oneof![
+            (bytes(), bytes()).prop_map(|(key, value)| Write::Put(key, value)),
+            (bytes(), any::<i64>()).prop_map(|(key, delta)| Write::Add(key, delta)),
+            (bytes(), bytes()).prop_map(|(start, end)| Write::DeleteRange(start, end)),
+        ];
+        (vec(check, 0..5), vec(write, 0..5)).prop_map(|(checks, writes)| Commit { checks, writes })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_is_read(commit in commit(), numbers in any::<(u64, u128, u64, u64)>()) {
+            let (session, client, number, floor) = numbers;
+            let named = NamedCommit { to: Epoch::default(), session, client, number, floor, commit };
+            let ask = Ask::Commit(named);
+            let sent = wire::encode(&Request { seen: Epoch::default(), ask: &ask });
+            prop_assert_eq!(wire::decode::<Request<Ask>>(&sent).unwrap().ask, ask);
+            // Half of a message is none.
+            for length in 0..sent.len() {
+                prop_assert!(wire::decode::<Request<Ask>>(&sent[..length]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(mut bytes in vec(any::<u8>(), 0..200), version in any::<bool>()) {
+            if let (Some(first), true) = (bytes.first_mut(), version) {
+                *first = 1;
+            }
+            let _ = wire::decode::<Request<Ask>>(&bytes);
+            let _ = wire::decode::<Answer>(&bytes);
+        }
+    }
+
+    #[test]
+    fn lists_are_limited_before_they_take_memory() {
+        let deletes = vec![Write::Delete(vec![]); COMMIT_WRITES_MAX + 1];
+        let sent = wire::encode(&Commit { checks: vec![], writes: deletes });
+        assert!(wire::decode::<Commit>(&sent).unwrap_err().message.contains("cannot be read"));
+        let fits = Commit { checks: vec![], writes: vec![Write::Delete(vec![]); COMMIT_WRITES_MAX] };
+        assert_eq!(wire::decode::<Commit>(&wire::encode(&fits)).unwrap(), fits);
+    }
 }

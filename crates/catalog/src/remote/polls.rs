@@ -58,10 +58,7 @@ impl Polls {
             kept
         });
         for prefix in wanted {
-            if !changed.watchers.contains_key(&prefix) {
-                let watcher = self.watcher(&set, prefix.clone());
-                changed.watchers.insert(prefix, watcher);
-            }
+            changed.watchers.entry(prefix).or_insert_with_key(|prefix| self.watcher(&set, prefix.clone()));
         }
     }
 
@@ -133,7 +130,9 @@ impl Prefixes {
             return Some(Err(CatalogError::unavailable("the catalog behind this server was closed")));
         }
         let prefixes = std::mem::take(&mut changed.prefixes);
-        Some(prefixes).filter(|prefixes| !prefixes.is_empty()).map(|prefixes| Ok(prefixes.into_iter().collect()))
+        Some(prefixes)
+            .filter(|prefixes| !prefixes.is_empty())
+            .map(|prefixes| Ok(prefixes.into_iter().collect()))
     }
 }
 

@@ -1,16 +1,20 @@
 //! How fast the engines are. Run with
 //! `cargo test -p stoker-catalog --release -- --ignored --nocapture --test-threads=1 bench`.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
-use stoker_catalog::{Catalog, Commit};
+use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres, PrimaryOptions, Standby, StandbyOptions};
+use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
+use stoker_catalog::{Catalog, Commit, Epoch};
+use stoker_format::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fixture::{CLUSTER, done};
 use crate::server::Server;
+use crate::wires::Way;
 
 const LENGTH: Duration = Duration::from_secs(3);
 const ROWS: u64 = 20_000;
@@ -116,6 +120,37 @@ async fn bench_embedded() {
     let catalog =
         Embedded::open(&folder.path().join("catalog"), CLUSTER, &EmbeddedOptions::default()).unwrap();
     bench("embedded", Arc::new(catalog), &[1, 16, 64]).await;
+}
+
+/// The way to the server is a function call: what is measured is encoding, names and answers.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures; run by hand"]
+async fn bench_embedded_remote() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = primary(folder.path());
+    let server = Arc::new(CatalogServer::embedded(catalog, Epoch::default(), |_| {}));
+    let remote = RemoteCatalog::new(Way::new(server), 1, &RemoteOptions::default());
+    bench("remote", Arc::new(remote), &[1, 16, 64]).await;
+}
+
+/// Both files are on the same drive, which flushes for both.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures; run by hand"]
+async fn bench_embedded_standby() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let catalog = primary(folder.path());
+    let standby = Standby::open(&other.path().join("catalog"), CLUSTER, &StandbyOptions::default()).unwrap();
+    catalog.attach(NodeId([2; 16]), Way::new(Arc::new(standby))).unwrap();
+    while !catalog.replication().unwrap().standbys.iter().any(|standby| standby.in_sync) {
+        tokio::task::yield_now().await;
+    }
+    bench("1 standby", catalog, &[1, 16, 64]).await;
+}
+
+fn primary(folder: &Path) -> Arc<Embedded> {
+    let options = PrimaryOptions::new(NodeId([1; 16]));
+    let path = folder.join("catalog");
+    Arc::new(Embedded::open_primary(&path, CLUSTER, &EmbeddedOptions::default(), &options).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

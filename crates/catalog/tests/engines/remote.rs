@@ -179,9 +179,8 @@ async fn an_old_epoch_is_not_believed_and_stops() {
 async fn watches_outlive_their_server() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("catalog");
-    let open = || {
-        Arc::new(Embedded::open_primary(&path, CLUSTER, &small(), &PrimaryOptions::new(NODE)).unwrap())
-    };
+    let open =
+        || Arc::new(Embedded::open_primary(&path, CLUSTER, &small(), &PrimaryOptions::new(NODE)).unwrap());
     let mut catalog = open();
     let way = Way::new(Arc::new(CatalogServer::embedded(catalog.clone(), Epoch::default(), |_| {})));
     let remote = RemoteCatalog::new(way.clone(), 9, &patient());

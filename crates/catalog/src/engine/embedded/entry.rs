@@ -40,9 +40,7 @@ pub(super) enum EntryChange<'w> {
     Members(Members),
 }
 
-fn writes<'de, D: Deserializer<'de>>(
-    bytes: D,
-) -> std::result::Result<Cow<'static, [Write]>, D::Error> {
+fn writes<'de, D: Deserializer<'de>>(bytes: D) -> std::result::Result<Cow<'static, [Write]>, D::Error> {
     wire::limited::<_, _, COMMIT_WRITES_MAX>(bytes).map(Cow::Owned)
 }
 

@@ -1,7 +1,7 @@
 //! A catalog in one file of this machine, with copies on other nodes if it has [`standby`]s.
 //!
-//! [`file`] opens, creates and copies the file. [`table`] gives its rows their form. [`writer`] is the one
-//! thread that changes it; commits that wait for it share a flush. Reads are snapshots, taken where the
+//! [`file`] opens, creates and copies the file. [`table`] gives its rows their form. [`worker`] is the one
+//! thread that changes it, [`writer`] the way to it; commits that wait for it share a flush. Reads are snapshots, taken where the
 //! caller runs. [`ledger`] remembers which commits of other nodes were done.
 //!
 //! A catalog with standbys is a [`primary`]: [`lineage`] says in which epoch it writes and who follows it,
@@ -15,13 +15,14 @@ mod file;
 mod ledger;
 mod lineage;
 mod primary;
+mod shared;
 mod standby;
 mod table;
 mod tail;
+mod worker;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,19 +33,19 @@ use tokio::sync::{oneshot, watch};
 pub use self::lineage::{Position, Role};
 pub use self::primary::{PrimaryOptions, Replication};
 pub use self::standby::{
-    CatalogFile, PromoteOptions, Promotion, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus,
-    WhenAlone, inspect, promote,
+    CatalogFile, PromoteOptions, Promotion, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport,
+    StandbyStatus, WhenAlone, inspect, promote,
 };
 
 pub(crate) use self::ledger::CommitName;
 
 use self::primary::Primary;
+use self::shared::{Shared, View};
 use self::standby::{Link, Members, Peers};
 use self::writer::{Work, Writer};
 use super::apply;
-use super::watches::Watches;
 use crate::epoch::Epoch;
-use crate::error::{CatalogError, ErrorKind, Result};
+use crate::error::{CatalogError, Result};
 use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Watch};
 use crate::wire::Wire;
 
@@ -82,96 +83,6 @@ struct Serving {
     epoch: Epoch,
     peers: Arc<Peers>,
     ack_timeout: std::time::Duration,
-}
-
-/// What the writer's thread and the callers share.
-struct Shared {
-    watches: Watches,
-    /// Why the file can no longer be trusted, once it cannot.
-    poison: RwLock<Option<CatalogError>>,
-    view: RwLock<View>,
-    /// Too few standbys answer.
-    stalled: AtomicBool,
-    fenced: watch::Sender<Option<Epoch>>,
-}
-
-/// What reads see.
-enum View {
-    /// Whatever is in the file.
-    Latest,
-    /// Nothing before the standbys confirmed what is in the file.
-    Nothing,
-    /// What they confirmed last.
-    Confirmed { snapshot: Arc<ReadTransaction>, members: Members, alone: bool },
-}
-
-impl Shared {
-    fn new(view: View) -> Shared {
-        Shared {
-            watches: Watches::new(),
-            poison: RwLock::new(None),
-            view: RwLock::new(view),
-            stalled: AtomicBool::new(false),
-            fenced: watch::Sender::new(None),
-        }
-    }
-
-    /// Fails if the file can no longer be trusted.
-    fn sound(&self) -> Result<()> {
-        match &*self.poison.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    fn poison(&self, error: &CatalogError) {
-        tracing::error!(%error, "the embedded catalog failed and stops until it is opened again");
-        let kind = if error.kind == ErrorKind::Corrupt { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
-        let message = format!("stopped after a failure; restart the node: {}", error.message);
-        self.stop(CatalogError::new(kind, message));
-    }
-
-    fn stop(&self, reason: CatalogError) {
-        let mut poison = self.poison.write().unwrap_or_else(PoisonError::into_inner);
-        poison.get_or_insert(reason);
-    }
-
-    /// Another epoch rules: nothing is read or written here any more.
-    fn fenced(&self, by: Epoch) {
-        tracing::error!(%by, "this catalog was replaced and stops");
-        self.stop(CatalogError::unavailable(format!("this catalog was replaced by epoch {by}")));
-        self.fenced.send_replace(Some(by));
-        self.watches.wake_all();
-    }
-
-    /// Fails while nothing can be acknowledged.
-    fn moving(&self) -> Result<()> {
-        match self.stalled.load(Ordering::Acquire) {
-            true => Err(CatalogError::unavailable("too few standbys of the catalog answer; bring one back")),
-            false => Ok(()),
-        }
-    }
-
-    fn stall(&self, stalled: bool) {
-        self.stalled.store(stalled, Ordering::Release);
-    }
-
-    /// Lets reads see what is in the file of a primary.
-    fn show(&self, database: &Database, primary: &Primary) -> Result<()> {
-        let snapshot = Arc::new(database.begin_read().map_err(file::failed)?);
-        let members = primary.lineage.members.clone();
-        let view = View::Confirmed { snapshot, members, alone: primary.alone() };
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
-        Ok(())
-    }
-
-    /// Lets go of the snapshot, which keeps the file open.
-    fn view_close(&self) {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*view, View::Confirmed { .. }) {
-            *view = View::Latest;
-        }
-    }
 }
 
 impl Embedded {
@@ -241,12 +152,14 @@ impl Embedded {
             timeout: serving.ack_timeout,
             joinable: Box::new(self.writer.joiner()),
         };
-        serving.peers.attach(standby, |start| tokio::spawn(async move {
-            // It looks for itself among the standbys, so it must be one of them first.
-            if start.await.is_ok() {
-                link.run().await;
-            }
-        }));
+        serving.peers.attach(standby, |start| {
+            tokio::spawn(async move {
+                // It looks for itself among the standbys, so it must be one of them first.
+                if start.await.is_ok() {
+                    link.run().await;
+                }
+            })
+        });
         Ok(())
     }
 
@@ -267,7 +180,7 @@ impl Embedded {
         Some(Replication {
             epoch: serving.epoch,
             alone,
-            stalled: self.shared.stalled.load(Ordering::Acquire),
+            stalled: self.shared.is_stalled(),
             standbys: serving.peers.statuses(&members),
         })
     }
@@ -286,7 +199,7 @@ impl Embedded {
 
     /// Tells when a higher epoch stopped this primary.
     pub fn fenced(&self) -> watch::Receiver<Option<Epoch>> {
-        self.shared.fenced.subscribe()
+        self.shared.fenced_by.subscribe()
     }
 
     /// Makes a client known, whose commits have names.

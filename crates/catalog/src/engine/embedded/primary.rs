@@ -116,7 +116,12 @@ impl Primary {
     }
 
     /// Notes a change of the members, in the transaction under way.
-    pub(super) fn members_set(&mut self, transaction: &WriteTransaction, seq: u64, members: Members) -> Result<()> {
+    pub(super) fn members_set(
+        &mut self,
+        transaction: &WriteTransaction,
+        seq: u64,
+        members: Members,
+    ) -> Result<()> {
         self.did(seq, EntryChange::Members(members.clone()));
         self.lineage.members = members;
         self.lineage.members_at = Position { epoch: self.lineage.epoch(), seq };
@@ -144,7 +149,8 @@ impl Primary {
     pub(super) fn wait(&self, seq: u64, late: bool) -> std::result::Result<Confirmed, Members> {
         let (needed, when_alone) = (self.options.needed, self.options.when_alone);
         let members = &self.lineage.members;
-        let verdict = |late: bool| members.verdict(needed, when_alone, late, |node| self.peers.has(node, seq));
+        let verdict =
+            |late: bool| members.verdict(needed, when_alone, late, |node| self.peers.has(node, seq));
         let mut late = late;
         loop {
             if let Some(by) = self.peers.fenced() {
@@ -159,7 +165,8 @@ impl Primary {
                 Verdict::Stalled => return Ok(Confirmed::Stalled),
                 Verdict::Wait => {
                     late = self.peers.wait_while(self.options.ack_timeout, |view| {
-                        members.verdict(needed, when_alone, false, |node| view.has(node, seq)) == Verdict::Wait
+                        members.verdict(needed, when_alone, false, |node| view.has(node, seq))
+                            == Verdict::Wait
                     });
                 }
             }

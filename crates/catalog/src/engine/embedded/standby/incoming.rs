@@ -54,9 +54,9 @@ impl Incoming {
             }
             Piece::Clients(clients) => {
                 let mut table = transaction.open_table(CLIENTS).map_err(file::failed)?;
-                clients.iter().try_for_each(|(client, seq)| {
-                    table.insert(client, seq).map(drop).map_err(file::failed)
-                })
+                clients
+                    .iter()
+                    .try_for_each(|(client, seq)| table.insert(client, seq).map(drop).map_err(file::failed))
             }
             Piece::Answers(answers) => {
                 let mut table = transaction.open_table(ANSWERS).map_err(file::failed)?;

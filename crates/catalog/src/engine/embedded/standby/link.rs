@@ -9,8 +9,8 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableErro
 use stoker_format::NodeId;
 
 use super::message::{
-    APPEND_BYTES, APPEND_COMMITS_MAX, FromStandby, PIECE_ROWS_MAX, Piece, SnapshotHead, StandbyAsk, StandbyState,
-    ToStandby,
+    APPEND_BYTES, APPEND_COMMITS_MAX, FromStandby, PIECE_ROWS_MAX, Piece, SnapshotHead, StandbyAsk,
+    StandbyState, ToStandby,
 };
 use super::peers::{Batch, Peers, Work};
 use crate::engine::embedded::ledger::{ANSWERS, CLIENTS};
@@ -42,7 +42,6 @@ pub(in super::super) struct Link {
 impl Link {
     pub(in super::super) async fn run(self) {
         let mut news = self.peers.news();
-        let mut snapshot_id = 0;
         loop {
             let done = match self.peers.work(self.node) {
                 Work::Nothing => {
@@ -54,10 +53,7 @@ impl Link {
                 Work::Ask => self.ask().await,
                 Work::Batch(batch, after) => self.batch(&batch, after).await,
                 Work::Tail(after) => self.tail(after).await,
-                Work::Snapshot { diverged } => {
-                    snapshot_id += 1;
-                    self.snapshot(snapshot_id, diverged).await
-                }
+                Work::Snapshot { diverged } => self.snapshot(diverged).await,
             };
             if let Err(error) = done {
                 self.peers.failed(self.node, error.message);
@@ -112,9 +108,8 @@ impl Link {
     fn judge(&self, state: &StandbyState) -> Result<()> {
         // What is on its way is not in the file yet.
         let held = self.peers.on_the_way(&state.position)
-            || self.read(|snapshot| {
-                Ok(Lineage::load(snapshot)?.holds(&state.position, file::seq(snapshot)?))
-            })?;
+            || self
+                .read(|snapshot| Ok(Lineage::load(snapshot)?.holds(&state.position, file::seq(snapshot)?)))?;
         if !held {
             tracing::info!(standby = %self.node, "a standby has another history and gets a snapshot");
             self.peers.snapshot_needed(self.node, true);
@@ -125,7 +120,8 @@ impl Link {
     }
 
     /// Sends everything, out of one state of the file.
-    async fn snapshot(&self, id: u64, diverged: bool) -> Result<()> {
+    async fn snapshot(&self, diverged: bool) -> Result<()> {
+        let id = self.peers.snapshot_id();
         let snapshot = self.begin_read()?;
         let lineage = guarded(|| Lineage::load(&snapshot))?;
         let seq = guarded(|| file::seq(&snapshot))?;
@@ -219,7 +215,10 @@ impl<'s> Pieces<'s> {
             Next::Answers(from) => {
                 let Some(table) = existing(self.snapshot.open_table(ANSWERS))? else { return Ok(None) };
                 let mut answers = Vec::new();
-                for pair in ReadableTable::range(&table, (from, Bound::Unbounded)).map_err(file::failed)?.take(PIECE_ROWS_MAX) {
+                for pair in ReadableTable::range(&table, (from, Bound::Unbounded))
+                    .map_err(file::failed)?
+                    .take(PIECE_ROWS_MAX)
+                {
                     let (name, seq) = pair.map_err(file::failed)?;
                     let (client, number) = name.value();
                     answers.push((client, number, seq.value()));

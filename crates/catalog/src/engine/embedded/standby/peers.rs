@@ -75,6 +75,7 @@ struct State {
     peers: BTreeMap<NodeId, Peer>,
     fenced: Option<Epoch>,
     closed: bool,
+    snapshots: u64,
 }
 
 /// The standbys of a primary, while it runs.
@@ -89,7 +90,8 @@ pub(in super::super) struct Peers {
 
 impl Peers {
     pub(in super::super) fn new(durable: u64) -> Peers {
-        let state = State { batch: None, durable, peers: BTreeMap::new(), fenced: None, closed: false };
+        let state =
+            State { batch: None, durable, peers: BTreeMap::new(), fenced: None, closed: false, snapshots: 0 };
         Peers { state: Mutex::new(state), moved: Condvar::new(), news: watch::Sender::new(()) }
     }
 
@@ -111,7 +113,11 @@ impl Peers {
     }
 
     /// Waits while the condition holds, and no longer than this; tells whether it still holds.
-    pub(in super::super) fn wait_while(&self, timeout: Duration, mut waits: impl FnMut(&View<'_>) -> bool) -> bool {
+    pub(in super::super) fn wait_while(
+        &self,
+        timeout: Duration,
+        mut waits: impl FnMut(&View<'_>) -> bool,
+    ) -> bool {
         let waits = |state: &mut State| !state.closed && state.fenced.is_none() && waits(&View(state));
         let waited = self.moved.wait_timeout_while(self.lock(), timeout, waits);
         waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -209,7 +215,9 @@ impl Peers {
         }
         let Some(has) = peer.has else { return Work::Ask };
         match &state.batch {
-            Some(batch) if (batch.after.seq..batch.last()).contains(&has) => Work::Batch(Arc::clone(batch), has),
+            Some(batch) if (batch.after.seq..batch.last()).contains(&has) => {
+                Work::Batch(Arc::clone(batch), has)
+            }
             _ if has < state.durable => Work::Tail(has),
             _ => Work::Nothing,
         }
@@ -239,6 +247,13 @@ impl Peers {
         if let Some(peer) = self.lock().peers.get_mut(&node) {
             (peer.has, peer.snapshot) = (None, Some(diverged));
         }
+    }
+
+    /// A number that no snapshot of this epoch had: pieces of two never mix.
+    pub(super) fn snapshot_id(&self) -> u64 {
+        let mut state = self.lock();
+        state.snapshots += 1;
+        state.snapshots
     }
 
     /// How far it is must be asked again.
