@@ -62,6 +62,7 @@ impl Watched for Twin {
             version: "0.1.0".into(),
             started_ms: 1,
             catalog: "embedded".into(),
+            nodes: Vec::new(),
             rings: if is_ready { Vec::new() } else { vec![ring] },
             dirty_files: 3,
             dirty_bytes: 4096,

@@ -38,6 +38,19 @@ pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Identity {
+    /// Whether a directory belongs to a node.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join("node.json").exists()
+    }
+
+    /// Writes it.
+    pub fn write(self, dir: &Path) -> Result<()> {
+        let path = dir.join("node.json");
+        let text = Text { node: self.node.to_string(), cluster: self.cluster.to_string() };
+        let json = serde_json::to_vec_pretty(&text).expect("plain data encodes");
+        write_durable(&path, &json).map_err(|fault| io(&path, &fault))
+    }
+
     /// Reads the identity, or makes one.
     pub fn load(dir: &Path) -> Result<Identity> {
         std::fs::create_dir_all(dir).map_err(|fault| io(dir, &fault))?;
@@ -58,9 +71,7 @@ impl Identity {
             Err(fault) if fault.kind() == IoKind::NotFound => {
                 let identity =
                     Identity { node: NodeId(clock::random()), cluster: ClusterId(clock::random()) };
-                let text = Text { node: identity.node.to_string(), cluster: identity.cluster.to_string() };
-                let json = serde_json::to_vec_pretty(&text).expect("plain data encodes");
-                write_durable(&path, &json).map_err(|fault| io(&path, &fault))?;
+                identity.write(dir)?;
                 Ok(identity)
             }
             Err(fault) => Err(io(&path, &fault)),

@@ -9,6 +9,7 @@
 mod cache;
 mod cell;
 mod clock;
+mod cluster;
 mod collector;
 mod core;
 mod door;
@@ -39,5 +40,6 @@ mod volumes;
 mod writer;
 
 pub use cell::{Body, CellOptions, Health, Wire};
+pub use cluster::{ClusterOptions, Member, join};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

@@ -142,6 +142,11 @@ impl Node {
         self.core.node
     }
 
+    /// Its catalog.
+    pub fn catalog(&self) -> &Arc<dyn Catalog> {
+        &self.core.catalog
+    }
+
     /// Finishes what is under way, closes rings and catalog. What is not drained stays for the next start.
     pub async fn stop(&self) {
         self.core.closing.store(true, Ordering::Relaxed);

@@ -74,6 +74,10 @@ impl Core {
             let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
             for row in &page.rows {
                 let dirty = DirtyRow::of(row).map_err(error::catalog)?;
+                if dirty.home != self.node.0 {
+                    // A copy for another node, which counts it.
+                    continue;
+                }
                 // A version on several drives has a row for each.
                 if !keys::dirty_version(&row.key).is_some_and(|version| versions.insert(version)) {
                     continue;
@@ -137,7 +141,10 @@ impl Core {
         .await?;
         let lake_trouble = self.drainer.trouble(now_ms);
         let poisoned = ring_states.iter().any(|ring| ring.poisoned.is_some());
-        let mut words = alone.words();
+        let mut words = match self.cell.has_others() {
+            true => self.cell.words(alone.files + alone.kept),
+            false => alone.words(),
+        };
         if poisoned {
             words.push("a drive failed a write and takes no more: replace it".to_owned());
         }
@@ -153,6 +160,7 @@ impl Core {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_ms: self.started_ms,
             catalog: self.catalog.describe(),
+            nodes: self.cell.status(),
             rings: ring_states,
             dirty_files: alone.files,
             dirty_bytes: alone.bytes,
@@ -174,7 +182,8 @@ impl Core {
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let (stats, drain) = (&self.stats, &self.drainer.stats);
-        let totals: [(&str, &str, &AtomicU64); 20] = [
+        let cell = &self.cell.stats;
+        let totals: [(&str, &str, &AtomicU64); 28] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
             ("deletes_total", "Names removed.", &stats.deletes),
@@ -199,6 +208,14 @@ impl Core {
             ("lake_deletes_total", "Deletes carried out in lakes.", &drain.deletes),
             ("lake_rekeys_total", "Objects moved in lakes after renames.", &drain.rekeys),
             ("conflicts_total", "Versions put aside because a lake was changed by others.", &drain.conflicts),
+            ("cell_copies_total", "Chunks copied to peers.", &cell.copies),
+            ("cell_copy_bytes_total", "Bytes copied to peers.", &cell.copy_bytes),
+            ("cell_copy_retries_total", "Copies that a peer did not take.", &cell.copy_retries),
+            ("cell_reads_total", "Reads from peers.", &cell.reads),
+            ("cell_read_bytes_total", "Bytes read from peers.", &cell.read_bytes),
+            ("cell_served_reads_total", "Reads answered for peers.", &cell.served_reads),
+            ("cell_served_copies_total", "Chunks kept for peers.", &cell.served_copies),
+            ("cell_repaired_total", "Versions protected again.", &cell.repaired),
         ];
         for (name, help, counter) in totals {
             push(name, help, Vec::new(), load(counter));

@@ -34,6 +34,7 @@ impl Wire for Port {
         to: NodeId,
         head: Vec<u8>,
         body: Body,
+        _: usize,
         _: Duration,
     ) -> BoxFuture<'_, Result<(Vec<u8>, Body)>> {
         Box::pin(async move {
@@ -59,6 +60,8 @@ impl Wire for Port {
     fn latency_us(&self, _: NodeId) -> u64 {
         100
     }
+
+    fn set_peers(&self, _: &[(NodeId, Vec<String>)]) {}
 }
 
 /// A few nodes with one catalog and one lake.

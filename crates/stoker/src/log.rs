@@ -33,6 +33,20 @@ pub enum Level {
     Trace,
 }
 
+impl Level {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Off => "off",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        }
+    }
+}
+
 impl From<Level> for LevelFilter {
     fn from(level: Level) -> LevelFilter {
         match level {

@@ -15,6 +15,7 @@ mod drain;
 mod explain;
 mod failure;
 mod get;
+mod join;
 mod key;
 mod log;
 mod ls;
@@ -59,6 +60,8 @@ struct Cli {
 enum Verb {
     /// Start a node on this machine, without a configuration.
     Up(up::Args),
+    /// Start a new node on this machine as a member of a cluster.
+    Join(join::Args),
     /// Start a node by its configuration file.
     Serve(serve::Args),
     /// Copy a file, a folder or stdin into Stoker.
@@ -105,6 +108,7 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
+        Verb::Join(args) => join::run(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Put(args) => put::run(&args),
         Verb::Get(args) => get::run(&args),

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
 use stoker_lake::{Checksum, LakeOptions};
@@ -10,9 +11,11 @@ use stoker_node::CatalogChoice;
 
 use crate::config::{self, CatalogKind, Config, Size};
 use crate::daemon::place::Place;
-use crate::daemon::{self, CREDENTIALS, Hangup, LakePlan, Listen, Plan, Ready, S3Plan, drives, limits};
+use crate::daemon::{
+    self, CREDENTIALS, Hangup, LakePlan, Listen, PeersPlan, Plan, Ready, S3Plan, drives, limits,
+};
 use crate::failure::Failure;
-use crate::{log, out, size};
+use crate::{log, out, size, sys};
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]
@@ -74,6 +77,17 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             threads: s3.threads.get().map(NonZeroUsize::get),
             connections_max: s3.connections_max.get(),
             tls: s3.tls(),
+        },
+        peers: PeersPlan {
+            listen: match config.peers.listen.as_slice() {
+                [] => Listen::Kept,
+                addresses => Listen::At(addresses.to_vec()),
+            },
+            name: config.peers.name.clone().unwrap_or_else(sys::host_name),
+            tor: config.peers.tor.clone(),
+            power: config.peers.power.clone(),
+            plaintext: config.peers.plaintext,
+            grace: Duration::from_secs(config.peers.grace_s.get().into()),
         },
         admin: Listen::At(vec![config.admin.listen]),
         token_file: config.admin.token_file.clone(),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use stoker_store::{NodeStatus, RingStatus, Store};
+use stoker_store::{NodeStatus, PeerStatus, RingStatus, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
@@ -39,6 +39,7 @@ fn tell(status: &NodeStatus) -> Result<(), Failure> {
         ("cluster", status.cluster.clone()),
         ("catalog", status.catalog.clone()),
     ];
+    rows.extend(status.nodes.iter().filter(|_| status.nodes.len() > 1).map(|node| ("member", member(node))));
     rows.extend(status.rings.iter().map(|ring| ("drive", drive(ring))));
     rows.push(("cache", size::human(status.cache_bytes)));
     rows.push(("undrained", undrained(status)));
@@ -49,6 +50,15 @@ fn tell(status: &NodeStatus) -> Result<(), Failure> {
     rows.extend(status.lake_trouble.iter().map(|trouble| ("lake", trouble.clone())));
     rows.extend(status.words.iter().map(|words| ("safety", words.clone())));
     out::fields(&rows)
+}
+
+fn member(node: &PeerStatus) -> String {
+    let silent = if node.suspect { ", does not answer" } else { "" };
+    let latency = match node.latency_us {
+        0 => String::new(),
+        us => format!(", {us} us away"),
+    };
+    format!("{} ({}): {}{silent}{latency}, {}", node.name, node.node, node.state, node.addresses.join(" "))
 }
 
 fn drive(ring: &RingStatus) -> String {

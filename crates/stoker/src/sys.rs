@@ -103,3 +103,12 @@ pub fn keep_to_cores(cores: &[usize]) -> io::Result<()> {
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "node".into(),
+        name => name.into(),
+    }
+}

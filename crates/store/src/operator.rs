@@ -124,6 +124,27 @@ pub struct Counter {
     pub value: f64,
 }
 
+/// A node of the cluster as another one sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Node id.
+    pub node: String,
+    /// For people.
+    pub name: String,
+    /// What the cluster decided: `up`, `leaving`, `down` or `quarantined`.
+    pub state: String,
+    /// It misses pings, as seen from the node that was asked.
+    pub suspect: bool,
+    /// Where peers reach it.
+    pub addresses: Vec<String>,
+    /// Switch.
+    pub tor: String,
+    /// Power feed.
+    pub power: String,
+    /// How long it takes to answer, microseconds; 0 for the node that was asked.
+    pub latency_us: u64,
+}
+
 /// The state of a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -137,6 +158,8 @@ pub struct NodeStatus {
     pub started_ms: u64,
     /// The catalog, in words.
     pub catalog: String,
+    /// Nodes of the cluster.
+    pub nodes: Vec<PeerStatus>,
     /// Rings.
     pub rings: Vec<RingStatus>,
     /// Files that are not in the lake yet.

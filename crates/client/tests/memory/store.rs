@@ -468,6 +468,7 @@ impl Store for Memory {
                 version: "test".to_owned(),
                 started_ms: 1,
                 catalog: "memory".to_owned(),
+                nodes: Vec::new(),
                 rings: Vec::new(),
                 dirty_files: 0,
                 dirty_bytes: 0,

@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use stoker_catalog::rows::{NodeRow, NodeState};
 use stoker_format::{ChunkId, NodeId, VersionId};
-use stoker_store::{BoxFuture, Buf, ErrorKind, Result, Spread, StoreError};
+use stoker_store::{BoxFuture, Buf, ErrorKind, PeerStatus, Result, Spread, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use guests::Guests;
@@ -40,18 +40,22 @@ pub enum Body {
 
 /// How a node reaches the others.
 pub trait Wire: Send + Sync + 'static {
-    /// Asks a node, and gives its answer. Fails with `Unavailable` if it cannot be reached or does not answer in time; then
+    /// Asks a node, and gives its answer, whose body has at most `answer_len` bytes. Fails with `Unavailable` if it cannot be reached or does not answer in time; then
     /// it may have done what was asked.
     fn call(
         &self,
         to: NodeId,
         head: Vec<u8>,
         body: Body,
+        answer_len: usize,
         deadline: Duration,
     ) -> BoxFuture<'_, Result<(Vec<u8>, Body)>>;
 
     /// How long a node takes to answer, microseconds, by what was seen lately.
     fn latency_us(&self, node: NodeId) -> u64;
+
+    /// Where nodes can be reached.
+    fn set_peers(&self, peers: &[(NodeId, Vec<String>)]);
 }
 
 /// Whether a node answers, as far as this node can tell.
@@ -116,6 +120,8 @@ pub(crate) struct Cell {
     pub guests: Guests,
     /// Versions to be looked at: their chunks here may be clean by now.
     reconsider: Mutex<Vec<VersionId>>,
+    /// Nodes that took writes when all files here last had the copies of their class.
+    raised_for: Mutex<Vec<NodeId>>,
     pub wake: tokio::sync::Notify,
     pub stats: CellStats,
 }
@@ -135,7 +141,7 @@ pub(crate) struct CellStats {
 
 impl Cell {
     pub fn new(node: NodeId, options: Option<&CellOptions>) -> Cell {
-        let (view, health, reconsider) = Default::default();
+        let (view, health, reconsider, raised_for) = Default::default();
         Cell {
             node,
             wire: options.map(|options| options.wire.clone()),
@@ -143,6 +149,7 @@ impl Cell {
             health,
             guests: Guests::default(),
             reconsider,
+            raised_for,
             wake: Default::default(),
             stats: CellStats::default(),
         }
@@ -158,6 +165,9 @@ impl Cell {
     }
 
     pub fn set_view(&self, view: View) {
+        if let Some(wire) = &self.wire {
+            wire.set_peers(&view.addresses());
+        }
         *self.view.write().unwrap() = Arc::new(view);
         self.wake.notify_waiters();
     }
@@ -167,7 +177,7 @@ impl Cell {
         self.wake.notify_waiters();
     }
 
-    fn is_suspect(&self, node: NodeId) -> bool {
+    pub fn is_suspect(&self, node: NodeId) -> bool {
         self.health.read().unwrap().get(&node) == Some(&Health::Suspect)
     }
 
@@ -210,6 +220,65 @@ impl Cell {
     pub fn others(&self) -> Vec<NodeId> {
         let view = self.view();
         view.nodes().filter(|node| *node != self.node && !view.is_down(*node)).collect()
+    }
+
+    /// Whether there is another node that could be asked.
+    pub fn has_others(&self) -> bool {
+        self.is_joined() && self.view().size() > 1
+    }
+
+    /// The nodes, for people.
+    pub fn status(&self) -> Vec<PeerStatus> {
+        let view = self.view();
+        let one = |node: NodeId| {
+            let row = &view.member(node)?.row;
+            let state = match row.state {
+                NodeState::Up => "up",
+                NodeState::Leaving => "leaving",
+                NodeState::Down => "down",
+                NodeState::Quarantined => "quarantined",
+            };
+            let latency_us = match &self.wire {
+                Some(wire) if node != self.node => wire.latency_us(node),
+                _ => 0,
+            };
+            Some(PeerStatus {
+                node: node.to_string(),
+                name: row.name.clone(),
+                state: state.to_owned(),
+                suspect: self.is_suspect(node),
+                addresses: row.addresses.clone(),
+                tor: row.tor.clone(),
+                power: row.power.clone(),
+                latency_us,
+            })
+        };
+        view.nodes().filter_map(one).collect()
+    }
+
+    /// What is true about the safety of files that are not in the lake yet.
+    pub fn words(&self, files: u64) -> Vec<String> {
+        let view = self.view();
+        let mut words = Vec::new();
+        let silent = view.nodes().filter(|node| self.is_suspect(*node) && !view.is_down(*node)).count();
+        if silent > 0 {
+            words.push(format!(
+                "{silent} of {} nodes do not answer; nothing moves before the grace period ends",
+                view.size()
+            ));
+        }
+        let down = view.down().len();
+        if down > 0 {
+            words
+                .push(format!("{down} of {} nodes are down; what they held is protected again", view.size()));
+        }
+        if files > 0 && self.raised_for.lock().unwrap().is_empty() {
+            words.push(
+                "files that were written while this node was alone have one copy and are being copied"
+                    .to_owned(),
+            );
+        }
+        words
     }
 
     /// Versions to be looked at again.

@@ -33,8 +33,12 @@ fn confused(answer: &Answer) -> StoreError {
 
 impl Cell {
     async fn ask(&self, node: NodeId, ask: &Ask, body: Body, deadline: Duration) -> Result<(Answer, Body)> {
+        let answer_len = match ask {
+            Ask::Read { len, .. } => *len as usize,
+            _ => 0,
+        };
         let Some(wire) = &self.wire else { return Err(unreachable(node, "this node is in no cluster")) };
-        let (head, body) = wire.call(node, message::encode(ask), body, deadline).await?;
+        let (head, body) = wire.call(node, message::encode(ask), body, answer_len, deadline).await?;
         Ok((message::decode::<Answer>(&head)?.ok()?, body))
     }
 

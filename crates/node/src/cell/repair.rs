@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write};
 use stoker_catalog::names::{Located, dirty_writes};
-use stoker_catalog::rows::{Drain, EntryRow, HolderRow, NodeRow, NodeState, RowValue, keys};
+use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, HolderRow, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, Result, Spread, StoreError};
 
-use crate::core::{Core, add};
+use crate::core::{Core, add, copies};
 use crate::node::Node;
 use crate::{error, rings};
 
@@ -91,6 +91,34 @@ impl Core {
                 self.repair_after(lost).await?;
             }
         }
+        self.raise_copies().await
+    }
+
+    /// Files that were written while there were too few nodes for their class get their copies as soon as there are enough.
+    async fn raise_copies(self: &Arc<Core>) -> Result<()> {
+        let takers: Vec<NodeId> =
+            self.cell.takers(ChunkId::new(VersionId::ZERO, 0), Spread::Node, &[self.node], &[]);
+        if takers.is_empty() || *self.cell.raised_for.lock().unwrap() == takers {
+            return Ok(());
+        }
+        let mut versions = std::collections::BTreeSet::new();
+        self.each(keys::dirty_of(self.node), |row| {
+            let dirty = DirtyRow::of(row).map_err(error::catalog)?;
+            versions.extend(keys::dirty_version(&row.key).filter(|_| dirty.home == self.node.0));
+            Ok(())
+        })
+        .await?;
+        for version in versions {
+            let names = self.names_of(version).await?;
+            let Some(first) = names.first() else { continue };
+            let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { continue };
+            let wanted = self.class(&volume).copies() as u32;
+            if first.file.source.is_none() && copies(&first.file.holders) < wanted {
+                self.repair(NodeId::ZERO, version, &[]).await?;
+                add(&self.cell.stats.repaired, 1);
+            }
+        }
+        *self.cell.raised_for.lock().unwrap() = takers;
         Ok(())
     }
 

@@ -30,6 +30,21 @@ impl Node {
         (message::encode(&answer), body)
     }
 
+    /// Whether the cluster has a node of this id.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.core.cell.view().member(node).is_some()
+    }
+
+    /// Whether a node does not answer, as far as this one can tell.
+    pub fn is_suspect(&self, node: NodeId) -> bool {
+        self.core.cell.is_suspect(node)
+    }
+
+    /// Where pings of all nodes go.
+    pub fn gossip_addresses(&self) -> Vec<String> {
+        self.core.cell.view().gossip()
+    }
+
     /// Tells whether a node answers.
     pub fn peer_health(&self, node: NodeId, health: Health) {
         self.core.cell.set_health(node, health);

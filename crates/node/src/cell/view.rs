@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys};
+use stoker_cell::placement::{Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
 use stoker_store::{Result, Spread};
 
@@ -25,11 +26,22 @@ pub(crate) struct Member {
 pub(crate) struct View {
     members: BTreeMap<NodeId, Member>,
     drives: BTreeMap<DriveId, DriveRow>,
+    candidates: Candidates,
 }
 
 impl View {
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members.keys().copied()
+    }
+
+    /// Where nodes can be reached.
+    pub fn addresses(&self) -> Vec<(NodeId, Vec<String>)> {
+        self.members.iter().map(|(node, member)| (*node, member.row.addresses.clone())).collect()
+    }
+
+    /// Where their pings go.
+    pub fn gossip(&self) -> Vec<String> {
+        self.members.values().flat_map(|member| member.row.gossip.clone()).collect()
     }
 
     pub fn member(&self, node: NodeId) -> Option<&Member> {
@@ -77,9 +89,7 @@ impl View {
 
     /// All nodes in the order in which they are asked for a chunk; every node computes the same.
     pub fn rank(&self, chunk: ChunkId) -> Vec<NodeId> {
-        let mut nodes: Vec<(u64, NodeId)> = self.nodes().map(|node| (score(chunk, node), node)).collect();
-        nodes.sort_unstable_by(|one, other| other.cmp(one));
-        nodes.into_iter().map(|(_, node)| node).collect()
+        self.candidates.rank(Key::from(chunk)).collect()
     }
 
     /// The session of a node, if it has one.
@@ -110,20 +120,6 @@ impl View {
     }
 }
 
-fn score(chunk: ChunkId, node: NodeId) -> u64 {
-    let mut at = 0x9e37_79b9_7f4a_7c15u64;
-    let mut mix = |word: u64| {
-        at = (at ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        at ^= at >> 31;
-    };
-    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
-    mix(word(&chunk.version.0[..8]));
-    mix(word(&chunk.version.0[8..]) << 32 | u64::from(chunk.index));
-    mix(word(&node.0[..8]));
-    mix(word(&node.0[8..]));
-    at ^ at >> 29
-}
-
 impl Core {
     /// Reads the cluster from the catalog.
     pub async fn load_view(&self) -> Result<Arc<View>> {
@@ -152,6 +148,12 @@ impl Core {
             Ok(())
         })
         .await?;
+        let labels = |row: &NodeRow| Domain { tor: Some(row.tor.clone()), power: Some(row.power.clone()) };
+        view.candidates = Candidates::new(view.members.iter().map(|(node, member)| Candidate {
+            node: *node,
+            weight: member.row.weight.max(1),
+            domain: labels(&member.row),
+        }));
         self.cell.set_view(view);
         Ok(self.cell.view())
     }

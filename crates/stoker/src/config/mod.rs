@@ -34,6 +34,7 @@ pub struct Config {
     pub lake: Lake,
     pub catalog: Catalog,
     pub s3: S3,
+    pub peers: Peers,
     pub admin: Admin,
     pub door: Door,
     pub volume_defaults: VolumeDefaults,
@@ -149,6 +150,19 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
 }
 
+/// How the node meets others.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Peers {
+    pub listen: Vec<SocketAddr>,
+    #[serde(deserialize_with = "value::optional")]
+    pub name: Option<String>,
+    pub tor: String,
+    pub power: String,
+    pub plaintext: bool,
+    pub grace_s: NonZeroU32,
+}
+
 /// The door for the command line and for programs, beside its Unix socket.
 #[derive(Deserialize, PartialEq, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -197,6 +211,19 @@ impl Default for S3 {
             connections_max: const { NonZeroUsize::new(4096).unwrap() },
             tls_cert: None,
             tls_key: None,
+        }
+    }
+}
+
+impl Default for Peers {
+    fn default() -> Peers {
+        Peers {
+            listen: Vec::new(),
+            name: None,
+            tor: String::new(),
+            power: String::new(),
+            plaintext: false,
+            grace_s: const { NonZeroU32::new(30).unwrap() },
         }
     }
 }

@@ -20,15 +20,15 @@ use std::time::Duration;
 
 use stoker_admin::{Admin, AdminOptions};
 use stoker_client::{Endpoint, Server, ServerOptions};
-use stoker_node::{Node, NodeOptions};
-use stoker_store::{NodeStatus, Store, StoreError};
+use stoker_node::{ClusterOptions, Member, NodeOptions};
+use stoker_store::{ErrorKind, NodeStatus, Store, StoreError};
 
 use crate::failure::Failure;
 use crate::out;
 pub use keys::{CREDENTIALS, Credentials};
 use limits::Cores;
 use place::Place;
-pub use plan::{FirstVolume, LakePlan, Listen, Plan, S3Plan};
+pub use plan::{FirstVolume, LakePlan, Listen, PeersPlan, Plan, S3Plan};
 use ports::Ports;
 use s3::S3Door;
 pub use signals::Hangup;
@@ -38,6 +38,7 @@ use signals::{Signals, Wish};
 pub const SOCKET: &str = "stoker.sock";
 
 const ADMIN_PORT: u16 = 9001;
+const PEERS_PORT: u16 = 9002;
 /// How long requests that are under way may take to end after a stop was asked for.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 /// Threads for what is not the doors' work; the rings and the S3 door have their own.
@@ -55,6 +56,9 @@ pub struct Ready {
     pub door: Vec<String>,
     pub credentials: Option<Credentials>,
     pub token: String,
+    /// Where other nodes join, and what they need for it.
+    pub peers: Vec<String>,
+    pub join_token: String,
     /// The volume to begin with, if there is one.
     pub volume: Option<String>,
     pub lake: String,
@@ -64,6 +68,19 @@ pub struct Ready {
     pub cores: Cores,
     pub memory_bytes: u64,
     pub drain_quiet_s: u32,
+}
+
+/// Makes a directory that of a new node of a cluster; gives the lake that its volumes have by default. One that is a node
+/// already is left as it is.
+pub fn join(place: &Place, address: &str, token: &str) -> Result<Option<String>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::io("runtime", &e))?;
+    match runtime.block_on(stoker_node::join(place.dir(), address, token)) {
+        Ok(lake) => Ok(lake),
+        Err(fault) if fault.kind == ErrorKind::Conflict => Ok(None),
+        Err(fault) => Err(Failure::new(format!("joining the cluster at {address}: {}", fault.message))
+            .hint("`stoker up` of any of its nodes prints address and token; --peers sets where it listens")),
+    }
 }
 
 /// Starts everything in a directory, tells that it runs, and waits to be stopped.
@@ -126,17 +143,18 @@ struct Daemon {
     s3: Option<Arc<S3Door>>,
     door: Server,
     admin: Admin,
-    node: Arc<Node>,
+    member: Arc<Member>,
 }
 
 impl Daemon {
     async fn start(place: &Place, plan: &Plan, cores: Cores) -> Result<(Daemon, Ready), Failure> {
         let token = keys::token(place, plan.token_file.as_deref())?;
         let lake_trouble = ask_lake(&plan.lake).await?;
-        let node = Node::open(node_options(place, plan)).await.map_err(refused)?;
-        let started = Daemon::start_doors(place, plan, cores, token, lake_trouble, &node).await;
+        let mut ports = Ports::read(place)?;
+        let member = start_member(place, plan, &mut ports).await?;
+        let started = Daemon::start_doors(place, plan, cores, token, lake_trouble, &member, ports).await;
         if started.is_err() {
-            node.stop().await;
+            member.stop().await;
         }
         started
     }
@@ -148,13 +166,12 @@ impl Daemon {
         cores: Cores,
         token: String,
         lake_trouble: Option<String>,
-        node: &Arc<Node>,
+        member: &Arc<Member>,
+        mut ports: Ports,
     ) -> Result<(Daemon, Ready), Failure> {
-        let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
+        let store: Arc<dyn Store> = Arc::clone(member.node()) as Arc<dyn Store>;
         let credentials = keys::credentials(place, store.as_ref(), plan.first_volume.is_some()).await?;
         let volume = volume::first(&store, plan.first_volume.as_ref()).await?;
-        let mut ports = Ports::read(place)?;
-
         let socket = place.dir().join(SOCKET);
         let door = start_door(&store, &socket, plan, &token)?;
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
@@ -175,6 +192,8 @@ impl Daemon {
                 .collect(),
             credentials,
             token,
+            peers: member.addresses().iter().map(|address| address.to_string()).collect(),
+            join_token: member.token(),
             volume,
             lake: plan.lake.url.clone(),
             lake_trouble,
@@ -183,7 +202,7 @@ impl Daemon {
             memory_bytes: plan.memory_bytes,
             drain_quiet_s: plan.volume_defaults.drain_quiet_s,
         };
-        Ok((Daemon { s3, door, admin, node: Arc::clone(node) }, ready))
+        Ok((Daemon { s3, door, admin, member: Arc::clone(member) }, ready))
     }
 
     /// Waits until a stop is asked for.
@@ -212,7 +231,7 @@ impl Daemon {
             }
         };
         tokio::join!(s3, self.door.stop(STOP_GRACE));
-        self.node.stop().await;
+        self.member.stop().await;
         self.admin.stop(Duration::from_secs(1)).await;
     }
 }
@@ -228,6 +247,43 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
         drain_concurrency: plan.drains_max,
         ..NodeOptions::new(place.dir())
     }
+}
+
+/// Opens the node, at the first address for its peers that is free.
+async fn start_member(place: &Place, plan: &Plan, ports: &mut Ports) -> Result<Arc<Member>, Failure> {
+    let (candidates, is_kept) = match &plan.peers.listen {
+        Listen::Kept => {
+            let one_each = |address| vec![address];
+            (ports::candidates("peers", ports.peers, PEERS_PORT).into_iter().map(one_each).collect(), true)
+        }
+        Listen::At(addresses) => (vec![addresses.clone()], false),
+    };
+    let mut failed = Failure::new("there is no address for peers");
+    for listen in candidates {
+        let options = ClusterOptions {
+            node: node_options(place, plan),
+            name: plan.peers.name.clone(),
+            listen,
+            gossip: Vec::new(),
+            s3: None,
+            tor: plan.peers.tor.clone(),
+            power: plan.peers.power.clone(),
+            weight: 1,
+            plaintext: plan.peers.plaintext,
+            grace: plan.peers.grace,
+        };
+        match Member::start(options).await {
+            Ok(member) => {
+                if is_kept {
+                    ports.peers = member.addresses().first().map(|address| address.port());
+                }
+                return Ok(member);
+            }
+            Err(fault) if fault.message.starts_with("peers: ") => failed = refused(fault),
+            Err(fault) => return Err(refused(fault)),
+        }
+    }
+    Err(failed)
 }
 
 /// What is wrong with the lake, if something is that may pass.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, DriveOptions};
@@ -49,6 +50,21 @@ pub struct FirstVolume {
     pub policy: Option<VolumePolicy>,
 }
 
+/// How a node meets others.
+#[derive(Clone, Debug)]
+pub struct PeersPlan {
+    pub listen: Listen,
+    /// For people.
+    pub name: String,
+    /// Switch that it hangs on, and power feed.
+    pub tor: String,
+    pub power: String,
+    /// Nothing between nodes is encrypted.
+    pub plaintext: bool,
+    /// How long a node may be silent before it is declared down.
+    pub grace: Duration,
+}
+
 /// Everything.
 pub struct Plan {
     pub drives: Vec<DriveOptions>,
@@ -61,6 +77,7 @@ pub struct Plan {
     pub memory_bytes: u64,
     pub drains_max: usize,
     pub s3: S3Plan,
+    pub peers: PeersPlan,
     pub admin: Listen,
     /// None: in the node's directory, made if it is not there.
     pub token_file: Option<PathBuf>,

@@ -18,6 +18,8 @@ const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub struct Ports {
     pub s3: Option<u16>,
     pub admin: Option<u16>,
+    #[serde(default)]
+    pub peers: Option<u16>,
 }
 
 impl Ports {
@@ -75,7 +77,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::take(dir.path()).unwrap();
         assert_eq!(Ports::read(&place).unwrap(), Ports::default());
-        let ports = Ports { s3: Some(9000), admin: Some(9001) };
+        let ports = Ports { s3: Some(9000), admin: Some(9001), peers: Some(9002) };
         ports.write(&place).unwrap();
         assert_eq!(Ports::read(&place).unwrap(), ports);
         place.write(FILE, "rubbish").unwrap();

@@ -21,6 +21,9 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
         "socket": ready.socket.display().to_string(),
         "pid": std::process::id(),
         "volume": ready.volume,
+        "id": ready.status.node,
+        "peers": ready.peers.first(),
+        "join_token": ready.join_token,
     }))
 }
 
@@ -94,10 +97,14 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
     }
     rows.push((
         "safety",
-        "one copy on this node: a file is lost if its drive dies before the file is in the lake; this release has no \
-         second node to copy it to"
-            .into(),
+        "one copy on this node: a file is lost if its drive dies before the file is in the lake".into(),
     ));
+    if let Some(peers) = ready.peers.first() {
+        rows.push((
+            "add a node",
+            format!("{} join {peers} --token {} --dir OTHER_DIR", program(), ready.join_token),
+        ));
+    }
     rows
 }
 

@@ -2,11 +2,13 @@
 
 mod greeting;
 mod kept;
+mod nodes;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use stoker_lake::LakeOptions;
 use stoker_node::CatalogChoice;
@@ -14,9 +16,9 @@ use stoker_store::{LakeMode, VolumePolicy};
 
 use crate::config::Config;
 use crate::daemon::place::Place;
-use crate::daemon::{self, FirstVolume, Hangup, LakePlan, Listen, Plan, S3Plan, drives, limits};
+use crate::daemon::{self, FirstVolume, Hangup, LakePlan, Listen, PeersPlan, Plan, S3Plan, drives, limits};
 use crate::failure::Failure;
-use crate::{log, out, size};
+use crate::{log, out, size, span, sys};
 use kept::Kept;
 
 /// The volume that a new node begins with.
@@ -44,9 +46,24 @@ pub struct Args {
     /// Address for health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// Address for other nodes; by default 127.0.0.1:9002, or a free port that is kept.
+    #[arg(long, value_name = "ADDR")]
+    peers: Option<SocketAddr>,
+    /// What people call this node; by default the name of the machine.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where the node stands: tor=SWITCH,power=FEED; copies are kept apart by these.
+    #[arg(long, value_name = "LABELS", default_value = "", value_parser = parse_domain)]
+    domain: Domain,
+    /// How long a node may be silent before it is declared down and its files are protected again.
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = span::parse)]
+    grace: Duration,
     /// Who else writes to the lake of the first volume; by default nobody, or read-only if the lake is not empty.
     #[arg(long, value_name = "MODE")]
     lake_mode: Option<Mode>,
+    /// Start so many nodes on this machine, each in a directory of its own below --dir.
+    #[arg(long, value_name = "N")]
+    nodes: Option<NonZeroUsize>,
     /// Cores to use at most.
     #[arg(long, value_name = "N", default_value = "2")]
     cores: NonZeroUsize,
@@ -63,6 +80,25 @@ pub struct Args {
     /// Start everything, say what is there, and stop.
     #[arg(long)]
     check: bool,
+}
+
+/// Labels of a node.
+#[derive(Clone, Default)]
+struct Domain {
+    tor: String,
+    power: String,
+}
+
+fn parse_domain(text: &str) -> Result<Domain, String> {
+    let mut domain = Domain::default();
+    for label in text.split(',').filter(|label| !label.is_empty()) {
+        match label.split_once('=') {
+            Some(("tor", value)) => domain.tor = value.to_owned(),
+            Some(("power", value)) => domain.power = value.to_owned(),
+            _ => return Err(format!("`{label}`: expected tor=SWITCH or power=FEED")),
+        }
+    }
+    Ok(domain)
 }
 
 /// A lake mode as people write it.
@@ -86,11 +122,24 @@ impl From<Mode> for LakeMode {
     }
 }
 
-/// Starts a node and its doors, waits to be stopped.
+/// Starts a node and its doors, or several, and waits to be stopped.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match args.nodes.map(NonZeroUsize::get) {
+        None | Some(1) => run_member(args, None),
+        Some(count) if count <= nodes::NODES_MAX => nodes::run(args, count),
+        Some(_) => Err(Failure::new(format!("at most {} nodes run on one machine", nodes::NODES_MAX))),
+    }
+}
+
+/// Starts one node; `cluster` says where it joins, if it is no member yet.
+pub fn run_member(args: &Args, cluster: Option<(&str, &str)>) -> Result<ExitCode, Failure> {
     log::start(args.log, log::Format::Text);
     let place = Place::take(&args.dir)?;
-    let kept = Kept::read(&place)?.with(args.lake.as_deref(), &args.drive)?;
+    let mut kept = Kept::read(&place)?;
+    if let Some((address, token)) = cluster {
+        kept.lake = daemon::join(&place, address, token)?.or(kept.lake);
+    }
+    let kept = kept.with(args.lake.as_deref(), &args.drive)?;
     let plan = plan(args, place.dir(), &kept)?;
     for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
@@ -138,6 +187,14 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
             tls: None,
+        },
+        peers: PeersPlan {
+            listen: at(args.peers),
+            name: args.name.clone().unwrap_or_else(sys::host_name),
+            tor: args.domain.tor.clone(),
+            power: args.domain.power.clone(),
+            plaintext: false,
+            grace: args.grace,
         },
         admin: at(args.admin),
         token_file: None,

@@ -1,0 +1,241 @@
+//! A node as a member of a cluster: its keys, the way to the others, pings, and the catalog wherever that is.
+//!
+//! A node that was never joined by another one is a cluster of one: it listens for others and serves its own catalog. The
+//! first node keeps the catalog (or all of them use a PostgreSQL); who joins is handed the cluster's keys by any member.
+
+mod keys;
+mod pings;
+mod service;
+mod wire;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_buffer::Pool;
+use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
+use stoker_catalog::{Catalog, Epoch};
+use stoker_cell::transport::{
+    self, Authority, Config, Credentials, JoinDesk, Security, TcpTransport, Token, Transport,
+};
+use stoker_format::NodeId;
+use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::task::JoinHandle;
+
+use self::keys::{CatalogPlace, ClusterKeys};
+use self::pings::Pings;
+use self::service::{Desk, Doorway, Renewals};
+use self::wire::{CatalogWire, PeerWire};
+use crate::cell::CellOptions;
+use crate::clock;
+use crate::identity::Identity;
+use crate::node::Node;
+use crate::options::{CatalogChoice, NodeOptions};
+
+/// Memory for chunks that arrive from peers and wait for a drive.
+const INTAKE_BYTES: usize = 64 << 20;
+
+/// Longest wait for an answer of the node that one joins.
+const JOIN_MAX: Duration = Duration::from_secs(20);
+
+/// Longest wait for requests of peers when a node stops.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// How a node is a member.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The node; its catalog is used if this node is the one that keeps it.
+    pub node: NodeOptions,
+    /// For people.
+    pub name: String,
+    /// Where peers reach it, one address for each rail. A port of 0 is chosen, and kept by the caller.
+    pub listen: Vec<SocketAddr>,
+    /// Where its pings go; none: the same addresses and ports.
+    pub gossip: Vec<SocketAddr>,
+    /// Where clients reach it.
+    pub s3: Option<String>,
+    /// Switch that it hangs on.
+    pub tor: String,
+    /// Power feed.
+    pub power: String,
+    /// Share of the chunks that it takes.
+    pub weight: u32,
+    /// Nothing between nodes is encrypted; they still prove that they belong together.
+    pub plaintext: bool,
+    /// How long a node may be silent before it is declared down.
+    pub grace: Duration,
+}
+
+/// A node that runs as a member.
+pub struct Member {
+    node: Arc<Node>,
+    transport: Arc<TcpTransport>,
+    pings: Mutex<Option<Pings>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    token: Token,
+    gossip: Vec<SocketAddr>,
+}
+
+fn broken(what: &str, fault: &dyn std::fmt::Display) -> StoreError {
+    StoreError::new(ErrorKind::Corrupt, format!("{what}: {fault}"))
+}
+
+/// Makes a directory the directory of a node of that cluster, and gives the lake that its volumes have by default. Refuses
+/// a directory that is a node already.
+pub async fn join(dir: &Path, address: &str, token: &str) -> Result<Option<String>> {
+    let wrong = |fault: transport::TokenError| StoreError::new(ErrorKind::Invalid, fault.to_string());
+    let token: Token = token.parse().map_err(wrong)?;
+    if Identity::exists(dir) {
+        let message = format!("{}: a node lives there already", dir.display());
+        return Err(StoreError::new(ErrorKind::Conflict, message));
+    }
+    let node = NodeId(clock::random());
+    let joined = transport::join(address, &token, node, Vec::new().into(), JOIN_MAX).await;
+    let joined = joined.map_err(|fault| StoreError::new(ErrorKind::Denied, fault.to_string()))?;
+    let keys = ClusterKeys::decode(&joined.payload)?;
+    let cluster = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?.cluster();
+    std::fs::create_dir_all(dir).map_err(|fault| broken(&dir.display().to_string(), &fault))?;
+    keys.write(dir)?;
+    Identity { node, cluster }.write(dir)?;
+    Ok(keys.lake)
+}
+
+impl Member {
+    /// Starts a member in the directory of its node: the first of a new cluster, one that joined, or one that is back.
+    pub async fn start(options: ClusterOptions) -> Result<Arc<Member>> {
+        let dir = options.node.dir.clone();
+        let identity = Identity::load(&dir)?;
+        let mut keys = ClusterKeys::load_or_create(&dir, identity)?;
+        let authority = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?;
+        let fault = |fault: transport::CredentialsError| broken("certificates", &fault);
+        let now_s = clock::now_ms() / 1_000;
+        let credentials = Credentials::issue(&authority, identity.node, now_s).map_err(fault)?;
+        let token = Token { fingerprint: authority.fingerprint(), secret: keys.token_secret };
+        let renewals = Arc::new(Renewals(authority));
+        keys.boot = keys.boot.saturating_add(1).max(clock::now_ms());
+        keys.write(&dir)?;
+        let doorway = Arc::new(Doorway::default());
+        let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("peers: {fault}"));
+        let security = match options.plaintext {
+            true => Security::Plaintext { secret: keys.secret.to_vec() },
+            false => Security::Tls(credentials.clone()),
+        };
+        let pool = Pool::new(INTAKE_BYTES).map_err(io)?;
+        let lake = options.node.lake.clone();
+        let desk = Arc::new(Desk::new(ClusterKeys { lake, ..keys.clone() }));
+        let config = Config {
+            listen: options.listen.clone(),
+            join: Some(JoinDesk {
+                credentials: credentials.clone(),
+                issuer: renewals.clone(),
+                service: desk.clone(),
+            }),
+            ..Config::new(identity.cluster, identity.node, keys.boot, security, pool)
+        };
+        let transport = TcpTransport::start(config, doorway.clone()).map_err(io)?;
+        let addresses: Vec<String> = transport.addresses().iter().map(SocketAddr::to_string).collect();
+        let catalog = open_catalog(&keys, &transport, &options.node);
+        let wire = Arc::new(PeerWire::new(identity.node, transport.clone()));
+        let gossip = match options.gossip.is_empty() {
+            true => transport.addresses(),
+            false => &options.gossip,
+        };
+        let (pings, gossip) = Pings::listen(gossip).map_err(io)?;
+        let cell = CellOptions {
+            wire: wire.clone(),
+            name: options.name.clone(),
+            addresses: addresses.clone(),
+            gossip: gossip.iter().map(SocketAddr::to_string).collect(),
+            s3: options.s3.clone(),
+            tor: options.tor.clone(),
+            power: options.power.clone(),
+            weight: options.weight,
+        };
+        let node = NodeOptions { catalog, cell: Some(cell), ..options.node };
+        let node = match Node::open(node).await {
+            Ok(node) => node,
+            Err(fault) => {
+                transport.stop(Duration::ZERO).await;
+                return Err(fault);
+            }
+        };
+        desk.set_members(&node, identity.node, addresses, &gossip);
+        let serves = matches!(keys.catalog, CatalogPlace::Here);
+        let server = serves.then(|| {
+            let epoch = Epoch::first(identity.node);
+            CatalogServer::new(node.catalog().clone(), epoch, |epoch| {
+                tracing::error!(
+                    "this node's catalog was replaced (epoch {epoch}); it answers nobody any more"
+                );
+            })
+        });
+        doorway.open(node.clone(), server.map(Arc::new));
+        let pings = pings.start(&keys, identity, gossip.clone(), options.grace, &node)?;
+        let tasks = vec![
+            tokio::spawn(wire.watch_latencies()),
+            tokio::spawn(transport::renew_forever(credentials, renewals, |_| {})),
+        ];
+        Ok(Arc::new(Member {
+            node,
+            transport,
+            pings: Mutex::new(Some(pings)),
+            tasks: Mutex::new(tasks),
+            token,
+            gossip,
+        }))
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Where peers reach it.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.transport.addresses()
+    }
+
+    /// Where its pings go.
+    pub fn gossip(&self) -> &[SocketAddr] {
+        &self.gossip
+    }
+
+    /// What another node needs to join, with one of the addresses.
+    pub fn token(&self) -> String {
+        self.token.to_string()
+    }
+
+    /// Tells the others, finishes what is under way, and stops.
+    pub async fn stop(&self) {
+        if let Err(fault) = self.node.announce(true).await {
+            tracing::warn!("the stop of this node could not be announced: {fault}");
+        }
+        let pings = self.pings.lock().unwrap().take();
+        if let Some(pings) = pings {
+            pings.leave().await;
+        }
+        self.node.stop().await;
+        self.transport.stop(STOP_MAX).await;
+        for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
+            task.abort();
+        }
+    }
+}
+
+/// The catalog: here, with another node, or in a database.
+fn open_catalog(keys: &ClusterKeys, transport: &Arc<TcpTransport>, node: &NodeOptions) -> CatalogChoice {
+    match &keys.catalog {
+        CatalogPlace::Here => node.catalog.clone(),
+        CatalogPlace::Postgres(url) => CatalogChoice::Postgres(url.clone()),
+        CatalogPlace::With { node, addresses } => {
+            let node = NodeId(*node);
+            let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+            transport.set_peer(node, addresses);
+            let wire = Arc::new(CatalogWire { node, transport: transport.clone() });
+            let client = u128::from_le_bytes(clock::random());
+            let remote = RemoteCatalog::new(wire, client, &RemoteOptions::default());
+            CatalogChoice::Given(Arc::new(remote) as Arc<dyn Catalog>)
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Who answers: pings between nodes, and what follows when one stops answering.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoker_cell::membership::{Event, Identity as PingIdentity, Membership, Options, Profile, Settings};
+use stoker_format::NodeId;
+use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::task::JoinHandle;
+
+use super::keys::ClusterKeys;
+use crate::cell::Health;
+use crate::identity::Identity;
+use crate::node::Node;
+
+/// Most nodes that are asked for others at a start.
+const SEEDS_MAX: usize = 64;
+
+/// Pause before a transaction about a lost node is tried again.
+const DECLARE_PAUSE: Duration = Duration::from_secs(2);
+
+/// Sockets that are taken, so that their ports are known before anybody is told.
+pub(super) struct Taken;
+
+/// Pings that run.
+pub(super) struct Pings {
+    membership: Membership,
+    events: JoinHandle<()>,
+}
+
+impl Pings {
+    /// Finds ports for addresses without one.
+    pub fn listen(addresses: &[SocketAddr]) -> std::io::Result<(Taken, Vec<SocketAddr>)> {
+        let chosen = |address: &SocketAddr| match address.port() {
+            0 => std::net::UdpSocket::bind(address)?.local_addr(),
+            _ => Ok(*address),
+        };
+        Ok((Taken, addresses.iter().map(chosen).collect::<std::io::Result<_>>()?))
+    }
+
+    /// Tells the others that this node goes.
+    pub async fn leave(self) {
+        self.membership.leave().await;
+        self.events.abort();
+    }
+}
+
+impl Taken {
+    pub fn start(
+        self,
+        keys: &ClusterKeys,
+        identity: Identity,
+        addresses: Vec<SocketAddr>,
+        grace: Duration,
+        node: &Arc<Node>,
+    ) -> Result<Pings> {
+        let invalid = |fault: String| StoreError::new(ErrorKind::Invalid, format!("pings: {fault}"));
+        let profile = Profile::new(addresses.clone(), Vec::new());
+        let profile = profile.map_err(|fault| invalid(fault.to_string()))?;
+        let mut seeds: Vec<SocketAddr> =
+            keys.seeds.iter().chain(&node.gossip_addresses()).filter_map(|seed| seed.parse().ok()).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        seeds.retain(|seed| !addresses.contains(seed));
+        seeds.truncate(SEEDS_MAX);
+        let options = Options {
+            cluster: identity.cluster,
+            secret: keys.secret.to_vec(),
+            me: PingIdentity::new(identity.node, keys.boot, profile),
+            listen: addresses,
+            seeds,
+            known: Vec::new(),
+            settings: Settings { grace, ..Settings::default() },
+        };
+        let (membership, mut events) =
+            Membership::start(options).map_err(|fault| invalid(fault.to_string()))?;
+        let node = node.clone();
+        let events = tokio::spawn(async move {
+            while let Some(event) = events.recv().await {
+                heed(&node, event);
+            }
+        });
+        Ok(Pings { membership, events })
+    }
+}
+
+fn heed(node: &Arc<Node>, event: Event) {
+    let about = event.node();
+    match event {
+        Event::Joined(_) | Event::Alive(_) => node.peer_health(about, Health::Alive),
+        Event::Suspect(_) | Event::Left(_) => node.peer_health(about, Health::Suspect),
+        Event::Gone(_) => {
+            node.peer_health(about, Health::Suspect);
+            tokio::spawn(declare(node.clone(), about));
+        }
+        Event::Duplicate { older, newer, address, .. } => {
+            tracing::error!(
+                "two processes run as node {about}: boots {older} and {newer}, the other one at {address}; the older must stop"
+            );
+        }
+    }
+}
+
+/// Declares a node down, unless it is back or somebody else did.
+async fn declare(node: Arc<Node>, lost: NodeId) {
+    while node.is_suspect(lost) {
+        match node.declare_down(lost).await {
+            Ok(true) => return tracing::warn!("node {lost} was silent for too long: declared down"),
+            Ok(false) => return,
+            Err(fault) => {
+                tracing::warn!("node {lost} is silent, and cannot be declared down yet: {fault}");
+                tokio::time::sleep(DECLARE_PAUSE).await;
+            }
+        }
+    }
+}

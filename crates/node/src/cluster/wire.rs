@@ -1,0 +1,114 @@
+//! The ways that messages take: over the transport, in its kinds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
+use stoker_cell::transport::{self, BODY_LEN_MAX, Call, CallError, Message, TcpTransport, Transport};
+use stoker_format::NodeId;
+use stoker_store::{BoxFuture, ErrorKind, Result, StoreError};
+
+use crate::cell::{Body, Wire};
+
+/// For the node.
+pub(super) const KIND_NODE: u16 = 1;
+/// For its catalog.
+pub(super) const KIND_CATALOG: u16 = 2;
+
+/// Longest wait for an answer of the catalog: longer than a poll takes there.
+const CATALOG_MAX: Duration = Duration::from_secs(20);
+
+/// How often latencies are looked up.
+const LATENCIES: Duration = Duration::from_millis(500);
+
+/// To the nodes.
+pub(super) struct PeerWire {
+    own: NodeId,
+    transport: Arc<TcpTransport>,
+    latencies: RwLock<HashMap<NodeId, u64>>,
+}
+
+impl PeerWire {
+    pub fn new(own: NodeId, transport: Arc<TcpTransport>) -> PeerWire {
+        PeerWire { own, transport, latencies: RwLock::default() }
+    }
+
+    /// Keeps the latencies fresh.
+    pub async fn watch_latencies(self: Arc<PeerWire>) {
+        loop {
+            let peers = self.transport.peers();
+            let of = |peer: &transport::PeerStatus| {
+                let fastest = peer.rails.iter().filter_map(|rail| rail.latency.or(rail.rtt)).min();
+                fastest.map(|latency| (peer.node, latency.as_micros() as u64))
+            };
+            *self.latencies.write().unwrap() = peers.iter().filter_map(of).collect();
+            tokio::time::sleep(LATENCIES).await;
+        }
+    }
+}
+
+fn unavailable(node: NodeId, fault: &CallError) -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, format!("node {node}: {fault}"))
+}
+
+impl Wire for PeerWire {
+    fn call(
+        &self,
+        to: NodeId,
+        head: Vec<u8>,
+        body: Body,
+        answer_len: usize,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<(Vec<u8>, Body)>> {
+        Box::pin(async move {
+            let request = Message::new(KIND_NODE, head);
+            let request = match body {
+                Body::None => request,
+                Body::Shared(bytes) => request.with_body(transport::Body::Shared(vec![bytes])),
+                Body::Aligned(buf) => request.with_body(transport::Body::Buf(buf)),
+            };
+            let call = Call::within(deadline).expecting(answer_len);
+            let answer =
+                self.transport.call(to, request, call).await.map_err(|fault| unavailable(to, &fault))?;
+            let body = match answer.body {
+                transport::Body::None => Body::None,
+                body => Body::Aligned(body.into_buf()),
+            };
+            Ok((answer.head.to_vec(), body))
+        })
+    }
+
+    fn latency_us(&self, node: NodeId) -> u64 {
+        self.latencies.read().unwrap().get(&node).copied().unwrap_or(1_000)
+    }
+
+    fn set_peers(&self, peers: &[(NodeId, Vec<String>)]) {
+        for (node, addresses) in peers.iter().filter(|(node, _)| *node != self.own) {
+            let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+            self.transport.set_peer(*node, addresses);
+        }
+    }
+}
+
+/// To the node that keeps the catalog.
+pub(super) struct CatalogWire {
+    pub node: NodeId,
+    pub transport: Arc<TcpTransport>,
+}
+
+impl stoker_catalog::Wire for CatalogWire {
+    fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
+        Box::pin(async move {
+            let body = transport::Body::Shared(vec![request.into()]);
+            let request = Message::new(KIND_CATALOG, Vec::new()).with_body(body);
+            let call = Call::within(CATALOG_MAX).expecting(BODY_LEN_MAX).once();
+            let answer = self.transport.call(self.node, request, call).await;
+            let fault = |fault: CallError| {
+                let message = format!("the catalog's node {}: {fault}", self.node);
+                CatalogError::new(CatalogKind::Unavailable, message)
+            };
+            Ok(answer.map_err(fault)?.body.into_buf().as_slice().to_vec())
+        })
+    }
+}

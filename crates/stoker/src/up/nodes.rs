@@ -1,0 +1,164 @@
+//! `stoker up --nodes N`: several real nodes on one machine, each a process with its own directory, ports and drive.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+use super::Args;
+use crate::failure::Failure;
+use crate::sys::StopSignals;
+use crate::{out, sys};
+
+/// Most nodes on one machine.
+pub const NODES_MAX: usize = 16;
+
+/// The lake of all of them, if nobody says otherwise.
+const LAKE: &str = "lake";
+
+/// A node that runs.
+struct Running {
+    name: String,
+    child: Child,
+    ready: Value,
+}
+
+/// Starts them, tells where they are, and stops them when asked to.
+pub fn run(args: &Args, count: usize) -> Result<ExitCode, Failure> {
+    // Before any thread starts, so that all of them leave the signals to us.
+    let signals = StopSignals::hold();
+    let dir = std::path::absolute(&args.dir).map_err(|e| Failure::io(args.dir.display(), &e))?;
+    if args.lake.is_none() {
+        let lake = dir.join(LAKE);
+        std::fs::create_dir_all(&lake).map_err(|e| Failure::io(lake.display(), &e))?;
+    }
+    let mut nodes: Vec<Running> = Vec::new();
+    for at in 1..=count {
+        let first = nodes.first().map(|node| &node.ready);
+        match start(args, &dir, at, count, first) {
+            Ok(node) => nodes.push(node),
+            Err(fault) => {
+                stop(nodes);
+                return Err(fault);
+            }
+        }
+    }
+    tell(args, &nodes)?;
+    let pids: Vec<u32> = nodes.iter().map(|node| node.child.id()).collect();
+    let watchers: Vec<JoinHandle<()>> =
+        nodes.into_iter().map(|node| std::thread::spawn(|| watch(node))).collect();
+    signals.wait();
+    pids.iter().for_each(|pid| sys::terminate(*pid));
+    for watcher in watchers {
+        let _ = watcher.join();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stop(nodes: Vec<Running>) {
+    for mut node in nodes {
+        sys::terminate(node.child.id());
+        let _ = node.child.wait();
+    }
+}
+
+fn watch(mut node: Running) {
+    match node.child.wait() {
+        Ok(status) if status.success() => out::say(format!("{} stopped", node.name)),
+        Ok(status) => {
+            out::say(format!("{} ended: {status}; start it again with `stoker up --dir`", node.name))
+        }
+        Err(error) => out::say(format!("{}: {error}", node.name)),
+    }
+}
+
+fn node_dir(dir: &Path, at: usize) -> PathBuf {
+    dir.join(format!("node-{at}"))
+}
+
+fn start(
+    args: &Args,
+    dir: &Path,
+    at: usize,
+    count: usize,
+    first: Option<&Value>,
+) -> Result<Running, Failure> {
+    let name = format!("node-{at}");
+    let program = std::env::current_exe().map_err(|e| Failure::io("this program", &e))?;
+    let mut command = Command::new(program);
+    match first.and_then(|ready| Some((ready["peers"].as_str()?, ready["join_token"].as_str()?))) {
+        Some((peers, token)) => command.args(["join", peers]).env("STOKER_JOIN_TOKEN", token),
+        None => command.arg("up"),
+    };
+    let lake = args.lake.clone().unwrap_or_else(|| dir.join(LAKE).display().to_string());
+    let memory = args.memory.map_or_else(|| super::limits::memory(None), Ok)? / count as u64;
+    command
+        .args(["--json", "--name", &name, "--lake", &lake])
+        .arg("--dir")
+        .arg(node_dir(dir, at))
+        .arg("--domain")
+        .arg(format!("tor=tor-{at},power=power-{at}"))
+        .args(["--cores", &args.cores.to_string(), "--memory", &memory.to_string()])
+        .args(["--grace", &format!("{}ms", args.grace.as_millis())])
+        .args(["--log", args.log.as_str()])
+        .env_remove("STOKER_DIR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    if let Some(size) = args.size {
+        command.args(["--size", &size.to_string()]);
+    }
+    sys::stop_with_parent(&mut command);
+    let mut child = command.spawn().map_err(|e| Failure::io(&name, &e))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let mut stdout = BufReader::new(stdout);
+        stdout.read_line(&mut line).map_err(|e| Failure::io(&name, &e))?;
+    }
+    match serde_json::from_str::<Value>(&line) {
+        Ok(ready) => Ok(Running { name, child, ready }),
+        Err(_) => {
+            sys::terminate(child.id());
+            let _ = child.wait();
+            Err(Failure::new(format!("{name} does not start; what it says is above")))
+        }
+    }
+}
+
+fn tell(args: &Args, nodes: &[Running]) -> Result<(), Failure> {
+    let entry = |(at, node): (usize, &Running)| {
+        let mut ready = node.ready.clone();
+        ready["name"] = json!(node.name);
+        ready["pid"] = json!(node.child.id());
+        ready["domain"] = json!({ "tor": format!("tor-{}", at + 1), "power": format!("power-{}", at + 1) });
+        ready
+    };
+    let all: Vec<Value> = nodes.iter().enumerate().map(entry).collect();
+    if args.json {
+        return out::json(&json!(all));
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for node in &all {
+        out::line(format!(
+            "{}  s3 {}  admin {}  pid {}  {}",
+            text(&node["name"]),
+            text(&node["s3"]),
+            text(&node["admin"]),
+            node["pid"],
+            text(&node["dir"])
+        ))?;
+    }
+    let keys = &all[0];
+    out::line(format!(
+        "\nevery file is on two nodes before it is acknowledged; any node serves all of them:\n  export AWS_ACCESS_KEY_ID={} \
+         AWS_SECRET_ACCESS_KEY={} AWS_DEFAULT_REGION={}\n  aws --endpoint-url {} s3 ls s3://{}/",
+        text(&keys["access_key"]),
+        text(&keys["secret_key"]),
+        text(&keys["region"]),
+        text(&all[all.len() - 1]["s3"]),
+        text(&keys["volume"]),
+    ))?;
+    out::say("\nready; stop with Ctrl-C");
+    Ok(())
+}
