@@ -4,6 +4,7 @@ mod device;
 mod leave;
 mod machine;
 mod measure;
+mod process;
 mod raw;
 mod recovery;
 mod report;

@@ -8,7 +8,6 @@ mod content;
 mod field;
 mod finding;
 mod load;
-mod process;
 mod server;
 mod sign;
 mod target;

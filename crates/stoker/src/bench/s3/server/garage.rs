@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{BUCKET, Server, credentials};
-use crate::bench::s3::process::{Process, find_program, free_port, test_cache};
+use crate::bench::process::{Process, find_program, free_port, test_cache};
 use crate::bench::s3::target::Target;
 use crate::failure::Failure;
 use crate::out;

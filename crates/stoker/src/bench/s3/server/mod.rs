@@ -13,9 +13,9 @@ pub use nginx::Nginx;
 pub use stoker::{Room, Stoker};
 
 use super::connection::Connection;
-use super::process::Process;
 use super::sign::Credentials;
 use super::target::Target;
+use crate::bench::process::Process;
 use crate::failure::Failure;
 
 /// The bucket on servers that let us choose.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Server;
-use crate::bench::s3::process::{Process, find_program, free_port};
+use crate::bench::process::{Process, find_program, free_port};
 use crate::bench::s3::target::Target;
 use crate::failure::Failure;
 use crate::{out, sys};

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::{BUCKET, Server, credentials};
-use crate::bench::s3::process::{Process, find_program, free_port, test_cache};
+use crate::bench::process::{Process, find_program, free_port, test_cache};
 use crate::bench::s3::target::Target;
 use crate::failure::Failure;
 use crate::out;

@@ -11,7 +11,7 @@ use stoker_client::{Client, Endpoint};
 use stoker_store::{Store, StoreError, VolumePolicy};
 
 use super::Server;
-use crate::bench::s3::process::Process;
+use crate::bench::process::Process;
 use crate::bench::s3::sign::Credentials;
 use crate::bench::s3::target::Target;
 use crate::clock;
