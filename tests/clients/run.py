@@ -5,6 +5,7 @@
   python3 tests/clients/run.py --stoker ... --tier full                more of everything, SeaweedFS as a lake too
   python3 tests/clients/run.py --stoker ... --tier long                Garage as a lake too
   python3 tests/clients/run.py --stoker ... --transfer 4GiB            `aws s3 cp` and `s5cmd cp`, timed
+  python3 tests/clients/run.py --stoker ... --listing 100000           pages of a bucket with that many keys, timed
 
 Needs Python 3.10 with venv, and pip the first time: programs are pinned and kept in STOKER_CACHE (~/.cache/stoker-tests).
 Exit code: 0 passed, 1 something failed, 3 the programs could not be had.
@@ -24,6 +25,7 @@ import time
 # The checkout stays as it is.
 sys.dont_write_bytecode = True
 
+import listing
 import tools
 import transfer
 from lakes import Garage, SeaweedFs
@@ -57,6 +59,8 @@ def main():
     try:
         if args.transfer:
             return transfer.measure(args.stoker, folder, programs, args.transfer)
+        if args.listing:
+            return listing.measure(args.stoker, folder, programs, args.listing)
         failed = run_suites(args, folder, programs) + run_lakes(args, folder, programs)
     finally:
         if args.keep:
@@ -77,6 +81,7 @@ def parse():
     parser.add_argument("--dir", default=None, help="where to make the folder of the run")
     parser.add_argument("--keep", action="store_true", help="leave that folder")
     parser.add_argument("--transfer", type=transfer.size, metavar="SIZE", help="measure copies of a file of this size")
+    parser.add_argument("--listing", type=int, metavar="COUNT", help="measure listings of a bucket with this many keys")
     args = parser.parse_args()
     args.stoker = args.stoker.resolve()
     if not args.stoker.is_file():
