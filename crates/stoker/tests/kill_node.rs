@@ -234,9 +234,18 @@ async fn verify(store: &Client, model: &mut Model) {
     }
 }
 
+/// How often the node is killed: STOKER_KILLS, or by how long a run may take.
+fn kills() -> u64 {
+    match std::env::var("STOKER_KILLS") {
+        Ok(number) => number.parse().expect("STOKER_KILLS is a number"),
+        Err(_) if std::env::var_os("STOKER_FULL").is_some() => 100,
+        Err(_) => 5,
+    }
+}
+
 #[test]
 fn kill_minus_nine_in_a_storm_loses_nothing() {
-    let rounds = if std::env::var_os("STOKER_FULL").is_some() { 100 } else { 5 };
+    let rounds = kills();
     let dir = tempfile::TempDir::new().unwrap();
     let home = dir.path().join("node");
     let model = Arc::new(Mutex::new(Model::default()));
