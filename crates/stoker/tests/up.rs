@@ -554,6 +554,7 @@ fn words_for_people_hold_the_real_keys() {
         format!("RCLONE_S3_ENDPOINT={s3}"),
         format!("export STOKER_DIR={path}"),
         format!("{} put hello.txt data/hello.txt", env!("CARGO_BIN_EXE_stoker")),
+        format!("{} wait data/hello.txt", env!("CARGO_BIN_EXE_stoker")),
         "one copy on this node".into(),
         "256 MiB of memory".into(),
     ] {

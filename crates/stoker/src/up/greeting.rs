@@ -63,6 +63,8 @@ fn examples(ready: &Ready, keys: &Credentials, s3: &str, volume: &str) -> Vec<St
         "stoker:".into(),
         format!("  export STOKER_DIR={dir}"),
         format!("  {program} put hello.txt {volume}/hello.txt"),
+        "until it is in the lake, and where it is there:".into(),
+        format!("  {program} wait {volume}/hello.txt"),
     ]
 }
 
