@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{Catalog, Range};
-use stoker_catalog::names::{Found, Names, Plan, Refusal, Removal};
-use stoker_catalog::rows::{Drain, FileRow, Layout, RekeyRow, keys};
+use stoker_catalog::names::{Found, Names, Plan, Refusal, Removal, Usage, usage};
+use stoker_catalog::rows::{Drain, FileRow, Layout, RekeyRow};
 use stoker_format::VolumeId;
 
 const VOLUME: VolumeId = VolumeId(3);
@@ -191,10 +191,7 @@ async fn run(ops: Vec<Op>) {
         let rows = catalog.range(Range::prefix(table, 10)).await.unwrap().rows;
         assert!(rows.is_empty(), "table {} has {rows:?}", table[0] as char);
     }
-    for counter in [keys::files(VOLUME), keys::bytes(VOLUME)] {
-        let row = catalog.get(&[&counter]).await.unwrap().pop().flatten();
-        assert!(row.is_none_or(|row| row.value == 0i64.to_le_bytes()));
-    }
+    assert_eq!(usage(&*catalog, VOLUME).await.unwrap(), Usage::default());
 }
 
 proptest! {
@@ -281,9 +278,7 @@ fn many_at_once_leave_a_sound_tree() {
             assert_eq!(names.path_of(&spot).await.unwrap(), Some(key.clone()));
             all.push(key);
         }
-        let count = catalog.get(&[&keys::files(VOLUME)]).await.unwrap().pop().flatten();
-        let count = count.map_or(0, |row| i64::from_le_bytes(row.value[..].try_into().unwrap()));
-        assert_eq!(count, all.len() as i64);
+        assert_eq!(usage(&*catalog, VOLUME).await.unwrap().files, all.len() as u64);
         for key in &all {
             assert!(names.remove(VOLUME, key, &[], |_| Ok(Removal::default())).await.unwrap().is_some());
         }

@@ -14,6 +14,7 @@ mod remove;
 mod rename;
 mod seals;
 mod sets;
+mod usage;
 mod walk;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use remove::{Removal, Removed};
 pub use rename::Renamed;
 pub use seals::{Seal, SealFinish, SealStep, Sealed};
 pub use sets::{Set, SetPublish, SetRequest, SetsSwept, Shard, ShardAdded};
+pub use usage::{Usage, usage, usage_deletes};
 pub use walk::{Found, Walk};
 
 /// Tries before a change that others keep getting in the way of is given up.

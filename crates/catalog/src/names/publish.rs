@@ -5,6 +5,7 @@ use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 use super::change::{Forgotten, garbage_writes};
 use super::path::Spot;
 use super::receipts::receipt_write;
+use super::usage::usage_adds;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::error::Result;
 use crate::kv::{BoxFuture, Check, Commit, Range, Write};
@@ -159,11 +160,7 @@ impl Names {
             dirty_writes(change, spot.volume, &file, plan.set);
         }
         change.writes.extend(plan.writes);
-        let files = keys::files(spot.volume);
-        change.writes.push(Write::Add(keys::bytes(spot.volume), file.size as i64 - old_size as i64));
-        if is_new {
-            change.writes.push(Write::Add(files, 1));
-        }
+        usage_adds(change, spot.volume, version, i64::from(is_new), file.size as i64 - old_size as i64);
         Ok((file, replaced))
     }
 

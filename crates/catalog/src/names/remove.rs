@@ -4,9 +4,10 @@ use stoker_format::VolumeId;
 
 use super::change::Forgotten;
 use super::path::Spot;
+use super::usage::usage_adds;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::kv::{Check, Commit, Write};
-use crate::rows::{FileRow, keys};
+use crate::rows::FileRow;
 
 /// What a delete does besides removing the name.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +64,7 @@ impl Names {
         change.checks.push(Check::Seq(row_key.clone(), old.seq));
         change.writes.push(Write::Delete(row_key));
         let fate = self.forget(change, &old.spot, &old.file).await?;
-        change.writes.push(Write::Add(keys::bytes(old.spot.volume), -(old.file.size as i64)));
-        change.writes.push(Write::Add(keys::files(old.spot.volume), -1));
+        usage_adds(change, old.spot.volume, old.file.version(), -1, -(old.file.size as i64));
         Ok(fate)
     }
 }

@@ -358,14 +358,19 @@ pub fn access_key(key: &str) -> Vec<u8> {
     [b"A", key.as_bytes()].concat()
 }
 
-/// `#` counter of files in a volume.
+/// `#` counter of files in a volume; its rows are its parts.
 pub fn files(volume: VolumeId) -> Vec<u8> {
     [b"#f", &volume.0.to_be_bytes()[..]].concat()
 }
 
-/// `#` counter of bytes in a volume.
+/// `#` counter of bytes in a volume; its rows are its parts.
 pub fn bytes(volume: VolumeId) -> Vec<u8> {
     [b"#b", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// A row of a counter.
+pub fn counter_part(counter: &[u8], part: u8) -> Vec<u8> {
+    [counter, &[part]].concat()
 }
 
 /// Numbers that were handed out: inodes.

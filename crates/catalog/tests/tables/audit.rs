@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stoker_catalog::kv::Row;
+use stoker_catalog::names::{Usage, usage};
 use stoker_catalog::rows::{
     DirRow, DirtyRow, EntryRow, FileRow, GarbageRow, MemberRow, NOWHERE, OpenSetRow, ROOT, RowValue, SealRow,
     SetRow, SetState, SetWork, ShardRow, keys,
@@ -154,9 +155,7 @@ async fn sets(fixture: &Fixture, files: &BTreeMap<Vec<u8>, FileRow>) {
 }
 
 async fn counters(fixture: &Fixture, files: &BTreeMap<Vec<u8>, FileRow>) {
-    let number =
-        |rows: Vec<Row>| rows.first().map_or(0, |row| i64::from_le_bytes(row.value[..].try_into().unwrap()));
-    assert_eq!(number(fixture.table(&keys::files(VOLUME)).await), files.len() as i64);
-    let bytes: u64 = files.values().map(|file| file.size).sum();
-    assert_eq!(number(fixture.table(&keys::bytes(VOLUME)).await), bytes as i64);
+    let bytes = files.values().map(|file| file.size).sum();
+    let expect = Usage { files: files.len() as u64, bytes };
+    assert_eq!(usage(&*fixture.catalog, VOLUME).await.unwrap(), expect);
 }

@@ -1,4 +1,4 @@
-//! Checkpoint sets, seals and receipts: what they promise, on the engines that need no server.
+//! Checkpoint sets, seals, receipts and usage: what they promise, on the engines that need no server.
 
 mod audit;
 mod between;
@@ -9,3 +9,4 @@ mod seals;
 mod set_model;
 mod set_races;
 mod sets;
+mod usage;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, prefix_end};
+use stoker_catalog::names;
 use stoker_catalog::rows::{RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
 use stoker_store::{ErrorKind, Result, StoreError, Subject, VolumePolicy};
@@ -83,9 +84,8 @@ impl Volumes {
             .seq(key.clone(), row.seq)
             .delete(key)
             .delete(keys::volume_id(id))
-            .delete(keys::import(id))
-            .delete(keys::files(id))
-            .delete(keys::bytes(id));
+            .delete(keys::import(id));
+        commit.writes.extend(names::usage_deletes(id));
         commit.checks.extend(empty(&CONTENTS, id));
         commit.checks.extend(empty(&WORK, id));
         let removed =

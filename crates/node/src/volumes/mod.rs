@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
+use stoker_catalog::names;
 use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
@@ -385,20 +386,15 @@ impl Volumes {
 
     /// A volume with its numbers.
     pub async fn info(&self, volume: &Volume) -> Result<VolumeInfo> {
-        let (files, bytes) = (keys::files(volume.id), keys::bytes(volume.id));
-        let rows = self.catalog.get(&[&files, &bytes]).await.map_err(error::catalog)?;
-        let number = |at: usize| -> u64 {
-            let value = rows[at].as_ref().and_then(|row| row.value[..].try_into().ok());
-            value.map_or(0, i64::from_le_bytes).max(0) as u64
-        };
+        let usage = names::usage(&*self.catalog, volume.id).await.map_err(error::catalog)?;
         Ok(VolumeInfo {
             name: volume.name.clone(),
             id: volume.id,
             created_ms: volume.created_ms,
             lake: volume.lake_url.clone(),
             policy: volume.policy.clone(),
-            files: number(0),
-            bytes: number(1),
+            files: usage.files,
+            bytes: usage.bytes,
         })
     }
 }
