@@ -1,6 +1,8 @@
-//! `stoker bench`: what a drive can do bare, what is left of it through the ring, and what is left over S3.
+//! `stoker bench`: what a drive and a database can do bare, and what is left of it through Stoker.
 
+mod catalog;
 mod device;
+mod keys;
 mod leave;
 mod machine;
 mod measure;
@@ -29,6 +31,10 @@ pub enum Verb {
     Ring(ring::Args),
     /// Measure Stoker over S3 beside nginx, the bare drive and other object stores, in one run.
     S3(s3::Args),
+    /// Measure a catalog on this machine and in PostgreSQL beside the bare databases, with many clients.
+    Catalog(catalog::Args),
+    /// Measure a node with very many small files: rate, memory, restart, listing.
+    Keys(keys::Args),
     /// Write into a ring and wait to be killed; `bench ring` measures the recovery.
     #[command(hide = true)]
     Leave(leave::Args),
@@ -40,6 +46,8 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Device(args) => device::run(args),
         Verb::Ring(args) => ring::run(args),
         Verb::S3(args) => s3::run(args),
+        Verb::Catalog(args) => catalog::run(args),
+        Verb::Keys(args) => keys::run(args),
         Verb::Leave(args) => leave::run(args),
     }
 }

@@ -111,6 +111,13 @@ impl Process {
         ticks.map(|(_, stat)| stat.ticks as f64 / TICKS_PER_S).sum()
     }
 
+    /// What it takes of the machine's memory, without the processes that it started.
+    pub fn memory(&self) -> Result<Memory, Failure> {
+        let path = format!("/proc/{}/status", self.pid());
+        let text = fs::read_to_string(&path).map_err(|e| Failure::io(&path, &e))?;
+        parse_memory(&text).ok_or_else(|| self.failure("does not tell its memory"))
+    }
+
     fn pid(&self) -> u32 {
         self.child.borrow().id()
     }
@@ -149,6 +156,24 @@ impl Drop for Process {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// Memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Now.
+    pub resident_bytes: u64,
+    /// The most so far.
+    pub resident_max_bytes: u64,
+}
+
+/// Reads `/proc/PID/status`.
+fn parse_memory(text: &str) -> Option<Memory> {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+    };
+    Some(Memory { resident_bytes: field("VmRSS")?, resident_max_bytes: field("VmHWM")? })
 }
 
 struct Stat {
@@ -201,6 +226,16 @@ mod tests {
         assert_eq!((stat.parent, stat.ticks), (12, 300));
         for broken in ["", "77 (a", "77 (a) S", "77 (a) S x 1 1 1 1 1 1 1 1 1 1 1 1"] {
             assert!(parse_stat(broken).is_none(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn memory_is_told_in_bytes() {
+        let text = "Name:\ta\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nVmSwap:\t 0 kB\n";
+        let expect = Memory { resident_bytes: 1 << 20, resident_max_bytes: 2 << 20 };
+        assert_eq!(parse_memory(text), Some(expect));
+        for broken in ["", "VmRSS:\t1 kB\n", "VmHWM:\tx kB\nVmRSS:\t1 kB\n", "VmHWM: 1\nVmRSS: 1\n"] {
+            assert_eq!(parse_memory(broken), None, "{broken}");
         }
     }
 

@@ -25,10 +25,12 @@ use super::scratch::Scratch;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{out, size};
-use content::Content;
+pub use content::Content;
 use field::{Field, Volume};
 use finding::Finding;
-use server::{Nginx, PEERS, Room, Stoker, start_peer};
+pub use load::{Load, Verb};
+use server::{Nginx, PEERS, start_peer};
+pub use server::{Room, Stoker};
 use workload::{Kind, OBJECT_BYTES_MAX, WORKLOADS, Workload};
 
 /// What a peer may take on the drive, roughly, for each byte that one round writes.

@@ -11,7 +11,7 @@ use stoker_client::{Client, Endpoint};
 use stoker_store::{Store, StoreError, VolumePolicy};
 
 use super::Server;
-use crate::bench::process::Process;
+use crate::bench::process::{Memory, Process};
 use crate::bench::s3::sign::Credentials;
 use crate::bench::s3::target::Target;
 use crate::clock;
@@ -19,6 +19,8 @@ use crate::failure::Failure;
 
 /// The metric that counts bytes that reached the lake.
 const DRAINED: &str = "stoker_drained_bytes_total";
+/// The metric that counts files that did.
+const DRAINED_FILES: &str = "stoker_drained_files_total";
 
 /// The metric that counts bytes of a new ring that were written with zeroes in the background.
 const PREPARED: &str = "stoker_ring_prepared_bytes_total";
@@ -67,9 +69,29 @@ impl Stoker {
 
     /// Stops it and starts it again: what was in memory is gone.
     pub fn restart(&mut self) -> Result<(), Failure> {
-        self.server.process.stop()?;
+        self.stop()?;
         *self = Stoker::start(self.room.clone())?;
         Ok(())
+    }
+
+    /// Stops it in order.
+    pub fn stop(&self) -> Result<(), Failure> {
+        self.server.process.stop()
+    }
+
+    /// The volume that it began with.
+    pub fn volume(&self) -> &str {
+        &self.ready.volume
+    }
+
+    /// The door for this machine.
+    pub fn socket(&self) -> &Path {
+        &self.ready.socket
+    }
+
+    /// What it takes of the machine's memory.
+    pub fn memory(&self) -> Result<Memory, Failure> {
+        self.server.process.memory()
     }
 
     /// Waits until everything that was written is in the lake.
@@ -93,6 +115,11 @@ impl Stoker {
     /// Bytes that went to the lake since it was started.
     pub fn drained_bytes(&self) -> Result<u64, Failure> {
         self.metric(DRAINED)
+    }
+
+    /// Files that went to the lake since it was started.
+    pub fn drained_files(&self) -> Result<u64, Failure> {
+        self.metric(DRAINED_FILES)
     }
 
     fn metric(&self, name: &str) -> Result<u64, Failure> {
