@@ -126,9 +126,10 @@ async fn postgres(args: &Args, server: &Server, progress: &Progress) -> Result<V
     let bare = BarePostgres::make(&server.address(), usize::from(args.connections), args.files).await?;
     progress.say("postgres: fill");
     subject.fill(args.files).await?;
+    let filled = subject.conflicts();
     let each = Clients { count: u64::from(args.connections), ..args.clients() };
     let publish = measure(args, &subject.publisher(), (&bare.writer(), each), progress).await?;
-    let conflicts = subject.conflicts();
+    let conflicts = subject.conflicts() - filled;
     let open = measure(args, &subject.opener(args.files), (&bare.reader(), each), progress).await?;
     let finding = |name, (stoker, bare), conflicts| Finding {
         name,
@@ -138,7 +139,7 @@ async fn postgres(args: &Args, server: &Server, progress: &Progress) -> Result<V
         bare,
         conflicts,
     };
-    Ok(vec![finding("publish", publish, conflicts), finding("open", open, None)])
+    Ok(vec![finding("publish", publish, Some(conflicts)), finding("open", open, None)])
 }
 
 /// Alternates rounds of the catalog and of the bare database, as a, b, b, a, so that drift cancels out.

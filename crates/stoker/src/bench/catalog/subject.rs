@@ -54,9 +54,9 @@ impl Subject {
         Subject { names: Names::new(catalog), postgres, versions: Arc::default() }
     }
 
-    /// How often commits stood in each other's way so far, where that can happen.
-    pub fn conflicts(&self) -> Option<u64> {
-        self.postgres.as_ref().map(|catalog| catalog.conflicts())
+    /// How often commits stood in each other's way so far; only a shared database lets them.
+    pub fn conflicts(&self) -> u64 {
+        self.postgres.as_ref().map_or(0, |catalog| catalog.conflicts())
     }
 
     /// Makes the rows that every publish checks, and the files that are opened later.
