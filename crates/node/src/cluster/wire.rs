@@ -19,8 +19,11 @@ pub(super) const KIND_CATALOG: u16 = 2;
 /// Longest wait for an answer of the catalog: longer than a poll takes there.
 const CATALOG_MAX: Duration = Duration::from_secs(20);
 
-/// How often latencies are looked up.
-const LATENCIES: Duration = Duration::from_millis(500);
+/// How often pings count.
+const LATENCIES: Duration = Duration::from_secs(1);
+
+/// Weight of a new latency, as one part of so many.
+const LATENCY_PART: u64 = 8;
 
 /// To the nodes.
 pub(super) struct PeerWire {
@@ -34,17 +37,23 @@ impl PeerWire {
         PeerWire { own, transport, latencies: RwLock::default() }
     }
 
-    /// Keeps the latencies fresh.
+    /// Brings every node back to what pings say, bit by bit: one that was slow once is not avoided for ever.
     pub async fn watch_latencies(self: Arc<PeerWire>) {
         loop {
-            let peers = self.transport.peers();
-            let of = |peer: &transport::PeerStatus| {
-                let fastest = peer.rails.iter().filter_map(|rail| rail.latency.or(rail.rtt)).min();
-                fastest.map(|latency| (peer.node, latency.as_micros() as u64))
-            };
-            *self.latencies.write().unwrap() = peers.iter().filter_map(of).collect();
+            for peer in self.transport.peers() {
+                if let Some(rtt) = peer.rails.iter().filter_map(|rail| rail.rtt).min() {
+                    self.note_latency(peer.node, rtt);
+                }
+            }
             tokio::time::sleep(LATENCIES).await;
         }
+    }
+
+    fn note_latency(&self, node: NodeId, took: Duration) {
+        let took_us = took.as_micros() as u64;
+        let mut latencies = self.latencies.write().unwrap();
+        let known = latencies.entry(node).or_insert(took_us);
+        *known = (*known * (LATENCY_PART - 1) + took_us) / LATENCY_PART;
     }
 }
 
@@ -69,8 +78,12 @@ impl Wire for PeerWire {
                 Body::Aligned(buf) => request.with_body(transport::Body::Buf(buf)),
             };
             let call = Call::within(deadline).expecting(answer_len);
-            let answer =
-                self.transport.call(to, request, call).await.map_err(|fault| unavailable(to, &fault))?;
+            let begun = tokio::time::Instant::now();
+            let answer = self.transport.call(to, request, call).await;
+            if answer_len > 0 {
+                self.note_latency(to, begun.elapsed());
+            }
+            let answer = answer.map_err(|fault| unavailable(to, &fault))?;
             let body = match answer.body {
                 transport::Body::None => Body::None,
                 body => Body::Aligned(body.into_buf()),

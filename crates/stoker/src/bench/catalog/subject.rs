@@ -158,5 +158,6 @@ fn file(number: u64) -> FileRow {
         publishes: 0,
         name_record: None,
         properties: Vec::new(),
+        home: [0; 16],
     }
 }
