@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_buffer::Pool;
+use stoker_buffer::{Buf, Pool};
 use stoker_cell::transport::{
     Authority, Body, BoxFuture, Call, Config, Credentials, Fault, Message, Peer, Security, Service,
     TcpTransport, Transport,
@@ -18,13 +18,15 @@ use tokio::time::Instant;
 
 const BODY: usize = 4 << 20;
 const ROUNDS: usize = 5;
+/// The kind of a request without a body.
+const SMALL: u16 = 1;
 
 struct Sink;
 
 impl Service for Sink {
     fn serve(&self, _: Peer, request: Message) -> BoxFuture<'static, Result<Message, Fault>> {
         Box::pin(async move {
-            assert_eq!(request.body.len(), BODY);
+            assert!(request.kind == SMALL || request.body.len() == BODY);
             Ok(Message::new(0, Bytes::new()))
         })
     }
@@ -60,9 +62,11 @@ async fn raw(bodies: usize, depth: usize, body: &Bytes) {
     let receiver = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut memory = vec![0; BODY];
-        for _ in 0..bodies {
-            stream.read_exact(&mut memory).await.unwrap();
+        // As many buffers as bodies under way: whoever hands bodies on cannot receive all of them in the same place.
+        let pool = Pool::new(128 << 20).unwrap();
+        let mut memory: Vec<Buf> = (0..depth).map(|_| pool.take(BODY).unwrap()).collect();
+        for at in 0..bodies {
+            stream.read_exact(memory[at % depth].as_mut_slice()).await.unwrap();
             stream.write_all(&[1]).await.unwrap();
         }
     });
@@ -116,6 +120,34 @@ fn pair(security: impl Fn(NodeId) -> Security) -> (Arc<TcpTransport>, Arc<TcpTra
     (near, far, NodeId([2; 16]))
 }
 
+/// Small calls beside bulk bytes that go on and on: half of them and 99 of 100 come back within so long. What they expect
+/// decides whether they have connections of their own.
+async fn small_calls(
+    transport: &Arc<TcpTransport>,
+    to: NodeId,
+    body: &Bytes,
+    expecting: usize,
+) -> [Duration; 2] {
+    let bulk = tokio::spawn({
+        let (transport, body) = (transport.clone(), body.clone());
+        async move {
+            loop {
+                calls(&transport, to, 64, 16, &body).await;
+            }
+        }
+    });
+    let mut times = Vec::new();
+    for _ in 0..2_000 {
+        let begun = Instant::now();
+        let call = Call::within(Duration::from_secs(60)).expecting(expecting);
+        transport.call(to, Message::new(SMALL, Bytes::new()), call).await.unwrap();
+        times.push(begun.elapsed());
+    }
+    bulk.abort();
+    times.sort_unstable();
+    [times[times.len() / 2], times[times.len() * 99 / 100]]
+}
+
 fn median(mut figures: Vec<Figure>) -> Figure {
     figures.sort_by(|a, b| a.mb_per_s.total_cmp(&b.mb_per_s));
     figures[figures.len() / 2]
@@ -125,7 +157,7 @@ fn median(mut figures: Vec<Figure>) -> Figure {
 #[ignore = "a benchmark"]
 #[expect(clippy::print_stdout, reason = "its figures")]
 async fn bodies_of_4_mib_one_way() {
-    let body = Bytes::from((0..BODY).map(|n| (n * 31 >> 3) as u8).collect::<Vec<_>>());
+    let body = Bytes::from((0..BODY).map(|n| ((n * 31) >> 3) as u8).collect::<Vec<_>>());
     let now_s = rustls::pki_types::UnixTime::now().as_secs();
     let authority = Authority::create(ClusterId([1; 16]), now_s).unwrap();
     let (plain, _far, to) = pair(|_| Security::Plaintext { secret: vec![7; 16] });
@@ -152,5 +184,9 @@ async fn bodies_of_4_mib_one_way() {
                 figure.mb_per_s, figure.cpu_s_per_gib
             );
         }
+    }
+    for (name, expecting) in [("own", 0), ("shared", BODY)] {
+        let [half, most] = small_calls(&plain, to, &body, expecting).await;
+        println!("small calls beside bulk, {name} connections: P50 {half:?}, P99 {most:?}");
     }
 }

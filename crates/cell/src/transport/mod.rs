@@ -6,7 +6,7 @@
 //! | file | responsible for |
 //! |---|---|
 //! | `message` | what callers and services see |
-//! | `tcp`, `peer`, `link` | calls: which connection, again on another, the calls of one connection |
+//! | `tcp`, `route`, `link` | calls: which connection, again on another, the calls of one connection |
 //! | `acceptor`, `served` | who may connect, the requests of one connection |
 //! | `line`, `frame`, `outbox`, `intake` | one connection: its life, form of bytes, out, in |
 //! | `hello`, `refusal` | who speaks to whom, and why not |
@@ -27,9 +27,9 @@ mod line;
 mod link;
 mod message;
 mod outbox;
-mod peer;
 mod refusal;
 mod renewer;
+mod route;
 mod served;
 mod socket;
 mod stats;

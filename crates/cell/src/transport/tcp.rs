@@ -22,8 +22,8 @@ use super::end::End;
 use super::frame::BODY_LEN_MAX;
 use super::hello::{Introduction, Lane, Met};
 use super::message::{BoxFuture, Call, CallError, Message, Service, Transport};
-use super::peer::Peer;
 use super::refusal::{Reason, Refusals};
+use super::route::Route;
 use super::socket::{self, ReadHalf, WriteHalf};
 use super::stats::PeerStatus;
 use super::verifier::node_of;
@@ -33,7 +33,7 @@ pub struct TcpTransport {
     shared: Arc<Shared>,
     acceptor: Arc<Acceptor>,
     addresses: Vec<SocketAddr>,
-    peers: Mutex<HashMap<NodeId, Arc<Peer>>>,
+    routes: Mutex<HashMap<NodeId, Arc<Route>>>,
     /// The accepting loops, and with them all connections that were accepted.
     accepting: Mutex<JoinSet<()>>,
 }
@@ -80,8 +80,8 @@ impl TcpTransport {
             addresses.push(listener.local_addr()?);
             accepting.spawn(acceptor.clone().accept(listener));
         }
-        let (peers, accepting) = (Mutex::default(), Mutex::new(accepting));
-        Ok(Arc::new(TcpTransport { shared, acceptor, addresses, peers, accepting }))
+        let (routes, accepting) = (Mutex::default(), Mutex::new(accepting));
+        Ok(Arc::new(TcpTransport { shared, acceptor, addresses, routes, accepting }))
     }
 
     /// Where it listens, with the ports that the system chose.
@@ -100,8 +100,8 @@ impl TcpTransport {
         self.acceptor.stop();
         let _ = tokio::time::timeout(grace, self.acceptor.empty()).await;
         self.accepting.lock().unwrap().abort_all();
-        let peers = std::mem::take(&mut *self.peers.lock().unwrap());
-        drop(peers);
+        let routes = std::mem::take(&mut *self.routes.lock().unwrap());
+        drop(routes);
     }
 
     async fn call_within(&self, to: NodeId, request: Message, call: Call) -> Result<Message, CallError> {
@@ -114,9 +114,10 @@ impl TcpTransport {
                 format!("an answer of up to {} bytes; the limit is {BODY_LEN_MAX}", call.answer_len_max);
             return Err(CallError::Invalid(text));
         }
-        let peer = self.peers.lock().unwrap().get(&to).cloned();
-        let peer = peer.ok_or_else(|| CallError::Unreachable(format!("no address of node {to} is known")))?;
-        let called = tokio::time::timeout_at(deadline, peer.call(request, &call, deadline)).await;
+        let route = self.routes.lock().unwrap().get(&to).cloned();
+        let route =
+            route.ok_or_else(|| CallError::Unreachable(format!("no address of node {to} is known")))?;
+        let called = tokio::time::timeout_at(deadline, route.call(request, &call, deadline)).await;
         called.unwrap_or(Err(CallError::Deadline))
     }
 }
@@ -127,21 +128,21 @@ impl Transport for TcpTransport {
     }
 
     fn set_peer(&self, node: NodeId, addresses: Vec<SocketAddr>) {
-        let mut peers = self.peers.lock().unwrap();
-        if peers.get(&node).is_some_and(|peer| peer.addresses() == addresses) {
+        let mut routes = self.routes.lock().unwrap();
+        if routes.get(&node).is_some_and(|route| route.addresses() == addresses) {
             return;
         }
         // Calls under way keep the old one until they are done.
-        peers.insert(node, Arc::new(Peer::new(&self.shared, node, addresses)));
+        routes.insert(node, Arc::new(Route::new(&self.shared, node, addresses)));
     }
 
     fn remove_peer(&self, node: NodeId) {
-        let peer = self.peers.lock().unwrap().remove(&node);
-        drop(peer);
+        let route = self.routes.lock().unwrap().remove(&node);
+        drop(route);
     }
 
     fn peers(&self) -> Vec<PeerStatus> {
-        let mut peers: Vec<_> = self.peers.lock().unwrap().values().map(|peer| peer.status()).collect();
+        let mut peers: Vec<_> = self.routes.lock().unwrap().values().map(|route| route.status()).collect();
         peers.sort_unstable_by_key(|peer| peer.node);
         peers
     }

@@ -33,12 +33,12 @@ const REDIAL_PAUSE_MIN: Duration = Duration::from_millis(50);
 const GOOD_LIFE: Duration = Duration::from_secs(1);
 
 /// All that leads to one node.
-pub(super) struct Peer {
+pub(super) struct Route {
     node: NodeId,
     addresses: Vec<SocketAddr>,
     rails: Vec<Arc<Rail>>,
     slots: Arc<Slots>,
-    /// The loops; they end with the peer.
+    /// The loops; they end with the route.
     _dialers: JoinSet<()>,
 }
 
@@ -69,9 +69,9 @@ enum Pick {
     Fail(CallError),
 }
 
-impl Peer {
+impl Route {
     /// Begins to connect.
-    pub fn new(shared: &Arc<Shared>, node: NodeId, addresses: Vec<SocketAddr>) -> Peer {
+    pub fn new(shared: &Arc<Shared>, node: NodeId, addresses: Vec<SocketAddr>) -> Route {
         let rails: Vec<Arc<Rail>> = addresses.iter().map(|_| Arc::default()).collect();
         let lanes = std::iter::once(Lane::Small)
             .chain(std::iter::repeat_n(Lane::Bulk, shared.config.bulk_connections.max(1)));
@@ -94,7 +94,7 @@ impl Peer {
             };
             dialers.spawn_on(dialer.run(), &shared.runtime);
         }
-        Peer { node, addresses, rails, slots, _dialers: dialers }
+        Route { node, addresses, rails, slots, _dialers: dialers }
     }
 
     /// Its addresses.
@@ -170,7 +170,7 @@ impl Peer {
             tokio::select! {
                 biased;
                 reserved = reserved => return reserved,
-                // The sender lives as long as this peer.
+                // The sender lives as long as this route.
                 _ = changed.changed() => {}
             }
         }
