@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::message::{Answer, Ask, NamedCommit, Request, Said};
@@ -58,8 +59,9 @@ impl RemoteCatalog {
     ///
     /// Must be called inside a runtime.
     pub fn new(way: Arc<dyn Wire>, client: u128, options: &RemoteOptions) -> RemoteCatalog {
-        let link = Arc::new(Link { wire: way, options: options.clone(), seen: Mutex::default() });
         let watching = Arc::new(Watching::new());
+        let (options, raised) = (options.clone(), watching.news());
+        let link = Arc::new(Link { wire: way, options, seen: Mutex::default(), raised });
         let watcher = tokio::spawn(Arc::clone(&watching).run(Arc::clone(&link), client)).abort_handle();
         RemoteCatalog {
             link,
@@ -275,17 +277,22 @@ pub(super) struct Link {
     wire: Arc<dyn Wire>,
     options: RemoteOptions,
     seen: Mutex<Epoch>,
+    /// Told when an epoch is seen that is higher than those before.
+    raised: Arc<Notify>,
 }
 
 impl Link {
-    fn seen(&self) -> Epoch {
+    pub(super) fn seen(&self) -> Epoch {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Raises the highest epoch; tells whether this one is not below it.
     fn saw(&self, epoch: Epoch) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = (*seen).max(epoch);
+        if epoch > *seen {
+            *seen = epoch;
+            self.raised.notify_one();
+        }
         *seen == epoch
     }
 

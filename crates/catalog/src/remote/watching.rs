@@ -21,19 +21,24 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Watching {
     watches: Watches,
-    /// A prefix may be new.
-    news: Notify,
+    /// A prefix may be new, or the server.
+    news: Arc<Notify>,
 }
 
 impl Watching {
     pub(super) fn new() -> Watching {
-        Watching { watches: Watches::new(), news: Notify::new() }
+        Watching { watches: Watches::new(), news: Arc::default() }
     }
 
     pub(super) fn watch(&self, prefix: Vec<u8>) -> Watch {
         let watch = self.watches.watch(prefix);
         self.news.notify_one();
         watch
+    }
+
+    /// Wakes the task when an epoch is seen that is new.
+    pub(super) fn news(&self) -> Arc<Notify> {
+        Arc::clone(&self.news)
     }
 
     pub(super) fn close(&self) {
@@ -55,9 +60,13 @@ impl Watching {
     /// Polls until something is lost; says what.
     async fn generation(&self, link: &Arc<Link>, client: u128, generation: u64) -> CatalogError {
         let mut armed = BTreeSet::new();
+        let mut armed_at = None;
         // Kept while prefixes are armed: a poll that is given up takes what it found with it.
         let mut poll: Option<BoxFuture<'static, Result<Said>>> = None;
         loop {
+            if armed_at.is_some_and(|epoch| epoch != link.seen()) {
+                return CatalogError::unavailable("another server took over");
+            }
             let wanted = self.watches.prefixes();
             if wanted.iter().any(|prefix| !armed.contains(prefix)) {
                 let armed_now = self.arm(link, client, generation, &armed, wanted).await;
@@ -65,6 +74,7 @@ impl Watching {
                     Ok(armed_now) => armed_now,
                     Err(error) => return error,
                 };
+                armed_at.get_or_insert(link.seen());
                 continue;
             }
             if armed.is_empty() {

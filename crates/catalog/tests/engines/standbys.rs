@@ -425,7 +425,7 @@ async fn storm(seed: u64) {
             node: node(serving as u8 + 1),
             tail_bytes: if dice.roll(2) == 0 { 4 << 10 } else { 1 << 20 },
             seen,
-            ..options(Duration::from_secs(2))
+            ..options(Duration::from_millis(500))
         };
         let catalog = places[serving].primary(&options);
         seen = seen.max(catalog.epoch().unwrap());

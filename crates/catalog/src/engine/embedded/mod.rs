@@ -222,13 +222,13 @@ impl Embedded {
 
     /// Finishes the commits that wait, ends every watch and lets go of the file.
     pub async fn close(&self) {
+        self.writer.close().await;
         if let Some(serving) = &self.serving {
             for link in serving.peers.close() {
                 // It was told to stop; what it was about to say is of no interest.
                 let _ = link.await;
             }
         }
-        self.writer.close().await;
         self.shared.watches.close();
         self.shared.view_close();
         self.database.write().unwrap_or_else(PoisonError::into_inner).take();

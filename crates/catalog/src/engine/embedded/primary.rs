@@ -94,7 +94,7 @@ impl Primary {
             )));
         }
         let tail = Tail::load(snapshot, seq, options.tail_bytes)?;
-        let peers = Arc::new(Peers::new(seq));
+        let peers = Arc::new(Peers::new(seq, lineage.members.clone()));
         Ok(Primary { lineage, tail, peers, options: options.clone(), entries: Entries::new() })
     }
 
@@ -123,6 +123,7 @@ impl Primary {
         members: Members,
     ) -> Result<()> {
         self.did(seq, EntryChange::Members(members.clone()));
+        self.peers.members_set(members.clone());
         self.lineage.members = members;
         self.lineage.members_at = Position { epoch: self.lineage.epoch(), seq };
         self.lineage.save(transaction)
@@ -130,8 +131,7 @@ impl Primary {
 
     /// The members after all that could join have joined; `None` if nobody can.
     pub(super) fn joined(&self) -> Option<Members> {
-        let joinable = self.peers.joinable(&self.lineage.members);
-        let members = self.lineage.members.joined(joinable);
+        let members = self.lineage.members.joined(self.peers.joinable());
         Some(members).filter(|members| *members != self.lineage.members)
     }
 

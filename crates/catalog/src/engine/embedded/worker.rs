@@ -55,6 +55,7 @@ impl Worker {
             // What a crash left here and not on the standbys is theirs, too, before anybody reads it.
             let confirmed = self.confirm(false);
             self.after(confirmed, &mut orders);
+            self.shared.watches.wake_all();
         }
         while let Some(order) = orders.blocking_recv() {
             let mut next = Some(order);

@@ -213,6 +213,10 @@ impl Follower {
             StandbyAsk::Append { prev, entries } => {
                 // Anything else is behind or ahead; the primary finds out from the answer.
                 if prev == self.position() {
+                    let entries = match self.read(&entries) {
+                        Ok(entries) => entries,
+                        Err(error) => return Ok(FromStandby::Failed(error)),
+                    };
                     self.append(&entries)?;
                 }
             }
@@ -238,26 +242,31 @@ impl Follower {
         self.write(|follower, transaction| follower.lineage.save(transaction))
     }
 
-    /// Does commits that follow the last one here.
-    fn append(&mut self, entries: &[Blob]) -> Result<()> {
-        // All of them are looked at before the first is done: bytes of a stranger are no damage of the file.
-        let mut decoded = Vec::with_capacity(entries.len());
-        for (entry, seq) in entries.iter().zip(self.seq + 1..) {
-            match wire::decode::<Entry<'static>>(&entry.0) {
-                Ok(entry) if entry.seq == seq && entry.epoch >= self.lineage.epoch() => decoded.push(entry),
-                _ => return Ok(()),
+    /// Reads commits that follow the last one here, all of them before the first is done: bytes of a stranger
+    /// are no damage of the file.
+    fn read<'e>(&self, entries: &'e [Blob]) -> Result<Vec<(Entry<'static>, &'e [u8])>> {
+        let mut read = Vec::with_capacity(entries.len());
+        for (bytes, seq) in entries.iter().zip(self.seq + 1..) {
+            let entry: Entry<'static> = wire::decode(&bytes.0)?;
+            if entry.seq != seq || entry.epoch < self.lineage.epoch() {
+                return Err(CatalogError::invalid("commits that do not follow each other"));
             }
+            read.push((entry, bytes.0.as_slice()));
         }
-        let kept: Entries = decoded.iter().zip(entries).map(|(e, bytes)| (e.seq, bytes.0.clone())).collect();
+        Ok(read)
+    }
+
+    fn append(&mut self, entries: &[(Entry<'static>, &[u8])]) -> Result<()> {
+        let kept: Entries = entries.iter().map(|(entry, bytes)| (entry.seq, bytes.to_vec())).collect();
         let before = self.lineage.clone();
         self.write(|follower, transaction| {
             let mut draft = table::Draft::open(transaction)?;
             let mut ledger = Ledger::open(transaction)?;
-            for entry in &decoded {
+            for (entry, _) in entries {
                 entry.apply(&mut draft, &mut ledger, &mut follower.lineage)?;
             }
             follower.tail.append(transaction, &kept)?;
-            follower.seq += decoded.len() as u64;
+            follower.seq += entries.len() as u64;
             file::seq_set(transaction, follower.seq)?;
             if follower.lineage != before { follower.lineage.save(transaction) } else { Ok(()) }
         })

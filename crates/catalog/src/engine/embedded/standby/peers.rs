@@ -73,6 +73,7 @@ struct State {
     /// The last commit that is durable in this node's file.
     durable: u64,
     peers: BTreeMap<NodeId, Peer>,
+    members: Members,
     fenced: Option<Epoch>,
     closed: bool,
     snapshots: u64,
@@ -89,10 +90,22 @@ pub(in super::super) struct Peers {
 }
 
 impl Peers {
-    pub(in super::super) fn new(durable: u64) -> Peers {
-        let state =
-            State { batch: None, durable, peers: BTreeMap::new(), fenced: None, closed: false, snapshots: 0 };
+    pub(in super::super) fn new(durable: u64, members: Members) -> Peers {
+        let state = State {
+            batch: None,
+            durable,
+            peers: BTreeMap::new(),
+            members,
+            fenced: None,
+            closed: false,
+            snapshots: 0,
+        };
         Peers { state: Mutex::new(state), moved: Condvar::new(), news: watch::Sender::new(()) }
+    }
+
+    /// Takes note of who is in sync now.
+    pub(in super::super) fn members_set(&self, members: Members) {
+        self.lock().members = members;
     }
 
     /// Hands commits to the links, before they are durable here.
@@ -124,11 +137,13 @@ impl Peers {
     }
 
     /// Standbys that are not in sync and could be: they have all but what is on its way to them.
-    pub(in super::super) fn joinable(&self, members: &Members) -> Vec<NodeId> {
+    pub(in super::super) fn joinable(&self) -> Vec<NodeId> {
         let state = self.lock();
         let least = state.batch.as_ref().map_or(state.durable, |batch| batch.after.seq);
         let close = |node: &NodeId, peer: &Peer| {
-            !members.is_in_sync(*node) && peer.trouble.is_none() && peer.has.is_some_and(|has| has >= least)
+            !state.members.is_in_sync(*node)
+                && peer.trouble.is_none()
+                && peer.has.is_some_and(|has| has >= least)
         };
         state.peers.iter().filter(|(node, peer)| close(node, peer)).map(|(node, _)| *node).collect()
     }
@@ -230,16 +245,17 @@ impl Peers {
         position.epoch == batch.epoch && (batch.after.seq + 1..=batch.last()).contains(&position.seq)
     }
 
-    /// A standby has everything up to here; tells whether it is on a par with this node.
+    /// A standby has everything up to here; tells whether it could be in sync and is not.
     pub(super) fn moved_to(&self, node: NodeId, seq: u64) -> bool {
         let mut state = self.lock();
         let last = state.batch.as_ref().map_or(state.durable, |batch| batch.last().max(state.durable));
         if let Some(peer) = state.peers.get_mut(&node) {
             (peer.has, peer.snapshot, peer.trouble) = (Some(seq), None, None);
         }
+        let joinable = seq >= last && !state.members.is_in_sync(node);
         drop(state);
         self.moved.notify_all();
-        seq >= last
+        joinable
     }
 
     /// What a standby has cannot be continued.
