@@ -14,7 +14,7 @@ use stoker_cell::transport::{
 use stoker_format::{ClusterId, NodeId, crc32c};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 const BODY: usize = 4 << 20;
 const ROUNDS: usize = 5;
@@ -91,21 +91,18 @@ async fn raw(bodies: usize, depth: usize, body: &Bytes) {
 
 async fn calls(transport: &Arc<TcpTransport>, to: NodeId, bodies: usize, depth: usize, body: &Bytes) {
     let crc = crc32c(body);
-    let workers: Vec<_> = (0..depth)
-        .map(|worker| {
-            let (transport, body) = (transport.clone(), body.clone());
-            tokio::spawn(async move {
-                for _ in (worker..bodies).step_by(depth) {
-                    let body = Body::Shared(vec![body.clone()]);
-                    let request = Message::new(0, Bytes::new()).with_summed_body(body, crc);
-                    transport.call(to, request, Call::within(Duration::from_secs(60))).await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for worker in workers {
-        worker.await.unwrap();
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..depth {
+        let (transport, body) = (transport.clone(), body.clone());
+        workers.spawn(async move {
+            for _ in (worker..bodies).step_by(depth) {
+                let body = Body::Shared(vec![body.clone()]);
+                let request = Message::new(0, Bytes::new()).with_summed_body(body, crc);
+                transport.call(to, request, Call::within(Duration::from_secs(60))).await.unwrap();
+            }
+        });
     }
+    workers.join_all().await;
 }
 
 fn pair(security: impl Fn(NodeId) -> Security) -> (Arc<TcpTransport>, Arc<TcpTransport>, NodeId) {
@@ -130,19 +127,20 @@ async fn small_calls(
 ) -> [Duration; 2] {
     let bulk = tokio::spawn({
         let (transport, body) = (transport.clone(), body.clone());
-        async move {
-            loop {
-                calls(&transport, to, 64, 16, &body).await;
-            }
-        }
+        async move { calls(&transport, to, usize::MAX, 16, &body).await }
     });
+    // By the clock, not one after the other: else calls that wait would be few among many.
+    let mut tick = tokio::time::interval(Duration::from_millis(2));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut times = Vec::new();
-    for _ in 0..2_000 {
+    for _ in 0..1_000 {
+        tick.tick().await;
         let begun = Instant::now();
         let call = Call::within(Duration::from_secs(60)).expecting(expecting);
         transport.call(to, Message::new(SMALL, Bytes::new()), call).await.unwrap();
         times.push(begun.elapsed());
     }
+    assert!(!bulk.is_finished());
     bulk.abort();
     times.sort_unstable();
     [times[times.len() / 2], times[times.len() * 99 / 100]]
