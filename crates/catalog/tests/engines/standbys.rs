@@ -8,6 +8,7 @@ use std::time::Duration;
 use stoker_catalog::engine::{
     Embedded, PrimaryOptions, PromoteOptions, Promotion, Role, Standby, StandbyOptions, WhenAlone, inspect,
 };
+use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
 use stoker_catalog::{Catalog, Commit, Epoch, ErrorKind, Outcome, Range, Result, Row, Wire};
 use stoker_format::NodeId;
 use tokio::task::JoinSet;
@@ -357,6 +358,54 @@ async fn a_standby_that_is_detached_is_waited_for_no_longer() {
     catalog.close().await;
     let alone = Embedded::open(&first.path(), CLUSTER, &small()).unwrap();
     assert_eq!(value(&alone, b"a").await.unwrap(), b"1");
+}
+
+/// A commit whose answer was lost with its primary is done once, and the promoted standby says so, whether it
+/// learned of it by following or by a snapshot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_found_at_the_promoted_standby() {
+    for by_snapshot in [false, true] {
+        let (first, second) = (Place::new(), Place::new());
+        let (catalog, standby) = (first.primary(&options(PATIENCE)), second.standby());
+        let to_standby = Way::new(standby.clone());
+        if !by_snapshot {
+            attach(&catalog, 2, &to_standby).await;
+        }
+        let serve = |catalog: &Arc<Embedded>| {
+            Arc::new(CatalogServer::embedded(catalog.clone(), Epoch::default(), |_| {}))
+        };
+        let way = Way::new(serve(&catalog));
+        let remote = Arc::new(RemoteCatalog::new(way.clone(), 1, &RemoteOptions::default()));
+        done(&*remote, Commit::new().add("count", 1)).await;
+        way.answers_lost(true);
+        let waiting = tokio::spawn({
+            let remote = remote.clone();
+            async move { remote.commit(Commit::new().add("count", 1)).await }
+        });
+        while value(&*catalog, b"count").await != Some(2i64.to_le_bytes().to_vec()) {
+            tokio::task::yield_now().await;
+        }
+        way.cut();
+        if by_snapshot {
+            // Nothing of this is in a tail that such a primary reads.
+            catalog.close().await;
+            let few = PrimaryOptions { tail_bytes: 1, ..options(PATIENCE) };
+            let again = first.primary(&few);
+            done(&*again, Commit::new().put("other", "1")).await;
+            attach(&again, 2, &to_standby).await;
+            again.close().await;
+        }
+        let row = standby.report().unwrap();
+        catalog.close().await;
+        promoted(&standby, &promote_options(2), []).await.unwrap();
+        let next = second.primary(&PrimaryOptions { node: node(2), ..options(PATIENCE) });
+        assert!(next.seq().await.unwrap() >= row.position.seq);
+        way.lead_to(serve(&next));
+        way.answers_lost(false);
+        let Outcome::Done { seq } = waiting.await.unwrap().unwrap() else { panic!("nothing was checked") };
+        let row = next.get(&[b"count"]).await.unwrap().remove(0).unwrap();
+        assert_eq!((row.value, row.seq), (2i64.to_le_bytes().to_vec(), seq), "by snapshot: {by_snapshot}");
+    }
 }
 
 /// What a task was told is done.
