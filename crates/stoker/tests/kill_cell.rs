@@ -128,9 +128,10 @@ fn nodes_of_a_cell_die_and_nothing_is_lost() {
         for at in 0..NODES {
             let endpoint = Endpoint::Unix(home(dir.path(), at).join("stoker.sock"));
             let client = Client::connect(&endpoint, None).await.unwrap();
-            let mut model = model.lock().unwrap();
-            verify(&client, &mut model).await;
-            verify_list(&client, &model).await;
+            let mut known = std::mem::take(&mut *model.lock().unwrap());
+            verify(&client, &mut known).await;
+            verify_list(&client, &known).await;
+            *model.lock().unwrap() = known;
         }
     });
     eprintln!("{rounds} kills, {} acknowledged operations", acks.load(Ordering::Relaxed));

@@ -234,14 +234,14 @@ impl Core {
         asked.extend(first.filter(|first| *first != self.node).map(|first| (first, Some(lake))));
         for (node, lake) in asked {
             match self.cell.read_on(node, slice.chunk, range.clone(), lake).await {
-                Ok(buf) => return Ok(Some(self.from_peer(buf))),
+                Ok(buf) => return Ok(Some(self.received(buf))),
                 Err(fault) => tracing::debug!(chunk = %slice.chunk, %node, "not from there: {fault}"),
             }
         }
         Ok(None)
     }
 
-    fn from_peer(&self, buf: stoker_store::Buf) -> Bytes {
+    fn received(&self, buf: stoker_store::Buf) -> Bytes {
         add(&self.cell.stats.reads, 1);
         add(&self.cell.stats.read_bytes, buf.len() as u64);
         let len = buf.len();
@@ -260,7 +260,7 @@ impl Core {
         rest.retain(|node| !named.contains(node));
         for node in named.into_iter().chain(rest) {
             match self.cell.read_on(node, chunk, range.clone(), None).await {
-                Ok(buf) => return Ok(Some(self.from_peer(buf))),
+                Ok(buf) => return Ok(Some(self.received(buf))),
                 Err(fault) if fault.kind == ErrorKind::NotFound => {}
                 Err(fault) => tracing::debug!(%chunk, %node, "not from there: {fault}"),
             }

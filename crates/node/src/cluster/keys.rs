@@ -40,6 +40,8 @@ pub(super) struct ClusterKeys {
     pub seeds: Vec<String>,
     /// Raised at each start.
     pub boot: u64,
+    /// Starts so far.
+    pub starts: u32,
 }
 
 impl ClusterKeys {
@@ -54,6 +56,7 @@ impl ClusterKeys {
             lake: None,
             seeds: Vec::new(),
             boot: 0,
+            starts: 0,
         })
     }
 

@@ -114,6 +114,7 @@ impl Member {
         let token = Token { fingerprint: authority.fingerprint(), secret: keys.token_secret };
         let renewals = Arc::new(Renewals(authority));
         keys.boot = keys.boot.saturating_add(1).max(clock::now_ms());
+        keys.starts += 1;
         keys.write(&dir)?;
         let doorway = Arc::new(Doorway::default());
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("peers: {fault}"));
@@ -163,7 +164,8 @@ impl Member {
         desk.set_members(&node, identity.node, addresses, &gossip);
         let serves = matches!(keys.catalog, CatalogPlace::Here);
         let server = serves.then(|| {
-            let epoch = Epoch::first(identity.node);
+            // Another one at each start, so that a commit that was sent to the last one is not done in this one.
+            let epoch = (1..keys.starts).fold(Epoch::first(identity.node), |epoch, _| epoch.restarted());
             CatalogServer::new(node.catalog().clone(), epoch, |epoch| {
                 tracing::error!(
                     "this node's catalog was replaced (epoch {epoch}); it answers nobody any more"

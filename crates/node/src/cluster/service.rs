@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use bytes::Bytes;
 use stoker_catalog::remote::CatalogServer;
 use stoker_cell::transport::{
-    Authority, BoxFuture, Fault, Issued, Issuer, JoinService, Message, Peer, PublicKey, Service,
+    Authority, BoxFuture, Fault, HEAD_LEN_MAX, Issued, Issuer, JoinService, Message, Peer, PublicKey, Service,
 };
 use stoker_format::NodeId;
 
 use super::keys::{CatalogPlace, ClusterKeys};
-use super::wire::{KIND_CATALOG, KIND_NODE};
+use super::wire::{KIND_CATALOG, KIND_CATALOG_LARGE, KIND_NODE, TOO_LARGE, catalog_bytes, catalog_message};
 use crate::cell::Body;
 use crate::clock;
 use crate::node::Node;
@@ -56,13 +56,16 @@ impl Service for Doorway {
                         Body::Aligned(buf) => answer.with_body(stoker_cell::transport::Body::Buf(buf)),
                     })
                 }
-                KIND_CATALOG => {
+                KIND_CATALOG | KIND_CATALOG_LARGE => {
                     let Some(catalog) = &open.catalog else {
                         return Err(Fault::new(UNKNOWN, "this node keeps no catalog"));
                     };
-                    let answer = catalog.answer(request.body.into_buf().as_slice().to_vec()).await;
-                    Ok(Message::new(KIND_CATALOG, Bytes::new())
-                        .with_body(stoker_cell::transport::Body::Shared(vec![answer.into()])))
+                    let is_small = request.kind == KIND_CATALOG;
+                    let answer = catalog.answer(catalog_bytes(request)).await;
+                    match is_small && answer.len() > HEAD_LEN_MAX {
+                        true => Err(Fault::new(TOO_LARGE, "a large answer needs room")),
+                        false => Ok(catalog_message(KIND_CATALOG, answer.into())),
+                    }
                 }
                 other => Err(Fault::new(UNKNOWN, format!("requests of kind {other} are not known here"))),
             }

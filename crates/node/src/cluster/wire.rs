@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
-use stoker_cell::transport::{self, BODY_LEN_MAX, Call, CallError, Message, TcpTransport, Transport};
+use stoker_cell::transport::{
+    self, BODY_LEN_MAX, Call, CallError, Fault, HEAD_LEN_MAX, Message, TcpTransport, Transport,
+};
 use stoker_format::NodeId;
 use stoker_store::{BoxFuture, ErrorKind, Result, StoreError};
 
@@ -15,6 +18,11 @@ use crate::cell::{Body, Wire};
 pub(super) const KIND_NODE: u16 = 1;
 /// For its catalog.
 pub(super) const KIND_CATALOG: u16 = 2;
+/// The same, with room for a large answer.
+pub(super) const KIND_CATALOG_LARGE: u16 = 3;
+
+/// The answer does not fit where there was room for it; asked again with room, it comes.
+pub(super) const TOO_LARGE: u16 = 3;
 
 /// Longest wait for an answer of the catalog: longer than a poll takes there.
 const CATALOG_MAX: Duration = Duration::from_secs(20);
@@ -113,15 +121,42 @@ pub(super) struct CatalogWire {
 impl stoker_catalog::Wire for CatalogWire {
     fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
         Box::pin(async move {
-            let body = transport::Body::Shared(vec![request.into()]);
-            let request = Message::new(KIND_CATALOG, Vec::new()).with_body(body);
-            let call = Call::within(CATALOG_MAX).expecting(BODY_LEN_MAX).once();
-            let answer = self.transport.call(self.node, request, call).await;
+            // Almost everything is small and travels in heads, beside the bulk. Room for a large answer is asked for only
+            // when there is one: a read that is asked twice does no harm, and a commit has a small answer.
+            let request = Bytes::from(request);
             let fault = |fault: CallError| {
                 let message = format!("the catalog's node {}: {fault}", self.node);
                 CatalogError::new(CatalogKind::Unavailable, message)
             };
-            Ok(answer.map_err(fault)?.body.into_buf().as_slice().to_vec())
+            let call = Call::within(CATALOG_MAX).once();
+            let answer = match self
+                .transport
+                .call(self.node, catalog_message(KIND_CATALOG, request.clone()), call)
+                .await
+            {
+                Err(CallError::Fault(Fault { code: TOO_LARGE, .. })) => {
+                    let call = call.expecting(BODY_LEN_MAX);
+                    self.transport.call(self.node, catalog_message(KIND_CATALOG_LARGE, request), call).await
+                }
+                answer => answer,
+            };
+            Ok(catalog_bytes(answer.map_err(fault)?))
         })
+    }
+}
+
+/// A message for a catalog or from one: in the head if it fits there.
+pub(super) fn catalog_message(kind: u16, bytes: Bytes) -> Message {
+    match bytes.len() <= HEAD_LEN_MAX {
+        true => Message::new(kind, bytes),
+        false => Message::new(kind, Bytes::new()).with_body(transport::Body::Shared(vec![bytes])),
+    }
+}
+
+/// What such a message says.
+pub(super) fn catalog_bytes(message: Message) -> Vec<u8> {
+    match message.body {
+        transport::Body::None => message.head.to_vec(),
+        body => body.into_buf().as_slice().to_vec(),
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use stoker_catalog::kv::{Commit, Range, Row, prefix_end};
+use stoker_catalog::kv::{Commit, Range, Row, Write, prefix_end};
 use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_store::{BoxFuture, DrainPolicy, Result};
@@ -158,9 +158,11 @@ impl Drainer {
         self.plan(version, 0, clock::now_ms(), 0, false);
     }
 
-    /// A version is gone.
+    /// A version is gone. If it waits to be drained it is looked at now: rows of another name of it may be left.
     pub fn forget(&self, version: VersionId) {
-        self.planner.lock().unwrap().forget(version);
+        if self.planner.lock().unwrap().waits(&version) {
+            self.plan(version, 0, clock::now_ms(), 0, false);
+        }
     }
 
     /// Something may be there to do.
@@ -456,12 +458,17 @@ impl Core {
 
     /// Nothing refers to a version: rows that say it is undrained are left over.
     async fn forget_dirty(&self, version: VersionId) -> Result<()> {
+        let rows: Vec<Vec<u8>> =
+            self.rings.drives().iter().map(|drive| keys::dirty(self.node, drive.id, version)).collect();
+        let names: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        let left = self.catalog.get(&names).await.map_err(error::catalog)?;
+        if left.iter().all(Option::is_none) {
+            return Ok(());
+        }
         let all = keys::references(version);
         let end = prefix_end(&all).expect("a table is not 0xff");
         let mut commit = Commit::new().at_most(all, end, 0);
-        for drive in self.rings.drives() {
-            commit = commit.delete(keys::dirty(self.node, drive.id, version));
-        }
+        commit.writes.extend(rows.into_iter().map(Write::Delete));
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(())
     }

@@ -132,7 +132,6 @@ fn mistakes_are_found_where_they_are() {
     check("[s3]\ntls_cert = \"c.pem\"", "2:12", "both `tls_cert` and `tls_key`", shipped);
     check("[s3]\ntls_key = \"k.pem\"\ntls_cert = \"\"", "2:11", "both `tls_cert` and `tls_key`", shipped);
     check("[catalog]\nkind = \"postgres\"", "2:8", "needs a `url`", shipped);
-    check("[volume_defaults]\nclass = \"two\"", "2:9", "needs more nodes", shipped);
     check("[volume_defaults]\ndrain_lag_max_s = 0", "2:19", "expected a nonzero", shipped);
     // Not TOML, and twice the same.
     check("[node\n", "1:6", "", shipped);
