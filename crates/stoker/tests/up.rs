@@ -164,7 +164,7 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     let first = Daemon::up(&home, &[]);
     let ready = first.ready.clone();
     let names: BTreeSet<&str> = ready.as_object().unwrap().keys().map(String::as_str).collect();
-    let expect = "access_key admin dir lake pid region s3 secret_key socket token volume";
+    let expect = "access_key admin dir id join_token lake peers pid region s3 secret_key socket token volume";
     assert_eq!(names, expect.split(' ').collect());
     assert_eq!(
         (&ready["pid"], &ready["volume"], &ready["region"]),
@@ -180,7 +180,7 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
         assert!(credentials.contains(first.text(name)), "{name} in {credentials}");
     }
     assert_eq!(fs::read_to_string(home.join("token")).unwrap().trim(), first.text("token"));
-    for name in ["credentials", "token", "stoker.sock"] {
+    for name in ["credentials", "token", "stoker.sock", "cluster.keys"] {
         assert_eq!(mode_of(&home.join(name)), 0o600, "{name}");
     }
 
@@ -667,7 +667,7 @@ fn mistakes_in_a_configuration_are_named_with_their_place() {
             "known here: dir, cores",
         ),
         ("[s3]\n\nlisten = 9000\n", ":3:10: invalid type: integer `9000`", "deploy/stoker.toml"),
-        ("[volume_defaults]\nclass = \"two\"\n", ":2:9: this class needs more nodes", "deploy/stoker.toml"),
+        ("[volume_defaults]\nclass = \"four\"\n", ":2:9: unknown value `four`", "known here: auto, one"),
         ("[node]\nmemory = \"lots\"\n", ":2:10: \"lots\": ", "deploy/stoker.toml"),
         ("[node\n", ":1:6: ", "deploy/stoker.toml"),
     ] {
