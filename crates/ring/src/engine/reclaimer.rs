@@ -332,7 +332,7 @@ impl<T> Engine<T> {
         let rest = reclaim.deaths.split_off(reclaim.deaths.len().min(max));
         let deaths = std::mem::replace(&mut reclaim.deaths, rest);
         reclaim.moving += 1;
-        reclaim.moving_bytes += deaths.len() * DEATH_LEN;
+        reclaim.moving_bytes += blocks_up(deaths.len() * DEATH_LEN);
         self.enqueue_deaths(deaths, true, None);
     }
 
@@ -383,7 +383,8 @@ impl<T> Engine<T> {
             copy.as_mut_slice().copy_from_slice(payload);
             let reclaim = self.reclaim.as_mut().expect("under way");
             reclaim.moving += 1;
-            reclaim.moving_bytes += payload.len();
+            // What it takes of memory: a copy of a few bytes has a block of its own until it is written.
+            reclaim.moving_bytes += blocks_up(payload.len());
             let leasable =
                 self.segments[entry.segment as usize].leasable && self.leasable.contains(&line.volume);
             let volume = if leasable { line.volume } else { VolumeId(0) };
@@ -431,7 +432,7 @@ impl<T> Engine<T> {
     pub(super) fn moved_or_dropped(&mut self, len: usize) {
         if let Some(reclaim) = &mut self.reclaim {
             reclaim.moving -= 1;
-            reclaim.moving_bytes -= len;
+            reclaim.moving_bytes -= blocks_up(len);
         }
     }
 
