@@ -7,6 +7,7 @@ use stoker_catalog::kv::{Catalog, Check};
 use stoker_catalog::names::Names;
 use stoker_catalog::rows::{Drain, FileRow, HolderRow, keys};
 use stoker_format::{NodeId, VersionId};
+use stoker_ring::Retention;
 use stoker_store::{
     Checksum, ChecksumKind, DrainPolicy, DrainState, ErrorKind, FileInfo, Holder, Key, Receipt, Result,
     StoreError,
@@ -134,6 +135,14 @@ impl Core {
         match (&volume.lake_url, volume.policy.drain) {
             (None, _) | (_, DrainPolicy::Never) => Drain::Never,
             _ => Drain::Dirty,
+        }
+    }
+
+    /// How long a new chunk of a volume stays on a drive.
+    pub fn retention(volume: &Volume) -> Retention {
+        match Core::drain_of(volume) {
+            Drain::Never => Retention::Never,
+            _ => Retention::Dirty,
         }
     }
 

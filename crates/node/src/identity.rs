@@ -1,6 +1,7 @@
 //! Who this node is, and the highest commit that it saw (R9): two small files in its directory.
 
 use std::io::{ErrorKind as IoKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,9 @@ fn io(path: &Path, fault: &std::io::Error) -> StoreError {
 /// Writes a file so that it is there whole after any crash.
 pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = std::fs::File::create(&temporary)?;
+    // For the owner alone from the first byte on: some of these hold keys.
+    let mut file =
+        std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;

@@ -79,8 +79,10 @@ impl Rings {
         small
     }
 
-    /// The drive that a new chunk goes to: chunks of a file are striped over all drives that take writes.
+    /// The drive that a new chunk goes to: chunks of a file are striped over all drives that take writes. A name record
+    /// goes where the first chunk would.
     pub fn pick(&self, version: VersionId, index: u32) -> usize {
+        let index = if index == NAME_INDEX { 0 } else { index };
         let spread = u32::from_be_bytes(version.0[8..12].try_into().expect("four bytes"));
         let count = self.drives.len();
         let first = (spread.wrapping_add(index) as usize) % count;

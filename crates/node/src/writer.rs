@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stoker_catalog::rows::{HolderRow, Layout};
 use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine};
-use stoker_ring::{Put, Retention};
+use stoker_ring::Put;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::task::JoinSet;
 
@@ -154,19 +154,12 @@ impl ChunkWriter {
         }
     }
 
-    fn retention(&self) -> Retention {
-        match Core::drain_of(&self.volume) {
-            stoker_catalog::rows::Drain::Never => Retention::Never,
-            _ => Retention::Dirty,
-        }
-    }
-
     fn put(&self, index: u32, payload: Buf) -> Put {
         Put {
             chunk: ChunkId::new(self.version, index),
             volume: self.volume.id,
             kind: RecordKind::Chunk,
-            retention: self.retention(),
+            retention: Core::retention(&self.volume),
             payload,
         }
     }

@@ -304,6 +304,21 @@ async fn rows_of_several_drives_go_with_the_file() {
     node.stop().await;
 }
 
+/// A file without chunks is drained after a restart only if a row says that it is owed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_an_empty_file_is_owed_to_the_lake() {
+    let home = Home::new(eager());
+    let node = home.start().await;
+    put(&node, "a", b"").await;
+    drained(&node, "a").await;
+    until("nothing is owed", || async { node.status().await.unwrap().dirty_files == 0 }).await;
+    node.volume_set("data", lazy()).await.unwrap();
+    node.copy(copy_request("a", "b")).await.unwrap();
+    let node = home.restart(node).await;
+    assert_eq!(node.status().await.unwrap().dirty_files, 1);
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_others_made_in_a_shared_lake_can_be_replaced_and_deleted() {
     let home = Home::new(VolumePolicy { lake_mode: LakeMode::Shared, ..eager() });

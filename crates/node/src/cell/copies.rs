@@ -121,7 +121,7 @@ impl Core {
     /// Commits records of one version: the first is a chunk (or a name record alone), a second one its name record.
     pub async fn commit_records(self: &Arc<Core>, volume: &Volume, mut puts: Vec<Put>) -> Result<Copied> {
         let chunk = puts[0].chunk;
-        let at = self.rings.pick(chunk.version, if chunk.index == NAME_INDEX { 0 } else { chunk.index });
+        let at = self.rings.pick(chunk.version, chunk.index);
         let need = self.class(volume).copies() - 1;
         if need == 0 {
             self.rings.append(at, puts).await?;

@@ -64,10 +64,11 @@ impl Core {
         sources: &[NodeId],
     ) -> Result<Protected> {
         let mut copies = Copies::default();
-        let retention = match Core::drain_of(volume) {
-            stoker_catalog::rows::Drain::Never => Retention::Never,
-            _ => Retention::Dirty,
-        };
+        if chunks.is_empty() {
+            // Somebody has to owe the drain of a file without bytes, too.
+            copies.add(Copied { drive: 0, peers: Vec::new() });
+        }
+        let retention = Core::retention(volume);
         for (chunk, len) in chunks {
             if self.rings.find(chunk).is_none() {
                 self.bring(volume, *chunk, *len, retention, sources).await?;

@@ -108,7 +108,7 @@ impl Core {
             let chunk = ChunkId::new(version, NAME_INDEX);
             puts.push(Put { chunk, volume, kind: RecordKind::Name, retention, payload: Buf::copy_of(&name) });
         }
-        let at = self.rings.pick(version, if chunk.index == NAME_INDEX { 0 } else { chunk.index });
+        let at = self.rings.pick(version, chunk.index);
         let core = self.clone();
         // To its end even if the peer gives up: nobody else would know what became of it.
         self.to_the_end(async move { core.rings.append(at, puts).await }).await?;
