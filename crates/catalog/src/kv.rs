@@ -21,7 +21,7 @@ pub const COMMIT_WRITES_MAX: usize = 50_000;
 /// Most checks of one commit.
 pub const COMMIT_CHECKS_MAX: usize = 50_000;
 /// Most bytes of keys and values of one commit, checks and writes together.
-pub const COMMIT_BYTES_MAX: usize = 64 << 20;
+pub const COMMIT_BYTES_MAX: usize = 8 << 20;
 /// Most keys of one [`Catalog::get`].
 pub const GET_KEYS_MAX: usize = 16_384;
 /// Most rows that a [`Check::AtMost`] may allow, since the check counts them.

@@ -13,7 +13,7 @@ use crate::error::{CatalogError, Result};
 use crate::kv::{BoxFuture, COMMIT_BYTES_MAX};
 
 /// Longest request and answer: the largest commit, and what goes with it.
-pub const WIRE_BYTES_MAX: usize = COMMIT_BYTES_MAX + (32 << 20);
+pub const WIRE_BYTES_MAX: usize = COMMIT_BYTES_MAX + (7 << 20);
 
 /// Version of the messages that is written and read.
 const VERSION: u8 = 1;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
     Counter, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NoLease, NodeStatus,
-    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, StoreError, UploadId, UploadInfo,
+    Order, Report, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, StoreError, UploadId, UploadInfo,
     UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
@@ -173,6 +173,7 @@ pub enum Request {
         offset: u64,
         len: u64,
     },
+    Operate(Order),
 }
 
 impl Request {
@@ -184,6 +185,7 @@ impl Request {
             | Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::Lease { .. } => 2,
+            Request::Operate(_) => 3,
             _ => 1,
         }
     }
@@ -222,7 +224,8 @@ impl Request {
             | Request::AccessKey { .. }
             | Request::Explain { .. }
             | Request::Status
-            | Request::Counters => false,
+            | Request::Counters
+            | Request::Operate(Order::Catalog | Order::CanStop { .. }) => false,
             Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::VolumeDelete { .. }
@@ -239,7 +242,8 @@ impl Request {
             | Request::UploadAbort { .. }
             | Request::ConflictResolve { .. }
             | Request::AccessKeyPut(_)
-            | Request::AccessKeyDelete { .. } => true,
+            | Request::AccessKeyDelete { .. }
+            | Request::Operate(_) => true,
         }
     }
 
@@ -310,6 +314,7 @@ pub enum Response {
         reason: NoLease,
         until: u64,
     },
+    Report(Box<Report>),
 }
 
 /// Writes a message.

@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
     pub work: Tracker,
+    /// Why this boot is over, once it is.
+    pub lost: tokio::sync::watch::Sender<Option<String>>,
 }
 
 /// Locks by name; different names may share one.

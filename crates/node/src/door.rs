@@ -7,7 +7,7 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest,
-    NodeStatus, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, Result, Store,
+    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, Store,
     StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
     WriteRequest, Writer,
 };
@@ -500,5 +500,9 @@ impl Store for Node {
 
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>> {
         Box::pin(self.core.node_counters())
+    }
+
+    fn operate(&self, order: Order) -> BoxFuture<'_, Result<Report>> {
+        Box::pin(self.carry_out(order))
     }
 }

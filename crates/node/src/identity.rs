@@ -89,16 +89,22 @@ pub(crate) struct HighWater {
 }
 
 impl HighWater {
+    /// The highest commit that was written down.
+    pub fn read(dir: &Path) -> Result<u64> {
+        let path = dir.join("seq");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|_| {
+                StoreError::new(ErrorKind::Corrupt, format!("{}: not a number", path.display()))
+            }),
+            Err(fault) if fault.kind() == IoKind::NotFound => Ok(0),
+            Err(fault) => Err(io(&path, &fault)),
+        }
+    }
+
     /// Opens it; refuses a catalog that went back.
     pub fn open(dir: &Path, catalog_seq: u64) -> Result<HighWater> {
         let path = dir.join("seq");
-        let written = match std::fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(|_| {
-                StoreError::new(ErrorKind::Corrupt, format!("{}: not a number", path.display()))
-            })?,
-            Err(fault) if fault.kind() == IoKind::NotFound => 0,
-            Err(fault) => return Err(io(&path, &fault)),
-        };
+        let written = HighWater::read(dir)?;
         if catalog_seq < written {
             let message = format!(
                 "the catalog is at commit {catalog_seq}, but this node saw commit {written}: it went back, as after restoring an \

@@ -22,6 +22,7 @@ mod listing;
 mod lookup;
 mod name_record;
 mod node;
+mod operate;
 mod options;
 mod part_copy;
 mod pins;
@@ -40,6 +41,6 @@ mod volumes;
 mod writer;
 
 pub use cell::{Body, CellOptions, Health, Wire};
-pub use cluster::{ClusterOptions, Member, join};
+pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::cache::Cache;
 use crate::cell::{self, Cell};
+use crate::cluster::Keeper;
 use crate::core::{Core, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::identity::{HighWater, Identity};
@@ -44,6 +45,7 @@ pub struct Node {
     loops: Mutex<Vec<JoinHandle<()>>>,
     engine: Engine,
     high_water: Arc<Mutex<HighWater>>,
+    keeper: OnceLock<Weak<Keeper>>,
 }
 
 impl Node {
@@ -107,6 +109,7 @@ impl Node {
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
             work: Default::default(),
+            lost: tokio::sync::watch::Sender::new(None),
             catalog,
         });
         if core.cell.is_joined() {
@@ -115,8 +118,13 @@ impl Node {
         core.sort_records().await?;
         core.settle_all_leases().await?;
         let high_water = Arc::new(Mutex::new(high_water));
-        let node =
-            Node { core: core.clone(), loops: Mutex::default(), engine, high_water: high_water.clone() };
+        let node = Node {
+            core: core.clone(),
+            loops: Mutex::default(),
+            engine,
+            high_water: high_water.clone(),
+            keeper: OnceLock::new(),
+        };
         let watermark = watermark(core.clone(), high_water);
         let mut loops = vec![
             tokio::spawn(drain::run(core.clone())),
@@ -140,6 +148,20 @@ impl Node {
     /// Its id.
     pub fn id(&self) -> NodeId {
         self.core.node
+    }
+
+    /// Who knows where the catalog is.
+    pub(crate) fn set_keeper(&self, keeper: &Arc<Keeper>) {
+        let _ = self.keeper.set(Arc::downgrade(keeper));
+    }
+
+    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
+        self.keeper.get()?.upgrade()
+    }
+
+    /// Tells once that the others went on without this node, and why.
+    pub(crate) fn lost(&self) -> tokio::sync::watch::Receiver<Option<String>> {
+        self.core.lost.subscribe()
     }
 
     /// Its catalog.

@@ -29,6 +29,12 @@ impl Failure {
         Failure::Failed { cause: cause.into(), hint: None }
     }
 
+    /// An answer that belongs to another question.
+    pub fn confused() -> Failure {
+        Failure::new("the node gave an answer to another question")
+            .hint("use the same release of Stoker on both sides")
+    }
+
     /// A failure of the operating system, with what was being done.
     pub fn io(what: impl Display, error: &io::Error) -> Failure {
         let failure = Failure::new(format!("{what}: {error}"));

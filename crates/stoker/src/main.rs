@@ -5,6 +5,7 @@
 
 mod address;
 mod bench;
+mod catalog;
 mod clock;
 mod config;
 mod conflict;
@@ -20,6 +21,7 @@ mod key;
 mod log;
 mod ls;
 mod mv;
+mod node;
 mod out;
 mod progress;
 mod put;
@@ -97,6 +99,12 @@ enum Verb {
     Drain(drain::Args),
     /// Bring files from the lake onto drives.
     Stage(stage::Args),
+    /// Show who keeps the catalog, and let another node take it over.
+    #[command(subcommand)]
+    Catalog(catalog::Verb),
+    /// Ask whether a node can stop.
+    #[command(subcommand)]
+    Node(node::Verb),
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
     Ring(ring::Verb),
@@ -125,6 +133,8 @@ fn main() -> ExitCode {
         Verb::Conflict(verb) => conflict::run(&verb),
         Verb::Drain(args) => drain::run(&args),
         Verb::Stage(args) => stage::run(&args),
+        Verb::Catalog(verb) => catalog::run(&verb),
+        Verb::Node(verb) => node::run(&verb),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),
     };

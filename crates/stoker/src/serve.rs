@@ -12,7 +12,7 @@ use stoker_node::CatalogChoice;
 use crate::config::{self, CatalogKind, Config, Size};
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, CREDENTIALS, Hangup, LakePlan, Listen, PeersPlan, Plan, Ready, S3Plan, drives, limits,
+    self, CREDENTIALS, Hangup, LakePlan, Listen, PeersPlan, Plan, Promotion, Ready, S3Plan, drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, sys};
@@ -29,6 +29,8 @@ pub struct Args {
     /// Print one line of JSON when ready: s3, region, admin, door, lake, dir, socket, pid.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    promote: Promotion,
     /// Read and check the configuration, and start nothing.
     #[arg(long)]
     check: bool,
@@ -43,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     log::start(args.log.unwrap_or(config.log.level), config.log.format);
     let place = Place::take(&config.node.dir)?;
-    let plan = plan(&config, place.dir())?;
+    let plan = Plan { promote: args.promote.wish(), ..plan(&config, place.dir())? };
     daemon::run(&place, &plan, |ready| if args.json { tell_json(ready) } else { tell(ready) })
 }
 
@@ -89,6 +91,7 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             plaintext: config.peers.plaintext,
             grace: Duration::from_secs(config.peers.grace_s.get().into()),
         },
+        promote: None,
         admin: Listen::At(vec![config.admin.listen]),
         token_file: config.admin.token_file.clone(),
         door: config.door.listen.clone(),

@@ -181,3 +181,96 @@ pub struct NodeStatus {
     /// What is true about the safety of acknowledged bytes.
     pub words: Vec<String>,
 }
+
+/// What an operator asks of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Where the catalog is, and who follows it.
+    Catalog,
+    /// Make this node the one that keeps the catalog.
+    CatalogPromote {
+        /// Go on although acknowledged changes may be lost.
+        accept_loss: bool,
+    },
+    /// Let a standby of the catalog go for good.
+    CatalogDetach {
+        /// Its id or its name.
+        node: String,
+    },
+    /// Whether a node can stop without anybody noticing.
+    CanStop {
+        /// Its id or its name; none for the one that is asked.
+        node: Option<String>,
+    },
+}
+
+/// What became of an [`Order`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// It is done.
+    Done,
+    /// Of [`Order::Catalog`].
+    Catalog(CatalogStatus),
+    /// Of [`Order::CatalogPromote`].
+    Promoted(CatalogPromotion),
+    /// Of [`Order::CanStop`].
+    CanStop(StopVerdict),
+}
+
+/// Where the catalog is, and who follows it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CatalogStatus {
+    /// What it is.
+    pub engine: String,
+    /// The node that keeps it; none if it is in a database.
+    pub holder: Option<String>,
+    /// Which reign this is; a higher one fences a lower one.
+    pub epoch: String,
+    /// The last commit that whoever answers has seen.
+    pub seq: u64,
+    /// Nothing is acknowledged, because too few standbys answer.
+    pub stalled: bool,
+    /// No other node has what is acknowledged.
+    pub alone: bool,
+    /// Who follows.
+    pub standbys: Vec<StandbyInfo>,
+    /// Why it cannot be asked, if so.
+    pub trouble: Option<String>,
+}
+
+/// A node that follows the catalog.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StandbyInfo {
+    /// Its id.
+    pub node: String,
+    /// It has every acknowledged commit.
+    pub in_sync: bool,
+    /// The last commit that it is known to have.
+    pub seq: Option<u64>,
+    /// What went wrong last.
+    pub trouble: Option<String>,
+}
+
+/// What a promotion did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CatalogPromotion {
+    /// The new reign.
+    pub epoch: String,
+    /// The commit from which numbers go on.
+    pub seq: u64,
+    /// The node that kept the catalog before.
+    pub before: String,
+    /// Why acknowledged changes may be lost, if they may.
+    pub loss: Option<String>,
+}
+
+/// Whether a node can stop.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StopVerdict {
+    /// The node.
+    pub node: String,
+    /// Its name.
+    pub name: String,
+    /// Why not, as long as it should not.
+    pub reasons: Vec<String>,
+}

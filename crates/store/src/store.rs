@@ -11,7 +11,7 @@ use crate::file::FileInfo;
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
-use crate::operator::{AccessKey, Conflict, Counter, Explanation, NodeStatus, Resolution};
+use crate::operator::{AccessKey, Conflict, Counter, Explanation, NodeStatus, Order, Report, Resolution};
 use crate::receipt::{Awaited, Receipt};
 use crate::upload::{PartChoice, PartsPage, UploadId, UploadInfo, UploadsPage};
 use crate::volume::{VolumeInfo, VolumeOptions, VolumePolicy};
@@ -219,6 +219,8 @@ pub trait Store: Send + Sync + 'static {
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus>>;
     /// Numbers for `/metrics`.
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>>;
+    /// Carries out what an operator orders.
+    fn operate(&self, order: Order) -> BoxFuture<'_, Result<Report>>;
 }
 
 /// Where a copied part comes from.

@@ -3,7 +3,7 @@
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus,
+    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order, Report,
     PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, Result, Store, UploadId, UploadInfo,
     UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
@@ -283,6 +283,10 @@ impl Store for Client {
 
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus>> {
         ask!(self, Request::Status, Response::Status(status) => *status)
+    }
+
+    fn operate(&self, order: Order) -> BoxFuture<'_, Result<Report>> {
+        ask!(self, Request::Operate(order), Response::Report(report) => *report)
     }
 
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>> {

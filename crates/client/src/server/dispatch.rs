@@ -87,6 +87,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         }
         Request::Status => Response::Status(Box::new(store.status().await?)),
         Request::Counters => Response::Counters(store.counters().await?),
+        Request::Operate(order) => Response::Report(Box::new(store.operate(order).await?)),
         Request::Open { .. }
         | Request::Read { .. }
         | Request::Lease { .. }

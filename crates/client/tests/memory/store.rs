@@ -483,6 +483,13 @@ impl Store for Memory {
         })
     }
 
+    fn operate(&self, order: Order) -> BoxFuture<'_, Result<Report>> {
+        Box::pin(async move {
+            let message = format!("a store in memory carries out no orders: {order:?}");
+            Err(StoreError::new(ErrorKind::Invalid, message))
+        })
+    }
+
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>>> {
         now!({
             let counter = |number: u64| Counter {

@@ -154,6 +154,11 @@ impl Core {
             weight: member.row.weight.max(1),
             domain: labels(&member.row),
         }));
+        // Another boot of this node, or a verdict of the others: what this one writes is refused from now on (R6, R12).
+        if view.session(self.node) != Some(self.session_id) && self.lost.borrow().is_none() {
+            let why = "the others declared it down while it was silent, and went on without it";
+            self.lost.send_replace(Some(why.to_owned()));
+        }
         self.cell.set_view(view);
         Ok(self.cell.view())
     }

@@ -3,6 +3,8 @@
 //! A node that was never joined by another one is a cluster of one: it listens for others and serves its own catalog. The
 //! first node keeps the catalog (or all of them use a PostgreSQL); who joins is handed the cluster's keys by any member.
 
+mod book;
+mod keeper;
 mod keys;
 mod pings;
 mod service;
@@ -14,24 +16,26 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_buffer::Pool;
-use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
-use stoker_catalog::{Catalog, Epoch};
 use stoker_cell::transport::{
     self, Authority, Config, Credentials, JoinDesk, Security, TcpTransport, Token, Transport,
 };
 use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::book::Book;
+pub(crate) use self::keeper::Keeper;
+use self::keeper::KeeperOptions;
 use self::keys::{CatalogPlace, ClusterKeys};
 use self::pings::Pings;
 use self::service::{Desk, Doorway, Renewals};
-use self::wire::{CatalogWire, PeerWire};
+use self::wire::PeerWire;
 use crate::cell::CellOptions;
 use crate::clock;
-use crate::identity::Identity;
+use crate::identity::{HighWater, Identity};
 use crate::node::Node;
-use crate::options::{CatalogChoice, NodeOptions};
+use crate::options::{CatalogChoice, MemoryPlan, NodeOptions};
 
 /// Memory for chunks that arrive from peers and wait for a drive.
 const INTAKE_BYTES: usize = 64 << 20;
@@ -65,6 +69,15 @@ pub struct ClusterOptions {
     pub plaintext: bool,
     /// How long a node may be silent before it is declared down.
     pub grace: Duration,
+    /// Make this node the one that keeps the catalog, because the one that did is lost.
+    pub promote: Option<Promote>,
+}
+
+/// How a node takes over the catalog at its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promote {
+    /// Go on although acknowledged changes may be lost.
+    pub accept_loss: bool,
 }
 
 /// A node that runs as a member.
@@ -72,6 +85,7 @@ pub struct Member {
     node: Arc<Node>,
     transport: Arc<TcpTransport>,
     pings: Mutex<Option<Pings>>,
+    keeper: Option<Arc<Keeper>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     token: Token,
     gossip: Vec<SocketAddr>,
@@ -107,6 +121,9 @@ impl Member {
         let dir = options.node.dir.clone();
         let identity = Identity::load(&dir)?;
         let mut keys = ClusterKeys::load_or_create(&dir, identity)?;
+        if let (CatalogPlace::Here, CatalogChoice::Postgres(url)) = (&keys.catalog, &options.node.catalog) {
+            keys.catalog = CatalogPlace::Postgres(url.clone());
+        }
         let authority = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?;
         let fault = |fault: transport::CredentialsError| broken("certificates", &fault);
         let now_s = clock::now_ms() / 1_000;
@@ -136,8 +153,17 @@ impl Member {
         };
         let transport = TcpTransport::start(config, doorway.clone()).map_err(io)?;
         let addresses: Vec<String> = transport.addresses().iter().map(SocketAddr::to_string).collect();
-        let catalog = open_catalog(&keys, &transport, &options.node);
-        let wire = Arc::new(PeerWire::new(identity.node, transport.clone()));
+        let book = Arc::new(Book::open(&dir));
+        meet(&keys, &book, &transport);
+        let opened = open_catalog(&options, identity, &keys, &transport, &book, &doorway).await;
+        let (catalog, keeper) = match opened {
+            Ok(opened) => opened,
+            Err(fault) => {
+                transport.stop(Duration::ZERO).await;
+                return Err(fault);
+            }
+        };
+        let wire = Arc::new(PeerWire::new(identity.node, transport.clone(), book));
         let gossip = match options.gossip.is_empty() {
             true => transport.addresses(),
             false => &options.gossip,
@@ -157,22 +183,19 @@ impl Member {
         let node = match Node::open(node).await {
             Ok(node) => node,
             Err(fault) => {
+                if let Some(keeper) = &keeper {
+                    keeper.close().await;
+                }
                 transport.stop(Duration::ZERO).await;
                 return Err(fault);
             }
         };
-        desk.set_members(&node, identity.node, addresses, &gossip);
-        let serves = matches!(keys.catalog, CatalogPlace::Here);
-        let server = serves.then(|| {
-            // Another one at each start, so that a commit that was sent to the last one is not done in this one.
-            let epoch = (1..keys.starts).fold(Epoch::first(identity.node), |epoch, _| epoch.restarted());
-            CatalogServer::new(node.catalog().clone(), epoch, |epoch| {
-                tracing::error!(
-                    "this node's catalog was replaced (epoch {epoch}); it answers nobody any more"
-                );
-            })
-        });
-        doorway.open(node.clone(), server.map(Arc::new));
+        if let Some(keeper) = &keeper {
+            keeper.set_node(&node);
+            node.set_keeper(keeper);
+        }
+        desk.set_members(&node, keeper.as_ref(), &gossip);
+        doorway.open_node(node.clone());
         let pings = pings.start(&keys, identity, gossip.clone(), options.grace, &node)?;
         let tasks = vec![
             tokio::spawn(wire.watch_latencies()),
@@ -182,6 +205,7 @@ impl Member {
             node,
             transport,
             pings: Mutex::new(Some(pings)),
+            keeper,
             tasks: Mutex::new(tasks),
             token,
             gossip,
@@ -208,8 +232,28 @@ impl Member {
         self.token.to_string()
     }
 
+    /// Waits until this node has to be stopped and started again, and says why: its catalog was replaced, or the others went
+    /// on without it.
+    pub async fn replaced(&self) -> String {
+        let mut lost = self.node.lost();
+        let lost = async { said(&mut lost).await };
+        match &self.keeper {
+            Some(keeper) => {
+                let mut replaced = keeper.replaced();
+                tokio::select! {
+                    why = said(&mut replaced) => why,
+                    why = lost => why,
+                }
+            }
+            None => lost.await,
+        }
+    }
+
     /// Tells the others, finishes what is under way, and stops.
     pub async fn stop(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.leave().await;
+        }
         if let Err(fault) = self.node.announce(true).await {
             tracing::warn!("the stop of this node could not be announced: {fault}");
         }
@@ -218,6 +262,9 @@ impl Member {
             pings.leave().await;
         }
         self.node.stop().await;
+        if let Some(keeper) = &self.keeper {
+            keeper.close().await;
+        }
         self.transport.stop(STOP_MAX).await;
         for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
             task.abort();
@@ -225,19 +272,69 @@ impl Member {
     }
 }
 
-/// The catalog: here, with another node, or in a database.
-fn open_catalog(keys: &ClusterKeys, transport: &Arc<TcpTransport>, node: &NodeOptions) -> CatalogChoice {
-    match &keys.catalog {
-        CatalogPlace::Here => node.catalog.clone(),
-        CatalogPlace::Postgres(url) => CatalogChoice::Postgres(url.clone()),
-        CatalogPlace::With { node, addresses } => {
-            let node = NodeId(*node);
-            let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
-            transport.set_peer(node, addresses);
-            let wire = Arc::new(CatalogWire { node, transport: transport.clone() });
-            let client = u128::from_le_bytes(clock::random());
-            let remote = RemoteCatalog::new(wire, client, &RemoteOptions::default());
-            CatalogChoice::Given(Arc::new(remote) as Arc<dyn Catalog>)
+/// What a channel says, once it says something.
+async fn said(news: &mut watch::Receiver<Option<String>>) -> String {
+    match news.wait_for(Option::is_some).await {
+        Ok(why) => why.clone().unwrap_or_default(),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Makes known where the others are, by what was written down.
+fn meet(keys: &ClusterKeys, book: &Book, transport: &TcpTransport) {
+    if let CatalogPlace::With { node, addresses } = &keys.catalog {
+        let node = NodeId(*node);
+        if book.of(node).is_empty() {
+            book.note(node, addresses.iter().filter_map(|address| address.parse().ok()).collect());
+        }
+    }
+    for (node, addresses) in book.all() {
+        transport.set_peer(node, addresses);
+    }
+}
+
+/// The catalog: in a database, or with a node.
+async fn open_catalog(
+    options: &ClusterOptions,
+    identity: Identity,
+    keys: &ClusterKeys,
+    transport: &Arc<TcpTransport>,
+    book: &Arc<Book>,
+    doorway: &Doorway,
+) -> Result<(CatalogChoice, Option<Arc<Keeper>>)> {
+    let node = &options.node;
+    match (&keys.catalog, &node.catalog) {
+        (CatalogPlace::Postgres(url), _) => return Ok((CatalogChoice::Postgres(url.clone()), None)),
+        (CatalogPlace::Here, CatalogChoice::Embedded) | (CatalogPlace::With { .. }, _) => {}
+        (CatalogPlace::Here, given) => return Ok((given.clone(), None)),
+    }
+    let keeper = Keeper::open(KeeperOptions {
+        identity,
+        dir: node.dir.clone(),
+        cache_bytes: MemoryPlan::of(node.memory_bytes, node.drives.len()).catalog_bytes,
+        transport: transport.clone(),
+        book: book.clone(),
+        keys: keys.clone(),
+        seq_kept: HighWater::read(&node.dir)?,
+    })?;
+    doorway.open_keeper(keeper.clone());
+    if let Some(promote) = options.promote {
+        match keeper.promote(promote.accept_loss).await {
+            Ok(_) => {}
+            // Asked for twice: it is what was wanted.
+            Err(fault) if fault.kind == ErrorKind::Conflict => {}
+            Err(fault) => {
+                keeper.close().await;
+                return Err(fault);
+            }
+        }
+    }
+    let catalog = keeper.catalog().await;
+    match catalog {
+        Ok(catalog) => Ok((CatalogChoice::Given(catalog), Some(keeper))),
+        Err(fault) => {
+            keeper.close().await;
+            Err(fault)
         }
     }
 }

@@ -4,14 +4,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
-use stoker_catalog::remote::CatalogServer;
 use stoker_cell::transport::{
     Authority, BoxFuture, Fault, HEAD_LEN_MAX, Issued, Issuer, JoinService, Message, Peer, PublicKey, Service,
 };
 use stoker_format::NodeId;
 
-use super::keys::{CatalogPlace, ClusterKeys};
-use super::wire::{KIND_CATALOG, KIND_CATALOG_LARGE, KIND_NODE, TOO_LARGE, catalog_bytes, catalog_message};
+use super::keeper::Keeper;
+use super::keys::ClusterKeys;
+use super::wire::{
+    KIND_CATALOG, KIND_CATALOG_LARGE, KIND_KEEPER, KIND_NODE, KIND_STANDBY, TOO_LARGE, catalog_bytes,
+    catalog_message,
+};
 use crate::cell::Body;
 use crate::clock;
 use crate::node::Node;
@@ -20,33 +23,43 @@ use crate::node::Node;
 const STARTING: u16 = 1;
 const UNKNOWN: u16 = 2;
 
-struct Open {
-    node: Arc<Node>,
-    catalog: Option<Arc<CatalogServer>>,
+#[derive(Default)]
+struct Rooms {
+    keeper: OnceLock<Arc<Keeper>>,
+    node: OnceLock<Arc<Node>>,
 }
 
-/// Leads requests of peers to what they ask for, as soon as that runs.
+/// Leads requests of peers to what they ask for, as soon as that runs: the catalog first, since nodes wait for it.
 #[derive(Default)]
-pub(super) struct Doorway(Arc<OnceLock<Open>>);
+pub(super) struct Doorway(Arc<Rooms>);
 
 impl Doorway {
-    pub fn open(&self, node: Arc<Node>, catalog: Option<Arc<CatalogServer>>) {
-        let _ = self.0.set(Open { node, catalog });
+    pub fn open_keeper(&self, keeper: Arc<Keeper>) {
+        let _ = self.0.keeper.set(keeper);
     }
+
+    pub fn open_node(&self, node: Arc<Node>) {
+        let _ = self.0.node.set(node);
+    }
+}
+
+fn starting() -> Fault {
+    Fault::new(STARTING, "this node is starting")
 }
 
 impl Service for Doorway {
     fn serve(&self, from: Peer, request: Message) -> BoxFuture<'static, Result<Message, Fault>> {
-        let doorway = self.0.clone();
+        let rooms = self.0.clone();
         Box::pin(async move {
-            let Some(open) = doorway.get() else { return Err(Fault::new(STARTING, "this node is starting")) };
+            let keeper = || rooms.keeper.get().ok_or_else(starting);
             match request.kind {
                 KIND_NODE => {
+                    let node = rooms.node.get().ok_or_else(starting)?;
                     let body = match request.body {
                         stoker_cell::transport::Body::None => Body::None,
                         body => Body::Aligned(body.into_buf()),
                     };
-                    let (head, body) = open.node.serve_peer(from.node, &request.head, body).await;
+                    let (head, body) = node.serve_peer(from.node, &request.head, body).await;
                     let answer = Message::new(KIND_NODE, head);
                     Ok(match body {
                         Body::None => answer,
@@ -57,8 +70,8 @@ impl Service for Doorway {
                     })
                 }
                 KIND_CATALOG | KIND_CATALOG_LARGE => {
-                    let Some(catalog) = &open.catalog else {
-                        return Err(Fault::new(UNKNOWN, "this node keeps no catalog"));
+                    let Some(catalog) = keeper()?.server() else {
+                        return Err(Fault::new(UNKNOWN, "this node does not keep the catalog"));
                     };
                     let is_small = request.kind == KIND_CATALOG;
                     let answer = catalog.answer(catalog_bytes(request)).await;
@@ -66,6 +79,20 @@ impl Service for Doorway {
                         true => Err(Fault::new(TOO_LARGE, "a large answer needs room")),
                         false => Ok(catalog_message(KIND_CATALOG, answer.into())),
                     }
+                }
+                KIND_STANDBY => {
+                    let keeper = keeper()?;
+                    let Some(standby) = keeper.standby() else {
+                        // Somebody wants to be followed by a node that serves: one of the two was replaced.
+                        keeper.look_soon();
+                        return Err(Fault::new(UNKNOWN, "this node follows no catalog"));
+                    };
+                    let answer = standby.answer(catalog_bytes(request)).await;
+                    Ok(catalog_message(KIND_STANDBY, answer.into()))
+                }
+                KIND_KEEPER => {
+                    let answer = keeper()?.answer(from.node, &request.head).await;
+                    Ok(Message::new(KIND_KEEPER, answer))
                 }
                 other => Err(Fault::new(UNKNOWN, format!("requests of kind {other} are not known here"))),
             }
@@ -86,19 +113,20 @@ impl Issuer for Renewals {
 /// Admits nodes that have the token.
 pub(super) struct Desk {
     keys: Mutex<ClusterKeys>,
+    keeper: OnceLock<Arc<Keeper>>,
     node: OnceLock<Arc<Node>>,
 }
 
 impl Desk {
     pub fn new(keys: ClusterKeys) -> Desk {
-        Desk { keys: Mutex::new(keys), node: OnceLock::new() }
+        Desk { keys: Mutex::new(keys), keeper: OnceLock::new(), node: OnceLock::new() }
     }
 
     /// What new nodes are told of this one.
-    pub fn set_members(&self, node: &Arc<Node>, id: NodeId, addresses: Vec<String>, gossip: &[SocketAddr]) {
+    pub fn set_members(&self, node: &Arc<Node>, keeper: Option<&Arc<Keeper>>, gossip: &[SocketAddr]) {
         let mut keys = self.keys.lock().unwrap();
-        if keys.catalog == CatalogPlace::Here {
-            keys.catalog = CatalogPlace::With { node: id.0, addresses };
+        if let Some(keeper) = keeper {
+            let _ = self.keeper.set(keeper.clone());
         }
         let own = gossip.iter().map(SocketAddr::to_string);
         let others = keys.seeds.clone();
@@ -118,7 +146,11 @@ impl JoinService for Desk {
             if node.knows(id) {
                 return Err(format!("the cluster has a node {id} already"));
             }
-            Ok(self.keys.lock().unwrap().encode().into())
+            let mut keys = self.keys.lock().unwrap().clone();
+            if let Some(keeper) = self.keeper.get() {
+                keys.catalog = keeper.place();
+            }
+            Ok(keys.encode().into())
         })
     }
 }

@@ -1,7 +1,8 @@
 //! The ways that messages take: over the transport, in its kinds.
 
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::net::SocketAddr;
+use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,8 @@ use stoker_cell::transport::{
 use stoker_format::NodeId;
 use stoker_store::{BoxFuture, ErrorKind, Result, StoreError};
 
+use super::book::Book;
+use super::keeper::Keeper;
 use crate::cell::{Body, Wire};
 
 /// For the node.
@@ -21,11 +24,19 @@ pub(super) const KIND_CATALOG: u16 = 2;
 /// The same, with room for a large answer.
 pub(super) const KIND_CATALOG_LARGE: u16 = 3;
 
+/// For the standby of another node's catalog.
+pub(super) const KIND_STANDBY: u16 = 4;
+/// About the catalog: who keeps it.
+pub(super) const KIND_KEEPER: u16 = 5;
+
 /// The answer does not fit where there was room for it; asked again with room, it comes.
 pub(super) const TOO_LARGE: u16 = 3;
 
 /// Longest wait for an answer of the catalog: longer than a poll takes there.
 const CATALOG_MAX: Duration = Duration::from_secs(20);
+
+/// The same for a standby, which may make a whole file durable.
+const STANDBY_MAX: Duration = Duration::from_secs(60);
 
 /// How often pings count.
 const LATENCIES: Duration = Duration::from_secs(1);
@@ -37,12 +48,13 @@ const LATENCY_PART: u64 = 8;
 pub(super) struct PeerWire {
     own: NodeId,
     transport: Arc<TcpTransport>,
+    book: Arc<Book>,
     latencies: RwLock<HashMap<NodeId, u64>>,
 }
 
 impl PeerWire {
-    pub fn new(own: NodeId, transport: Arc<TcpTransport>) -> PeerWire {
-        PeerWire { own, transport, latencies: RwLock::default() }
+    pub fn new(own: NodeId, transport: Arc<TcpTransport>, book: Arc<Book>) -> PeerWire {
+        PeerWire { own, transport, book, latencies: RwLock::default() }
     }
 
     /// Brings every node back to what pings say, bit by bit: one that was slow once is not avoided for ever.
@@ -105,44 +117,75 @@ impl Wire for PeerWire {
     }
 
     fn set_peers(&self, peers: &[(NodeId, Vec<String>)]) {
-        for (node, addresses) in peers.iter().filter(|(node, _)| *node != self.own) {
+        let places = peers.iter().filter(|(node, _)| *node != self.own).map(|(node, addresses)| {
             let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
-            self.transport.set_peer(*node, addresses);
+            (*node, addresses)
+        });
+        let places: Vec<(NodeId, Vec<SocketAddr>)> = places.collect();
+        for (node, addresses) in &places {
+            self.transport.set_peer(*node, addresses.clone());
         }
+        self.book.set(places);
     }
 }
 
-/// To the node that keeps the catalog.
-pub(super) struct CatalogWire {
+/// To whoever keeps the catalog: another node, or this one.
+pub(super) struct KeeperWire(pub Weak<Keeper>);
+
+impl stoker_catalog::Wire for KeeperWire {
+    fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
+        Box::pin(async move {
+            let Some(keeper) = self.0.upgrade() else {
+                return Err(CatalogError::new(CatalogKind::Unavailable, "this node is stopping"));
+            };
+            if let Some(server) = keeper.server() {
+                return Ok(server.answer(request).await);
+            }
+            let holder = keeper.holder();
+            let answer = catalog_call(&keeper.transport, holder, KIND_CATALOG, request, CATALOG_MAX).await;
+            if answer.is_err() {
+                // It may be elsewhere by now; whoever asked tries again.
+                keeper.look_soon();
+            }
+            answer
+        })
+    }
+}
+
+/// To a standby.
+pub(super) struct StandbyWire {
     pub node: NodeId,
     pub transport: Arc<TcpTransport>,
 }
 
-impl stoker_catalog::Wire for CatalogWire {
+impl stoker_catalog::Wire for StandbyWire {
     fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
-        Box::pin(async move {
-            // Almost everything is small and travels in heads, beside the bulk. Room for a large answer is asked for only
-            // when there is one: a read that is asked twice does no harm, and a commit has a small answer.
-            let request = Bytes::from(request);
-            let fault = |fault: CallError| {
-                let message = format!("the catalog's node {}: {fault}", self.node);
-                CatalogError::new(CatalogKind::Unavailable, message)
-            };
-            let call = Call::within(CATALOG_MAX).once();
-            let answer = match self
-                .transport
-                .call(self.node, catalog_message(KIND_CATALOG, request.clone()), call)
-                .await
-            {
-                Err(CallError::Fault(Fault { code: TOO_LARGE, .. })) => {
-                    let call = call.expecting(BODY_LEN_MAX);
-                    self.transport.call(self.node, catalog_message(KIND_CATALOG_LARGE, request), call).await
-                }
-                answer => answer,
-            };
-            Ok(catalog_bytes(answer.map_err(fault)?))
-        })
+        Box::pin(catalog_call(&self.transport, self.node, KIND_STANDBY, request, STANDBY_MAX))
     }
+}
+
+/// Asks a catalog. Almost everything is small and travels in heads, beside the bulk. Room for a large answer is asked for only when
+/// there is one: a read that is asked twice does no harm, a commit has a small answer, and so has a standby.
+async fn catalog_call(
+    transport: &TcpTransport,
+    node: NodeId,
+    kind: u16,
+    request: Vec<u8>,
+    within: Duration,
+) -> stoker_catalog::Result<Vec<u8>> {
+    let request = Bytes::from(request);
+    let call = Call::within(within).once();
+    let answer = match transport.call(node, catalog_message(kind, request.clone()), call).await {
+        Err(CallError::Fault(Fault { code: TOO_LARGE, .. })) => {
+            let call = call.expecting(BODY_LEN_MAX);
+            transport.call(node, catalog_message(KIND_CATALOG_LARGE, request), call).await
+        }
+        answer => answer,
+    };
+    let answer = answer.map_err(|fault| {
+        CatalogError::new(CatalogKind::Unavailable, format!("the catalog with node {node}: {fault}"))
+    })?;
+    Ok(catalog_bytes(answer))
 }
 
 /// A message for a catalog or from one: in the head if it fits there.

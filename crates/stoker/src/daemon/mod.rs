@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use stoker_admin::{Admin, AdminOptions};
 use stoker_client::{Endpoint, Server, ServerOptions};
-use stoker_node::{ClusterOptions, Member, NodeOptions};
+use stoker_node::{ClusterOptions, Member, NodeOptions, Promote};
 use stoker_store::{ErrorKind, NodeStatus, Store, StoreError};
 
 use crate::failure::Failure;
@@ -43,6 +43,23 @@ const PEERS_PORT: u16 = 9002;
 const STOP_GRACE: Duration = Duration::from_secs(30);
 /// Threads for what is not the doors' work; the rings and the S3 door have their own.
 const WORKERS_MAX: usize = 2;
+
+/// Whether a node takes over the catalog when it starts.
+#[derive(clap::Args, Clone, Copy)]
+pub struct Promotion {
+    /// Take over the catalog of the cluster, because the node that kept it is lost.
+    #[arg(long)]
+    promote_catalog: bool,
+    /// With --promote-catalog: go on although acknowledged changes may be lost.
+    #[arg(long, requires = "promote_catalog")]
+    accept_loss: bool,
+}
+
+impl Promotion {
+    pub fn wish(self) -> Option<Promote> {
+        self.promote_catalog.then_some(Promote { accept_loss: self.accept_loss })
+    }
+}
 
 /// What runs, for those who tell it.
 pub struct Ready {
@@ -110,23 +127,41 @@ async fn serve(
     tell: impl FnOnce(&Ready) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen(plan.hangup)?;
-    let started = tokio::select! {
-        started = Daemon::start(place, plan, cores) => started?,
-        wish = stop_wish(&mut signals) => {
-            out::say(format!("{wish}: stopped before everything ran"));
-            return Ok(ExitCode::SUCCESS);
+    let mut tell = Some(tell);
+    loop {
+        let started = tokio::select! {
+            started = Daemon::start(place, plan, &cores, tell.is_some()) => started?,
+            wish = stop_wish(&mut signals) => {
+                out::say(format!("{wish}: stopped before everything ran"));
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        let (daemon, ready) = started;
+        let told = tell.take().map_or(Ok(()), |tell| tell(&ready));
+        let ended = match told.is_ok() && !plan.check_only {
+            true => daemon.watch(&mut signals).await,
+            false => Ended::Asked,
+        };
+        tokio::select! {
+            () = daemon.stop() => {}
+            wish = stop_wish(&mut signals) => {
+                out::say(format!("{wish} again: stopped at once; the next start recovers"));
+                return told.map(|()| ExitCode::SUCCESS);
+            }
         }
-    };
-    let (daemon, ready) = started;
-    let told = tell(&ready);
-    if told.is_ok() && !plan.check_only {
-        daemon.watch(&mut signals).await;
+        match ended {
+            Ended::Asked => return told.map(|()| ExitCode::SUCCESS),
+            Ended::Replaced(why) => out::say(format!("this node starts again: {why}")),
+        }
     }
-    tokio::select! {
-        () = daemon.stop() => {}
-        wish = stop_wish(&mut signals) => out::say(format!("{wish} again: stopped at once; the next start recovers")),
-    }
-    told.map(|()| ExitCode::SUCCESS)
+}
+
+/// Why a node stops.
+enum Ended {
+    /// Somebody asked for it.
+    Asked,
+    /// The cluster went on without it; opened again, it is a part of it.
+    Replaced(String),
 }
 
 /// Waits for a signal that means to stop; its name.
@@ -147,12 +182,18 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn start(place: &Place, plan: &Plan, cores: Cores) -> Result<(Daemon, Ready), Failure> {
+    async fn start(
+        place: &Place,
+        plan: &Plan,
+        cores: &Cores,
+        is_first: bool,
+    ) -> Result<(Daemon, Ready), Failure> {
         let token = keys::token(place, plan.token_file.as_deref())?;
         let lake_trouble = ask_lake(&plan.lake).await?;
         let mut ports = Ports::read(place)?;
-        let member = start_member(place, plan, &mut ports).await?;
-        let started = Daemon::start_doors(place, plan, cores, token, lake_trouble, &member, ports).await;
+        let promote = plan.promote.filter(|_| is_first);
+        let member = start_member(place, plan, promote, &mut ports).await?;
+        let started = Daemon::start_doors(place, plan, cores.clone(), token, lake_trouble, &member, ports).await;
         if started.is_err() {
             member.stop().await;
         }
@@ -205,13 +246,17 @@ impl Daemon {
         Ok((Daemon { s3, door, admin, member: Arc::clone(member) }, ready))
     }
 
-    /// Waits until a stop is asked for.
-    async fn watch(&self, signals: &mut Signals) {
+    /// Waits until a stop is asked for, or called for.
+    async fn watch(&self, signals: &mut Signals) -> Ended {
         loop {
-            match signals.next().await {
+            let wish = tokio::select! {
+                wish = signals.next() => wish,
+                why = self.member.replaced() => return Ended::Replaced(why),
+            };
+            match wish {
                 Wish::Stop(name) => {
                     out::say(format!("{name}: stopping; requests under way have {} s", STOP_GRACE.as_secs()));
-                    return;
+                    return Ended::Asked;
                 }
                 Wish::Reload => {
                     if let Some(s3) = &self.s3 {
@@ -250,7 +295,12 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
 }
 
 /// Opens the node, at the first address for its peers that is free.
-async fn start_member(place: &Place, plan: &Plan, ports: &mut Ports) -> Result<Arc<Member>, Failure> {
+async fn start_member(
+    place: &Place,
+    plan: &Plan,
+    promote: Option<Promote>,
+    ports: &mut Ports,
+) -> Result<Arc<Member>, Failure> {
     let (candidates, is_kept) = match &plan.peers.listen {
         Listen::Kept => {
             let one_each = |address| vec![address];
@@ -271,6 +321,7 @@ async fn start_member(place: &Place, plan: &Plan, ports: &mut Ports) -> Result<A
             weight: 1,
             plaintext: plan.peers.plaintext,
             grace: plan.peers.grace,
+            promote,
         };
         match Member::start(options).await {
             Ok(member) => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stoker_lake::LakeOptions;
-use stoker_node::{CatalogChoice, DriveOptions};
+use stoker_node::{CatalogChoice, DriveOptions, Promote};
 use stoker_store::VolumePolicy;
 
 use super::signals::Hangup;
@@ -78,6 +78,8 @@ pub struct Plan {
     pub drains_max: usize,
     pub s3: S3Plan,
     pub peers: PeersPlan,
+    /// Take over the catalog, because the node that kept it is lost.
+    pub promote: Option<Promote>,
     pub admin: Listen,
     /// None: in the node's directory, made if it is not there.
     pub token_file: Option<PathBuf>,

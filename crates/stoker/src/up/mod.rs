@@ -16,7 +16,9 @@ use stoker_store::{LakeMode, VolumePolicy};
 
 use crate::config::Config;
 use crate::daemon::place::Place;
-use crate::daemon::{self, FirstVolume, Hangup, LakePlan, Listen, PeersPlan, Plan, S3Plan, drives, limits};
+use crate::daemon::{
+    self, FirstVolume, Hangup, LakePlan, Listen, PeersPlan, Plan, Promotion, S3Plan, drives, limits,
+};
 use crate::failure::Failure;
 use crate::{log, out, size, span, sys};
 use kept::Kept;
@@ -70,6 +72,8 @@ pub struct Args {
     /// Memory to use at most; by default 8GiB, or half of the machine's if that is less.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
+    #[command(flatten)]
+    promote: Promotion,
     /// What to log on stderr.
     #[arg(long, value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
     log: log::Level,
@@ -196,6 +200,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             plaintext: false,
             grace: args.grace,
         },
+        promote: args.promote.wish(),
         admin: at(args.admin),
         token_file: None,
         door: Vec::new(),

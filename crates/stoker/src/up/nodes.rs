@@ -34,17 +34,7 @@ pub fn run(args: &Args, count: usize) -> Result<ExitCode, Failure> {
         let lake = dir.join(LAKE);
         std::fs::create_dir_all(&lake).map_err(|e| Failure::io(lake.display(), &e))?;
     }
-    let mut nodes: Vec<Running> = Vec::new();
-    for at in 1..=count {
-        let first = nodes.first().map(|node| &node.ready);
-        match start(args, &dir, at, count, first) {
-            Ok(node) => nodes.push(node),
-            Err(fault) => {
-                stop(nodes);
-                return Err(fault);
-            }
-        }
-    }
+    let nodes = start_all(args, &dir, count)?;
     tell(args, &nodes)?;
     let pids: Vec<u32> = nodes.iter().map(|node| node.child.id()).collect();
     let watchers: Vec<JoinHandle<()>> =
@@ -57,10 +47,41 @@ pub fn run(args: &Args, count: usize) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn stop(nodes: Vec<Running>) {
-    for mut node in nodes {
-        sys::terminate(node.child.id());
-        let _ = node.child.wait();
+/// Nodes that are members wait for each other, since the catalog is with some of them: they start at the same time. New ones
+/// join the first, one after the other.
+fn start_all(args: &Args, dir: &Path, count: usize) -> Result<Vec<Running>, Failure> {
+    let members = (1..=count).filter(|at| node_dir(dir, *at).join("node.json").exists());
+    let spawned: Vec<(usize, Result<Spawned, Failure>)> =
+        members.map(|at| (at, spawn(args, dir, at, count, None))).collect();
+    let mut nodes: Vec<(usize, Running)> = Vec::new();
+    let mut failed = None;
+    for (at, spawned) in spawned {
+        match spawned.and_then(until_ready) {
+            Ok(node) => nodes.push((at, node)),
+            Err(fault) => failed = failed.or(Some(fault)),
+        }
+    }
+    for at in 1..=count {
+        if failed.is_some() || nodes.iter().any(|(other, _)| *other == at) {
+            continue;
+        }
+        let first = nodes.first().map(|(_, node)| &node.ready);
+        match spawn(args, dir, at, count, first).and_then(until_ready) {
+            Ok(node) => nodes.push((at, node)),
+            Err(fault) => failed = Some(fault),
+        }
+    }
+    nodes.sort_by_key(|(at, _)| *at);
+    let nodes = nodes.into_iter().map(|(_, node)| node);
+    match failed {
+        None => Ok(nodes.collect()),
+        Some(fault) => {
+            for mut node in nodes {
+                sys::terminate(node.child.id());
+                let _ = node.child.wait();
+            }
+            Err(fault)
+        }
     }
 }
 
@@ -78,13 +99,19 @@ fn node_dir(dir: &Path, at: usize) -> PathBuf {
     dir.join(format!("node-{at}"))
 }
 
-fn start(
+/// A node that starts.
+struct Spawned {
+    name: String,
+    child: Child,
+}
+
+fn spawn(
     args: &Args,
     dir: &Path,
     at: usize,
     count: usize,
     first: Option<&Value>,
-) -> Result<Running, Failure> {
+) -> Result<Spawned, Failure> {
     let name = format!("node-{at}");
     let program = std::env::current_exe().map_err(|e| Failure::io("this program", &e))?;
     let mut command = Command::new(program);
@@ -110,7 +137,12 @@ fn start(
         command.args(["--size", &size.to_string()]);
     }
     sys::stop_with_parent(&mut command);
-    let mut child = command.spawn().map_err(|e| Failure::io(&name, &e))?;
+    let child = command.spawn().map_err(|e| Failure::io(&name, &e))?;
+    Ok(Spawned { name, child })
+}
+
+fn until_ready(node: Spawned) -> Result<Running, Failure> {
+    let Spawned { name, mut child } = node;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         let mut stdout = BufReader::new(stdout);

@@ -82,7 +82,6 @@ pub struct Embedded {
 struct Serving {
     epoch: Epoch,
     peers: Arc<Peers>,
-    ack_timeout: std::time::Duration,
 }
 
 impl Embedded {
@@ -128,7 +127,6 @@ impl Embedded {
         let serving = Serving {
             epoch: primary.lineage.epoch(),
             peers: Arc::clone(&primary.peers),
-            ack_timeout: serve.ack_timeout,
         };
         let database = Arc::new(database);
         let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq, Some(primary))?;
@@ -149,7 +147,6 @@ impl Embedded {
             peers: Arc::clone(&serving.peers),
             database,
             epoch: serving.epoch,
-            timeout: serving.ack_timeout,
             joinable: Box::new(self.writer.joiner()),
         };
         serving.peers.attach(standby, |start| {
@@ -167,6 +164,11 @@ impl Embedded {
     pub async fn detach(&self, standby: NodeId) -> Result<()> {
         self.serving()?;
         self.writer.detach(standby).await
+    }
+
+    /// Standbys of which one has to confirm before anything is read or acknowledged, as this file records them.
+    pub fn known_standbys(&self) -> Vec<NodeId> {
+        self.serving.as_ref().map_or_else(Vec::new, |serving| serving.peers.known())
     }
 
     /// How it stands with the standbys; `None` if this is not a primary.

@@ -79,6 +79,8 @@ pub(super) struct Primary {
     options: PrimaryOptions,
     /// What the transaction under way has done so far.
     entries: Entries,
+    /// Somebody follows, or did: what the transaction under way does is kept and sent.
+    followed: bool,
 }
 
 impl Primary {
@@ -95,7 +97,7 @@ impl Primary {
         }
         let tail = Tail::load(snapshot, seq, options.tail_bytes)?;
         let peers = Arc::new(Peers::new(seq, lineage.members.clone()));
-        Ok(Primary { lineage, tail, peers, options: options.clone(), entries: Entries::new() })
+        Ok(Primary { lineage, tail, peers, options: options.clone(), entries: Entries::new(), followed: true })
     }
 
     /// Begins a new epoch behind commit `seq`.
@@ -109,8 +111,17 @@ impl Primary {
         self.lineage.save(transaction)
     }
 
+    /// Begins a transaction. A catalog that nobody follows keeps no past and costs no more than one of a node alone; whoever
+    /// comes later begins with a snapshot.
+    pub(super) fn transaction(&mut self) {
+        self.followed = self.lineage.members.known().next().is_some() || self.peers.is_followed();
+    }
+
     /// Notes a commit of the transaction under way.
     pub(super) fn did(&mut self, seq: u64, change: EntryChange<'_>) {
+        if !self.followed {
+            return;
+        }
         let entry = Entry { seq, epoch: self.lineage.epoch(), change };
         self.entries.push((seq, wire::encode(&entry)));
     }
@@ -138,7 +149,10 @@ impl Primary {
     /// Hands what the transaction has done to the tail and to the standbys; it is not durable here yet.
     pub(super) fn publish(&mut self, transaction: &WriteTransaction, seq_before: u64) -> Result<()> {
         let entries = std::mem::take(&mut self.entries);
-        self.tail.append(transaction, &entries)?;
+        match self.followed {
+            true => self.tail.append(transaction, &entries)?,
+            false => self.tail.skip(),
+        }
         let (after, epoch) = (self.lineage.position(seq_before), self.lineage.epoch());
         self.peers.publish(Batch { after, epoch, entries });
         Ok(())

@@ -52,6 +52,11 @@ impl Tail {
         Ok(tail)
     }
 
+    /// Takes note of commits that are not kept, because nobody follows.
+    pub(super) fn skip(&mut self) {
+        self.broken = true;
+    }
+
     /// Adds commits that follow the last one, and drops old ones.
     pub(super) fn append(&mut self, transaction: &WriteTransaction, entries: &Entries) -> Result<()> {
         let mut table = transaction.open_table(TAIL).map_err(failed)?;

@@ -151,11 +151,12 @@ impl Worker {
     fn group(&mut self, works: &[&Work]) -> Result<Vec<Answer>> {
         let transaction = self.begin()?;
         let mut seq = self.seq;
-        if let Some(primary) = &mut self.primary
-            && let Some(members) = primary.joined()
-        {
-            seq += 1;
-            primary.members_set(&transaction, seq, members)?;
+        if let Some(primary) = &mut self.primary {
+            primary.transaction();
+            if let Some(members) = primary.joined() {
+                seq += 1;
+                primary.members_set(&transaction, seq, members)?;
+            }
         }
         let mut answers = Vec::with_capacity(works.len());
         {
@@ -241,6 +242,7 @@ impl Worker {
         let seq = self.seq + 1;
         let Some(primary) = &mut self.primary else { return Ok(()) };
         tracing::info!(?members, "who is in sync with the catalog changes");
+        primary.transaction();
         primary.members_set(&transaction, seq, members)?;
         self.finish(transaction, seq)
     }

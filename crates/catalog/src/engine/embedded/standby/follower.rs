@@ -113,6 +113,17 @@ impl Standby {
         })
     }
 
+    /// Stops following, durably: the primary may go on without this standby, which is therefore not to be promoted until it
+    /// followed again.
+    pub fn leave(&self, node: NodeId) -> Result<()> {
+        self.shared.with(|follower| {
+            follower.lineage.members = follower.lineage.members.without(node);
+            follower.write(|follower, transaction| follower.lineage.save(transaction))
+        })?;
+        self.close();
+        Ok(())
+    }
+
     /// Lets go of the file.
     pub fn close(&self) {
         *self.shared.lock() = Err(CatalogError::closed());

@@ -25,6 +25,10 @@ use crate::wire::{self, Blob, Wire};
 /// How long a link rests after a failure, so that a node that is gone is not asked all the time.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a standby may take for one answer. Taking in the end of a snapshot makes a whole file durable; whether commits wait
+/// for a slow standby is decided elsewhere, and much sooner.
+const CALL_MAX: Duration = Duration::from_secs(60);
+
 /// One standby, seen from the primary.
 pub(in super::super) struct Link {
     pub node: NodeId,
@@ -33,8 +37,6 @@ pub(in super::super) struct Link {
     /// Weak, so that a link never keeps a closed file open.
     pub database: Weak<Database>,
     pub epoch: Epoch,
-    /// How long a standby may take for one answer.
-    pub timeout: Duration,
     /// Tells the writer that somebody may join.
     pub joinable: Box<dyn Fn() + Send + Sync>,
 }
@@ -147,7 +149,7 @@ impl Link {
 
     async fn call(&self, ask: StandbyAsk) -> Result<FromStandby> {
         let request = wire::encode(&ToStandby { epoch: self.epoch, ask });
-        let answer = tokio::time::timeout(self.timeout, self.wire.call(request)).await;
+        let answer = tokio::time::timeout(CALL_MAX, self.wire.call(request)).await;
         let answer = answer.map_err(|_| CatalogError::unavailable("the standby does not answer"))??;
         match wire::decode(&answer)? {
             FromStandby::Fenced(by) => {

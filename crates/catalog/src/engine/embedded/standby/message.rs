@@ -12,7 +12,7 @@ use crate::wire::Blob;
 /// Most commits of one message.
 pub(in super::super) const APPEND_COMMITS_MAX: usize = 1 << 14;
 /// A message takes no more commits once it has this many bytes.
-pub(in super::super) const APPEND_BYTES: usize = 16 << 20;
+pub(in super::super) const APPEND_BYTES: usize = 4 << 20;
 /// Most rows, clients or answers of one piece of a snapshot.
 pub(in super::super) const PIECE_ROWS_MAX: usize = 1 << 14;
 

@@ -197,6 +197,16 @@ impl Peers {
         let _ = start.send(());
     }
 
+    /// Every standby that may not be left behind quietly.
+    pub(in super::super) fn known(&self) -> Vec<NodeId> {
+        self.lock().members.known().collect()
+    }
+
+    /// Whether anybody is attached.
+    pub(in super::super) fn is_followed(&self) -> bool {
+        !self.lock().peers.is_empty()
+    }
+
     pub(in super::super) fn detach(&self, node: NodeId) {
         let removed = self.lock().peers.remove(&node);
         removed.iter().for_each(Peer::abort);

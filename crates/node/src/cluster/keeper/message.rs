@@ -1,0 +1,44 @@
+//! What nodes ask each other about the catalog, beside what the catalog itself sends.
+
+use serde::{Deserialize, Serialize};
+use stoker_catalog::Epoch;
+use stoker_store::CatalogStatus;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in super::super) enum Ask {
+    /// Which epoch rules?
+    Where,
+    /// This epoch rules.
+    Rules(Epoch),
+    /// The sender is about to stop. Asked before it says in its own file that it does not follow any more.
+    MayLeave,
+    /// It has said so: it is waited for no longer.
+    Left,
+    /// How it stands with the standbys.
+    Status,
+    /// Let a standby go for good.
+    Detach([u8; 16]),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in super::super) enum Answer {
+    /// The highest epoch that the node heard of, and the highest commit that it saw (R9).
+    Epoch { epoch: Epoch, seq_seen: u64 },
+    Done,
+    Status(CatalogStatus),
+    /// Not done, and why.
+    No(String),
+}
+
+pub(super) fn encode<M: Serialize>(message: &M) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("plain data encodes")
+}
+
+pub(super) fn decode<'b, M: Deserialize<'b>>(bytes: &'b [u8]) -> Option<M> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Some(message),
+        _ => None,
+    }
+}

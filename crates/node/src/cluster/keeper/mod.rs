@@ -1,0 +1,471 @@
+//! The embedded catalog of a cluster: which node keeps it, who follows it, and how another one takes over.
+//!
+//! One node *serves* the catalog from its file; the others *follow*, some of them as standbys whose files have every
+//! acknowledged commit. What a node is says its file. Who rules is one [`Epoch`], which names its holder and only rises: nodes tell
+//! each other the highest one they heard of, and ask around when the catalog does not answer. A promotion makes a standby the one
+//! that serves; a node that served and finds a higher epoch must be opened again, and then follows.
+
+mod message;
+mod promote;
+mod standbys;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Duration;
+
+use stoker_catalog::engine::{
+    Embedded, EmbeddedOptions, PrimaryOptions, Role as FileRole, Standby, StandbyOptions, inspect,
+};
+use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
+use stoker_catalog::{Catalog, Epoch};
+use stoker_cell::transport::{Call, Message, TcpTransport, Transport};
+use stoker_format::NodeId;
+use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use self::message::{Answer, Ask};
+use super::book::Book;
+use super::keys::{CatalogPlace, ClusterKeys};
+use super::wire::{KIND_KEEPER, KeeperWire};
+use crate::identity::Identity;
+use crate::node::Node;
+use crate::{clock, error};
+
+/// Pages that a standby keeps in memory; it is read only when somebody is behind.
+const STANDBY_CACHE_BYTES: usize = 32 << 20;
+
+/// A standby that does not confirm for so long is waited for no longer.
+const ACK_MAX: Duration = Duration::from_secs(2);
+
+/// Longest wait for an answer of another node about the catalog.
+const ASK_MAX: Duration = Duration::from_secs(2);
+
+/// Pause between two looks around for whoever rules.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often a node that waits for the catalog says so.
+const WAIT_SAID: Duration = Duration::from_secs(30);
+
+/// What this node does for the catalog.
+enum Role {
+    Serves {
+        catalog: Arc<Embedded>,
+        server: Arc<CatalogServer>,
+    },
+    Follows(Arc<Standby>),
+    /// Its file changes hands.
+    Between,
+}
+
+/// The catalog as this node sees it.
+pub(crate) struct Keeper {
+    identity: Identity,
+    dir: PathBuf,
+    cache_bytes: usize,
+    pub(super) transport: Arc<TcpTransport>,
+    book: Arc<Book>,
+    role: RwLock<Role>,
+    /// The highest epoch that this node heard of.
+    epoch: Mutex<Epoch>,
+    /// Whoever is asked as long as there was no epoch.
+    first_holder: NodeId,
+    keys: Mutex<ClusterKeys>,
+    /// The catalog of a node that follows.
+    remote: OnceLock<Arc<RemoteCatalog>>,
+    node: OnceLock<Arc<Node>>,
+    /// The highest commit of which this node knew when it started.
+    seq_kept: u64,
+    looked_ms: AtomicU64,
+    standbys: standbys::Standbys,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Why this node has to be opened again, once it has to.
+    replaced: watch::Sender<Option<String>>,
+    promoting: tokio::sync::Mutex<()>,
+}
+
+/// What a keeper is made of.
+pub(super) struct KeeperOptions {
+    pub identity: Identity,
+    pub dir: PathBuf,
+    pub cache_bytes: usize,
+    pub transport: Arc<TcpTransport>,
+    pub book: Arc<Book>,
+    pub keys: ClusterKeys,
+    pub seq_kept: u64,
+}
+
+impl Keeper {
+    /// Opens this node's file as what it is.
+    pub(super) fn open(options: KeeperOptions) -> Result<Arc<Keeper>> {
+        let KeeperOptions { identity, dir, cache_bytes, transport, book, keys, seq_kept } = options;
+        let path = dir.join("catalog.redb");
+        let file = inspect(&path, identity.cluster).map_err(error::catalog)?;
+        let first_holder = match &keys.catalog {
+            CatalogPlace::With { node, .. } => NodeId(*node),
+            _ => identity.node,
+        };
+        let serves = match &file {
+            Some(file) => file.role != FileRole::Standby && file.promised <= file.epoch,
+            None => first_holder == identity.node,
+        };
+        let keeper = Arc::new(Keeper {
+            identity,
+            dir,
+            cache_bytes,
+            transport,
+            book,
+            role: RwLock::new(Role::Between),
+            epoch: Mutex::new(file.as_ref().map(|file| file.promised.max(file.epoch)).unwrap_or_default()),
+            first_holder,
+            keys: Mutex::new(keys),
+            remote: OnceLock::new(),
+            node: OnceLock::new(),
+            seq_kept,
+            looked_ms: AtomicU64::new(0),
+            standbys: standbys::Standbys::default(),
+            tasks: Mutex::default(),
+            replaced: watch::Sender::new(None),
+            promoting: tokio::sync::Mutex::new(()),
+        });
+        match serves {
+            true => keeper.serve()?,
+            false => keeper.follow()?,
+        }
+        Ok(keeper)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("catalog.redb")
+    }
+
+    /// Serves this node's file.
+    fn serve(self: &Arc<Keeper>) -> Result<()> {
+        let file = EmbeddedOptions { cache_bytes: self.cache_bytes, ..EmbeddedOptions::default() };
+        let options = PrimaryOptions {
+            ack_timeout: ACK_MAX,
+            seen: self.epoch(),
+            ..PrimaryOptions::new(self.identity.node)
+        };
+        let catalog = Embedded::open_primary(&self.path(), self.identity.cluster, &file, &options);
+        let catalog = Arc::new(catalog.map_err(error::catalog)?);
+        let server = CatalogServer::embedded(catalog.clone(), Epoch::default(), |_| {});
+        let mut fenced = catalog.fenced();
+        let keeper = Arc::downgrade(self);
+        self.keep(tokio::spawn(async move {
+            let Ok(by) = fenced.wait_for(Option::is_some).await.map(|by| *by) else { return };
+            if let (Some(keeper), Some(by)) = (keeper.upgrade(), by) {
+                keeper.adopt(by);
+            }
+        }));
+        let epoch = server.epoch();
+        *self.role.write().unwrap() = Role::Serves { catalog, server: Arc::new(server) };
+        self.adopt(epoch);
+        self.attach_known();
+        Ok(())
+    }
+
+    /// Follows whoever serves.
+    fn follow(self: &Arc<Keeper>) -> Result<()> {
+        let options = StandbyOptions {
+            file: EmbeddedOptions { cache_bytes: STANDBY_CACHE_BYTES, ..EmbeddedOptions::default() },
+            ..StandbyOptions::default()
+        };
+        let standby = Standby::open_former(&self.path(), self.identity.cluster, &options);
+        *self.role.write().unwrap() = Role::Follows(Arc::new(standby.map_err(error::catalog)?));
+        Ok(())
+    }
+
+    /// The catalog for this node: its own, as soon as a standby confirmed it, or the way to another one's.
+    pub async fn catalog(self: &Arc<Keeper>) -> Result<Arc<dyn Catalog>> {
+        let own = match &*self.role.read().unwrap() {
+            Role::Serves { catalog, .. } => Some(catalog.clone()),
+            _ => None,
+        };
+        if let Some(catalog) = own {
+            match self.until_confirmed(&catalog).await {
+                true => return Ok(catalog),
+                false => {
+                    // Another epoch rules: what is here is put aside, and this node follows.
+                    catalog.close().await;
+                    self.follow()?;
+                }
+            }
+        }
+        let client = u128::from_le_bytes(clock::random());
+        let way = Arc::new(KeeperWire(Arc::downgrade(self)));
+        let remote = Arc::new(RemoteCatalog::new(way, client, &RemoteOptions::default()));
+        remote.saw(self.epoch());
+        let _ = self.remote.set(remote.clone());
+        self.replaced.send_replace(None);
+        let mut said = None::<tokio::time::Instant>;
+        while let Err(fault) = remote.seq().await {
+            if said.is_none_or(|said| said.elapsed() >= WAIT_SAID) {
+                said = Some(tokio::time::Instant::now());
+                tracing::warn!(
+                    "waiting for the catalog, which node {} keeps: {}; if that node is lost, stop a node that \
+                     followed it and start it with --promote-catalog",
+                    self.holder(),
+                    fault.message
+                );
+            }
+        }
+        Ok(remote)
+    }
+
+    /// Waits until what is in this node's file may be read; false if another epoch rules.
+    async fn until_confirmed(self: &Arc<Keeper>, catalog: &Arc<Embedded>) -> bool {
+        let mut said = None::<tokio::time::Instant>;
+        let mut replaced = self.replaced.subscribe();
+        loop {
+            if replaced.borrow_and_update().is_some() {
+                return false;
+            }
+            if catalog.seq().await.is_ok() {
+                return true;
+            }
+            if said.is_none_or(|said| said.elapsed() >= WAIT_SAID) {
+                if said.is_some() {
+                    tracing::warn!(
+                        "waiting for a standby of the catalog ({}) to confirm what this node has",
+                        names(&catalog.known_standbys())
+                    );
+                }
+                said = Some(tokio::time::Instant::now());
+            }
+            self.look_soon();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The node runs: what it knows is used from now on.
+    pub fn set_node(self: &Arc<Keeper>, node: &Arc<Node>) {
+        let _ = self.node.set(node.clone());
+        if self.server().is_some() {
+            self.look_after_standbys();
+        }
+    }
+
+    /// Tells once that this node has to be opened again, and why.
+    pub fn replaced(&self) -> watch::Receiver<Option<String>> {
+        self.replaced.subscribe()
+    }
+
+    /// The highest epoch that this node heard of.
+    pub fn epoch(&self) -> Epoch {
+        let own = *self.epoch.lock().unwrap();
+        own.max(self.remote.get().map(|remote| remote.seen()).unwrap_or_default())
+    }
+
+    /// The same, with what the standby here promised to a new primary.
+    async fn epoch_promised(&self) -> Epoch {
+        let promised = match self.standby() {
+            // It may be busy with a drive.
+            Some(standby) => tokio::task::spawn_blocking(move || standby.report()).await.ok(),
+            None => None,
+        };
+        let promised = promised.and_then(|report| Some(report.ok()?.promised)).unwrap_or_default();
+        promised.max(self.epoch())
+    }
+
+    /// The node that keeps the catalog, as far as this one knows.
+    pub fn holder(&self) -> NodeId {
+        let epoch = self.epoch();
+        if epoch.is_none() { self.first_holder } else { epoch.holder() }
+    }
+
+    /// Where new nodes are told to find it.
+    pub(super) fn place(&self) -> CatalogPlace {
+        let holder = self.holder();
+        let addresses = match holder == self.identity.node {
+            true => self.transport.addresses().to_vec(),
+            false => self.book.of(holder),
+        };
+        let addresses = addresses.iter().map(|address| address.to_string()).collect();
+        CatalogPlace::With { node: holder.0, addresses }
+    }
+
+    /// Whoever answers for the catalog, if this node does and was not replaced.
+    pub fn server(&self) -> Option<Arc<CatalogServer>> {
+        let server = match &*self.role.read().unwrap() {
+            Role::Serves { server, .. } => server.clone(),
+            _ => return None,
+        };
+        (server.epoch() >= self.epoch()).then_some(server)
+    }
+
+    /// The standby here, if this node follows.
+    pub fn standby(&self) -> Option<Arc<Standby>> {
+        match &*self.role.read().unwrap() {
+            Role::Follows(standby) => Some(standby.clone()),
+            _ => None,
+        }
+    }
+
+    fn own(&self) -> Option<Arc<Embedded>> {
+        match &*self.role.read().unwrap() {
+            Role::Serves { catalog, .. } => Some(catalog.clone()),
+            _ => None,
+        }
+    }
+
+    /// The highest commit that this node saw.
+    fn seq_seen(&self) -> u64 {
+        let seen = self.node.get().map_or(0, |node| node.core.seq_seen.load(Ordering::Relaxed));
+        seen.max(self.seq_kept)
+    }
+
+    /// Takes note of an epoch. A lower one than this node knows changes nothing.
+    pub fn adopt(&self, epoch: Epoch) {
+        {
+            let mut known = self.epoch.lock().unwrap();
+            if epoch <= *known {
+                return;
+            }
+            *known = epoch;
+        }
+        if let Some(remote) = self.remote.get() {
+            remote.saw(epoch);
+        }
+        if let Some(own) = self.own().filter(|own| own.epoch().is_some_and(|own| own < epoch)) {
+            own.fence(epoch);
+            let why = format!("its catalog was replaced by epoch {epoch}");
+            self.replaced.send_replace(Some(why));
+        }
+        let place = match epoch.holder() == self.identity.node {
+            true => CatalogPlace::Here,
+            false => self.place(),
+        };
+        let mut keys = self.keys.lock().unwrap();
+        if keys.catalog != place {
+            keys.catalog = place;
+            if let Err(fault) = keys.write(&self.dir) {
+                tracing::warn!("where the catalog is could not be written down: {fault}");
+            }
+        }
+    }
+
+    /// Looks around, unless somebody does or did a moment ago.
+    pub fn look_soon(self: &Arc<Keeper>) {
+        let now_ms = clock::now_ms();
+        let last_ms = self.looked_ms.load(Ordering::Relaxed);
+        let is_due = now_ms.abs_diff(last_ms) >= LOOK_PAUSE.as_millis() as u64;
+        if is_due
+            && self
+                .looked_ms
+                .compare_exchange(last_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            let keeper = self.clone();
+            tokio::spawn(async move {
+                let others = keeper.others();
+                keeper.look(&others).await;
+            });
+        }
+    }
+
+    /// Every other node that this one can reach.
+    fn others(&self) -> Vec<NodeId> {
+        let peers = self.transport.peers().into_iter().map(|peer| peer.node);
+        peers.filter(|node| *node != self.identity.node).collect()
+    }
+
+    /// Asks nodes which epoch rules; gives the highest commit that any of them saw.
+    async fn look(&self, nodes: &[NodeId]) -> u64 {
+        let asks = nodes.iter().map(|node| self.ask(*node, &Ask::Where));
+        let mut seq_seen = self.seq_seen();
+        for answer in futures_util::future::join_all(asks).await {
+            if let Ok(Answer::Epoch { epoch, seq_seen: seen }) = answer {
+                self.adopt(epoch);
+                seq_seen = seq_seen.max(seen);
+            }
+        }
+        seq_seen
+    }
+
+    async fn ask(&self, node: NodeId, ask: &Ask) -> Result<Answer> {
+        let request = Message::new(KIND_KEEPER, message::encode(ask));
+        let answer = self.transport.call(node, request, Call::within(ASK_MAX)).await;
+        let answer = answer.map_err(|fault| {
+            StoreError::new(ErrorKind::Unavailable, format!("node {node} does not answer: {fault}"))
+        })?;
+        message::decode(&answer.head).ok_or_else(|| {
+            StoreError::new(ErrorKind::Unavailable, format!("node {node} gave an answer that cannot be read"))
+        })
+    }
+
+    /// Answers another node.
+    pub async fn answer(self: &Arc<Keeper>, from: NodeId, request: &[u8]) -> Vec<u8> {
+        let answer = match message::decode::<Ask>(request) {
+            Some(ask) => self.answered(from, ask).await,
+            None => Answer::No("a question that cannot be read".into()),
+        };
+        message::encode(&answer)
+    }
+
+    async fn answered(self: &Arc<Keeper>, from: NodeId, ask: Ask) -> Answer {
+        match ask {
+            Ask::Where => Answer::Epoch { epoch: self.epoch_promised().await, seq_seen: self.seq_seen() },
+            Ask::Rules(epoch) => {
+                self.adopt(epoch);
+                Answer::Done
+            }
+            Ask::MayLeave => match self.own() {
+                Some(_) => Answer::Done,
+                None => elsewhere(),
+            },
+            Ask::Left => self.let_go(from, true).await,
+            Ask::Status => match self.own() {
+                Some(catalog) => Answer::Status(self.status_of(&catalog).await),
+                None => elsewhere(),
+            },
+            Ask::Detach(node) => self.let_go(NodeId(node), false).await,
+        }
+    }
+
+    /// Tells whoever serves that this node follows no longer, so that nobody waits for it.
+    pub async fn leave(&self) {
+        let Some(standby) = self.standby() else { return };
+        let holder = self.holder();
+        // Asked first: a standby that left while nobody serves could not be promoted.
+        match self.ask(holder, &Ask::MayLeave).await {
+            Ok(Answer::Done) => {}
+            _ => return,
+        }
+        if let Err(fault) = standby.leave(self.identity.node) {
+            return tracing::warn!("the standby of the catalog: {fault}");
+        }
+        if let Err(fault) = self.ask(holder, &Ask::Left).await {
+            tracing::info!("the catalog could not be told that this node leaves: {fault}");
+        }
+    }
+
+    /// Ends everything and lets go of the file.
+    pub async fn close(&self) {
+        for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
+            task.abort();
+        }
+        let role = std::mem::replace(&mut *self.role.write().unwrap(), Role::Between);
+        match role {
+            Role::Serves { catalog, .. } => catalog.close().await,
+            Role::Follows(standby) => standby.close(),
+            Role::Between => {}
+        }
+    }
+
+    fn keep(&self, task: JoinHandle<()>) {
+        let mut tasks = self.tasks.lock().unwrap();
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task);
+    }
+}
+
+fn elsewhere() -> Answer {
+    Answer::No("this node does not keep the catalog".into())
+}
+
+fn names(nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    names.join(", ")
+}

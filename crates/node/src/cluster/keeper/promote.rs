@@ -1,0 +1,87 @@
+//! Makes this node the one that serves the catalog.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoker_catalog::Wire;
+use stoker_catalog::engine::PromoteOptions;
+use stoker_format::NodeId;
+use stoker_store::{CatalogPromotion, ErrorKind, Result, StoreError};
+
+use super::message::{Answer, Ask};
+use super::{Keeper, Role};
+use crate::cluster::wire::StandbyWire;
+use crate::error;
+
+/// How long another standby may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Most nodes that are asked besides the standbys that this one knows.
+const ASKED_MAX: usize = 32;
+
+impl Keeper {
+    /// Promotes the standby here. Refused unless it has every acknowledged commit, or the loss is accepted.
+    pub async fn promote(self: &Arc<Keeper>, accept_loss: bool) -> Result<CatalogPromotion> {
+        let _alone = self.promoting.lock().await;
+        let Some(standby) = self.standby() else {
+            let message = "this node keeps the catalog already";
+            return Err(StoreError::new(ErrorKind::Conflict, message));
+        };
+        let before = self.holder();
+        let others = self.others();
+        let seen_seq = self.look(&others).await;
+        let report = standby.report().map_err(error::catalog)?;
+        let own = self.identity.node;
+        let asked = report.known.iter().chain(others.iter().take(ASKED_MAX)).filter(|node| **node != own);
+        let ways: BTreeMap<NodeId, Arc<dyn Wire>> = asked
+            .map(|node| {
+                let way = StandbyWire { node: *node, transport: self.transport.clone() };
+                (*node, Arc::new(way) as Arc<dyn Wire>)
+            })
+            .collect();
+        let options = PromoteOptions { node: own, seen_seq, accept_loss, timeout: ANSWER_MAX };
+        let promotion = standby.promote(&options, &ways).await.map_err(error::catalog)?;
+        *self.role.write().unwrap() = Role::Between;
+        self.adopt(promotion.epoch);
+        if let Err(fault) = self.serve() {
+            // The file is that of a catalog now, and opens as one at the next start.
+            let why = format!("its catalog was promoted and could not be opened: {}", fault.message);
+            self.replaced.send_replace(Some(why));
+            return Err(fault);
+        }
+        if self.node.get().is_some() {
+            self.look_after_standbys();
+        }
+        let epoch = self.epoch();
+        tracing::warn!("this node keeps the catalog from now on, in epoch {epoch}");
+        let keeper = self.clone();
+        tokio::spawn(async move {
+            let others = keeper.others();
+            let news = Ask::Rules(epoch);
+            let tells = others.iter().map(|node| keeper.ask(*node, &news));
+            let told = futures_util::future::join_all(tells).await;
+            let told = told.iter().filter(|answer| matches!(answer, Ok(Answer::Done))).count();
+            tracing::info!("{told} of {} nodes were told of epoch {epoch}", others.len());
+        });
+        Ok(CatalogPromotion {
+            epoch: epoch.to_string(),
+            seq: promotion.seq,
+            before: before.to_string(),
+            loss: promotion.loss,
+        })
+    }
+
+    /// Lets a standby go, wherever the catalog is.
+    pub async fn detach(&self, node: NodeId) -> Result<()> {
+        let answer = match self.own() {
+            Some(_) => self.let_go(node, false).await,
+            None => self.ask(self.holder(), &Ask::Detach(node.0)).await?,
+        };
+        match answer {
+            Answer::Done => Ok(()),
+            Answer::No(why) => Err(StoreError::new(ErrorKind::Unavailable, why)),
+            _ => Err(StoreError::new(ErrorKind::Unavailable, "an answer to another question")),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Who follows the catalog of this node, while it serves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_catalog::Catalog;
+use stoker_catalog::engine::Embedded;
+use stoker_format::NodeId;
+use stoker_store::{CatalogStatus, StandbyInfo};
+use tokio::time::Instant;
+
+use super::message::{Answer, Ask};
+use super::{Keeper, elsewhere};
+use crate::cluster::wire::StandbyWire;
+
+/// Standbys that a catalog has, if there are so many nodes. One may be lost, and commits are still on two nodes.
+const WANTED: usize = 2;
+
+/// How often it is looked who should follow, and whether another epoch rules.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A node that said it leaves is not attached again for so long; it is about to stop.
+const LEAVING_MAX: Duration = Duration::from_secs(10);
+
+/// The standbys of this node's catalog.
+#[derive(Default)]
+pub(super) struct Standbys {
+    attached: Mutex<BTreeSet<NodeId>>,
+    leaving: Mutex<BTreeMap<NodeId, Instant>>,
+}
+
+/// Who should follow: those that do and can, then others that can, in their order.
+fn choose(able: &[NodeId], attached: &BTreeSet<NodeId>, wanted: usize) -> Vec<NodeId> {
+    let (mut chosen, others): (Vec<NodeId>, Vec<NodeId>) =
+        able.iter().partition(|node| attached.contains(node));
+    let missing = wanted.saturating_sub(chosen.len());
+    chosen.extend(others.into_iter().take(missing));
+    chosen
+}
+
+impl Keeper {
+    /// Attaches whoever has to confirm what is in this node's file before it is read.
+    pub(super) fn attach_known(self: &Arc<Keeper>) {
+        let Some(catalog) = self.own() else { return };
+        for node in catalog.known_standbys() {
+            self.attach(&catalog, node);
+        }
+    }
+
+    fn attach(self: &Arc<Keeper>, catalog: &Embedded, node: NodeId) {
+        let way = Arc::new(StandbyWire { node, transport: self.transport.clone() });
+        match catalog.attach(node, way) {
+            Ok(()) => drop(self.standbys.attached.lock().unwrap().insert(node)),
+            Err(fault) => tracing::warn!("node {node} cannot follow the catalog: {fault}"),
+        }
+    }
+
+    /// Sees to it, for as long as this node serves, that enough nodes follow.
+    pub(super) fn look_after_standbys(self: &Arc<Keeper>) {
+        let keeper = Arc::downgrade(self);
+        self.keep(tokio::spawn(async move {
+            while let Some(keeper) = keeper.upgrade() {
+                let Some(catalog) = keeper.own() else { return };
+                keeper.arrange(&catalog).await;
+                let attached: Vec<NodeId> = keeper.standbys.attached.lock().unwrap().iter().copied().collect();
+                // Whoever was promoted elsewhere made these promise to follow it.
+                keeper.look(&attached).await;
+                drop((keeper, catalog));
+                tokio::time::sleep(LOOK).await;
+            }
+        }));
+    }
+
+    async fn arrange(self: &Arc<Keeper>, catalog: &Arc<Embedded>) {
+        let Some(node) = self.node.get() else { return };
+        let view = node.core.cell.view();
+        let leaving = {
+            let mut leaving = self.standbys.leaving.lock().unwrap();
+            leaving.retain(|_, since| since.elapsed() < LEAVING_MAX);
+            leaving.clone()
+        };
+        let own = self.identity.node;
+        let able: Vec<NodeId> = view
+            .nodes()
+            .filter(|node| *node != own && view.is_up(*node) && !leaving.contains_key(node))
+            .collect();
+        let attached = self.standbys.attached.lock().unwrap().clone();
+        for node in choose(&able, &attached, WANTED) {
+            if !attached.contains(&node) {
+                tracing::info!("node {node} follows the catalog of this node from now on");
+                self.attach(catalog, node);
+            }
+        }
+        // Somebody who was declared gone is not waited for, as long as another one has everything.
+        for gone in attached.iter().filter(|node| view.is_down(**node)) {
+            let others = catalog.replication().map_or(0, |replication| {
+                replication.standbys.iter().filter(|other| other.in_sync && other.node != *gone).count()
+            });
+            if others > 0 {
+                self.let_go(*gone, false).await;
+            }
+        }
+    }
+
+    /// Lets a standby go for good.
+    pub(super) async fn let_go(&self, node: NodeId, leaves: bool) -> Answer {
+        let Some(catalog) = self.own() else { return elsewhere() };
+        if leaves {
+            self.standbys.leaving.lock().unwrap().insert(node, Instant::now());
+        }
+        self.standbys.attached.lock().unwrap().remove(&node);
+        match catalog.detach(node).await {
+            Ok(()) => {
+                tracing::info!("node {node} does not follow the catalog of this node any more");
+                Answer::Done
+            }
+            Err(fault) => Answer::No(fault.message),
+        }
+    }
+
+    /// How it stands with the catalog, by whoever serves it.
+    pub async fn status(&self) -> CatalogStatus {
+        if let Some(catalog) = self.own() {
+            return self.status_of(&catalog).await;
+        }
+        let holder = self.holder();
+        let (trouble, seq) = match self.ask(holder, &Ask::Status).await {
+            Ok(Answer::Status(status)) => return status,
+            Ok(Answer::No(why)) => (why, 0),
+            Ok(_) => ("an answer to another question".to_owned(), 0),
+            Err(fault) => (fault.message, self.seq_seen()),
+        };
+        CatalogStatus {
+            engine: "embedded".into(),
+            holder: Some(holder.to_string()),
+            epoch: self.epoch().to_string(),
+            seq,
+            stalled: true,
+            alone: false,
+            standbys: Vec::new(),
+            trouble: Some(trouble),
+        }
+    }
+
+    pub(super) async fn status_of(&self, catalog: &Embedded) -> CatalogStatus {
+        let replication = catalog.replication();
+        let standbys = replication.as_ref().map_or_else(Vec::new, |replication| {
+            let one = |standby: &stoker_catalog::engine::StandbyStatus| StandbyInfo {
+                node: standby.node.to_string(),
+                in_sync: standby.in_sync,
+                seq: standby.seq,
+                trouble: standby.trouble.clone(),
+            };
+            replication.standbys.iter().map(one).collect()
+        });
+        CatalogStatus {
+            engine: catalog.describe(),
+            holder: Some(self.identity.node.to_string()),
+            epoch: catalog.epoch().unwrap_or_default().to_string(),
+            seq: catalog.seq().await.unwrap_or(self.seq_seen()),
+            stalled: replication.as_ref().is_some_and(|replication| replication.stalled),
+            alone: !standbys.iter().any(|standby| standby.in_sync),
+            standbys,
+            trouble: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_follows_goes_on_and_others_fill_up() {
+        let node = |number: u8| NodeId([number; 16]);
+        let nodes = [1, 2, 3, 4].map(node);
+        let attached = |numbers: &[u8]| numbers.iter().map(|number| node(*number)).collect();
+        assert_eq!(choose(&nodes, &attached(&[]), 2), [1, 2].map(node));
+        assert_eq!(choose(&nodes, &attached(&[3]), 2), [3, 1].map(node));
+        assert_eq!(choose(&nodes[..1], &attached(&[3, 4]), 2), [node(1)]);
+        assert_eq!(choose(&nodes, &attached(&[1, 3, 4]), 2), [1, 3, 4].map(node));
+        assert_eq!(choose(&[], &attached(&[1]), 2), []);
+    }
+}

@@ -1,0 +1,145 @@
+//! What operators order: about the catalog, and about nodes that are to stop.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use stoker_catalog::rows::{NodeState, keys};
+use stoker_format::{NodeId, VersionId};
+use stoker_store::{CatalogStatus, ErrorKind, Order, Report, Result, StopVerdict, StoreError};
+
+use crate::cluster::Keeper;
+use crate::core::Core;
+use crate::node::Node;
+
+impl Node {
+    pub(crate) async fn carry_out(&self, order: Order) -> Result<Report> {
+        match order {
+            Order::Catalog => Ok(Report::Catalog(self.catalog_status().await?)),
+            Order::CatalogPromote { accept_loss } => {
+                Ok(Report::Promoted(self.the_keeper()?.promote(accept_loss).await?))
+            }
+            Order::CatalogDetach { node } => {
+                let node = self.core.node_named(&node)?;
+                self.the_keeper()?.detach(node).await?;
+                Ok(Report::Done)
+            }
+            Order::CanStop { node } => {
+                let node = node.map_or(Ok(self.core.node), |node| self.core.node_named(&node))?;
+                self.can_stop(node).await.map(Report::CanStop)
+            }
+        }
+    }
+
+    fn the_keeper(&self) -> Result<Arc<Keeper>> {
+        self.keeper().ok_or_else(|| {
+            let message = "no node of this cluster keeps the catalog, it is in a database; see to its standbys there";
+            StoreError::new(ErrorKind::Invalid, message)
+        })
+    }
+
+    async fn catalog_status(&self) -> Result<CatalogStatus> {
+        if let Some(keeper) = self.keeper() {
+            return Ok(keeper.status().await);
+        }
+        Ok(CatalogStatus {
+            engine: self.catalog().describe(),
+            holder: None,
+            epoch: String::new(),
+            seq: self.catalog().seq().await.map_err(crate::error::catalog)?,
+            stalled: false,
+            alone: false,
+            standbys: Vec::new(),
+            trouble: None,
+        })
+    }
+
+    /// Why a node should not stop now, if it should not.
+    async fn can_stop(&self, node: NodeId) -> Result<StopVerdict> {
+        let core = &self.core;
+        let view = core.cell.view();
+        let name = |node: NodeId| match view.member(node) {
+            Some(member) if !member.row.name.is_empty() => format!("{} ({node})", member.row.name),
+            _ => node.to_string(),
+        };
+        let mut reasons = Vec::new();
+        let others: Vec<NodeId> = view.nodes().filter(|other| *other != node).collect();
+        if others.is_empty() {
+            reasons.push("it is the only node; clients have nowhere else to go".to_owned());
+        }
+        for other in &others {
+            match view.member(*other).map(|member| member.row.state) {
+                Some(NodeState::Up) if core.cell.is_suspect(*other) => {
+                    reasons.push(format!("node {} does not answer", name(*other)));
+                }
+                Some(NodeState::Leaving) => reasons.push(format!("node {} is stopping", name(*other))),
+                Some(NodeState::Down) => reasons.push(format!("node {} is down", name(*other))),
+                _ => {}
+            }
+        }
+        let lonely = core.only_on(node, &others).await?;
+        if lonely > 0 && !others.is_empty() {
+            reasons.push(format!("{lonely} files that are not in the lake yet are on no other node"));
+        }
+        if let Some(keeper) = self.keeper() {
+            let status = keeper.status().await;
+            let others_in_sync =
+                status.standbys.iter().filter(|standby| standby.in_sync && standby.node != node.to_string());
+            if let Some(trouble) = status.trouble {
+                reasons.push(format!("the catalog does not answer: {trouble}"));
+            } else if status.stalled {
+                reasons.push("the catalog acknowledges nothing, because too few standbys answer".to_owned());
+            } else if status.holder == Some(node.to_string()) && others_in_sync.count() == 0 && !others.is_empty()
+            {
+                reasons.push("it keeps the catalog, and no other node has all of it".to_owned());
+            }
+        }
+        let row = view.member(node).map(|member| member.row.name.clone()).unwrap_or_default();
+        Ok(StopVerdict { node: node.to_string(), name: row, reasons })
+    }
+}
+
+impl Core {
+    /// A node by its id, or by a name that only it has.
+    fn node_named(&self, text: &str) -> Result<NodeId> {
+        let view = self.cell.view();
+        if let Some(node) = text.parse().ok().filter(|node| view.member(*node).is_some()) {
+            return Ok(node);
+        }
+        let named = |node: &NodeId| view.member(*node).is_some_and(|member| member.row.name == text);
+        let found: Vec<NodeId> = view.nodes().filter(named).collect();
+        match found.as_slice() {
+            [node] => Ok(*node),
+            [] => {
+                let message = format!("the cluster has no node `{text}`; `stoker status` lists them");
+                Err(StoreError::new(ErrorKind::NotFound, message))
+            }
+            _ => {
+                let message = format!("{} nodes are called `{text}`; name one by its id", found.len());
+                Err(StoreError::new(ErrorKind::Conflict, message))
+            }
+        }
+    }
+
+    /// How many versions that are not in the lake are on this node and no other.
+    async fn only_on(&self, node: NodeId, others: &[NodeId]) -> Result<usize> {
+        let mut versions: HashSet<VersionId> = HashSet::new();
+        self.each(keys::dirty_of(node), |row| {
+            versions.extend(keys::dirty_version(&row.key));
+            Ok(())
+        })
+        .await?;
+        for other in others {
+            if versions.is_empty() {
+                break;
+            }
+            self.each(keys::dirty_of(*other), |row| {
+                if let Some(version) = keys::dirty_version(&row.key) {
+                    versions.remove(&version);
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(versions.len())
+    }
+}

@@ -1,0 +1,129 @@
+//! `stoker catalog`: where the catalog is, and how another node takes it over.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use stoker_store::{CatalogStatus, Order, Report, Store};
+
+use crate::connect::{self, Target};
+use crate::failure::Failure;
+use crate::out;
+
+/// What to do with the catalog.
+#[derive(clap::Subcommand)]
+pub enum Verb {
+    /// Show which node keeps the catalog and which nodes follow it.
+    Status(StatusArgs),
+    /// Make this node the one that keeps the catalog, because the one that did is lost or is to go.
+    Promote(PromoteArgs),
+    /// Let a node that followed the catalog go for good, so that nobody waits for it.
+    Detach(DetachArgs),
+}
+
+/// Arguments of `catalog status`.
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    /// Print one object: engine, holder, epoch, seq, stalled, alone, standbys, trouble.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `catalog promote`.
+#[derive(clap::Args)]
+pub struct PromoteArgs {
+    /// Go on although acknowledged changes may be lost.
+    #[arg(long)]
+    accept_loss: bool,
+    /// Print one object: epoch, seq, before, loss.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `catalog detach`.
+#[derive(clap::Args)]
+pub struct DetachArgs {
+    /// The node, by its id or its name.
+    node: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Runs a subcommand.
+pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
+    match verb {
+        Verb::Status(args) => connect::run(&args.target, async |client| {
+            match client.operate(Order::Catalog).await? {
+                Report::Catalog(status) if args.json => out::json(&json!(status))?,
+                Report::Catalog(status) => tell(&status)?,
+                _ => return Err(Failure::confused()),
+            }
+            Ok(ExitCode::SUCCESS)
+        }),
+        Verb::Promote(args) => promote(args),
+        Verb::Detach(args) => connect::run(&args.target, async |client| {
+            client.operate(Order::CatalogDetach { node: args.node.clone() }).await?;
+            Ok(ExitCode::SUCCESS)
+        }),
+    }
+}
+
+fn promote(args: &PromoteArgs) -> Result<ExitCode, Failure> {
+    connect::run(&args.target, async |client| {
+        let order = Order::CatalogPromote { accept_loss: args.accept_loss };
+        let report = client.operate(order).await.map_err(|error| {
+            let failure = Failure::new(&error.message);
+            match error.message.starts_with("not promoted") {
+                true => failure.hint("promote a node that has everything, bring the silent one back, or say --accept-loss"),
+                false => failure,
+            }
+        })?;
+        let Report::Promoted(promotion) = report else { return Err(Failure::confused()) };
+        if args.json {
+            out::json(&json!(promotion))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        out::line(format!(
+            "this node keeps the catalog from now on: epoch {}, commits go on from {}",
+            promotion.epoch, promotion.seq
+        ))?;
+        match &promotion.loss {
+            Some(loss) => out::line(format!("acknowledged changes may be lost: {loss}"))?,
+            None => out::line("no acknowledged change is lost")?,
+        }
+        out::line(format!(
+            "node {} kept it before; it acknowledges nothing any more, and follows this node when it is back",
+            promotion.before
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn tell(status: &CatalogStatus) -> Result<(), Failure> {
+    let Some(holder) = &status.holder else {
+        return out::line(format!("{}, at commit {}", status.engine, status.seq));
+    };
+    out::line(format!("kept by node {holder}, epoch {}, at commit {}", status.epoch, status.seq))?;
+    if let Some(trouble) = &status.trouble {
+        out::line(format!("it cannot be asked: {trouble}"))?;
+        out::line("if that node is lost: `stoker catalog promote` on a node that followed it")?;
+        return Ok(());
+    }
+    for standby in &status.standbys {
+        let state = match (standby.in_sync, &standby.trouble) {
+            (true, _) => "has every acknowledged change".to_owned(),
+            (false, Some(trouble)) => format!("does not follow: {trouble}"),
+            (false, None) => format!("catches up, at commit {}", standby.seq.unwrap_or(0)),
+        };
+        out::line(format!("  node {}  {state}", standby.node))?;
+    }
+    if status.stalled {
+        out::line("nothing is acknowledged, because too few of them answer: bring one back, or `stoker catalog detach` it")?;
+    } else if status.alone {
+        out::line("no other node has it: if this one is lost, names are rebuilt from rings and lake at best")?;
+    }
+    Ok(())
+}
