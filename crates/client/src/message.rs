@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
     Counter, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NoLease, NodeStatus,
-    Order, Report, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, StoreError, UploadId, UploadInfo,
-    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, StoreError, UploadId,
+    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::fault::Fault;

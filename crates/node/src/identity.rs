@@ -30,7 +30,10 @@ fn io(path: &Path, fault: &std::io::Error) -> StoreError {
 
 /// Writes a file so that it is there whole after any crash.
 pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let temporary = path.with_extension("new");
+    // Of its own for each file: two of them may be written at the same time.
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
     // For the owner alone from the first byte on: some of these hold keys.
     let mut file =
         std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

@@ -32,7 +32,8 @@ impl Node {
 
     fn the_keeper(&self) -> Result<Arc<Keeper>> {
         self.keeper().ok_or_else(|| {
-            let message = "no node of this cluster keeps the catalog, it is in a database; see to its standbys there";
+            let message =
+                "no node of this cluster keeps the catalog, it is in a database; see to its standbys there";
             StoreError::new(ErrorKind::Invalid, message)
         })
     }
@@ -88,7 +89,9 @@ impl Node {
                 reasons.push(format!("the catalog does not answer: {trouble}"));
             } else if status.stalled {
                 reasons.push("the catalog acknowledges nothing, because too few standbys answer".to_owned());
-            } else if status.holder == Some(node.to_string()) && others_in_sync.count() == 0 && !others.is_empty()
+            } else if status.holder == Some(node.to_string())
+                && others_in_sync.count() == 0
+                && !others.is_empty()
             {
                 reasons.push("it keeps the catalog, and no other node has all of it".to_owned());
             }

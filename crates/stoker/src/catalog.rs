@@ -77,7 +77,9 @@ fn promote(args: &PromoteArgs) -> Result<ExitCode, Failure> {
         let report = client.operate(order).await.map_err(|error| {
             let failure = Failure::new(&error.message);
             match error.message.starts_with("not promoted") {
-                true => failure.hint("promote a node that has everything, bring the silent one back, or say --accept-loss"),
+                true => failure.hint(
+                    "promote a node that has everything, bring the silent one back, or say --accept-loss",
+                ),
                 false => failure,
             }
         })?;
@@ -121,9 +123,13 @@ fn tell(status: &CatalogStatus) -> Result<(), Failure> {
         out::line(format!("  node {}  {state}", standby.node))?;
     }
     if status.stalled {
-        out::line("nothing is acknowledged, because too few of them answer: bring one back, or `stoker catalog detach` it")?;
+        out::line(
+            "nothing is acknowledged, because too few of them answer: bring one back, or `stoker catalog detach` it",
+        )?;
     } else if status.alone {
-        out::line("no other node has it: if this one is lost, names are rebuilt from rings and lake at best")?;
+        out::line(
+            "no other node has it: if this one is lost, names are rebuilt from rings and lake at best",
+        )?;
     }
     Ok(())
 }

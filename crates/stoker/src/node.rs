@@ -32,7 +32,8 @@ pub struct CanStopArgs {
 pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     let Verb::CanStop(args) = verb;
     connect::run(&args.target, async |client| {
-        let Report::CanStop(verdict) = client.operate(Order::CanStop { node: args.node.clone() }).await? else {
+        let Report::CanStop(verdict) = client.operate(Order::CanStop { node: args.node.clone() }).await?
+        else {
             return Err(Failure::confused());
         };
         let can_stop = verdict.reasons.is_empty();

@@ -3,9 +3,9 @@
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order, Report,
-    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Resolution, Result, Store, UploadId, UploadInfo,
-    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order,
+    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, Store, UploadId,
+    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::file::RemoteFile;

@@ -41,20 +41,21 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 impl Node {
     /// Declares that a node is gone, by a transaction (R12): its session is over, and what it alone held is protected
-    /// again. True if this call did it.
-    pub async fn declare_down(&self, node: NodeId) -> Result<bool> {
-        self.core.declare(node, NodeState::Down).await
+    /// again. True if this call did it. Refused as long as it was not silent for `silent`: it may have started again, and pings
+    /// tell so later than the catalog does.
+    pub async fn declare_down(&self, node: NodeId, silent: Duration) -> Result<bool> {
+        self.core.declare(node, NodeState::Down, silent).await
     }
 
     /// Announces that this node stops, or that it is back.
     pub async fn announce(&self, leaving: bool) -> Result<bool> {
         let state = if leaving { NodeState::Leaving } else { NodeState::Up };
-        self.core.declare(self.core.node, state).await
+        self.core.declare(self.core.node, state, Duration::ZERO).await
     }
 }
 
 impl Core {
-    async fn declare(&self, node: NodeId, state: NodeState) -> Result<bool> {
+    async fn declare(&self, node: NodeId, state: NodeState, silent: Duration) -> Result<bool> {
         let key = keys::node(node);
         let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
         let unknown = || StoreError::new(ErrorKind::NotFound, format!("there is no node {node}"));
@@ -64,6 +65,9 @@ impl Core {
             return Ok(false);
         }
         let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+        if now_ms < value.since_ms.saturating_add(silent.as_millis() as u64) {
+            return Err(StoreError::new(ErrorKind::Unavailable, format!("node {node} came a moment ago")));
+        }
         (value.state, value.since_ms) = (state, now_ms);
         let mut change = Commit::new().seq(key.clone(), row.seq).put(key, value.encode());
         if state == NodeState::Down {

@@ -49,11 +49,12 @@ impl Book {
         self.places.lock().unwrap().get(&node).cloned().unwrap_or_default()
     }
 
-    /// Adds a node.
+    /// Adds a node, or says where it is now.
     pub fn note(&self, node: NodeId, addresses: Vec<SocketAddr>) {
         let mut places = self.places.lock().unwrap();
-        if !addresses.is_empty() && places.len() < NODES_MAX {
+        if !addresses.is_empty() && (places.len() < NODES_MAX || places.contains_key(&node)) {
             places.insert(node, addresses);
+            self.write(&places);
         }
     }
 
@@ -65,6 +66,10 @@ impl Book {
             return;
         }
         *places = fresh;
+        self.write(&places);
+    }
+
+    fn write(&self, places: &Places) {
         let line = |(node, addresses): (&NodeId, &Vec<SocketAddr>)| {
             let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
             format!("{node} {}\n", addresses.join(" "))

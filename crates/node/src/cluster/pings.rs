@@ -78,21 +78,21 @@ impl Taken {
         let node = node.clone();
         let events = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
-                heed(&node, event);
+                heed(&node, event, grace);
             }
         });
         Ok(Pings { membership, events })
     }
 }
 
-fn heed(node: &Arc<Node>, event: Event) {
+fn heed(node: &Arc<Node>, event: Event, grace: Duration) {
     let about = event.node();
     match event {
         Event::Joined(_) | Event::Alive(_) => node.peer_health(about, Health::Alive),
         Event::Suspect(_) | Event::Left(_) => node.peer_health(about, Health::Suspect),
         Event::Gone(_) => {
             node.peer_health(about, Health::Suspect);
-            tokio::spawn(declare(node.clone(), about));
+            tokio::spawn(declare(node.clone(), about, grace));
         }
         Event::Duplicate { older, newer, address, .. } => {
             tracing::error!(
@@ -103,9 +103,9 @@ fn heed(node: &Arc<Node>, event: Event) {
 }
 
 /// Declares a node down, unless it is back or somebody else did.
-async fn declare(node: Arc<Node>, lost: NodeId) {
+async fn declare(node: Arc<Node>, lost: NodeId, grace: Duration) {
     while node.is_suspect(lost) {
-        match node.declare_down(lost).await {
+        match node.declare_down(lost, grace).await {
             Ok(true) => return tracing::warn!("node {lost} was silent for too long: declared down"),
             Ok(false) => return,
             Err(fault) => {

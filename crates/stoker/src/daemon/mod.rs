@@ -13,6 +13,7 @@ mod signals;
 mod volume;
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,6 +37,12 @@ use signals::{Signals, Wish};
 
 /// The socket that the command line looks for in a node's directory.
 pub const SOCKET: &str = "stoker.sock";
+
+/// Set by a node that starts again: whoever started it was told already.
+const AGAIN: &str = "STOKER_STARTED_AGAIN";
+
+/// How long a node that was replaced takes leave. What it acknowledged is durable, and what is under way is refused anyway.
+const REPLACED_STOP_MAX: Duration = Duration::from_secs(5);
 
 const ADMIN_PORT: u16 = 9001;
 const PEERS_PORT: u16 = 9002;
@@ -117,7 +124,28 @@ pub fn run(
     let done = runtime.block_on(serve(place, plan, cores, tell));
     // Tasks that ignore the stop must not keep the process; everything that counts is durable.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    done
+    match done? {
+        Ended::Asked => Ok(ExitCode::SUCCESS),
+        Ended::Replaced(why) => {
+            out::say(format!("this node starts again: {why}"));
+            Err(start_again())
+        }
+    }
+}
+
+/// Becomes the same program again, as the same process for whoever watches it; comes back only if that fails.
+fn start_again() -> Failure {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Failure::io("this program", &error),
+    };
+    let mut command = std::process::Command::new(program);
+    command.args(std::env::args_os().skip(1)).env(AGAIN, "1");
+    Failure::io("starting again", &command.exec())
+}
+
+fn is_again() -> bool {
+    std::env::var_os(AGAIN).is_some()
 }
 
 async fn serve(
@@ -125,35 +153,33 @@ async fn serve(
     plan: &Plan,
     cores: Cores,
     tell: impl FnOnce(&Ready) -> Result<(), Failure>,
-) -> Result<ExitCode, Failure> {
+) -> Result<Ended, Failure> {
     let mut signals = Signals::listen(plan.hangup)?;
-    let mut tell = Some(tell);
-    loop {
-        let started = tokio::select! {
-            started = Daemon::start(place, plan, &cores, tell.is_some()) => started?,
-            wish = stop_wish(&mut signals) => {
-                out::say(format!("{wish}: stopped before everything ran"));
-                return Ok(ExitCode::SUCCESS);
-            }
-        };
-        let (daemon, ready) = started;
-        let told = tell.take().map_or(Ok(()), |tell| tell(&ready));
-        let ended = match told.is_ok() && !plan.check_only {
-            true => daemon.watch(&mut signals).await,
-            false => Ended::Asked,
-        };
-        tokio::select! {
-            () = daemon.stop() => {}
-            wish = stop_wish(&mut signals) => {
-                out::say(format!("{wish} again: stopped at once; the next start recovers"));
-                return told.map(|()| ExitCode::SUCCESS);
-            }
+    let started = tokio::select! {
+        started = Daemon::start(place, plan, &cores) => started?,
+        wish = stop_wish(&mut signals) => {
+            out::say(format!("{wish}: stopped before everything ran"));
+            return Ok(Ended::Asked);
         }
-        match ended {
-            Ended::Asked => return told.map(|()| ExitCode::SUCCESS),
-            Ended::Replaced(why) => out::say(format!("this node starts again: {why}")),
+    };
+    let (daemon, ready) = started;
+    let told = if is_again() { Ok(()) } else { tell(&ready) };
+    let ended = match told.is_ok() && !plan.check_only {
+        true => daemon.watch(&mut signals).await,
+        false => Ended::Asked,
+    };
+    let patience = match ended {
+        Ended::Asked => Duration::MAX,
+        Ended::Replaced(_) => REPLACED_STOP_MAX,
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(patience, daemon.stop()) => {}
+        wish = stop_wish(&mut signals) => {
+            out::say(format!("{wish} again: stopped at once; the next start recovers"));
+            return told.map(|()| Ended::Asked);
         }
     }
+    told.map(|()| ended)
 }
 
 /// Why a node stops.
@@ -182,18 +208,14 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn start(
-        place: &Place,
-        plan: &Plan,
-        cores: &Cores,
-        is_first: bool,
-    ) -> Result<(Daemon, Ready), Failure> {
+    async fn start(place: &Place, plan: &Plan, cores: &Cores) -> Result<(Daemon, Ready), Failure> {
         let token = keys::token(place, plan.token_file.as_deref())?;
         let lake_trouble = ask_lake(&plan.lake).await?;
         let mut ports = Ports::read(place)?;
-        let promote = plan.promote.filter(|_| is_first);
+        let promote = plan.promote.filter(|_| !is_again());
         let member = start_member(place, plan, promote, &mut ports).await?;
-        let started = Daemon::start_doors(place, plan, cores.clone(), token, lake_trouble, &member, ports).await;
+        let started =
+            Daemon::start_doors(place, plan, cores.clone(), token, lake_trouble, &member, ports).await;
         if started.is_err() {
             member.stop().await;
         }

@@ -35,17 +35,31 @@ impl Node {
 
     /// Any node.
     pub fn start(verb: &[&str], dir: &Path) -> Node {
+        // Beside its directory, for whoever looks into a failure.
+        let words =
+            std::fs::File::options().create(true).append(true).open(dir.with_extension("log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
-        command.args(verb).args(["--json", "--size", "1GiB", "--memory", "512MiB", "--s3", "127.0.0.1:0"]);
+        command.env("STOKER_LOG", "info").args(verb).args([
+            "--json",
+            "--size",
+            "1GiB",
+            "--memory",
+            "512MiB",
+            "--s3",
+            "127.0.0.1:0",
+        ]);
         command
             .args(["--admin", "127.0.0.1:0", "--peers", "127.0.0.1:0", "--dir"])
             .arg(dir)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(words);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {line}"));
+        let ready = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let words = std::fs::read_to_string(dir.with_extension("log")).unwrap_or_default();
+            panic!("{} is not ready: {line}\n{words}", dir.display())
+        });
         Node { child, ready }
     }
 
@@ -119,7 +133,7 @@ async fn write(writer: &mut Box<dyn stoker_store::Writer>, bytes: &[u8]) -> stok
     Ok(())
 }
 
-async fn put(store: &Client, name: &str, bytes: &[u8]) -> stoker_store::Result<()> {
+pub async fn put(store: &Client, name: &str, bytes: &[u8]) -> stoker_store::Result<()> {
     let request = WriteRequest { size: Some(bytes.len() as u64), ..WriteRequest::default() };
     let mut writer = store.create("data", &key(name), request).await?;
     write(&mut writer, bytes).await?;

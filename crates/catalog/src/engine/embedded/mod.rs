@@ -124,10 +124,7 @@ impl Embedded {
         if primary.ready(seq) {
             shared.show(&database, &primary)?;
         }
-        let serving = Serving {
-            epoch: primary.lineage.epoch(),
-            peers: Arc::clone(&primary.peers),
-        };
+        let serving = Serving { epoch: primary.lineage.epoch(), peers: Arc::clone(&primary.peers) };
         let database = Arc::new(database);
         let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq, Some(primary))?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));

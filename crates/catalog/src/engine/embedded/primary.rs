@@ -97,7 +97,14 @@ impl Primary {
         }
         let tail = Tail::load(snapshot, seq, options.tail_bytes)?;
         let peers = Arc::new(Peers::new(seq, lineage.members.clone()));
-        Ok(Primary { lineage, tail, peers, options: options.clone(), entries: Entries::new(), followed: true })
+        Ok(Primary {
+            lineage,
+            tail,
+            peers,
+            options: options.clone(),
+            entries: Entries::new(),
+            followed: true,
+        })
     }
 
     /// Begins a new epoch behind commit `seq`.

@@ -7,10 +7,10 @@ use stoker_store::CatalogStatus;
 /// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in super::super) enum Ask {
-    /// Which epoch rules?
-    Where,
-    /// This epoch rules.
-    Rules(Epoch),
+    /// Which epoch rules? The sender says where it is: after a start, others may know an old place.
+    Where { addresses: Vec<String> },
+    /// This epoch rules; the sender is there.
+    Rules { epoch: Epoch, addresses: Vec<String> },
     /// The sender is about to stop. Asked before it says in its own file that it does not follow any more.
     MayLeave,
     /// It has said so: it is waited for no longer.
@@ -24,13 +24,21 @@ pub(in super::super) enum Ask {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in super::super) enum Answer {
-    /// The highest epoch that the node heard of, and the highest commit that it saw (R9).
-    Epoch { epoch: Epoch, seq_seen: u64 },
+    /// The highest epoch that the node heard of, where it last saw the node that it belongs to, and the highest commit
+    /// that it saw (R9).
+    Epoch {
+        epoch: Epoch,
+        addresses: Vec<String>,
+        seq_seen: u64,
+    },
     Done,
     Status(CatalogStatus),
     /// Not done, and why.
     No(String),
 }
+
+/// Most addresses of a node that are heeded.
+pub(super) const ADDRESSES_MAX: usize = 16;
 
 pub(super) fn encode<M: Serialize>(message: &M) -> Vec<u8> {
     postcard::to_stdvec(message).expect("plain data encodes")

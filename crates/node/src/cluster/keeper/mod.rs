@@ -9,6 +9,7 @@ mod message;
 mod promote;
 mod standbys;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -163,6 +164,7 @@ impl Keeper {
         *self.role.write().unwrap() = Role::Serves { catalog, server: Arc::new(server) };
         self.adopt(epoch);
         self.attach_known();
+        self.proclaim();
         Ok(())
     }
 
@@ -278,12 +280,7 @@ impl Keeper {
     /// Where new nodes are told to find it.
     pub(super) fn place(&self) -> CatalogPlace {
         let holder = self.holder();
-        let addresses = match holder == self.identity.node {
-            true => self.transport.addresses().to_vec(),
-            false => self.book.of(holder),
-        };
-        let addresses = addresses.iter().map(|address| address.to_string()).collect();
-        CatalogPlace::With { node: holder.0, addresses }
+        CatalogPlace::With { node: holder.0, addresses: self.addresses_of(holder) }
     }
 
     /// Whoever answers for the catalog, if this node does and was not replaced.
@@ -352,10 +349,7 @@ impl Keeper {
         let last_ms = self.looked_ms.load(Ordering::Relaxed);
         let is_due = now_ms.abs_diff(last_ms) >= LOOK_PAUSE.as_millis() as u64;
         if is_due
-            && self
-                .looked_ms
-                .compare_exchange(last_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+            && self.looked_ms.compare_exchange(last_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             let keeper = self.clone();
             tokio::spawn(async move {
@@ -373,15 +367,70 @@ impl Keeper {
 
     /// Asks nodes which epoch rules; gives the highest commit that any of them saw.
     async fn look(&self, nodes: &[NodeId]) -> u64 {
-        let asks = nodes.iter().map(|node| self.ask(*node, &Ask::Where));
+        let ask = Ask::Where { addresses: self.addresses() };
+        let asks = nodes.iter().map(|node| self.ask(*node, &ask));
         let mut seq_seen = self.seq_seen();
         for answer in futures_util::future::join_all(asks).await {
-            if let Ok(Answer::Epoch { epoch, seq_seen: seen }) = answer {
+            if let Ok(Answer::Epoch { epoch, addresses, seq_seen: seen }) = answer {
+                self.heard_of(epoch.holder(), &addresses);
                 self.adopt(epoch);
                 seq_seen = seq_seen.max(seen);
             }
         }
         seq_seen
+    }
+
+    /// Tells everybody that this node serves, and where.
+    fn proclaim(self: &Arc<Keeper>) {
+        let news = Ask::Rules { epoch: self.epoch(), addresses: self.addresses() };
+        let keeper = self.clone();
+        self.keep(tokio::spawn(async move {
+            let others = keeper.others();
+            let tells = others.iter().map(|node| keeper.ask(*node, &news));
+            let told = futures_util::future::join_all(tells).await;
+            let told = told.iter().filter(|answer| matches!(answer, Ok(Answer::Done))).count();
+            tracing::info!(
+                "{told} of {} other nodes were told that this one keeps the catalog",
+                others.len()
+            );
+        }));
+    }
+
+    /// Where this node is.
+    fn addresses(&self) -> Vec<String> {
+        self.addresses_of(self.identity.node)
+    }
+
+    fn addresses_of(&self, node: NodeId) -> Vec<String> {
+        let addresses = match node == self.identity.node {
+            true => self.transport.addresses().to_vec(),
+            false => self.book.of(node),
+        };
+        addresses.iter().map(SocketAddr::to_string).collect()
+    }
+
+    /// Takes note of where a node says it is; the transport proves who answers there.
+    fn met(&self, node: NodeId, addresses: &[String]) {
+        let addresses = parsed(addresses);
+        if !addresses.is_empty() && self.book.of(node) != addresses {
+            self.book.note(node, addresses.clone());
+            self.transport.set_peer(node, addresses);
+        }
+    }
+
+    /// Takes note of where a node was seen by another one, which may know better or worse: it is looked for there, too.
+    fn heard_of(&self, node: NodeId, addresses: &[String]) {
+        if node == self.identity.node {
+            return;
+        }
+        let mut known = self.book.of(node);
+        let fresh: Vec<SocketAddr> =
+            parsed(addresses).into_iter().filter(|address| !known.contains(address)).collect();
+        if !fresh.is_empty() && known.len() + fresh.len() <= message::ADDRESSES_MAX {
+            known.splice(0..0, fresh);
+            self.book.note(node, known.clone());
+            self.transport.set_peer(node, known);
+        }
     }
 
     async fn ask(&self, node: NodeId, ask: &Ask) -> Result<Answer> {
@@ -406,8 +455,14 @@ impl Keeper {
 
     async fn answered(self: &Arc<Keeper>, from: NodeId, ask: Ask) -> Answer {
         match ask {
-            Ask::Where => Answer::Epoch { epoch: self.epoch_promised().await, seq_seen: self.seq_seen() },
-            Ask::Rules(epoch) => {
+            Ask::Where { addresses } => {
+                self.met(from, &addresses);
+                let epoch = self.epoch_promised().await;
+                let addresses = self.addresses_of(epoch.holder());
+                Answer::Epoch { epoch, addresses, seq_seen: self.seq_seen() }
+            }
+            Ask::Rules { epoch, addresses } => {
+                self.met(from, &addresses);
                 self.adopt(epoch);
                 Answer::Done
             }
@@ -459,6 +514,10 @@ impl Keeper {
         tasks.retain(|task| !task.is_finished());
         tasks.push(task);
     }
+}
+
+fn parsed(addresses: &[String]) -> Vec<SocketAddr> {
+    addresses.iter().take(message::ADDRESSES_MAX).filter_map(|address| address.parse().ok()).collect()
 }
 
 fn elsewhere() -> Answer {

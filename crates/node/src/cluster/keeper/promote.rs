@@ -55,15 +55,6 @@ impl Keeper {
         }
         let epoch = self.epoch();
         tracing::warn!("this node keeps the catalog from now on, in epoch {epoch}");
-        let keeper = self.clone();
-        tokio::spawn(async move {
-            let others = keeper.others();
-            let news = Ask::Rules(epoch);
-            let tells = others.iter().map(|node| keeper.ask(*node, &news));
-            let told = futures_util::future::join_all(tells).await;
-            let told = told.iter().filter(|answer| matches!(answer, Ok(Answer::Done))).count();
-            tracing::info!("{told} of {} nodes were told of epoch {epoch}", others.len());
-        });
         Ok(CatalogPromotion {
             epoch: epoch.to_string(),
             seq: promotion.seq,

@@ -63,7 +63,8 @@ impl Keeper {
             while let Some(keeper) = keeper.upgrade() {
                 let Some(catalog) = keeper.own() else { return };
                 keeper.arrange(&catalog).await;
-                let attached: Vec<NodeId> = keeper.standbys.attached.lock().unwrap().iter().copied().collect();
+                let attached: Vec<NodeId> =
+                    keeper.standbys.attached.lock().unwrap().iter().copied().collect();
                 // Whoever was promoted elsewhere made these promise to follow it.
                 keeper.look(&attached).await;
                 drop((keeper, catalog));
