@@ -96,6 +96,8 @@ pub(crate) struct NodeStats {
     pub collected_chunks: AtomicU64,
     pub scrubbed_records: AtomicU64,
     pub scrub_bad: AtomicU64,
+    pub sets_published: AtomicU64,
+    pub sets_expired: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -7,9 +7,9 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest,
-    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result,
-    Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
-    WriteRequest, Writer,
+    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId,
+    SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId,
+    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -39,7 +39,8 @@ impl Core {
         }
         self.check_quota(&volume, request.size.unwrap_or(1)).await?;
         let size = request.size;
-        let purpose = FilePurpose { volume: volume.clone(), key: key.as_bytes().to_vec(), request };
+        let (key, checks) = (key.as_bytes().to_vec(), Vec::new());
+        let purpose = FilePurpose { volume: volume.clone(), key, request, checks };
         Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
     }
 
@@ -174,6 +175,7 @@ impl Store for Node {
     fn volume_delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(name).await?;
+            self.core.sets_forget(&volume).await?;
             self.core.volumes.delete(&volume).await?;
             self.core.drainer.wake();
             self.core.end_leases(&volume).await
@@ -375,6 +377,90 @@ impl Store for Node {
             let volume = self.core.volumes.get(volume).await?;
             let (core, key, upload) = (self.core.clone(), key.clone(), upload.clone());
             self.core.to_the_end(async move { core.abort(&volume, &key, &upload).await }).await
+        })
+    }
+
+    fn set_begin<'a>(&'a self, volume: &'a str, request: SetRequest) -> BoxFuture<'a, Result<SetInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.set_begin(&volume, request).await
+        })
+    }
+
+    fn set_shard<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        set: SetId,
+        request: ShardRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let writer = self.core.shard_begin(volume, key, set, request).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
+        })
+    }
+
+    fn set_shard_complete<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        set: SetId,
+        shard: ShardUpload,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let (core, key) = (self.core.clone(), key.clone());
+            self.core.to_the_end(async move { core.complete_shard(&volume, &key, set, shard).await }).await
+        })
+    }
+
+    fn set_publish<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let core = self.core.clone();
+            self.core.to_the_end(async move { core.set_publish(&volume, set).await }).await
+        })
+    }
+
+    fn set_abort<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let core = self.core.clone();
+            self.core.to_the_end(async move { core.set_abort(&volume, set).await }).await
+        })
+    }
+
+    fn set_status<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetStatus>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.set_status(&volume, set).await
+        })
+    }
+
+    fn set_find<'a>(&'a self, volume: &'a str, path: &'a Key) -> BoxFuture<'a, Result<Option<SetInfo>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.set_find(&volume, path).await
+        })
+    }
+
+    fn sets<'a>(
+        &'a self,
+        volume: &'a str,
+        after: Option<SetId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<SetsPage>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.sets_page(&volume, after, limit).await
+        })
+    }
+
+    fn set_latest<'a>(&'a self, volume: &'a str, prefix: &'a [u8]) -> BoxFuture<'a, Result<Option<SetInfo>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.set_latest(&volume, prefix).await
         })
     }
 

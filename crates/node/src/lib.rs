@@ -11,6 +11,7 @@ mod cell;
 mod clock;
 mod cluster;
 mod collector;
+mod completion;
 mod core;
 mod door;
 mod drain;
@@ -31,6 +32,7 @@ mod publish;
 mod reader;
 mod rings;
 mod scrubber;
+mod sets;
 mod stage;
 mod status;
 #[cfg(test)]

@@ -55,6 +55,28 @@ pub(crate) fn put(
     NameRecord { op: NameOp::Put, volume, version: file.version(), catalog_seq, fields }
 }
 
+/// The same of a shard: it counts only if its set was published.
+pub(crate) fn of_set(mut record: NameRecord, set: u64) -> NameRecord {
+    record.fields.push(NameField::Set(set_field(set)));
+    record
+}
+
+/// The record of a checkpoint set that becomes visible as a directory.
+pub(crate) fn publish_set(
+    volume: VolumeId,
+    target: &[u8],
+    version: VersionId,
+    set: u64,
+    catalog_seq: u64,
+) -> NameRecord {
+    let fields = vec![NameField::Key(target.to_vec()), NameField::Set(set_field(set))];
+    NameRecord { op: NameOp::PublishSet, volume, version, catalog_seq, fields }
+}
+
+fn set_field(set: u64) -> [u8; 16] {
+    u128::from(set).to_be_bytes()
+}
+
 /// The record of a delete.
 pub(crate) fn delete(volume: VolumeId, key: &[u8], version: VersionId, catalog_seq: u64) -> NameRecord {
     let fields = vec![NameField::Key(key.to_vec())];

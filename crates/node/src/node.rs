@@ -10,7 +10,7 @@ use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
-    DriveRow, DriveState, PartRow, RekeyRow, RowValue, SessionRow, TombstoneRow, keys,
+    DriveRow, DriveState, PartRow, RekeyRow, RowValue, SessionRow, SetRow, SetState, TombstoneRow, keys,
 };
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
@@ -25,6 +25,7 @@ use crate::drain::{Chore, Drainer};
 use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
+use crate::sets::record_id;
 use crate::volumes::{Lakes, Volumes};
 use crate::{clock, collector, drain, error, scrubber};
 
@@ -133,6 +134,7 @@ impl Node {
             tokio::spawn(drain::chore(core.clone(), Chore::Bury)),
             tokio::spawn(drain::chore(core.clone(), Chore::Import)),
             tokio::spawn(drain::chore(core.clone(), Chore::Tidy)),
+            tokio::spawn(drain::chore(core.clone(), Chore::Sets)),
             tokio::spawn(collector::run(core.clone())),
             tokio::spawn(scrubber::run(core.clone())),
             tokio::spawn(watermark),
@@ -379,6 +381,24 @@ impl Core {
         self.each(b"R".to_vec(), |row| {
             let rekey = RekeyRow::of(row).map_err(error::catalog)?;
             precious.extend(rekey.name_record.map(VersionId));
+            Ok(())
+        })
+        .await?;
+        self.each(b"c".to_vec(), |row| {
+            let set = SetRow::of(row).map_err(error::catalog)?;
+            // Of one that drains, for as long as there is work for it.
+            if let (Some(volume), Some(id), SetState::Published, false) =
+                (keys::volume_part(&row.key), keys::set_part(&row.key), set.state, set.drains)
+            {
+                precious.insert(record_id(volume, id));
+            }
+            Ok(())
+        })
+        .await?;
+        self.each(keys::SET_WORK.to_vec(), |row| {
+            if let (Some(volume), Some(id)) = (keys::volume_part(&row.key), keys::set_part(&row.key)) {
+                precious.insert(record_id(volume, id));
+            }
             Ok(())
         })
         .await?;

@@ -22,6 +22,8 @@ pub(crate) struct FilePurpose {
     pub volume: Arc<Volume>,
     pub key: Vec<u8>,
     pub request: WriteRequest,
+    /// What else must hold when it is published.
+    pub checks: Vec<Check>,
 }
 
 /// The error for a condition that does not hold.
@@ -44,7 +46,7 @@ pub(crate) fn check_condition(condition: &Condition, etag: Option<&str>) -> Resu
 }
 
 impl FilePurpose {
-    fn properties(&self, finish: &Finish) -> Properties {
+    pub fn properties(&self, finish: &Finish) -> Properties {
         Properties {
             attributes: self.request.attributes.clone(),
             checksums: finish.checksums.clone(),
@@ -52,7 +54,7 @@ impl FilePurpose {
         }
     }
 
-    fn row(&self, core: &Core, written: &Written, finish: &Finish) -> Result<FileRow> {
+    pub fn row(&self, core: &Core, written: &Written, finish: &Finish) -> Result<FileRow> {
         let now_ms = clock::now_ms();
         Ok(FileRow {
             inode: 0,
@@ -92,16 +94,10 @@ impl Purpose for FilePurpose {
         Box::pin(async move {
             let row = self.row(&core, &written, &finish)?;
             let job = Job {
-                row,
-                runs: written.runs,
-                upload_parts: Vec::new(),
                 condition: self.request.condition.clone(),
                 append: self.request.append,
-                has_layout: false,
-                checks: Vec::new(),
-                writes: Vec::new(),
-                sessions: written.sessions,
-                keeps: Keeps::default(),
+                checks: self.checks,
+                ..Job::of(row, written)
             };
             core.publish(&self.volume, &self.key, job).await
         })
@@ -126,11 +122,30 @@ pub(crate) struct Job {
     pub keeps: Keeps,
 }
 
+impl Job {
+    /// A file of its own chunks alone, under no condition.
+    pub fn of(row: FileRow, written: Written) -> Job {
+        let (upload_parts, checks, writes) = Default::default();
+        Job {
+            row,
+            runs: written.runs,
+            upload_parts,
+            condition: Condition::default(),
+            append: false,
+            has_layout: false,
+            checks,
+            writes,
+            sessions: written.sessions,
+            keeps: Keeps::default(),
+        }
+    }
+}
+
 /// What peers keep until a publish is over.
 pub(crate) type Keeps = Arc<std::sync::Mutex<Vec<Protected>>>;
 
 /// Times that chunks are copied again because a node that had them is gone.
-const RECOMMITS_MAX: usize = 3;
+pub(crate) const RECOMMITS_MAX: usize = 3;
 
 impl Core {
     /// Publishes, tells the loops, and gives the receipt. Copies that do not count any more when the name is to become
@@ -147,14 +162,20 @@ impl Core {
                 Err(fault) if is_holders_lost(&fault) && recommits < RECOMMITS_MAX => recommits += 1,
                 ended => return ended,
             }
-            let own: Vec<ChunkRun> =
-                job.runs.runs().iter().filter(|run| run.version == job.row.version()).copied().collect();
-            let _marks = self.marks.read().await;
-            let again = self.secure(volume, &own, &job.row.holders).await?;
-            let again = again.ok_or_else(|| StoreError::new(ErrorKind::Unavailable, "the bytes are gone"))?;
-            (job.row.holders, job.sessions) = (again.holders(), again.sessions());
-            job.keeps.lock().unwrap().push(again);
+            self.recommit(volume, &mut job).await?;
         }
+    }
+
+    /// Copies chunks again because a node that had them is gone.
+    pub async fn recommit(self: &Arc<Core>, volume: &Arc<Volume>, job: &mut Job) -> Result<()> {
+        let own: Vec<ChunkRun> =
+            job.runs.runs().iter().filter(|run| run.version == job.row.version()).copied().collect();
+        let _marks = self.marks.read().await;
+        let again = self.secure(volume, &own, &job.row.holders).await?;
+        let again = again.ok_or_else(|| StoreError::new(ErrorKind::Unavailable, "the bytes are gone"))?;
+        (job.row.holders, job.sessions) = (again.holders(), again.sessions());
+        job.keeps.lock().unwrap().push(again);
+        Ok(())
     }
 
     async fn publish_once(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {

@@ -183,9 +183,11 @@ impl Core {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let (stats, drain) = (&self.stats, &self.drainer.stats);
         let cell = &self.cell.stats;
-        let totals: [(&str, &str, &AtomicU64); 28] = [
+        let totals: [(&str, &str, &AtomicU64); 30] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
+            ("sets_published_total", "Checkpoint sets made visible.", &stats.sets_published),
+            ("sets_expired_total", "Checkpoint sets given up at their deadline.", &stats.sets_expired),
             ("deletes_total", "Names removed.", &stats.deletes),
             ("opens_total", "Files opened.", &stats.opens),
             ("lists_total", "Pages listed.", &stats.lists),

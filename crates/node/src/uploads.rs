@@ -1,31 +1,26 @@
-//! Multipart uploads. A part is durable and has its row before it is acknowledged; completing one moves references, not
-//! bytes.
+//! Multipart uploads. A part is durable and has its row before it is acknowledged.
 
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
 use stoker_catalog::names::{garbage_writes, share_writes};
-use stoker_catalog::rows::{CompletedRow, FileRow, Layout, PartRow, RowValue, RunRow, UploadRow, keys};
+use stoker_catalog::rows::{CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
 use stoker_store::{
-    BoxFuture, Checksum, ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, PartInfo, PartsPage,
-    Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    BoxFuture, Checksum, ChecksumKind, ErrorKind, Finish, Key, PartInfo, PartsPage, Receipt, Result,
+    StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
-use crate::cell::is_holders_lost;
-use crate::core::{Core, add, copies, etag, state};
+use crate::core::{Core, copies, etag, state};
 use crate::part_copy::Borrowed;
 use crate::properties::Properties;
-use crate::publish::{Job, Keeps, combine, outdated, owners};
+use crate::publish::{outdated, owners};
 use crate::volumes::Volume;
-use crate::writer::{Purpose, RunList, Written, is_unknown};
-use crate::{clock, error, name_record};
+use crate::writer::{Purpose, Written};
+use crate::{clock, error};
 
 /// Highest part number.
 pub(crate) const PART_NUMBER_MAX: u32 = 10_000;
-
-/// Smallest part that may be followed by another, as in S3.
-const PART_BYTES_MIN: u64 = 5 << 20;
 
 /// An upload that nobody touched for so long is aborted: its parts take room on the drives and are in no lake.
 const UPLOAD_AGE_MS_MAX: u64 = 7 * 24 * 3_600_000;
@@ -41,7 +36,7 @@ fn no_such_upload() -> StoreError {
     StoreError::about(ErrorKind::NotFound, Subject::Upload, message)
 }
 
-fn parse(upload: &UploadId) -> Result<VersionId> {
+pub(crate) fn parse(upload: &UploadId) -> Result<VersionId> {
     upload.0.parse().map_err(|_| no_such_upload())
 }
 
@@ -279,7 +274,7 @@ impl Core {
     }
 
     /// All parts of an upload.
-    async fn all_parts(&self, upload: VersionId) -> Result<Vec<(u16, PartRow, u64)>> {
+    pub async fn all_parts(&self, upload: VersionId) -> Result<Vec<(u16, PartRow, u64)>> {
         let mut range = Range::prefix(&keys::parts(upload), 10_000);
         let mut parts = Vec::new();
         loop {
@@ -293,149 +288,6 @@ impl Core {
                 _ => return Ok(parts),
             }
         }
-    }
-
-    /// Publishes the chosen parts as one file.
-    pub async fn complete(
-        self: &Arc<Core>,
-        volume: &Arc<Volume>,
-        key: &Key,
-        upload: &UploadId,
-        choice: Vec<PartChoice>,
-        condition: Condition,
-        finish: Finish,
-    ) -> Result<Receipt> {
-        self.check_open()?;
-        volume.check_writable()?;
-        let _work = self.work.begin();
-        let id = parse(upload)?;
-        let (row, row_seq) = match self.upload_row(volume, key.as_bytes(), id).await {
-            Ok(found) => found,
-            Err(fault) => return self.completed(volume, key, id).await?.ok_or(fault),
-        };
-        let parts = self.all_parts(id).await?;
-        let chosen = choose(&parts, &choice)?;
-        let mut properties = Properties::decode(&row.properties)?;
-        let version = clock::mint();
-        let crc64 = combine(chosen.iter().map(|part| (part.crc64, part.size)));
-        if let Some(crc64) = crc64 {
-            check_whole(&finish, crc64)?;
-        }
-        properties.checksums = finish.checksums.clone();
-        properties.announced = None;
-        let mut runs = RunList::default();
-        for part in &chosen {
-            part.runs.iter().for_each(|run| runs.push_run(&run.at(0)));
-        }
-        let mut holders = Vec::new();
-        for holder in chosen.iter().flat_map(|part| &part.holders) {
-            if !holders.contains(holder) {
-                holders.push(holder.clone());
-            }
-        }
-        let now_ms = clock::now_ms();
-        let mut file = FileRow {
-            inode: 0,
-            version: version.0,
-            size: runs.size(),
-            etag: finish
-                .etag
-                .clone()
-                .unwrap_or_else(|| etag(version, crc64.unwrap_or_default(), chosen.len())),
-            modified_ms: now_ms,
-            crc64,
-            layout: Layout::Rows,
-            holders,
-            drain: Core::drain_of(volume),
-            lake: None,
-            source: None,
-            dirty_since_ms: now_ms,
-            publishes: 0,
-            name_record: None,
-            properties: properties.encode()?,
-            home: self.node.0,
-        };
-        // A client that knows S3 uploads such a part again.
-        let gone = |fault: StoreError| StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message);
-        let (mut sessions, keeps) = (Vec::new(), Keeps::default());
-        let _marks = self.marks.read().await;
-        if let Err(fault) = self.holder_checks(&file.holders, &[]).await {
-            if !is_holders_lost(&fault) {
-                return Err(gone(fault));
-            }
-            // A node that had some of the parts is lost: what is left of them is copied to another one.
-            let again = self.secure(volume, runs.runs(), &file.holders).await?.ok_or_else(|| gone(fault))?;
-            (file.holders, sessions) = (again.holders(), again.sessions());
-            keeps.lock().unwrap().push(again);
-        }
-        // The name first (R6), on a drive; then the transaction that makes it true.
-        let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
-        let record = name_record::put(volume.id, key.as_bytes(), &file, &properties, runs.runs(), seq);
-        self.leave_record(volume, version, &record).await?;
-        let mut change = Commit::new();
-        for part in &chosen {
-            for owner in owners_of(part) {
-                self.names
-                    .move_share(&mut change, owner, VersionId(part.version), version)
-                    .await
-                    .map_err(error::catalog)?;
-            }
-        }
-        change.checks.push(Check::Seq(keys::upload(volume.id, key.as_bytes(), id), row_seq));
-        change.checks.extend(parts.iter().map(|(number, _, seq)| Check::Seq(keys::part(id, *number), *seq)));
-        change.writes.push(Write::Delete(keys::upload(volume.id, key.as_bytes(), id)));
-        let all = keys::parts(id);
-        let end = prefix_end(&all).expect("a table is not 0xff");
-        // A part that came after the look would lose its row.
-        change.checks.push(Check::AtMost { start: all.clone(), end: end.clone(), max: parts.len() });
-        change.writes.push(Write::DeleteRange(all, end));
-        for (_, part, _) in &parts {
-            if !chosen.iter().any(|kept| kept.version == part.version) {
-                change.writes.extend(part_garbage(part));
-            }
-        }
-        let completed = CompletedRow {
-            volume: volume.id.0,
-            key: key.as_bytes().to_vec(),
-            version: version.0,
-            since_ms: now_ms,
-        };
-        change.writes.push(Write::Put(keys::completed(id), completed.encode()));
-        let job = Job {
-            row: file,
-            runs,
-            upload_parts: part_sizes(&chosen),
-            condition,
-            append: false,
-            has_layout: false,
-            checks: change.checks,
-            writes: change.writes,
-            sessions,
-            keeps,
-        };
-        let published = self.publish(volume, key.as_bytes(), job).await;
-        if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
-            let id = stoker_format::ChunkId::new(version, crate::rings::NAME_INDEX);
-            self.rings.delete(&[id]).await?;
-        }
-        self.garbage.notify_one();
-        let receipt = published?;
-        add(&self.stats.publishes, 1);
-        add(&self.stats.publish_bytes, receipt.size);
-        Ok(receipt)
-    }
-
-    /// The receipt of an upload that was completed already, if what it became is still there.
-    async fn completed(&self, volume: &Arc<Volume>, key: &Key, upload: VersionId) -> Result<Option<Receipt>> {
-        let row =
-            self.catalog.get(&[&keys::completed(upload)]).await.map_err(error::catalog)?.pop().flatten();
-        let row = row.as_ref().map(CompletedRow::of).transpose().map_err(error::catalog)?;
-        let Some(row) = row.filter(|row| row.volume == volume.id.0 && row.key == key.as_bytes()) else {
-            return Ok(None);
-        };
-        let located = self.names.lookup(volume.id, key.as_bytes()).await.map_err(error::catalog)?;
-        let located = located.filter(|located| located.file.version == row.version);
-        located.map(|at| Core::receipt(volume, key.as_bytes(), &at.file, at.seq)).transpose()
     }
 
     /// Forgets uploads that nobody went on with, and completions that nobody will ask for again.
@@ -507,17 +359,17 @@ impl Core {
     }
 }
 
-fn owners_of(part: &PartRow) -> Vec<VersionId> {
+pub(crate) fn owners_of(part: &PartRow) -> Vec<VersionId> {
     let runs: Vec<ChunkRun> = part.runs.iter().map(|run| run.at(0)).collect();
     owners(&runs, VersionId(part.version))
 }
 
 /// The rows that hand the chunks of a part to the collector.
-fn part_garbage(part: &PartRow) -> Vec<Write> {
+pub(crate) fn part_garbage(part: &PartRow) -> Vec<Write> {
     garbage_writes(VersionId(part.version), &part.runs)
 }
 
-fn part_info(number: u16, part: &PartRow) -> Result<PartInfo> {
+pub(crate) fn part_info(number: u16, part: &PartRow) -> Result<PartInfo> {
     let mut checksums = Properties::decode(&part.properties)?.checksums;
     if let Some(crc64) = part.crc64
         && !checksums.iter().any(|sum| sum.kind == ChecksumKind::Crc64Nvme)
@@ -551,71 +403,4 @@ fn part_receipt(volume: &Volume, key: &[u8], part: &PartRow, seq: u64) -> Result
         lake: None,
         lake_etag: None,
     })
-}
-
-/// The parts that a client asked for, checked as S3 does.
-fn choose<'p>(parts: &'p [(u16, PartRow, u64)], choice: &[PartChoice]) -> Result<Vec<&'p PartRow>> {
-    if choice.is_empty() {
-        return Err(StoreError::about(
-            ErrorKind::Invalid,
-            Subject::Part,
-            "an upload needs at least one part",
-        ));
-    }
-    if choice.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-        let message = "parts must be listed in ascending order, each once";
-        return Err(StoreError::about(ErrorKind::Invalid, Subject::PartOrder, message));
-    }
-    let mut chosen = Vec::with_capacity(choice.len());
-    for wish in choice {
-        let missing = || {
-            let message = format!("part {} is not there, or has another etag", wish.number);
-            StoreError::about(ErrorKind::Invalid, Subject::Part, message)
-        };
-        let at = parts.binary_search_by_key(&wish.number, |(number, _, _)| u32::from(*number));
-        let part = &parts[at.map_err(|_| missing())?].1;
-        if part.etag != wish.etag {
-            return Err(missing());
-        }
-        if let Some(wanted) = &wish.checksum {
-            let known = part_info(wish.number as u16, part)?.checksums;
-            if known.iter().any(|sum| sum.kind == wanted.kind && sum.value != wanted.value) {
-                return Err(missing());
-            }
-        }
-        chosen.push(part);
-    }
-    let small = chosen[..chosen.len() - 1].iter().position(|part| part.size < PART_BYTES_MIN);
-    if let Some(at) = small {
-        let message = format!(
-            "part {} has {} bytes: all parts but the last have at least {PART_BYTES_MIN}",
-            choice[at].number, chosen[at].size
-        );
-        return Err(StoreError::about(ErrorKind::Invalid, Subject::PartSize, message));
-    }
-    Ok(chosen)
-}
-
-/// A checksum of the whole that the client gave must be right where we can tell.
-fn check_whole(finish: &Finish, crc64: u64) -> Result<()> {
-    let given = finish.checksums.iter().find(|sum| sum.kind == ChecksumKind::Crc64Nvme && sum.parts == 0);
-    match given {
-        Some(sum) if sum.value != crc64.to_be_bytes() => {
-            let message = "the checksum of the whole does not fit the parts";
-            Err(StoreError::about(ErrorKind::Invalid, Subject::Checksum, message))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Lengths of parts, equal neighbours together.
-fn part_sizes(parts: &[&PartRow]) -> Vec<(u64, u32)> {
-    let mut sizes: Vec<(u64, u32)> = Vec::new();
-    for part in parts {
-        match sizes.last_mut() {
-            Some((size, count)) if *size == part.size => *count += 1,
-            _ => sizes.push((part.size, 1)),
-        }
-    }
-    sizes
 }

@@ -54,6 +54,8 @@ pub enum Subject {
     Lake,
     /// An access key.
     AccessKey,
+    /// A checkpoint set.
+    Set,
 }
 
 /// An error of the door.

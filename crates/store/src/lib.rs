@@ -13,6 +13,7 @@ mod lease;
 mod list;
 mod operator;
 mod receipt;
+mod set;
 mod store;
 mod upload;
 mod volume;
@@ -28,6 +29,10 @@ pub use operator::{
     NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, StandbyInfo, StopVerdict,
 };
 pub use receipt::{Awaited, Holder, Receipt};
+pub use set::{
+    SET_DEADLINE_S_DEFAULT, SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId,
+    SetInfo, SetRequest, SetState, SetStatus, SetsPage, ShardRequest, ShardUpload,
+};
 pub use stoker_buffer::Buf;
 pub use store::{BoxFuture, File, PartSource, Store, Writer};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};

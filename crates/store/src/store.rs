@@ -13,6 +13,7 @@ use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
 use crate::operator::{AccessKey, Conflict, Counter, Explanation, NodeStatus, Order, Report, Resolution};
 use crate::receipt::{Awaited, Receipt};
+use crate::set::{SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload};
 use crate::upload::{PartChoice, PartsPage, UploadId, UploadInfo, UploadsPage};
 use crate::volume::{VolumeInfo, VolumeOptions, VolumePolicy};
 use crate::write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};
@@ -176,6 +177,46 @@ pub trait Store: Send + Sync + 'static {
         key: &'a Key,
         upload: &'a UploadId,
     ) -> BoxFuture<'a, Result<()>>;
+
+    // Checkpoint sets.
+
+    /// Begins a set, or gives the one that the same owner has open for this directory.
+    fn set_begin<'a>(&'a self, volume: &'a str, request: SetRequest) -> BoxFuture<'a, Result<SetInfo>>;
+    /// Begins a shard, under a key below the directory of its set. Finished, it is durable and not visible. A set that
+    /// is not open refuses, also when the shard is finished: `Conflict` about `Set`.
+    fn set_shard<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        set: SetId,
+        request: ShardRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>>;
+    /// Makes a shard of the chosen parts of an upload to a key below the directory of the set.
+    fn set_shard_complete<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        set: SetId,
+        shard: ShardUpload,
+    ) -> BoxFuture<'a, Result<Receipt>>;
+    /// Makes all shards visible at once. If some lack, `Conflict` about `Set` names them. A set that is published
+    /// already is fine.
+    fn set_publish<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetInfo>>;
+    /// Gives a set up; its shards go. One that was given up already is fine, a published one refuses.
+    fn set_abort<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetInfo>>;
+    /// A set, and which shards it lacks.
+    fn set_status<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetStatus>>;
+    /// The set that is open for a directory, or was published as it.
+    fn set_find<'a>(&'a self, volume: &'a str, path: &'a Key) -> BoxFuture<'a, Result<Option<SetInfo>>>;
+    /// Sets of a volume behind one of them, in the order in which they were begun.
+    fn sets<'a>(
+        &'a self,
+        volume: &'a str,
+        after: Option<SetId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<SetsPage>>;
+    /// The set that was published last of those whose directory starts with these bytes.
+    fn set_latest<'a>(&'a self, volume: &'a str, prefix: &'a [u8]) -> BoxFuture<'a, Result<Option<SetInfo>>>;
 
     // Receipts and the lake.
 

@@ -108,17 +108,18 @@ impl Core {
         let mut versions = std::collections::BTreeSet::new();
         self.each(keys::dirty_of(self.node), |row| {
             let dirty = DirtyRow::of(row).map_err(error::catalog)?;
-            versions.extend(keys::dirty_version(&row.key).filter(|_| dirty.home == self.node.0));
+            let version = keys::dirty_version(&row.key).filter(|_| dirty.home == self.node.0);
+            versions.extend(version.map(|version| (version, dirty.set)));
             Ok(())
         })
         .await?;
-        for version in versions {
+        for (version, set) in versions {
             let names = self.names_of(version).await?;
             let Some(first) = names.first() else { continue };
             let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { continue };
             let wanted = self.class(&volume).copies() as u32;
             if first.file.source.is_none() && copies(&first.file.holders) < wanted {
-                self.repair(NodeId::ZERO, version, &[]).await?;
+                self.repair(NodeId::ZERO, version, set, &[]).await?;
                 add(&self.cell.stats.repaired, 1);
             }
         }
@@ -145,20 +146,22 @@ impl Core {
 
     /// Versions that a lost node held and that are not safe yet.
     async fn repair_after(self: &Arc<Core>, lost: NodeId) -> Result<()> {
-        let mut versions: BTreeMap<VersionId, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut versions: BTreeMap<VersionId, (Option<u64>, Vec<Vec<u8>>)> = BTreeMap::new();
         self.each(keys::dirty_of(lost), |row| {
             if let Some(version) = keys::dirty_version(&row.key) {
-                versions.entry(version).or_default().push(row.key.to_vec());
+                let (set, rows) = versions.entry(version).or_default();
+                *set = DirtyRow::of(row).map_err(error::catalog)?.set;
+                rows.push(row.key.to_vec());
             }
             Ok(())
         })
         .await?;
         let mut trouble = None;
-        for (version, rows) in versions {
+        for (version, (set, rows)) in versions {
             if !self.cell.is_mine(version) || self.closing.load(Ordering::Relaxed) {
                 continue;
             }
-            match self.repair(lost, version, &rows).await {
+            match self.repair(lost, version, set, &rows).await {
                 Ok(()) => add(&self.cell.stats.repaired, 1),
                 Err(fault) => trouble = Some(fault),
             }
@@ -167,7 +170,14 @@ impl Core {
     }
 
     /// Protects one version again, and takes its drain over if the lost node owed it.
-    async fn repair(self: &Arc<Core>, lost: NodeId, version: VersionId, rows: &[Vec<u8>]) -> Result<()> {
+    /// `set` is the checkpoint set that it was written for.
+    async fn repair(
+        self: &Arc<Core>,
+        lost: NodeId,
+        version: VersionId,
+        set: Option<u64>,
+        rows: &[Vec<u8>],
+    ) -> Result<()> {
         let names = self.names_of(version).await?;
         let Some(first) = names.first() else {
             return self.forget_rows(version, rows).await;
@@ -188,7 +198,7 @@ impl Core {
             None => (self.rings.holders([0]), Vec::new()),
         };
         let checks = self.holder_checks(&fresh, &sessions).await?;
-        self.note_repair(lost, rows, names, &fresh, checks).await
+        self.note_repair(lost, rows, names, set, &fresh, checks).await
     }
 
     async fn note_repair(
@@ -196,6 +206,7 @@ impl Core {
         lost: NodeId,
         rows: &[Vec<u8>],
         names: Vec<Located>,
+        set: Option<u64>,
         fresh: &[HolderRow],
         checks: Vec<Check>,
     ) -> Result<()> {
@@ -218,7 +229,7 @@ impl Core {
             change.checks.push(Check::Seq(key.clone(), located.seq));
             change.writes.push(Write::Put(key, EntryRow::File(Box::new(file.clone())).encode()));
             if file.drain != Drain::Clean {
-                dirty_writes(&mut change, located.spot.volume, &file, None);
+                dirty_writes(&mut change, located.spot.volume, &file, set);
             }
             changed.push(file);
         }

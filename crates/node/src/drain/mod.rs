@@ -10,10 +10,11 @@ mod importer;
 mod pace;
 mod planner;
 mod rekeyer;
+mod sets;
 mod tombstones;
 mod upload;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub(crate) struct Drainer {
     chores: Notify,
     /// Plans may be missing: the dirty rows have to be read again.
     is_incomplete: AtomicBool,
+    /// Published sets that are not whole in the lake: the first of their shards that may not be there.
+    sets: Mutex<HashMap<(u32, u64), u32>>,
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
@@ -100,6 +103,7 @@ impl Drainer {
             wake: Notify::new(),
             chores: Notify::new(),
             is_incomplete: AtomicBool::new(true),
+            sets: Mutex::default(),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
             pace: Pace::default(),
@@ -147,6 +151,38 @@ impl Drainer {
     pub fn demand(&self, file: &FileRow) {
         self.plan(file.version(), file.size, file.dirty_since_ms, 0, true);
         self.wake.notify_one();
+    }
+
+    /// The same, unless that was done already.
+    pub fn demand_once(&self, file: &FileRow) {
+        if !self.planner.lock().unwrap().is_demanded(&file.version()) {
+            self.demand(file);
+        }
+    }
+
+    /// These sets, and no others, are on their way to the lake. True if some were not before.
+    pub fn note_sets(&self, draining: &[(VolumeId, u64)]) -> bool {
+        let mut sets = self.sets.lock().unwrap();
+        sets.retain(|(volume, set), _| draining.contains(&(VolumeId(*volume), *set)));
+        let mut news = false;
+        for (volume, set) in draining {
+            sets.entry((volume.0, *set)).or_insert_with(|| {
+                news = true;
+                0
+            });
+        }
+        news
+    }
+
+    /// Shards below this one are in the lake.
+    fn set_cursor(&self, volume: VolumeId, set: u64) -> u32 {
+        self.sets.lock().unwrap().get(&(volume.0, set)).copied().unwrap_or(0)
+    }
+
+    fn set_set_cursor(&self, volume: VolumeId, set: u64, shard: u32) {
+        if let Some(cursor) = self.sets.lock().unwrap().get_mut(&(volume.0, set)) {
+            *cursor = shard;
+        }
     }
 
     /// A reference to a version went: perhaps the others are all clean.
@@ -269,6 +305,8 @@ pub(crate) enum Chore {
     Import,
     /// Forgets abandoned uploads.
     Tidy,
+    /// Looks after checkpoint sets.
+    Sets,
 }
 
 /// Does a chore until the node closes.
@@ -294,6 +332,7 @@ impl Core {
     /// Plans everything that the catalog says is only here.
     async fn load_dirty(self: &Arc<Core>) -> Result<()> {
         let mut range = Range::prefix(&keys::dirty_of(self.node), 1_000);
+        let mut open: HashMap<(u32, u64), bool> = HashMap::new();
         loop {
             let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
             for row in &page.rows {
@@ -301,6 +340,17 @@ impl Core {
                 let Some(version) = keys::dirty_version(&row.key) else { continue };
                 if dirty.home != self.node.0 {
                     continue;
+                }
+                if let Some(set) = dirty.set {
+                    // Its publish brings it back here.
+                    let is_open = match open.get(&(dirty.volume, set)) {
+                        Some(is_open) => *is_open,
+                        None => self.is_set_open(VolumeId(dirty.volume), set).await?,
+                    };
+                    open.insert((dirty.volume, set), is_open);
+                    if is_open {
+                        continue;
+                    }
                 }
                 let Some(volume) = self.volumes.by_id(VolumeId(dirty.volume)).await? else { continue };
                 let policy = &volume.policy;
@@ -364,6 +414,10 @@ impl Core {
             self.note_trouble(tidied.map(|()| false));
             return false;
         }
+        if chore == Chore::Sets {
+            let done = self.sets_round().await;
+            return self.note_trouble(done);
+        }
         let volumes = match self.volumes.all_and_leaving().await {
             Ok(volumes) => volumes,
             Err(fault) => return self.note_trouble(Err(fault)),
@@ -377,7 +431,7 @@ impl Core {
                     Chore::Bury => self.bury_round(&volume).await,
                     Chore::Import if volume.leaving => Ok(false),
                     Chore::Import => self.import_round(&volume).await,
-                    Chore::Tidy => Ok(false),
+                    Chore::Tidy | Chore::Sets => Ok(false),
                 };
                 self.note_trouble(done)
             })

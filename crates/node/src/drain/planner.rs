@@ -72,6 +72,12 @@ impl Planner {
         self.tasks.contains_key(version)
     }
 
+    /// Whether somebody asked for a version that waits for its turn or has it.
+    pub fn is_demanded(&self, version: &VersionId) -> bool {
+        let plans = [&self.tasks, &self.active, &self.again];
+        plans.iter().any(|plan| plan.get(version).is_some_and(|task| task.demanded))
+    }
+
     /// The next version that is due; it counts as under way until `done` or `retry`.
     pub fn next(&mut self, now_ms: u64) -> Option<Task> {
         let &(due_ms, version) = self.order.first()?;

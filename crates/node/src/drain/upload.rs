@@ -50,7 +50,8 @@ impl Core {
         let soon = End::Later(clock::now_ms() + HELD_MS);
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(End::Done) };
         let Some(key) = self.names.path_of(&located.spot).await.map_err(error::catalog)? else {
-            return Ok(soon);
+            // A shard of an open set is planned again when that is published.
+            return Ok(if self.is_in_open_set(&located.spot).await? { End::Done } else { soon });
         };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(soon) };
         // Before the claim: the sweep that follows claims would be refused as well.

@@ -2,13 +2,15 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod cluster;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{
-    Condition, CopyRequest, File, Finish, Key, ListEntry, ListRequest, Receipt, Result, Store, VolumeOptions,
-    VolumePolicy, WriteRequest,
+    Condition, CopyRequest, File, Finish, Key, ListEntry, ListRequest, Receipt, Result, SetId, SetInfo,
+    SetRequest, ShardRequest, Store, VolumeOptions, VolumePolicy, WriteRequest,
 };
 use tempfile::TempDir;
 
@@ -222,4 +224,23 @@ pub fn copy_request(from: &str, to: &str) -> CopyRequest {
         condition: Condition::default(),
         attributes: None,
     }
+}
+
+/// Begins a set in the volume `data`.
+pub async fn set_begin(node: &Node, target: &str, shards: u32) -> Result<SetInfo> {
+    let request = SetRequest { target: key(target), owner: "job".into(), shards, deadline_s: None };
+    node.set_begin("data", request).await
+}
+
+/// Writes a shard.
+pub async fn set_add(node: &Node, set: SetId, number: u32, name: &str, bytes: &[u8]) -> Result<Receipt> {
+    let request = ShardRequest {
+        number,
+        writer: format!("rank {number}"),
+        size: Some(bytes.len() as u64),
+        ..ShardRequest::default()
+    };
+    let mut writer = node.set_shard("data", &key(name), set, request).await?;
+    write(&mut writer, bytes).await?;
+    writer.finish(Finish::default()).await
 }

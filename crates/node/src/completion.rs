@@ -1,0 +1,291 @@
+//! The end of an upload: its parts become a file, or a shard of a checkpoint set. References move, bytes do not.
+
+use std::sync::Arc;
+
+use stoker_catalog::kv::{Check, Commit, Write, prefix_end};
+use stoker_catalog::rows::{CompletedRow, FileRow, Layout, PartRow, RowValue, keys};
+use stoker_format::VersionId;
+use stoker_store::{
+    ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, Receipt, Result, SetId, ShardUpload,
+    StoreError, Subject, UploadId,
+};
+
+use crate::cell::is_holders_lost;
+use crate::core::{Core, add, etag};
+use crate::properties::Properties;
+use crate::publish::{Job, Keeps, combine};
+use crate::sets::ShardPlace;
+use crate::uploads::{owners_of, parse, part_garbage, part_info};
+use crate::volumes::Volume;
+use crate::writer::{RunList, is_unknown};
+use crate::{clock, error, name_record};
+
+/// Smallest part that may be followed by another, as in S3.
+const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// An upload that is to be ended well.
+struct Completion {
+    upload: VersionId,
+    choice: Vec<PartChoice>,
+    condition: Condition,
+    finish: Finish,
+    /// The shard that it becomes; a file of its own otherwise.
+    place: Option<ShardPlace>,
+}
+
+impl Core {
+    /// Publishes the chosen parts as one file.
+    pub async fn complete(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        upload: &UploadId,
+        choice: Vec<PartChoice>,
+        condition: Condition,
+        finish: Finish,
+    ) -> Result<Receipt> {
+        let wish = Completion { upload: parse(upload)?, choice, condition, finish, place: None };
+        self.complete_as(volume, key, wish).await
+    }
+
+    /// Makes a shard of a checkpoint set of the chosen parts.
+    pub async fn complete_shard(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        set: SetId,
+        shard: ShardUpload,
+    ) -> Result<Receipt> {
+        let ShardUpload { number, writer, upload, parts, finish } = shard;
+        let place = self.shard_place(volume, key, set, number, writer).await?;
+        let condition = Condition::default();
+        let upload = parse(&upload)?;
+        let wish = Completion { upload, choice: parts, condition, finish, place: Some(place) };
+        self.complete_as(volume, key, wish).await
+    }
+
+    async fn complete_as(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        wish: Completion,
+    ) -> Result<Receipt> {
+        let Completion { upload: id, choice, condition, finish, place } = wish;
+        self.check_open()?;
+        volume.check_writable()?;
+        let _work = self.work.begin();
+        let (row, row_seq) = match self.upload_row(volume, key.as_bytes(), id).await {
+            Ok(found) => found,
+            Err(fault) => return self.completed(volume, key, id, place.as_ref()).await?.ok_or(fault),
+        };
+        let parts = self.all_parts(id).await?;
+        let chosen = choose(&parts, &choice)?;
+        let mut properties = Properties::decode(&row.properties)?;
+        let version = clock::mint();
+        let crc64 = combine(chosen.iter().map(|part| (part.crc64, part.size)));
+        if let Some(crc64) = crc64 {
+            check_whole(&finish, crc64)?;
+        }
+        properties.checksums = finish.checksums.clone();
+        properties.announced = None;
+        if place.is_some() {
+            // What said which shard it is has done its work, and names of this kind are ours in the lake.
+            properties.attributes.meta.retain(|(name, _)| !name.starts_with("stoker-"));
+        }
+        let mut runs = RunList::default();
+        for part in &chosen {
+            part.runs.iter().for_each(|run| runs.push_run(&run.at(0)));
+        }
+        let mut holders = Vec::new();
+        for holder in chosen.iter().flat_map(|part| &part.holders) {
+            if !holders.contains(holder) {
+                holders.push(holder.clone());
+            }
+        }
+        let now_ms = clock::now_ms();
+        let mut file = FileRow {
+            inode: 0,
+            version: version.0,
+            size: runs.size(),
+            etag: finish
+                .etag
+                .clone()
+                .unwrap_or_else(|| etag(version, crc64.unwrap_or_default(), chosen.len())),
+            modified_ms: now_ms,
+            crc64,
+            layout: Layout::Rows,
+            holders,
+            drain: Core::drain_of(volume),
+            lake: None,
+            source: None,
+            dirty_since_ms: now_ms,
+            publishes: 0,
+            name_record: None,
+            properties: properties.encode()?,
+            home: self.node.0,
+        };
+        // A client that knows S3 uploads such a part again.
+        let gone = |fault: StoreError| StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message);
+        let (mut sessions, keeps) = (Vec::new(), Keeps::default());
+        let _marks = self.marks.read().await;
+        if let Err(fault) = self.holder_checks(&file.holders, &[]).await {
+            if !is_holders_lost(&fault) {
+                return Err(gone(fault));
+            }
+            // A node that had some of the parts is lost: what is left of them is copied to another one.
+            let again = self.secure(volume, runs.runs(), &file.holders).await?.ok_or_else(|| gone(fault))?;
+            (file.holders, sessions) = (again.holders(), again.sessions());
+            keeps.lock().unwrap().push(again);
+        }
+        // The name first (R6), on a drive; then the transaction that makes it true.
+        let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
+        let mut record = name_record::put(volume.id, key.as_bytes(), &file, &properties, runs.runs(), seq);
+        if let Some(place) = &place {
+            record = name_record::of_set(record, place.set);
+        }
+        self.leave_record(volume, version, &record).await?;
+        let mut change = Commit::new();
+        for part in &chosen {
+            for owner in owners_of(part) {
+                self.names
+                    .move_share(&mut change, owner, VersionId(part.version), version)
+                    .await
+                    .map_err(error::catalog)?;
+            }
+        }
+        change.checks.push(Check::Seq(keys::upload(volume.id, key.as_bytes(), id), row_seq));
+        change.checks.extend(parts.iter().map(|(number, _, seq)| Check::Seq(keys::part(id, *number), *seq)));
+        change.writes.push(Write::Delete(keys::upload(volume.id, key.as_bytes(), id)));
+        let all = keys::parts(id);
+        let end = prefix_end(&all).expect("a table is not 0xff");
+        // A part that came after the look would lose its row.
+        change.checks.push(Check::AtMost { start: all.clone(), end: end.clone(), max: parts.len() });
+        change.writes.push(Write::DeleteRange(all, end));
+        for (_, part, _) in &parts {
+            if !chosen.iter().any(|kept| kept.version == part.version) {
+                change.writes.extend(part_garbage(part));
+            }
+        }
+        let completed = CompletedRow {
+            volume: volume.id.0,
+            key: key.as_bytes().to_vec(),
+            version: version.0,
+            since_ms: now_ms,
+        };
+        change.writes.push(Write::Put(keys::completed(id), completed.encode()));
+        let job = Job {
+            row: file,
+            runs,
+            upload_parts: part_sizes(&chosen),
+            condition,
+            append: false,
+            has_layout: false,
+            checks: change.checks,
+            writes: change.writes,
+            sessions,
+            keeps,
+        };
+        let published = match &place {
+            None => self.publish(volume, key.as_bytes(), job).await,
+            Some(place) => self.add_shard(volume, key.as_bytes(), place, job).await,
+        };
+        if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
+            let id = stoker_format::ChunkId::new(version, crate::rings::NAME_INDEX);
+            self.rings.delete(&[id]).await?;
+        }
+        self.garbage.notify_one();
+        let receipt = published?;
+        add(&self.stats.publishes, 1);
+        add(&self.stats.publish_bytes, receipt.size);
+        Ok(receipt)
+    }
+
+    /// The receipt of an upload that was completed already, if what it became is still there.
+    async fn completed(
+        &self,
+        volume: &Arc<Volume>,
+        key: &Key,
+        upload: VersionId,
+        place: Option<&ShardPlace>,
+    ) -> Result<Option<Receipt>> {
+        let row =
+            self.catalog.get(&[&keys::completed(upload)]).await.map_err(error::catalog)?.pop().flatten();
+        let row = row.as_ref().map(CompletedRow::of).transpose().map_err(error::catalog)?;
+        let Some(row) = row.filter(|row| row.volume == volume.id.0 && row.key == key.as_bytes()) else {
+            return Ok(None);
+        };
+        if let Some(place) = place {
+            return self.shard_receipt(volume, key.as_bytes(), place, VersionId(row.version)).await;
+        }
+        let located = self.names.lookup(volume.id, key.as_bytes()).await.map_err(error::catalog)?;
+        let located = located.filter(|located| located.file.version == row.version);
+        located.map(|at| Core::receipt(volume, key.as_bytes(), &at.file, at.seq)).transpose()
+    }
+}
+
+/// The parts that a client asked for, checked as S3 does.
+fn choose<'p>(parts: &'p [(u16, PartRow, u64)], choice: &[PartChoice]) -> Result<Vec<&'p PartRow>> {
+    if choice.is_empty() {
+        return Err(StoreError::about(
+            ErrorKind::Invalid,
+            Subject::Part,
+            "an upload needs at least one part",
+        ));
+    }
+    if choice.windows(2).any(|pair| pair[0].number >= pair[1].number) {
+        let message = "parts must be listed in ascending order, each once";
+        return Err(StoreError::about(ErrorKind::Invalid, Subject::PartOrder, message));
+    }
+    let mut chosen = Vec::with_capacity(choice.len());
+    for wish in choice {
+        let missing = || {
+            let message = format!("part {} is not there, or has another etag", wish.number);
+            StoreError::about(ErrorKind::Invalid, Subject::Part, message)
+        };
+        let at = parts.binary_search_by_key(&wish.number, |(number, _, _)| u32::from(*number));
+        let part = &parts[at.map_err(|_| missing())?].1;
+        if part.etag != wish.etag {
+            return Err(missing());
+        }
+        if let Some(wanted) = &wish.checksum {
+            let known = part_info(wish.number as u16, part)?.checksums;
+            if known.iter().any(|sum| sum.kind == wanted.kind && sum.value != wanted.value) {
+                return Err(missing());
+            }
+        }
+        chosen.push(part);
+    }
+    let small = chosen[..chosen.len() - 1].iter().position(|part| part.size < PART_BYTES_MIN);
+    if let Some(at) = small {
+        let message = format!(
+            "part {} has {} bytes: all parts but the last have at least {PART_BYTES_MIN}",
+            choice[at].number, chosen[at].size
+        );
+        return Err(StoreError::about(ErrorKind::Invalid, Subject::PartSize, message));
+    }
+    Ok(chosen)
+}
+
+/// A checksum of the whole that the client gave must be right where we can tell.
+fn check_whole(finish: &Finish, crc64: u64) -> Result<()> {
+    let given = finish.checksums.iter().find(|sum| sum.kind == ChecksumKind::Crc64Nvme && sum.parts == 0);
+    match given {
+        Some(sum) if sum.value != crc64.to_be_bytes() => {
+            let message = "the checksum of the whole does not fit the parts";
+            Err(StoreError::about(ErrorKind::Invalid, Subject::Checksum, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lengths of parts, equal neighbours together.
+fn part_sizes(parts: &[&PartRow]) -> Vec<(u64, u32)> {
+    let mut sizes: Vec<(u64, u32)> = Vec::new();
+    for part in parts {
+        match sizes.last_mut() {
+            Some((size, count)) if *size == part.size => *count += 1,
+            _ => sizes.push((part.size, 1)),
+        }
+    }
+    sizes
+}
