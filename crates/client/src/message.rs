@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
     Counter, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NoLease, NodeStatus,
-    Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, StoreError, UploadId,
-    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::fault::Fault;
@@ -174,6 +173,48 @@ pub enum Request {
         len: u64,
     },
     Operate(Order),
+    SetBegin {
+        volume: String,
+        request: SetRequest,
+    },
+    /// The writer's id is the id of this request.
+    SetShard {
+        volume: String,
+        key: Key,
+        set: SetId,
+        request: ShardRequest,
+    },
+    SetShardComplete {
+        volume: String,
+        key: Key,
+        set: SetId,
+        shard: ShardUpload,
+    },
+    SetPublish {
+        volume: String,
+        set: SetId,
+    },
+    SetAbort {
+        volume: String,
+        set: SetId,
+    },
+    SetStatus {
+        volume: String,
+        set: SetId,
+    },
+    SetFind {
+        volume: String,
+        path: Key,
+    },
+    Sets {
+        volume: String,
+        after: Option<SetId>,
+        limit: usize,
+    },
+    SetLatest {
+        volume: String,
+        prefix: Vec<u8>,
+    },
 }
 
 impl Request {
@@ -185,7 +226,16 @@ impl Request {
             | Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::Lease { .. } => 2,
-            Request::Operate(_) => 3,
+            Request::Operate(_)
+            | Request::SetBegin { .. }
+            | Request::SetShard { .. }
+            | Request::SetShardComplete { .. }
+            | Request::SetPublish { .. }
+            | Request::SetAbort { .. }
+            | Request::SetStatus { .. }
+            | Request::SetFind { .. }
+            | Request::Sets { .. }
+            | Request::SetLatest { .. } => 3,
             _ => 1,
         }
     }
@@ -225,7 +275,11 @@ impl Request {
             | Request::Explain { .. }
             | Request::Status
             | Request::Counters
-            | Request::Operate(Order::Catalog | Order::CanStop { .. }) => false,
+            | Request::Operate(Order::Catalog | Order::CanStop { .. })
+            | Request::SetStatus { .. }
+            | Request::SetFind { .. }
+            | Request::Sets { .. }
+            | Request::SetLatest { .. } => false,
             Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::VolumeDelete { .. }
@@ -243,8 +297,18 @@ impl Request {
             | Request::ConflictResolve { .. }
             | Request::AccessKeyPut(_)
             | Request::AccessKeyDelete { .. }
-            | Request::Operate(_) => true,
+            | Request::Operate(_)
+            | Request::SetBegin { .. }
+            | Request::SetShard { .. }
+            | Request::SetShardComplete { .. }
+            | Request::SetPublish { .. }
+            | Request::SetAbort { .. } => true,
         }
+    }
+
+    /// True if it begins a writer.
+    pub fn opens_writer(&self) -> bool {
+        matches!(self, Request::Create { .. } | Request::UploadPart { .. } | Request::SetShard { .. })
     }
 
     /// True if it may rightly take for ever: it waits for the lake, or moves a file's bytes.
@@ -262,6 +326,8 @@ impl Request {
             Request::Copy(copy) => check(&copy.from).and_then(|()| check(&copy.to)),
             Request::Rename { from, to, .. } => check(from).and_then(|()| check(to)),
             Request::Delete { keys, .. } => keys.iter().try_for_each(|(key, _)| check(key)),
+            Request::SetBegin { request, .. } => check(&request.target),
+            Request::SetFind { path, .. } => check(path),
             Request::UploadPartCopy { key, source, .. } => check(key).and_then(|()| check(&source.key)),
             Request::Stat { key, .. }
             | Request::Open { key, .. }
@@ -276,7 +342,9 @@ impl Request {
             | Request::Wait { key, .. }
             | Request::Stage { key, .. }
             | Request::ConflictResolve { key, .. }
-            | Request::Explain { key, .. } => check(key),
+            | Request::Explain { key, .. }
+            | Request::SetShard { key, .. }
+            | Request::SetShardComplete { key, .. } => check(key),
             _ => Ok(()),
         }
     }
@@ -315,6 +383,10 @@ pub enum Response {
         until: u64,
     },
     Report(Box<Report>),
+    Set(SetInfo),
+    SetFound(Option<SetInfo>),
+    SetStatus(Box<SetStatus>),
+    Sets(SetsPage),
 }
 
 /// Writes a message.

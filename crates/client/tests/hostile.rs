@@ -390,6 +390,12 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+fn shard() -> Request {
+    let key = Key::new("s/a").unwrap();
+    let request = ShardRequest { size: Some(3), ..ShardRequest::default() };
+    Request::SetShard { volume: "data".into(), key, set: SetId(u64::MAX), request }
+}
+
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         Just(Kind::Request),
@@ -403,6 +409,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         Just(encode(&create())),
         Just(encode(&Request::Read { file: 1, offset: 0, len: u32::MAX })),
         Just(encode(&Request::Lease { file: 1, offset: u64::MAX, len: u64::MAX })),
+        Just(encode(&shard())),
         Just(encode(&Request::Finish { writer: 1, len: 3, crc64: 0, finish: Finish::default() })),
         any::<u64>().prop_map(|number| encode(&number)),
         prop::collection::vec(any::<u8>(), 0..60),

@@ -129,3 +129,60 @@ async fn an_unfinished_file_is_never_seen() {
     assert_eq!(rig.node.stat("data", &key).await.unwrap_err().kind, ErrorKind::NotFound);
     rig.node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checkpoint_sets_pass_through_the_socket() {
+    let Rig { node, server, folder: _folder } = rig().await;
+    let client = Client::connect(&server.addresses()[0], None).await.unwrap();
+    let target = Key::new("run/1/").unwrap();
+    let request = SetRequest { target: target.clone(), owner: "job".into(), shards: 3, deadline_s: Some(60) };
+    let set = client.set_begin("data", request).await.unwrap();
+    assert_eq!(client.set_find("data", &target).await.unwrap(), Some(set.clone()));
+    let shard = |number: u32, name: &str| {
+        let key = Key::new(format!("run/1/{name}")).unwrap();
+        let (client, set) = (client.clone(), set.set);
+        async move {
+            let bytes = bytes_of(u64::from(number), 5 << 20);
+            let size = Some(bytes.len() as u64);
+            let request = ShardRequest { number, size, ..ShardRequest::default() };
+            let mut writer = client.set_shard("data", &key, set, request).await?;
+            for piece in bytes.chunks(1 << 20) {
+                let mut buf = writer.buffer().await?;
+                buf.set_len(0);
+                buf.fill(piece);
+                writer.write(buf).await?;
+            }
+            writer.finish(Finish::default()).await
+        }
+    };
+    let (first, second) = tokio::join!(shard(0, "a"), shard(2, "b"));
+    assert_eq!(first.unwrap().size, second.unwrap().size);
+    let missing = client.set_publish("data", set.set).await.unwrap_err();
+    assert_eq!((missing.kind, missing.subject), (ErrorKind::Conflict, Subject::Set), "{missing}");
+    assert_eq!(client.set_status("data", set.set).await.unwrap().laggards, [1]);
+    // A shard of parts.
+    let key = Key::new("run/1/c").unwrap();
+    let upload = client.upload_create("data", &key, Attributes::default(), None).await.unwrap().upload;
+    let mut writer = client.upload_part("data", &key, &upload, 1, Some(4)).await.unwrap();
+    let mut buf = writer.buffer().await.unwrap();
+    buf.set_len(0);
+    buf.fill(b"part");
+    writer.write(buf).await.unwrap();
+    let etag = writer.finish(Finish::default()).await.unwrap().etag;
+    let parts = vec![PartChoice { number: 1, etag, checksum: None }];
+    let shard_of_parts =
+        ShardUpload { number: 1, writer: "rank 1".into(), upload, parts, finish: Finish::default() };
+    client.set_shard_complete("data", &key, set.set, shard_of_parts).await.unwrap();
+    assert_eq!(client.set_latest("data", b"run/").await.unwrap(), None);
+    let published = client.set_publish("data", set.set).await.unwrap();
+    assert_eq!(published.state, SetState::Published);
+    assert_eq!(client.set_latest("data", b"run/").await.unwrap(), Some(published.clone()));
+    assert_eq!(client.sets("data", None, 10).await.unwrap().sets, [published]);
+    assert!(get(&client, "run/1/b").await.unwrap() == bytes_of(2, 5 << 20));
+    assert_eq!(shard(0, "a").await.unwrap_err().kind, ErrorKind::Conflict);
+    let late = client.set_abort("data", set.set).await.unwrap_err();
+    assert_eq!((late.kind, late.subject), (ErrorKind::Conflict, Subject::Set), "{late}");
+    drop(client);
+    server.stop(Duration::from_secs(5)).await;
+    node.stop().await;
+}

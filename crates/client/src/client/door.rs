@@ -3,9 +3,7 @@
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order,
-    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, Store, UploadId,
-    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::file::RemoteFile;
@@ -214,6 +212,68 @@ impl Store for Client {
     ) -> BoxFuture<'a, Result<()>> {
         let (volume, key, upload) = (volume.to_owned(), key.clone(), upload.clone());
         ask!(self, Request::UploadAbort { volume, key, upload }, Response::Done => ())
+    }
+
+    fn set_begin<'a>(&'a self, volume: &'a str, request: SetRequest) -> BoxFuture<'a, Result<SetInfo>> {
+        ask!(self, Request::SetBegin { volume: volume.to_owned(), request }, Response::Set(set) => set)
+    }
+
+    fn set_shard<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        set: SetId,
+        request: ShardRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        let size = request.size;
+        let request = Request::SetShard { volume: volume.to_owned(), key: key.clone(), set, request };
+        Box::pin(
+            async move { Ok(Box::new(RemoteWriter::create(self, request, size).await?) as Box<dyn Writer>) },
+        )
+    }
+
+    fn set_shard_complete<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        set: SetId,
+        shard: ShardUpload,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        let request = Request::SetShardComplete { volume: volume.to_owned(), key: key.clone(), set, shard };
+        ask!(self, request, Response::Receipt(receipt) => *receipt)
+    }
+
+    fn set_publish<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetInfo>> {
+        ask!(self, Request::SetPublish { volume: volume.to_owned(), set }, Response::Set(set) => set)
+    }
+
+    fn set_abort<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetInfo>> {
+        ask!(self, Request::SetAbort { volume: volume.to_owned(), set }, Response::Set(set) => set)
+    }
+
+    fn set_status<'a>(&'a self, volume: &'a str, set: SetId) -> BoxFuture<'a, Result<SetStatus>> {
+        let request = Request::SetStatus { volume: volume.to_owned(), set };
+        ask!(self, request, Response::SetStatus(status) => *status)
+    }
+
+    fn set_find<'a>(&'a self, volume: &'a str, path: &'a Key) -> BoxFuture<'a, Result<Option<SetInfo>>> {
+        let request = Request::SetFind { volume: volume.to_owned(), path: path.clone() };
+        ask!(self, request, Response::SetFound(set) => set)
+    }
+
+    fn sets<'a>(
+        &'a self,
+        volume: &'a str,
+        after: Option<SetId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<SetsPage>> {
+        let request = Request::Sets { volume: volume.to_owned(), after, limit };
+        ask!(self, request, Response::Sets(page) => page)
+    }
+
+    fn set_latest<'a>(&'a self, volume: &'a str, prefix: &'a [u8]) -> BoxFuture<'a, Result<Option<SetInfo>>> {
+        let request = Request::SetLatest { volume: volume.to_owned(), prefix: prefix.to_vec() };
+        ask!(self, request, Response::SetFound(set) => set)
     }
 
     fn receipt<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Receipt>> {

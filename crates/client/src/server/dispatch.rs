@@ -1,7 +1,9 @@
 //! From a request to the call of the door.
 
 use stoker_format::VersionId;
-use stoker_store::{ErrorKind, ListPage, PartsPage, Result, Store, StoreError, UploadsPage, Writer};
+use stoker_store::{
+    ErrorKind, ListPage, PartsPage, Result, SetsPage, Store, StoreError, UploadsPage, Writer,
+};
 
 use crate::frame::CONTROL_LEN_MAX;
 use crate::message::{self, Request, Response};
@@ -14,12 +16,15 @@ pub(super) async fn answer(store: &dyn Store, request: Request) -> Response {
     ask(store, request).await.unwrap_or_else(Response::Error)
 }
 
-/// Begins a file or a part.
+/// Begins a file, a part or a shard.
 pub(super) async fn create(store: &dyn Store, request: &Request) -> Result<Box<dyn Writer>> {
     match request {
         Request::Create { volume, key, request } => store.create(volume, key, request.clone()).await,
         Request::UploadPart { volume, key, upload, number, size } => {
             store.upload_part(volume, key, upload, *number, *size).await
+        }
+        Request::SetShard { volume, key, set, request } => {
+            store.set_shard(volume, key, *set, request.clone()).await
         }
         _ => Err(misplaced()),
     }
@@ -88,11 +93,28 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::Status => Response::Status(Box::new(store.status().await?)),
         Request::Counters => Response::Counters(store.counters().await?),
         Request::Operate(order) => Response::Report(Box::new(store.operate(order).await?)),
+        Request::SetBegin { volume, request } => Response::Set(store.set_begin(&volume, request).await?),
+        Request::SetShardComplete { volume, key, set, shard } => {
+            store.set_shard_complete(&volume, &key, set, shard).await.map(receipt)?
+        }
+        Request::SetPublish { volume, set } => Response::Set(store.set_publish(&volume, set).await?),
+        Request::SetAbort { volume, set } => Response::Set(store.set_abort(&volume, set).await?),
+        Request::SetStatus { volume, set } => {
+            Response::SetStatus(Box::new(store.set_status(&volume, set).await?))
+        }
+        Request::SetFind { volume, path } => Response::SetFound(store.set_find(&volume, &path).await?),
+        Request::Sets { volume, after, limit } => {
+            Response::Sets(cut_sets(store.sets(&volume, after, limit).await?))
+        }
+        Request::SetLatest { volume, prefix } => {
+            Response::SetFound(store.set_latest(&volume, &prefix).await?)
+        }
         Request::Open { .. }
         | Request::Read { .. }
         | Request::Lease { .. }
         | Request::Create { .. }
         | Request::UploadPart { .. }
+        | Request::SetShard { .. }
         | Request::Finish { .. } => return Err(misplaced()),
     })
 }
@@ -125,5 +147,12 @@ fn cut_uploads(mut page: UploadsPage) -> UploadsPage {
     let fits = fitting(&page.uploads);
     page.more |= fits < page.uploads.len();
     page.uploads.truncate(fits);
+    page
+}
+
+fn cut_sets(mut page: SetsPage) -> SetsPage {
+    let fits = fitting(&page.sets);
+    page.more |= fits < page.sets.len();
+    page.sets.truncate(fits);
     page
 }

@@ -311,8 +311,7 @@ impl Session {
                     }
                 };
             }
-            let opens =
-                matches!(request, Request::Open { .. } | Request::Create { .. } | Request::UploadPart { .. });
+            let opens = matches!(request, Request::Open { .. }) || request.opens_writer();
             let handles = tables.files.len() + tables.inlets.len() + tables.calls.len();
             if stopping && !matches!(request, Request::Read { .. }) {
                 closed()
@@ -363,9 +362,7 @@ impl Call {
         };
         match request {
             Request::Open { .. } => self.open(request, dropped).await,
-            Request::Create { .. } | Request::UploadPart { .. } => {
-                self.create(request, dropped, permit).await
-            }
+            request if request.opens_writer() => self.create(request, dropped, permit).await,
             Request::Read { file, offset, len } => self.read(file, offset, len, dropped).await,
             Request::Lease { file, offset, len } => self.lease(file, offset, len, dropped).await,
             request if request.changes() => {

@@ -59,6 +59,11 @@ impl Memory {
     }
 }
 
+/// Sets are tried with a real node behind the socket.
+fn no_sets() -> StoreError {
+    StoreError::about(ErrorKind::NotFound, Subject::Set, "no such set")
+}
+
 fn upload_info(id: &str, upload: &Upload) -> UploadInfo {
     UploadInfo {
         key: upload.key.clone(),
@@ -368,6 +373,54 @@ impl Store for Memory {
             volume_mut(&mut self.state.lock().unwrap(), volume)?.uploads.remove(&upload.0);
             Ok(())
         })
+    }
+
+    fn set_begin<'a>(&'a self, _: &'a str, _: SetRequest) -> BoxFuture<'a, Result<SetInfo>> {
+        now!({ Err(no_sets()) })
+    }
+
+    fn set_shard<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a Key,
+        _: SetId,
+        _: ShardRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        now!({ Err(no_sets()) })
+    }
+
+    fn set_shard_complete<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a Key,
+        _: SetId,
+        _: ShardUpload,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        now!({ Err(no_sets()) })
+    }
+
+    fn set_publish<'a>(&'a self, _: &'a str, _: SetId) -> BoxFuture<'a, Result<SetInfo>> {
+        now!({ Err(no_sets()) })
+    }
+
+    fn set_abort<'a>(&'a self, _: &'a str, _: SetId) -> BoxFuture<'a, Result<SetInfo>> {
+        now!({ Err(no_sets()) })
+    }
+
+    fn set_status<'a>(&'a self, _: &'a str, _: SetId) -> BoxFuture<'a, Result<SetStatus>> {
+        now!({ Err(no_sets()) })
+    }
+
+    fn set_find<'a>(&'a self, _: &'a str, _: &'a Key) -> BoxFuture<'a, Result<Option<SetInfo>>> {
+        now!({ Ok(None) })
+    }
+
+    fn sets<'a>(&'a self, _: &'a str, _: Option<SetId>, _: usize) -> BoxFuture<'a, Result<SetsPage>> {
+        now!({ Ok(SetsPage::default()) })
+    }
+
+    fn set_latest<'a>(&'a self, _: &'a str, _: &'a [u8]) -> BoxFuture<'a, Result<Option<SetInfo>>> {
+        now!({ Ok(None) })
     }
 
     fn receipt<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Receipt>> {
