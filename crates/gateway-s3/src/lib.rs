@@ -24,6 +24,7 @@ mod query;
 mod refusal;
 mod request_id;
 mod service;
+mod sets;
 mod target;
 mod tls;
 mod wire;

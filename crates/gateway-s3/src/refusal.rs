@@ -177,7 +177,7 @@ mod tests {
         ErrorKind::Closed,
     ];
 
-    const SUBJECTS: [Subject; 13] = [
+    const SUBJECTS: [Subject; 14] = [
         Subject::Key,
         Subject::Volume,
         Subject::VolumeContents,
@@ -191,6 +191,7 @@ mod tests {
         Subject::Quota,
         Subject::Lake,
         Subject::AccessKey,
+        Subject::Set,
     ];
 
     #[test]

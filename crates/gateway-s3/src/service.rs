@@ -25,6 +25,7 @@ use crate::options::GatewayOptions;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::request_id::RequestIds;
+use crate::sets::{self, Reserved};
 use crate::target::Target;
 use crate::{clock, cors};
 
@@ -131,6 +132,13 @@ impl Service {
     ) -> Result<Answer> {
         let (store, headers) = (self.store.as_ref(), &head.headers);
         let Verified { credential, payload } = verified;
+        if let Target::Object(volume, key) = target
+            && let Some(reserved) = Reserved::of(key)
+        {
+            let (credential, bytes_max) = (credential.as_ref(), self.options.body_bytes_max);
+            let write = Write { volume, key, query, headers, credential, payload, arrivals, bytes_max };
+            return sets::answer(store, operation, reserved, write).await;
+        }
         match (operation, target) {
             (Operation::GetObject | Operation::HeadObject, Target::Object(volume, key)) => {
                 access::check_key(&credential.access, Intent::Read, volume, key.as_bytes())?;

@@ -10,6 +10,7 @@ use crate::answer::{self, Answer};
 use crate::auth::{Authenticator, Credential, Scope};
 use crate::percent::{self, Keep};
 use crate::refusal::{Code, Refusal, Result};
+use crate::sets::{ShardMark, check_plain};
 use crate::target::key_of;
 use crate::{clock, xml};
 
@@ -55,6 +56,8 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
 
     let headers = form.headers()?;
     let attributes = attributes::of_headers(&headers, &credential.access)?;
+    ShardMark::refuse(&attributes)?;
+    check_plain(&key)?;
     let demands = Demands::of(&headers, None)?;
     let request = WriteRequest { attributes, ..WriteRequest::default() };
     let writer = store.create(post.volume, &key, request).await?;

@@ -8,6 +8,7 @@ use crate::answer::{self, Answer};
 use crate::auth::{Credential, Payload};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
+use crate::sets::{self, ShardMark};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::attributes;
@@ -39,8 +40,11 @@ pub(crate) struct Write<'a> {
 
 /// Writes a file. When the answer is 200, it is durable and visible.
 pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<Answer> {
+    let mut attributes = attributes::of_headers(write.headers, &write.credential.access)?;
+    if let Some(mark) = ShardMark::take(&mut attributes)? {
+        return sets::put_shard(store, write, attributes, mark).await;
+    }
     let (size, demands) = announced(&write)?;
-    let attributes = attributes::of_headers(write.headers, &write.credential.access)?;
     let condition = write_condition(write.headers)?;
     let request = WriteRequest { attributes, condition, size: Some(size), append: false };
     let writer = store.create(write.volume, write.key, request).await?;
@@ -72,7 +76,7 @@ pub(crate) fn part_number(text: &str) -> Result<u32> {
 }
 
 /// How much will come, and what it has to match.
-fn announced(write: &Write<'_>) -> Result<(u64, Demands)> {
+pub(crate) fn announced(write: &Write<'_>) -> Result<(u64, Demands)> {
     let number = |name: &str| {
         let Some(value) = write.headers.get(name) else {
             return Ok(None);
@@ -109,7 +113,12 @@ fn announced(write: &Write<'_>) -> Result<(u64, Demands)> {
 }
 
 /// Carries the body into the writer, checks it, and finishes.
-async fn receive(write: Write<'_>, size: u64, demands: Demands, writer: Box<dyn Writer>) -> Result<Receipt> {
+pub(crate) async fn receive(
+    write: Write<'_>,
+    size: u64,
+    demands: Demands,
+    writer: Box<dyn Writer>,
+) -> Result<Receipt> {
     let mut stream = Stream { intake: Intake::new(writer), digests: demands.digests(), left: size };
     let trailers = match write.payload {
         Payload::Plain | Payload::Sha256(_) => stream.take_plain(write.arrivals).await?,
@@ -118,6 +127,43 @@ async fn receive(write: Write<'_>, size: u64, demands: Demands, writer: Box<dyn 
         }
     };
     stream.finish(&trailers).await
+}
+
+/// A small body, whole and checked.
+pub(crate) async fn collect(mut write: Write<'_>, bytes_max: u64) -> Result<Vec<u8>> {
+    write.bytes_max = write.bytes_max.min(bytes_max);
+    let (size, demands) = announced(&write)?;
+    let (mut bytes, mut digests) = (Vec::new(), demands.digests());
+    let mut take = |data: &Bytes| {
+        if bytes.len() as u64 + data.len() as u64 > size {
+            return Err(incomplete());
+        }
+        digests.update(data);
+        bytes.extend_from_slice(data);
+        Ok(())
+    };
+    let mut decoder = match write.payload {
+        Payload::Plain | Payload::Sha256(_) => None,
+        Payload::Chunked { signer, trailer } => Some(ChunkedDecoder::new(size, signer, trailer)),
+    };
+    loop {
+        match (write.arrivals.next(None).await?, &mut decoder) {
+            (Arrival::Data(data), None) => take(&data)?,
+            (Arrival::Data(mut input), Some(decoder)) => {
+                while let Step::Data(data) = decoder.step(&mut input)? {
+                    take(&data)?;
+                }
+            }
+            (Arrival::Quiet, _) => {}
+            (Arrival::End, _) => break,
+        }
+    }
+    let trailers = decoder.map(ChunkedDecoder::finish).transpose()?.unwrap_or_default();
+    if bytes.len() as u64 != size {
+        return Err(incomplete());
+    }
+    digests.finish(checksum::crc64(&bytes), &trailers)?;
+    Ok(bytes)
 }
 
 /// A body between socket and store.

@@ -13,6 +13,7 @@ use crate::hot::condition::{ReadCondition, Verdict, parse_etags, write_condition
 use crate::hot::put::{add_receipt, part_number};
 use crate::hot::range::Range;
 use crate::refusal::{Code, Refusal, Result};
+use crate::sets::ShardMark;
 use crate::target::key_of;
 
 use super::seam::{Caller, Operations};
@@ -83,6 +84,7 @@ pub(super) async fn copy_object(
     let replaces_tags = replaces(caller, "x-amz-tagging-directive")?;
     // Also refuses what a copy cannot do.
     let given = attributes::of_headers(caller.headers(), caller.access())?;
+    ShardMark::refuse(&given)?;
     let condition = write_condition(caller.headers())?;
     let source = Source::find(ops, caller, &input.copy_source).await?;
     let to = key_of(input.key)?;

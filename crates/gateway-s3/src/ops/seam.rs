@@ -69,6 +69,11 @@ impl Caller {
         &self.credential.access
     }
 
+    /// The public part of the key.
+    pub(super) fn access_key(&self) -> &str {
+        &self.credential.access_key
+    }
+
     /// All headers of the request.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers

@@ -7,8 +7,8 @@ use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{
-    Checksum, ChecksumKind, Condition, Finish, Key, PartChoice, PartInfo, Receipt, Store, UploadId,
-    UploadInfo,
+    Checksum, ChecksumKind, Condition, Finish, Key, PartChoice, PartInfo, Receipt, SetState, ShardUpload,
+    Store, UploadId, UploadInfo,
 };
 
 use crate::access::{self, Intent};
@@ -17,6 +17,7 @@ use crate::hot::checksum;
 use crate::hot::condition::{bare_etag, write_condition};
 use crate::hot::put::add_receipt;
 use crate::refusal::{Code, Refusal, Result};
+use crate::sets::{self, ShardMark};
 use crate::target::key_of;
 
 use super::listing::{Spelling, limit};
@@ -40,6 +41,14 @@ pub(super) async fn create_multipart_upload(
     let kind = caller.header("x-amz-checksum-algorithm").map(checksum::kind_named).transpose()?;
     let kind_type = checksum_type(kind, caller.header("x-amz-checksum-type"))?;
     let key = key_of(input.key)?;
+    if let Some(mark) = ShardMark::take(&mut attributes.clone())? {
+        // Whoever is refused now has not sent the parts yet.
+        let set = mark.set(ops.store.as_ref(), &input.bucket).await?;
+        let info = ops.store.set_status(&input.bucket, set).await?.info;
+        if info.state != SetState::Open {
+            return Err(Refusal::new(Code::OperationAborted, "The checkpoint set takes no more shards."));
+        }
+    }
     let info = ops.store.upload_create(&input.bucket, &key, attributes, kind).await?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
@@ -87,6 +96,7 @@ pub(super) async fn complete_multipart_upload(
         given: checksum::of_headers(caller.headers())?,
         is_full: caller.header("x-amz-checksum-type") == Some("FULL_OBJECT"),
         size: input.mpu_object_size.map(|size| u64::try_from(size).unwrap_or(u64::MAX)),
+        writer: sets::writer_of(caller.access_key()),
     };
     // Goes on if the client hangs up: the outcome is the store's, not the connection's.
     let mut running = tokio::spawn(completion.run());
@@ -152,11 +162,14 @@ struct Completion {
     given: Option<Checksum>,
     is_full: bool,
     size: Option<u64>,
+    /// Who completes it, for people.
+    writer: String,
 }
 
 impl Completion {
     async fn run(self) -> Result<Receipt> {
-        let (info, parts) = self.parts().await?;
+        let (mut info, parts) = self.parts().await?;
+        let mark = ShardMark::take(&mut info.attributes)?;
         let chosen = chosen(&parts, &self.choices);
         if let (Some(size), Some(chosen)) = (self.size, &chosen)
             && chosen.iter().map(|part| part.size).sum::<u64>() != size
@@ -182,6 +195,23 @@ impl Completion {
             ));
         }
         let finish = Finish { checksums: whole.or(self.given).into_iter().collect(), etag: None };
+        if let Some(mark) = mark {
+            if !self.condition.is_empty() {
+                return Err(Refusal::new(
+                    Code::NotImplemented,
+                    "A shard of a checkpoint set cannot have conditions.",
+                ));
+            }
+            let set = mark.set(self.store.as_ref(), &self.volume).await?;
+            let shard = ShardUpload {
+                number: mark.number(),
+                writer: self.writer,
+                upload: self.upload,
+                parts: self.choices,
+                finish,
+            };
+            return Ok(self.store.set_shard_complete(&self.volume, &self.key, set, shard).await?);
+        }
         let completed = self
             .store
             .upload_complete(&self.volume, &self.key, &self.upload, self.choices, self.condition, finish)

@@ -10,6 +10,7 @@ mod limits;
 mod listings;
 mod reads;
 mod rig;
+mod sets;
 mod tls;
 mod uploads;
 mod writes;
