@@ -366,7 +366,7 @@ impl Core {
         let set = published?;
         add(&self.stats.sets_published, 1);
         self.saw(set.seq);
-        self.drainer.wake();
+        self.drainer.set_published();
         info_of(volume, &set)
     }
 

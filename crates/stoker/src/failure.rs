@@ -100,9 +100,13 @@ impl From<StoreError> for Failure {
         let advice = match (error.kind, error.subject) {
             (StoreErrorKind::NotFound, Subject::Volume) => "see the volumes with `stoker ls`",
             (StoreErrorKind::NotFound, Subject::AccessKey) => "see the keys with `stoker key ls`",
+            (StoreErrorKind::NotFound, Subject::Set) => "see the sets with `stoker set ls VOLUME`",
             (StoreErrorKind::NotFound, _) => "see what is there with `stoker ls VOLUME/PREFIX`",
             (StoreErrorKind::Conflict, Subject::VolumeContents) => {
                 "remove its files first with `stoker rm -r --all VOLUME`"
+            }
+            (StoreErrorKind::Conflict, Subject::Set) => {
+                "see how far it is with `stoker set status SET`, or give it up with `stoker set abort SET`"
             }
             (StoreErrorKind::Full, Subject::Quota) => {
                 "delete files, or raise it with `stoker volume set --quota`"

@@ -29,6 +29,7 @@ mod ring;
 mod rm;
 mod rng;
 mod serve;
+mod set;
 mod show;
 mod size;
 mod span;
@@ -85,6 +86,9 @@ enum Verb {
     /// Make, show, change and remove volumes.
     #[command(subcommand)]
     Volume(volume::Verb),
+    /// Write, publish and show checkpoint sets.
+    #[command(subcommand)]
+    Set(set::Verb),
     /// Make, show and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
@@ -127,6 +131,7 @@ fn main() -> ExitCode {
         Verb::Stat(args) => stat::run(&args),
         Verb::Wait(args) => wait::run(&args),
         Verb::Volume(verb) => volume::run(&verb),
+        Verb::Set(verb) => set::run(&verb),
         Verb::Key(verb) => key::run(&verb),
         Verb::Status(args) => status::run(&args),
         Verb::Explain(args) => explain::run(&args),

@@ -101,7 +101,8 @@ pub fn receipt_json(receipt: &Receipt) -> Value {
     value
 }
 
-fn extend(mut object: Map<String, Value>, more: Value) -> Value {
+/// An object with the fields of another behind its own.
+pub fn extend(mut object: Map<String, Value>, more: Value) -> Value {
     if let Value::Object(more) = more {
         object.extend(more);
     }

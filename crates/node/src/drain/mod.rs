@@ -52,8 +52,7 @@ pub(crate) struct Drainer {
     chores: Notify,
     /// Plans may be missing: the dirty rows have to be read again.
     is_incomplete: AtomicBool,
-    /// Published sets that are not whole in the lake: the first of their shards that may not be there.
-    sets: Mutex<HashMap<(u32, u64), u32>>,
+    sets: sets::Progress,
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
@@ -103,7 +102,7 @@ impl Drainer {
             wake: Notify::new(),
             chores: Notify::new(),
             is_incomplete: AtomicBool::new(true),
-            sets: Mutex::default(),
+            sets: sets::Progress::default(),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
             pace: Pace::default(),
@@ -160,29 +159,9 @@ impl Drainer {
         }
     }
 
-    /// These sets, and no others, are on their way to the lake. True if some were not before.
-    pub fn note_sets(&self, draining: &[(VolumeId, u64)]) -> bool {
-        let mut sets = self.sets.lock().unwrap();
-        sets.retain(|(volume, set), _| draining.contains(&(VolumeId(*volume), *set)));
-        let mut news = false;
-        for (volume, set) in draining {
-            sets.entry((volume.0, *set)).or_insert_with(|| {
-                news = true;
-                0
-            });
-        }
-        news
-    }
-
-    /// Shards below this one are in the lake.
-    fn set_cursor(&self, volume: VolumeId, set: u64) -> u32 {
-        self.sets.lock().unwrap().get(&(volume.0, set)).copied().unwrap_or(0)
-    }
-
-    fn set_set_cursor(&self, volume: VolumeId, set: u64, shard: u32) {
-        if let Some(cursor) = self.sets.lock().unwrap().get_mut(&(volume.0, set)) {
-            *cursor = shard;
-        }
+    /// A set was published here: its way to the lake begins.
+    pub fn set_published(&self) {
+        self.sets.wake();
     }
 
     /// A reference to a version went: perhaps the others are all clean.
@@ -323,6 +302,7 @@ pub(crate) async fn chore(core: Arc<Core>, chore: Chore) {
         let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
         match chore {
             Chore::Tidy => pause.await,
+            Chore::Sets => core.drainer.sets.wait(pause).await,
             _ => tokio::select! { () = woken => {}, () = pause => {} },
         }
     }

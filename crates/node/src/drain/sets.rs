@@ -4,28 +4,96 @@
 //! The marker is a file like any other, so that renames and deletes of the directory take it along. It is written when
 //! every shard is clean, and nothing else writes it; in the lake it is therefore the last object of its set.
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::names::{Set, Spot};
 use stoker_catalog::rows::{Drain, RowValue, SetWork, ShardRow, keys};
 use stoker_format::{ChunkId, VolumeId};
 use stoker_store::{Attributes, Buf, Finish, Result, SET_MARKER, WriteRequest, Writer};
+use tokio::sync::Notify;
 
 use super::{Chore, chore_id};
 use crate::core::{Core, add};
-use crate::error;
 use crate::publish::FilePurpose;
 use crate::rings::NAME_INDEX;
 use crate::sets::record_id;
 use crate::volumes::Volume;
 use crate::writer::ChunkWriter;
+use crate::{clock, error};
 
 /// Shards looked at together.
 const SHARDS_AT_ONCE: usize = 1_000;
 
+/// Pauses between looks at a set whose shards are not all in the lake.
+const LOOK_MS_MIN: u64 = 500;
+const LOOK_MS_MAX: u64 = 15_000;
+
 /// A number that changes when a reader of markers has to know.
 const MARKER_VERSION: u32 = 1;
+
+/// Published sets that are not whole in the lake, as far as this node has looked.
+#[derive(Default)]
+pub(super) struct Progress {
+    sets: Mutex<HashMap<(VolumeId, u64), Way>>,
+    news: Notify,
+}
+
+/// How far a set is on its way.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// The first shard that may not be in the lake.
+    next: u32,
+    look_ms: u64,
+    pause_ms: u64,
+}
+
+impl Progress {
+    /// Something is there to do.
+    pub fn wake(&self) {
+        self.news.notify_one();
+    }
+
+    /// Waits for news, or until the pause is over.
+    pub async fn wait(&self, pause: impl Future<Output = ()>) {
+        tokio::select! { () = self.news.notified() => {}, () = pause => {} }
+    }
+
+    /// These sets, and no others, are on their way. True if some were not before.
+    fn note(&self, draining: &HashSet<(VolumeId, u64)>) -> bool {
+        let mut sets = self.sets.lock().unwrap();
+        sets.retain(|set, _| draining.contains(set));
+        let known = sets.len();
+        for set in draining {
+            sets.entry(*set).or_default();
+        }
+        sets.len() > known
+    }
+
+    /// The first shard to look at; none if it is too early.
+    fn begin(&self, set: (VolumeId, u64), now_ms: u64) -> Option<u32> {
+        let sets = self.sets.lock().unwrap();
+        let way = sets.get(&set).copied().unwrap_or_default();
+        (way.look_ms <= now_ms).then_some(way.next)
+    }
+
+    /// All shards below this one are in the lake.
+    fn passed(&self, set: (VolumeId, u64), next: u32) {
+        if let Some(way) = self.sets.lock().unwrap().get_mut(&set) {
+            way.next = next;
+        }
+    }
+
+    /// This shard is not in the lake. The longer nothing happens, the longer until the next look.
+    fn stuck(&self, set: (VolumeId, u64), shard: u32, now_ms: u64) {
+        if let Some(way) = self.sets.lock().unwrap().get_mut(&set) {
+            let pause_ms = if way.next == shard { way.pause_ms * 2 } else { 0 };
+            way.pause_ms = pause_ms.clamp(LOOK_MS_MIN, LOOK_MS_MAX);
+            (way.next, way.look_ms) = (shard, now_ms + way.pause_ms);
+        }
+    }
+}
 
 impl Core {
     /// Looks after sets that have something left to do.
@@ -41,18 +109,18 @@ impl Core {
                 self.garbage.notify_one();
             }
         }
-        let mut draining = Vec::new();
+        let mut draining = HashSet::new();
         self.each(keys::SET_WORK.to_vec(), |row| {
             let work = SetWork::of(row).map_err(error::catalog)?;
             if let (SetWork::Drain, Some(volume), Some(set)) =
                 (work, keys::volume_part(&row.key), keys::set_part(&row.key))
             {
-                draining.push((volume, set));
+                draining.insert((volume, set));
             }
             Ok(())
         })
         .await?;
-        if self.drainer.note_sets(&draining) {
+        if self.drainer.sets.note(&draining) {
             // Shards of this node were passed over while their set was open.
             self.drainer.reload();
         }
@@ -98,26 +166,30 @@ impl Core {
     /// Whether no shard waits for the lake. Goes on where the last look ended: what was clean stays so, or is not what the
     /// set was published with.
     async fn shards_are_clean(&self, volume: &Volume, id: u64) -> Result<bool> {
-        let mut next = self.drainer.set_cursor(volume.id, id);
+        let (set, now_ms) = ((volume.id, id), clock::now_ms());
+        let Some(mut next) = self.drainer.sets.begin(set, now_ms) else { return Ok(false) };
+        // Most often the one that was not there is still not there.
+        let mut at_once = 1;
         loop {
-            let (shards, more) = self
-                .names
-                .set_shards(id, next.checked_sub(1), SHARDS_AT_ONCE)
-                .await
-                .map_err(error::catalog)?;
+            let (shards, more) =
+                self.names.set_shards(id, next.checked_sub(1), at_once).await.map_err(error::catalog)?;
+            at_once = SHARDS_AT_ONCE;
             for (number, shard) in &shards {
                 let located = self.names.file_at(spot_of(volume, shard)).await.map_err(error::catalog)?;
                 let waits = located.is_some_and(|located| {
                     located.file.version() == shard.version() && located.file.drain != Drain::Clean
                 });
                 if waits {
-                    self.drainer.set_set_cursor(volume.id, id, *number);
+                    self.drainer.sets.stuck(set, *number, now_ms);
                     return Ok(false);
                 }
             }
-            match shards.last() {
-                Some((number, _)) if more => next = number.saturating_add(1),
-                _ => return Ok(true),
+            if let Some((number, _)) = shards.last() {
+                next = number.saturating_add(1);
+                self.drainer.sets.passed(set, next);
+            }
+            if !more || shards.is_empty() {
+                return Ok(true);
             }
         }
     }

@@ -6,7 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use stoker_client::Client;
-use stoker_store::{Attributes, Buf, Condition, Finish, Key, Receipt, Store, WriteRequest};
+use stoker_store::{
+    Attributes, Buf, Condition, Finish, Key, Receipt, SetId, ShardRequest, Store, WriteRequest, Writer,
+};
 
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -19,6 +21,14 @@ pub struct Wish {
     pub preserve: bool,
     /// Refuses to replace a file.
     pub no_clobber: bool,
+}
+
+/// Which shard of which set a file becomes.
+pub struct ShardAt {
+    pub set: SetId,
+    pub number: u32,
+    /// Who writes it, for people.
+    pub writer: String,
 }
 
 enum Input {
@@ -56,14 +66,36 @@ pub async fn file(
     wish: &Wish,
     progress: &Progress,
 ) -> Result<Receipt, Failure> {
+    let (source, request) = open(path, wish)?;
+    let size = request.size;
+    let writer = client.create(volume, key, request).await?;
+    write(writer, source, size, progress).await
+}
+
+/// Writes a local file as a shard of a checkpoint set.
+pub async fn shard(
+    client: &Client,
+    path: &Path,
+    volume: &str,
+    key: &Key,
+    place: ShardAt,
+    wish: &Wish,
+    progress: &Progress,
+) -> Result<Receipt, Failure> {
+    let (source, WriteRequest { attributes, size, .. }) = open(path, wish)?;
+    let request = ShardRequest { number: place.number, writer: place.writer, attributes, size };
+    let writer = client.set_shard(volume, key, place.set, request).await?;
+    write(writer, source, size, progress).await
+}
+
+fn open(path: &Path, wish: &Wish) -> Result<(Source, WriteRequest), Failure> {
     let cannot = |error: &io::Error| Failure::io(path.display(), error);
     let file = File::open(path).map_err(|error| cannot(&error))?;
     let meta = file.metadata().map_err(|error| cannot(&error))?;
     // Files of the kernel say 0 and hold something; their length shows at the end.
     let size = Some(meta.len()).filter(|&size| meta.is_file() && size > 0);
     let request = request(wish, size, Some(&meta));
-    let source = Source { name: path.display().to_string(), input: Input::File(file) };
-    write(client, source, volume, key, request, progress).await
+    Ok((Source { name: path.display().to_string(), input: Input::File(file) }, request))
 }
 
 /// Writes stdin to a key.
@@ -75,7 +107,8 @@ pub async fn stdin(
     progress: &Progress,
 ) -> Result<Receipt, Failure> {
     let source = Source { name: "stdin".to_owned(), input: Input::Stdin(io::stdin()) };
-    write(client, source, volume, key, request(wish, None, None), progress).await
+    let writer = client.create(volume, key, request(wish, None, None)).await?;
+    write(writer, source, None, progress).await
 }
 
 fn request(wish: &Wish, size: Option<u64>, meta: Option<&Metadata>) -> WriteRequest {
@@ -89,16 +122,12 @@ fn request(wish: &Wish, size: Option<u64>, meta: Option<&Metadata>) -> WriteRequ
 }
 
 async fn write(
-    client: &Client,
+    mut writer: Box<dyn Writer>,
     source: Source,
-    volume: &str,
-    key: &Key,
-    request: WriteRequest,
+    announced: Option<u64>,
     progress: &Progress,
 ) -> Result<Receipt, Failure> {
     let name = source.name.clone();
-    let announced = request.size;
-    let mut writer = client.create(volume, key, request).await?;
     let (mut source, mut written) = (source, 0);
     loop {
         let buf = writer.buffer().await?;
