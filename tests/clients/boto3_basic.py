@@ -3,6 +3,8 @@
 import concurrent.futures
 import contextlib
 import datetime
+import io
+import json
 import socket
 import sys
 import unittest.mock
@@ -10,6 +12,7 @@ import unittest.mock
 import boto3
 import botocore.auth
 import botocore.exceptions
+from boto3.s3.transfer import TransferConfig
 from botocore import UNSIGNED
 from botocore.config import Config
 
@@ -329,6 +332,45 @@ def virtual_host(room):
         rows = virtual.list_objects_v2(Bucket=room.bucket, Prefix="virtual/")["Contents"]
         equal([row["Key"] for row in rows], ["virtual/host"], "listing")
     same(room.read("virtual/host"), b"style", "path style")
+
+
+@scenario("a checkpoint set: shards appear together, also one in parts")
+def checkpoint_set(room):
+    control = "run/step-1/.stoker-set"
+
+    def act(**wish):
+        return room.put(control, json.dumps(wish).encode())
+
+    def seen():
+        return json.loads(room.read(control))
+
+    refused("NoSuchKey", 404, room.get, key=control)
+    begun = act(action="begin", shards=3, deadline_s=600)
+    number = begun["ResponseMetadata"]["HTTPHeaders"]["x-stoker-set"]
+    equal(seen()["set"], int(number), "the id of the set")
+    mark = lambda shard: {"stoker-set": "run/step-1/", "stoker-shard": str(shard)}
+    small, large = content("shard 0", 70_000), content("shard 2", 12 * MIB)
+    room.put("run/step-1/r0", small, Metadata={"stoker-set": number, "stoker-shard": "0"})
+    parts = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
+    room.s3.upload_fileobj(
+        io.BytesIO(large), room.bucket, "run/step-1/r2", ExtraArgs={"Metadata": mark(2)}, Config=parts
+    )
+    told = refused("OperationAborted", 409, act, action="publish")
+    assert "1 of 3 shards are missing: 1;" in told["Error"]["Message"], told
+    equal((seen()["state"], seen()["missing"]), ("open", [1]), "status")
+    equal(room.keys(Prefix="run/"), [], "nothing is visible")
+    room.put("run/step-1/r1", b"", Metadata=mark(1))
+    act(action="publish")
+    equal(room.keys(Prefix="run/"), [f"run/step-1/r{rank}" for rank in range(3)], "all are visible")
+    same(room.read("run/step-1/r0"), small, "a shard")
+    same(room.read("run/step-1/r2"), large, "a shard in parts")
+    equal(room.head("run/step-1/r0")["Metadata"], {}, "metadata of a shard")
+    refused("OperationAborted", 409, room.put, key="run/step-1/r1", body=b"late", Metadata=mark(1))
+    equal(json.loads(room.read("run/.stoker-latest"))["path"], "run/step-1/", "the latest set")
+    second = "run/step-2/.stoker-set"
+    room.put(second, b'{"action": "begin", "shards": 1}')
+    room.s3.delete_object(Bucket=room.bucket, Key=second)
+    refused("NoSuchKey", 404, room.get, key=second)
 
 
 @scenario("a bucket is emptied and removed")
