@@ -23,7 +23,8 @@ fn a_set_is_gathered_published_and_found() {
         (&json!("open"), &json!("run/step-1/"), &json!("job-7"))
     );
     // A rank that asks again gets the same one.
-    assert_eq!(rig.succeed("set begin data/run/step-1/ --shards 3 --owner job-7").lines(), [id.clone()]);
+    let again = rig.succeed("set begin data/run/step-1/ --shards 3 --owner job-7").lines();
+    assert_eq!(again, std::slice::from_ref(&id));
     rig.refuse("set begin data/run/step-1/ --shards 3 --owner job-8", "another owner", "see how far it is");
 
     let added = rig.succeed(&format!("set add {id} shard-0 --shard 0")).text();
