@@ -8,8 +8,8 @@ use harness::cluster::{Cluster, nodes_of};
 use harness::*;
 use stoker_node::Node;
 use stoker_store::{
-    DrainState, ErrorKind, Finish, PartChoice, RenameMode, SET_MARKER, SetId, SetRequest, SetState,
-    ShardUpload, Store, StoreError, Subject, VolumePolicy,
+    DrainPolicy, DrainState, ErrorKind, Finish, PartChoice, RenameMode, SET_MARKER, SetId, SetRequest,
+    SetState, ShardUpload, Store, StoreError, Subject, VolumePolicy,
 };
 
 /// Waits until something holds.
@@ -171,6 +171,23 @@ async fn an_open_set_outlives_a_restart() {
     })
     .await;
     assert!(std::fs::read(home.lake().join("data/s/a")).unwrap() == bytes);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_in_a_volume_that_never_drains() {
+    let home = Home::new(VolumePolicy { drain: DrainPolicy::Never, ..VolumePolicy::default() });
+    let node = home.start().await;
+    let set = set_begin(&node, "s/", 2).await.unwrap().set;
+    let bytes = pattern(6, 5 << 20);
+    set_add(&node, set, 0, "s/a", &bytes).await.unwrap();
+    let node = home.restart(node).await;
+    set_add(&node, set, 1, "s/b", b"2").await.unwrap();
+    node.set_publish("data", set).await.unwrap();
+    let node = home.restart(node).await;
+    assert!(get(&node, "s/a").await.unwrap() == bytes);
+    assert_eq!(node.set_status("data", set).await.unwrap().drain, DrainState::Never);
+    assert_eq!(names(&node, "", None).await, ["s/a", "s/b"]);
     node.stop().await;
 }
 

@@ -127,3 +127,23 @@ fn an_interrupted_put_leaves_no_open_set() {
     let listed = rig.succeed("set ls data --json").json_lines();
     assert_eq!(listed.iter().map(|set| &set["state"]).collect::<Vec<_>>(), [&json!("aborted")]);
 }
+
+/// A node that is killed has every shard that it acknowledged, and goes on with the set.
+#[test]
+fn an_open_set_outlives_a_killed_node() {
+    let mut rig = Rig::new();
+    rig.write("a", &bytes_of(1, 5 << 20));
+    rig.write("b", &bytes_of(2, 1_000));
+    rig.succeed("set begin data/s/ --shards 2");
+    rig.succeed("set add data/s/ a --shard 0");
+    rig.node.child.kill().unwrap();
+    rig.node.child.wait().unwrap();
+    rig.node = Node::up(&rig.path("node"));
+    rig.succeed("set add data/s/ b --shard 1");
+    rig.succeed("set publish data/s/");
+    rig.node.child.kill().unwrap();
+    rig.node.child.wait().unwrap();
+    rig.node = Node::up(&rig.path("node"));
+    rig.succeed("get data/s/ out");
+    assert!(rig.read("out/a") == rig.read("a") && rig.read("out/b") == rig.read("b"));
+}
