@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
     Counter, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NoLease, NodeStatus,
-    Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, SetId, SetInfo,
+    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo,
+    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::fault::Fault;

@@ -7,9 +7,9 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest,
-    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId,
-    SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId,
-    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result,
+    SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject,
+    UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use stoker_catalog::ErrorKind as CatalogKind;
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
@@ -78,7 +79,7 @@ impl Node {
             let now_ms = catalog.now_ms().await.map_err(error::catalog)?;
             begin = begin.put(keys::node(identity.node), cell.row(now_ms).encode());
         }
-        let _ = catalog.commit(begin).await.map_err(error::catalog)?;
+        write_surely(&*catalog, begin).await?;
         let core = Arc::new(Core {
             node: identity.node,
             cluster: identity.cluster.to_string(),
@@ -187,6 +188,20 @@ impl Node {
         self.high_water.lock().unwrap().raise(self.core.seq_seen.load(Ordering::Relaxed));
         if let Engine::Embedded(catalog) = &self.engine {
             catalog.close().await;
+        }
+    }
+}
+
+/// Commits what may be committed twice, however long the catalog takes to be there: a node that starts has nothing else to do.
+async fn write_surely(catalog: &dyn Catalog, change: Commit) -> Result<()> {
+    loop {
+        match catalog.commit(change.clone()).await {
+            Ok(_) => return Ok(()),
+            Err(fault) if matches!(fault.kind, CatalogKind::Unavailable | CatalogKind::Unknown) => {
+                tracing::warn!("waiting for the catalog: {}", fault.message);
+                tokio::time::sleep(SEQ_PAUSE).await;
+            }
+            Err(fault) => return Err(error::catalog(fault)),
         }
     }
 }

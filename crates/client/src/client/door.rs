@@ -3,7 +3,10 @@
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order,
+    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo,
+    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::file::RemoteFile;

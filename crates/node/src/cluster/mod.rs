@@ -251,7 +251,8 @@ impl Member {
 
     /// Tells the others, finishes what is under way, and stops.
     pub async fn stop(&self) {
-        if let Some(keeper) = &self.keeper {
+        let is_replaced = self.node.lost().borrow().is_some();
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| !is_replaced) {
             keeper.leave().await;
         }
         if let Err(fault) = self.node.announce(true).await {

@@ -466,10 +466,7 @@ impl Keeper {
                 self.adopt(epoch);
                 Answer::Done
             }
-            Ask::MayLeave => match self.own() {
-                Some(_) => Answer::Done,
-                None => elsewhere(),
-            },
+            Ask::MayLeave => self.may_leave(from),
             Ask::Left => self.let_go(from, true).await,
             Ask::Status => match self.own() {
                 Some(catalog) => Answer::Status(self.status_of(&catalog).await),

@@ -104,6 +104,20 @@ impl Keeper {
         }
     }
 
+    /// Whether a standby is not needed. The last one that has everything is, as long as others are known that lack something:
+    /// without it nothing is acknowledged before one of them is back, whether it left or died, but if it stays known, it is
+    /// enough that it comes back itself.
+    pub(super) fn may_leave(&self, node: NodeId) -> Answer {
+        let Some(catalog) = self.own() else { return elsewhere() };
+        let others_in_sync = catalog.replication().is_some_and(|replication| {
+            replication.standbys.iter().any(|standby| standby.in_sync && standby.node != node)
+        });
+        match others_in_sync || catalog.known_standbys().iter().all(|known| *known == node) {
+            true => Answer::Done,
+            false => Answer::No("no other node has every acknowledged change".into()),
+        }
+    }
+
     /// Lets a standby go for good.
     pub(super) async fn let_go(&self, node: NodeId, leaves: bool) -> Answer {
         let Some(catalog) = self.own() else { return elsewhere() };
