@@ -56,6 +56,14 @@ impl Failure {
         }
     }
 
+    /// What happened.
+    pub fn cause(&self) -> &str {
+        match self {
+            Failure::Failed { cause, .. } => cause,
+            Failure::PipeClosed => "nobody reads what it says",
+        }
+    }
+
     /// Tells it on stderr; returns the exit code.
     pub fn report(&self) -> ExitCode {
         match self {

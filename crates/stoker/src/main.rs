@@ -12,6 +12,7 @@ mod conflict;
 mod connect;
 mod cp;
 mod daemon;
+mod demo;
 mod drain;
 mod explain;
 mod failure;
@@ -65,6 +66,8 @@ enum Verb {
     Up(up::Args),
     /// Start a new node on this machine as a member of a cluster.
     Join(join::Args),
+    /// Show in half a minute what Stoker promises: three nodes, a checkpoint, and two of them killed.
+    Demo(demo::Args),
     /// Start a node by its configuration file.
     Serve(serve::Args),
     /// Copy a file, a folder or stdin into Stoker.
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
         Verb::Join(args) => join::run(&args),
+        Verb::Demo(args) => demo::run(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Put(args) => put::run(&args),
         Verb::Get(args) => get::run(&args),

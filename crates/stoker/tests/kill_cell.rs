@@ -141,12 +141,12 @@ fn nodes_of_a_cell_die_and_nothing_is_lost() {
     let lake = dir.path().join("lake");
     std::fs::create_dir(&lake).unwrap();
     let lake = lake.to_str().unwrap();
-    let first = Node::start(&["up", "--lake", lake, "--grace", "2s"], &home(dir.path(), 0));
+    let first = Node::start(&["up", "--lake", lake, "--grace", "3s"], &home(dir.path(), 0));
     let (peers, token) = (first.ready["peers"].clone(), first.ready["join_token"].clone());
     let (peers, token) = (peers.as_str().unwrap(), token.as_str().unwrap());
     let mut nodes = vec![Some(first)];
     for at in 1..NODES {
-        let join = ["join", peers, "--token", token, "--grace", "2s"];
+        let join = ["join", peers, "--token", token, "--grace", "3s"];
         nodes.push(Some(Node::start(&join, &home(dir.path(), at))));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -179,7 +179,7 @@ fn nodes_of_a_cell_die_and_nothing_is_lost() {
             // Some come back before anybody misses them, some after they were declared down.
             after(if round % 4 < 2 { 5 } else { 40 });
         }
-        nodes[victim] = Some(Node::start(&["up", "--grace", "2s"], &home(dir.path(), victim)));
+        nodes[victim] = Some(Node::start(&["up", "--grace", "3s"], &home(dir.path(), victim)));
     }
     after(20);
     stop.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ mod recovery;
 mod report;
 mod ring;
 mod s3;
-mod scratch;
+pub mod scratch;
 mod subject;
 mod workload;
 

@@ -1,4 +1,4 @@
-//! The folder that a benchmark works in: gone when it ends, fails or is interrupted.
+//! The folder that a benchmark or a demonstration works in: gone when it ends, fails or is interrupted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,11 @@ pub struct Scratch {
 impl Scratch {
     /// Makes the folder, if `bytes` fit. Call it before other threads start: they leave the stop signals to it.
     pub fn new(dir: &Path, bytes: u64) -> Result<Scratch, Failure> {
+        Scratch::named(dir, bytes, "stoker-bench")
+    }
+
+    /// The same, with a name that says whose it is.
+    pub fn named(dir: &Path, bytes: u64, name: &str) -> Result<Scratch, Failure> {
         let meta = fs::metadata(dir).map_err(|e| Failure::io(dir.display(), &e))?;
         if !meta.is_dir() {
             return Err(Failure::new(format!("{} is no directory", dir.display()))
@@ -28,7 +33,7 @@ impl Scratch {
             return Err(Failure::new(cause).hint("choose a smaller --size or another --dir"));
         }
         let signals = StopSignals::hold();
-        let path = dir.join(format!("stoker-bench-{}", std::process::id()));
+        let path = dir.join(format!("{name}-{}", std::process::id()));
         fs::create_dir(&path).map_err(|e| Failure::io(path.display(), &e))?;
         let scratch = Scratch { path: path.clone() };
         let watch = move || {
@@ -41,6 +46,11 @@ impl Scratch {
             .spawn(watch)
             .map_err(|e| Failure::io("thread", &e))?;
         Ok(scratch)
+    }
+
+    /// Leaves everything where it is.
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 
     /// A path inside.
