@@ -38,6 +38,7 @@ mod status;
 #[cfg(test)]
 mod testing;
 mod tracker;
+mod trial;
 mod uploads;
 mod volumes;
 mod writer;
@@ -46,3 +47,4 @@ pub use cell::{Body, CellOptions, Health, Wire};
 pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
+pub use trial::ChunkTrial;

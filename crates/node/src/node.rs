@@ -93,7 +93,7 @@ impl Node {
                 Lakes { options: options.lake_options.clone(), opener: options.lake_opener.clone() },
                 options.volume_defaults.clone(),
             ),
-            cache: Cache::new(memory.cache_bytes).map_err(io)?,
+            cache: Cache::new(options.cache_bytes.unwrap_or(memory.cache_bytes)).map_err(io)?,
             pins: Arc::default(),
             objects: Arc::default(),
             turns: Default::default(),

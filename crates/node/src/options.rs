@@ -74,6 +74,8 @@ pub struct NodeOptions {
     pub volume_defaults: VolumePolicy,
     /// Cap on buffers, cache, indexes together.
     pub memory_bytes: u64,
+    /// Memory for hot pieces; none: half of the cap. With 0 every read goes to a drive, a peer or the lake.
+    pub cache_bytes: Option<usize>,
     /// Files drained at the same time.
     pub drain_concurrency: usize,
     /// Template for the rings; memory numbers are set by the node.
@@ -98,6 +100,7 @@ impl NodeOptions {
             catalog: CatalogChoice::Embedded,
             volume_defaults: VolumePolicy::default(),
             memory_bytes: 4 << 30,
+            cache_bytes: None,
             drain_concurrency: 8,
             ring: stoker_ring::Settings::default(),
             chunk_bytes: 4 << 20,

@@ -1,6 +1,8 @@
 //! `stoker bench`: what a drive and a database can do bare, and what is left of it through Stoker.
 
 mod catalog;
+mod cell;
+mod commit;
 mod device;
 mod keys;
 mod leave;
@@ -8,6 +10,7 @@ mod machine;
 mod measure;
 mod process;
 mod raw;
+mod read;
 mod recovery;
 mod report;
 mod ring;
@@ -29,6 +32,10 @@ pub enum Verb {
     Device(device::Args),
     /// Measure the ring against the same drive without it, in alternating rounds.
     Ring(ring::Args),
+    /// Measure commits to two nodes against the bare drive and a bare connection to it, in alternating rounds.
+    Commit(commit::Args),
+    /// Measure reads from a drive here, from another node and from the lake against the same without Stoker.
+    Read(read::Args),
     /// Measure Stoker over S3 beside nginx, the bare drive and other object stores, in one run.
     S3(s3::Args),
     /// Measure a catalog on this machine and in PostgreSQL beside the bare databases, with many clients.
@@ -45,6 +52,8 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Device(args) => device::run(args),
         Verb::Ring(args) => ring::run(args),
+        Verb::Commit(args) => commit::run(args),
+        Verb::Read(args) => read::run(args),
         Verb::S3(args) => s3::run(args),
         Verb::Catalog(args) => catalog::run(args),
         Verb::Keys(args) => keys::run(args),

@@ -1,4 +1,4 @@
-//! What `bench ring` found: one row per workload, against its bars.
+//! What `bench ring`, `bench commit` and `bench read` found: one row per workload, against its bars.
 
 use serde_json::{Value, json};
 
@@ -12,17 +12,25 @@ pub struct Finding {
     name: &'static str,
     bars: Bars,
     raw: Side,
-    ring: Side,
+    ours: Side,
+    more: Vec<(&'static str, f64)>,
 }
 
 impl Finding {
     /// Rounds of both sides, in pairs.
-    pub fn new(name: &'static str, bars: Bars, raw: Side, ring: Side) -> Finding {
-        Finding { name, bars, raw, ring }
+    pub fn new(name: &'static str, bars: Bars, raw: Side, ours: Side) -> Finding {
+        Finding { name, bars, raw, ours, more: Vec::new() }
+    }
+
+    /// The same with figures that have no bar; for programs.
+    #[must_use]
+    pub fn with(mut self, more: impl IntoIterator<Item = (&'static str, f64)>) -> Finding {
+        self.more.extend(more);
+        self
     }
 
     fn ratios(&self) -> impl Iterator<Item = f64> + '_ {
-        self.raw.0.iter().zip(&self.ring.0).map(|(raw, ring)| ring.mb_s() / raw.mb_s())
+        self.raw.0.iter().zip(&self.ours.0).map(|(raw, ours)| ours.mb_s() / raw.mb_s())
     }
 
     /// Middle of the ratios of neighbouring rounds: what drifts, drifts for both.
@@ -32,7 +40,7 @@ impl Finding {
 
     fn latency_ratio(&self, quantile: f64) -> f64 {
         let raw = self.raw.latency_us(quantile);
-        if raw > 0.0 { self.ring.latency_us(quantile) / raw } else { 0.0 }
+        if raw > 0.0 { self.ours.latency_us(quantile) / raw } else { 0.0 }
     }
 
     /// Bars that were missed, in words; `None` if there are no bars.
@@ -48,8 +56,8 @@ impl Finding {
 
     fn verdict(&self) -> String {
         if self.name == RECOVERY {
-            let bytes = median(self.ring.0.iter().map(|round| round.bytes as f64));
-            let ms = self.ring.latency_us(0.5) / 1e3;
+            let bytes = median(self.ours.0.iter().map(|round| round.bytes as f64));
+            let ms = self.ours.latency_us(0.5) / 1e3;
             return format!("{ms:.0} ms to open, {:.0} MB read", bytes / 1e6);
         }
         match self.missed() {
@@ -65,21 +73,24 @@ impl Finding {
         let mut value = json!({
             "name": self.name,
             "raw_mb_s": rounded(self.raw.mb_s()),
-            "stoker_mb_s": rounded(self.ring.mb_s()),
+            "stoker_mb_s": rounded(self.ours.mb_s()),
             "ratio": rounded(self.ratio()),
             "ratio_min": rounded(min),
             "ratio_max": rounded(max),
             "raw_p50_us": rounded(self.raw.latency_us(0.5)),
-            "stoker_p50_us": rounded(self.ring.latency_us(0.5)),
+            "stoker_p50_us": rounded(self.ours.latency_us(0.5)),
             "raw_p99_us": rounded(self.raw.latency_us(0.99)),
-            "stoker_p99_us": rounded(self.ring.latency_us(0.99)),
-            "cpu_s_per_gib": rounded(self.ring.cpu_s_per_gib()),
+            "stoker_p99_us": rounded(self.ours.latency_us(0.99)),
+            "cpu_s_per_gib": rounded(self.ours.cpu_s_per_gib()),
             "raw_cpu_s_per_gib": rounded(self.raw.cpu_s_per_gib()),
         });
         if self.name == RECOVERY {
-            value["wall_ms"] = rounded(median(self.ring.0.iter().map(|round| round.seconds * 1e3))).into();
+            value["wall_ms"] = rounded(median(self.ours.0.iter().map(|round| round.seconds * 1e3))).into();
             value["raw_wall_ms"] = rounded(median(self.raw.0.iter().map(|round| round.seconds * 1e3))).into();
-            value["bytes_read"] = median(self.ring.0.iter().map(|round| round.bytes as f64)).into();
+            value["bytes_read"] = median(self.ours.0.iter().map(|round| round.bytes as f64)).into();
+        }
+        for (name, figure) in &self.more {
+            value[*name] = rounded(*figure).into();
         }
         value
     }
@@ -91,7 +102,7 @@ impl Finding {
         let mut row = vec![
             self.name.into(),
             format!("{:.0}", self.raw.mb_s()),
-            format!("{:.0}", self.ring.mb_s()),
+            format!("{:.0}", self.ours.mb_s()),
             format!("{:.2}", self.ratio()),
             format!("{min:.2}..{max:.2}"),
         ];
@@ -99,11 +110,11 @@ impl Finding {
             // One side is one long operation, the other many short ones: their latencies do not compare.
             row.extend(["", "", "", "", "", ""].map(String::from));
         } else {
-            row.extend([us(&self.raw, 0.5), us(&self.ring, 0.5), times(0.5)]);
-            row.extend([us(&self.raw, 0.99), us(&self.ring, 0.99), times(0.99)]);
+            row.extend([us(&self.raw, 0.5), us(&self.ours, 0.5), times(0.5)]);
+            row.extend([us(&self.raw, 0.99), us(&self.ours, 0.99), times(0.99)]);
         }
         row.push(format!("{:.2}", self.raw.cpu_s_per_gib()));
-        row.push(format!("{:.2}", self.ring.cpu_s_per_gib()));
+        row.push(format!("{:.2}", self.ours.cpu_s_per_gib()));
         row.push(self.verdict());
         row
     }
@@ -119,17 +130,17 @@ pub fn print(findings: &[Finding]) -> Result<(), Failure> {
     let heads = [
         "workload",
         "raw MB/s",
-        "ring MB/s",
+        "stoker MB/s",
         "ratio",
         "min..max",
         "raw p50us",
-        "ring p50",
+        "stoker p50",
         "p50x",
         "raw p99us",
-        "ring p99",
+        "stoker p99",
         "p99x",
         "raw cpu s/GiB",
-        "ring cpu",
+        "stoker cpu",
         "bars",
     ];
     let mut rows = vec![heads.map(String::from).to_vec()];

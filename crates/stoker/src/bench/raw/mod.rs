@@ -4,6 +4,8 @@
 //! SINGLE_ISSUER and DEFER_TASKRUN, submissions in batches, RWF_DSYNC on each write.
 
 mod arena;
+mod streams;
+mod tcp;
 
 use std::fs::File;
 use std::io;
@@ -21,6 +23,8 @@ use crate::clock;
 use crate::progress::Progress;
 use crate::rng::Rng;
 use arena::Arena;
+pub use streams::Streams;
+pub use tcp::TcpLeg;
 
 /// Bytes that one step of the progress bar stands for while a file is written for the first time.
 const STEP: u64 = 128 << 20;
