@@ -166,6 +166,15 @@ impl Buf {
         self.sums = sums;
     }
 
+    /// Sums the blocks of the bytes in use, unless that is done: for one who needs the sums more than once.
+    pub fn sum(&mut self) {
+        if !self.sums.as_ref().is_some_and(|sums| sums.cover(self.len)) {
+            let mut sums = Box::new(Sums::new(self.capacity));
+            sums.grew_by_blocks(self.as_slice());
+            self.sums = Some(sums);
+        }
+    }
+
     /// CRC32C of the bytes in use, if the sums of their blocks are known.
     pub fn crc32c(&self) -> Option<u32> {
         self.sums.as_ref()?.crc32c(self.as_slice())

@@ -44,6 +44,11 @@ impl Sums {
         }
     }
 
+    /// Whether they are of so many bytes.
+    pub(crate) fn cover(&self, len: usize) -> bool {
+        self.len == len
+    }
+
     /// CRC-64/NVME, if these bytes are the ones that were summed.
     pub(crate) fn crc64(&self, len: usize) -> Option<u64> {
         let crc64 = self.crc64.as_ref().filter(|_| self.len == len)?;

@@ -43,7 +43,7 @@ mod uploads;
 mod volumes;
 mod writer;
 
-pub use cell::{Body, CellOptions, Health, Wire};
+pub use cell::{Body, CellOptions, Health, Summed, Wire};
 pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stoker_format::{BLOCK, ChunkId, RecordHeader, RecordPlace, RingId, crc32c, header_len};
+use stoker_format::{BLOCK, ChunkId, RecordHeader, RecordPlace, RingId, crc32c, header_len, table_crc};
 
 use crate::buffer::blocks_up;
 use crate::error::{ErrorKind, Result, RingError};
@@ -60,6 +60,17 @@ impl ReadPlan {
                 _ => true,
             }
         })
+    }
+}
+
+impl ReadPlan {
+    /// CRC32C of the wanted bytes out of the table; none if they begin or end inside a block.
+    pub fn crc(&self, entry: &Entry, table: &[u32]) -> Option<u32> {
+        let len = (self.blocks.end * BLOCK).min(entry.len as usize) - self.blocks.start * BLOCK;
+        if self.view != (self.data_start..self.data_start + len) {
+            return None;
+        }
+        table.get(self.blocks.clone()).map(|blocks| table_crc(blocks, len))
     }
 }
 
@@ -127,6 +138,14 @@ mod tests {
         check(8192, 10_000, 4096, 4096, (12_288, 4096, 1..2, 0..4096));
         check(8192, 10_000, 5000, 10, (12_288, 4096, 1..2, 904..914));
         check(8192 + 192, 4000, 100, 50, (8192, 8192, 0..1, 292..342));
+        let payload: Vec<u8> = (0..10_000u32).map(|n| (n * 7) as u8).collect();
+        let table = stoker_format::block_table(&payload);
+        for (range, known) in [(0..10_000, true), (4096..8192, true), (8192..10_000, true), (1..4096, false)]
+        {
+            let entry = entry(8192, 10_000);
+            let plan = plan(&chunk, &entry, range.start, range.len()).unwrap();
+            assert_eq!(plan.crc(&entry, &table), known.then(|| crc32c(&payload[range])));
+        }
         assert!(plan(&chunk, &entry(8192, 100), 90, 11).is_err());
         assert!(plan(&chunk, &entry(8192, 100), usize::MAX, 2).is_err());
         assert!(plan(&chunk, &entry(8192, 100), 0, 0).is_err());

@@ -243,7 +243,8 @@ impl Ring {
         inner.stats.reads.add(1);
         inner.stats.read_bytes.add(plan.view.len() as u64);
         inner.stats.read_latency.record_us(started.elapsed().as_micros() as u64);
-        Ok(ReadView { buf, range: plan.view })
+        let crc = plan.crc(&entry, &table);
+        Ok(ReadView { buf, range: plan.view, crc })
     }
 
     fn cached_table(&self, chunk: &ChunkId, entry: &Entry) -> Option<Table> {

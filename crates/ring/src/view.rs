@@ -46,9 +46,16 @@ impl Put {
 pub struct ReadView {
     pub(crate) buf: Buf,
     pub(crate) range: Range<usize>,
+    pub(crate) crc: Option<u32>,
 }
 
 impl ReadView {
+    /// CRC32C of the wanted bytes, if they are whole blocks of their record: it follows from the sums that they were
+    /// verified with.
+    pub fn crc32c(&self) -> Option<u32> {
+        self.crc
+    }
+
     /// The memory, for the next read; the wanted bytes are at the range given by `range`.
     pub fn into_buf(self) -> Buf {
         self.buf

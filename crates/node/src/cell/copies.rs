@@ -12,6 +12,7 @@ use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Class, ErrorKind, Result, StoreError, Subject};
 
+use super::Summed;
 use super::message::{AppendHead, to_wire};
 use super::peers::PeerCopy;
 use crate::core::{Core, add};
@@ -87,7 +88,7 @@ pub(super) struct Parcel {
     pub chunk: ChunkId,
     /// They never drain.
     pub never: bool,
-    pub bytes: Bytes,
+    pub bytes: Summed,
     /// The name record that goes with them.
     pub name: Option<Bytes>,
     /// The use that the peers keep them for.
@@ -127,7 +128,10 @@ impl Core {
             self.rings.append(at, puts).await?;
             return Ok(Copied { drive: at, peers: Vec::new() });
         }
-        let bytes = Bytes::from_owner(puts[0].payload.lend());
+        // Once for the drive here and for the way to the peer.
+        puts[0].payload.sum();
+        let crc = puts[0].payload.crc32c();
+        let bytes = Summed { bytes: Bytes::from_owner(puts[0].payload.lend()), crc };
         let never = puts[0].retention == Retention::Never;
         let mut name = puts.get_mut(1).map(|put| Bytes::from_owner(put.payload.lend()));
         let long = name.take_if(|name| name.len() > NAME_LEN_MAX);
@@ -137,6 +141,7 @@ impl Core {
             self.copy_to_peers(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, &[]),
             async {
                 let Some(bytes) = long else { return Ok(Vec::new()) };
+                let bytes = Summed { bytes, crc: None };
                 let parcel = Parcel { chunk: record, never, bytes, name: None, hold: 0 };
                 self.copy_to_peers(volume, parcel, need, &[]).await
             },
@@ -179,7 +184,7 @@ impl Core {
             match running.next().await {
                 Some((_, Ok(copy))) => {
                     add(&self.cell.stats.copies, 1);
-                    add(&self.cell.stats.copy_bytes, bytes.len() as u64);
+                    add(&self.cell.stats.copy_bytes, bytes.bytes.len() as u64);
                     copies.push(copy);
                     if copies.len() == need {
                         return Ok(copies);

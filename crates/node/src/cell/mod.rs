@@ -33,9 +33,18 @@ pub enum Body {
     /// None.
     None,
     /// To be sent: somebody else may have them as well.
-    Shared(Bytes),
+    Shared(Summed),
     /// Received: in memory that a drive can take.
     Aligned(Buf),
+}
+
+/// Bytes and what is known of them.
+#[derive(Clone, Debug)]
+pub struct Summed {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Their CRC32C, if somebody has it already: large bodies are not summed twice.
+    pub crc: Option<u32>,
 }
 
 /// How a node reaches the others.

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, VersionId, VolumeId};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
-use super::{Body, Cell, unreachable};
+use super::{Body, Cell, Summed, unreachable};
 
 /// Longest wait for small questions.
 const ASK_MAX: Duration = Duration::from_secs(3);
@@ -43,7 +42,7 @@ impl Cell {
     }
 
     /// Keeps a chunk with a peer; durable there when this returns.
-    pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Bytes) -> Result<PeerCopy> {
+    pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Summed) -> Result<PeerCopy> {
         let ask = Ask::Append(head);
         // A peer that is suspected in the middle of it is not waited for: there are others.
         let given_up = async {

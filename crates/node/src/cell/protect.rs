@@ -11,6 +11,7 @@ use stoker_format::{ChunkId, ChunkRun, NodeId, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{ErrorKind, Result};
 
+use super::Summed;
 use super::copies::{Copied, Copies, Parcel, place_of};
 use super::message::LakeHead;
 use super::peers::PeerCopy;
@@ -192,13 +193,13 @@ impl Core {
     }
 
     /// Bytes of a chunk from drives of this node; none if it is not here.
-    pub async fn read_here(&self, chunk: ChunkId, range: std::ops::Range<usize>) -> Result<Option<Bytes>> {
+    pub async fn read_here(&self, chunk: ChunkId, range: std::ops::Range<usize>) -> Result<Option<Summed>> {
         for _ in 0..crate::reader::LOOKS_MAX {
             let Some(drive) = self.rings.find(&chunk) else { return Ok(None) };
             match drive.ring.read(chunk, range.start, range.len()).await {
                 Ok(view) => {
-                    let at = view.range();
-                    return Ok(Some(bytes_of(view.into_buf(), at)));
+                    let (at, crc) = (view.range(), view.crc32c());
+                    return Ok(Some(Summed { bytes: bytes_of(view.into_buf(), at), crc }));
                 }
                 Err(fault) if fault.kind == stoker_ring::ErrorKind::NotFound => continue,
                 Err(fault) => return Err(error::ring(fault)),

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use super::message::{self, Answer, AppendHead, Ask, LakeHead, from_wire};
 use super::peers::chunks_of;
-use super::{Body, Health};
+use super::{Body, Health, Summed};
 use crate::core::{Core, add};
 use crate::node::Node;
 use crate::reader::Slice;
@@ -124,7 +123,7 @@ impl Core {
         offset: u32,
         len: u32,
         lake: Option<LakeHead>,
-    ) -> Result<Bytes> {
+    ) -> Result<Summed> {
         if len == 0 || len > READ_LEN_MAX {
             return Err(StoreError::new(ErrorKind::Invalid, format!("a read of {len} bytes of a chunk")));
         }
@@ -140,8 +139,9 @@ impl Core {
         if range.end > chunk_len {
             return Err(StoreError::new(ErrorKind::Invalid, "a read behind the end of a chunk"));
         }
-        let slice = Slice { chunk, chunk_len, chunk_start: lake.start, offset: 0, len: chunk_len };
-        Ok(self.fetch(&slice, &extent).await?.slice(range))
+        let slice =
+            Slice { chunk, chunk_len, chunk_start: lake.start, offset: range.start, len: range.len() };
+        Ok(Summed { bytes: self.fetch(&slice, &extent).await?.slice(range), crc: None })
     }
 
     async fn keep_for_peer(

@@ -13,7 +13,7 @@ use super::keeper::Keeper;
 use super::keys::ClusterKeys;
 use super::wire::{
     KIND_CATALOG, KIND_CATALOG_LARGE, KIND_KEEPER, KIND_NODE, KIND_STANDBY, TOO_LARGE, catalog_bytes,
-    catalog_message,
+    catalog_message, with_shared,
 };
 use crate::cell::Body;
 use crate::clock;
@@ -63,9 +63,7 @@ impl Service for Doorway {
                     let answer = Message::new(KIND_NODE, head);
                     Ok(match body {
                         Body::None => answer,
-                        Body::Shared(bytes) => {
-                            answer.with_body(stoker_cell::transport::Body::Shared(vec![bytes]))
-                        }
+                        Body::Shared(summed) => with_shared(answer, summed),
                         Body::Aligned(buf) => answer.with_body(stoker_cell::transport::Body::Buf(buf)),
                     })
                 }

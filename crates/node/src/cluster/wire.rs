@@ -15,7 +15,7 @@ use stoker_store::{BoxFuture, ErrorKind, Result, StoreError};
 
 use super::book::Book;
 use super::keeper::Keeper;
-use crate::cell::{Body, Wire};
+use crate::cell::{Body, Summed, Wire};
 
 /// For the node.
 pub(super) const KIND_NODE: u16 = 1;
@@ -94,7 +94,7 @@ impl Wire for PeerWire {
             let request = Message::new(KIND_NODE, head);
             let request = match body {
                 Body::None => request,
-                Body::Shared(bytes) => request.with_body(transport::Body::Shared(vec![bytes])),
+                Body::Shared(summed) => with_shared(request, summed),
                 Body::Aligned(buf) => request.with_body(transport::Body::Buf(buf)),
             };
             let call = Call::within(deadline).expecting(answer_len);
@@ -126,6 +126,15 @@ impl Wire for PeerWire {
             self.transport.set_peer(*node, addresses.clone());
         }
         self.book.set(places);
+    }
+}
+
+/// A message with bytes that others use too.
+pub(super) fn with_shared(message: Message, summed: Summed) -> Message {
+    let body = transport::Body::Shared(vec![summed.bytes]);
+    match summed.crc {
+        Some(crc) => message.with_summed_body(body, crc),
+        None => message.with_body(body),
     }
 }
 
