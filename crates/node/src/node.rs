@@ -27,6 +27,7 @@ use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
 use crate::sets::record_id;
+use crate::stage::Flights;
 use crate::volumes::{Lakes, Volumes};
 use crate::{clock, collector, drain, error, scrubber};
 
@@ -99,7 +100,7 @@ impl Node {
             turns: Default::default(),
             marks: Default::default(),
             drainer: Drainer::new(options.drain_concurrency),
-            flights: Default::default(),
+            flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             stats: NodeStats::default(),
             garbage: Default::default(),

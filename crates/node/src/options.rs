@@ -123,6 +123,8 @@ pub struct MemoryPlan {
     pub tables_bytes: usize,
     /// Pages of the embedded catalog.
     pub catalog_bytes: usize,
+    /// Chunks from the lake that are being read in pieces.
+    pub landed_bytes: usize,
 }
 
 impl MemoryPlan {
@@ -136,6 +138,7 @@ impl MemoryPlan {
             index_bytes: (memory / 8 / drives).max(16 << 20),
             tables_bytes: (memory / 32 / drives).max(4 << 20),
             catalog_bytes: (memory / 16).clamp(32 << 20, 512 << 20),
+            landed_bytes: (memory / 32).clamp(16 << 20, 128 << 20),
         }
     }
 }

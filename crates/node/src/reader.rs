@@ -157,6 +157,9 @@ impl Core {
                 Err(fault) => return Err(error::ring(fault)),
             }
         }
+        if let Some(chunk) = self.flights.landed(slice.chunk, piece) {
+            return Ok(chunk.slice(want));
+        }
         if let Some(bytes) = self.read_cell(slice, range.clone(), peers, extent).await? {
             if whole && self.cache.wants(slice.chunk, piece as u32) {
                 self.cache.put_copy(slice.chunk, piece as u32, &bytes);

@@ -1,6 +1,6 @@
 //! Bytes from the lake: one request per cold chunk, whoever waits for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -65,15 +65,76 @@ impl Drop for ObjectUser {
 
 type Flight = Shared<BoxFuture<'static, Result<Bytes>>>;
 
-/// Fetches under way.
+/// Fetches under way, and what they brought for those who read on.
 pub(crate) struct Flights {
     flights: Mutex<HashMap<ChunkId, Flight>>,
     turns: Arc<Semaphore>,
+    landed: Mutex<Landed>,
 }
 
-impl Default for Flights {
-    fn default() -> Flights {
-        Flights { flights: Mutex::default(), turns: Arc::new(Semaphore::new(FETCHES_MAX)) }
+impl Flights {
+    /// Keeps at most so many bytes for those who read on.
+    pub fn new(landed_bytes_max: usize) -> Flights {
+        let landed = Landed { bytes_max: landed_bytes_max, ..Landed::default() };
+        Flights {
+            flights: Mutex::default(),
+            turns: Arc::new(Semaphore::new(FETCHES_MAX)),
+            landed: Mutex::new(landed),
+        }
+    }
+
+    /// A chunk that came a moment ago, for one who reads a piece of it.
+    pub fn landed(&self, chunk: ChunkId, piece: usize) -> Option<Bytes> {
+        self.landed.lock().unwrap().take(chunk, piece)
+    }
+}
+
+/// Chunks that came from a lake and were not read to their end yet. Whoever reads in pieces asks the lake once, and does
+/// not look like somebody who comes back.
+#[derive(Default)]
+struct Landed {
+    /// Oldest first, each with the pieces that nobody has read yet.
+    chunks: VecDeque<(ChunkId, Bytes, u64)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Landed {
+    fn put(&mut self, chunk: ChunkId, bytes: &Bytes) {
+        let pieces = bytes.len().div_ceil(PIECE);
+        // A single piece has nobody who reads on; more than a mask holds does not happen.
+        if !(2..64).contains(&pieces) || self.chunks.iter().any(|(known, ..)| *known == chunk) {
+            return;
+        }
+        self.bytes += bytes.len();
+        self.chunks.push_back((chunk, bytes.clone(), (1 << pieces) - 1));
+        while self.bytes > self.bytes_max {
+            let Some((_, oldest, _)) = self.chunks.pop_front() else { break };
+            self.bytes -= oldest.len();
+        }
+    }
+
+    fn take(&mut self, chunk: ChunkId, piece: usize) -> Option<Bytes> {
+        let at = self.chunks.iter().position(|(known, ..)| *known == chunk)?;
+        let (_, bytes, unread) = &mut self.chunks[at];
+        let bytes = bytes.clone();
+        *unread &= !(1 << piece.min(63));
+        if *unread == 0 {
+            self.drop_at(at);
+        }
+        Some(bytes)
+    }
+
+    fn drop_at(&mut self, at: usize) {
+        if let Some((_, bytes, _)) = self.chunks.remove(at) {
+            self.bytes -= bytes.len();
+        }
+    }
+
+    fn forget(&mut self, chunk: ChunkId) {
+        if let Some(at) = self.chunks.iter().position(|(known, ..)| *known == chunk) {
+            self.drop_at(at);
+        }
     }
 }
 
@@ -117,6 +178,10 @@ impl Core {
 
     /// A whole chunk from the lake.
     pub async fn fetch(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
+        let piece = slice.offset / PIECE;
+        if let Some(bytes) = self.flights.landed(slice.chunk, piece) {
+            return Ok(bytes);
+        }
         let flight = {
             let mut flights = self.flights.flights.lock().unwrap();
             let flight = flights.entry(slice.chunk).or_insert_with(|| {
@@ -124,6 +189,9 @@ impl Core {
                 // A task of its own: the first reader may go away while others wait.
                 let task = self.runtime.spawn(async move {
                     let got = core.fetch_now(&slice, &extent).await;
+                    if let Ok(bytes) = &got {
+                        core.flights.landed.lock().unwrap().put(slice.chunk, bytes);
+                    }
                     core.flights.flights.lock().unwrap().remove(&slice.chunk);
                     got
                 });
@@ -132,7 +200,10 @@ impl Core {
             });
             flight.clone()
         };
-        flight.await
+        let bytes = flight.await?;
+        // This piece is read now.
+        let _ = self.flights.landed(slice.chunk, piece);
+        Ok(bytes)
     }
 
     async fn fetch_now(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
@@ -193,9 +264,38 @@ impl Core {
             let Some(extent) = extent else { return Err(crate::rings::missing(&chunk)) };
             let slice = Slice { chunk, chunk_len: len, chunk_start, offset: 0, len };
             let bytes = self.fetch(&slice, extent).await?;
+            self.flights.landed.lock().unwrap().forget(chunk);
             came += bytes.len() as u64;
             self.admit(chunk, extent.volume, &bytes, true).await;
         }
         Ok(came)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_format::VersionId;
+
+    use super::*;
+
+    #[test]
+    fn what_landed_stays_until_it_is_read_or_crowded_out() {
+        let chunk = |index| ChunkId::new(VersionId([1; 12]), index);
+        let bytes = |pieces: usize| Bytes::from(vec![1; pieces * PIECE - 5]);
+        let mut landed = Landed { bytes_max: 6 * PIECE, ..Landed::default() };
+        landed.put(chunk(0), &bytes(1));
+        assert!(landed.take(chunk(0), 0).is_none());
+        landed.put(chunk(1), &bytes(3));
+        landed.put(chunk(1), &bytes(3));
+        for piece in [0, 0, 2, 1] {
+            assert!(landed.take(chunk(1), piece).is_some(), "{piece}");
+        }
+        assert!(landed.take(chunk(1), 0).is_none());
+        assert_eq!(landed.bytes, 0);
+        (2..5).for_each(|index| landed.put(chunk(index), &bytes(3)));
+        assert!(landed.take(chunk(2), 0).is_none());
+        assert!(landed.take(chunk(4), 0).is_some());
+        landed.forget(chunk(4));
+        assert_eq!((landed.chunks.len(), landed.bytes), (1, 3 * PIECE - 5));
     }
 }

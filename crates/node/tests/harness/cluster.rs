@@ -43,7 +43,7 @@ impl Wire for Port {
                 return Err(gone());
             }
             let aligned = |body: Body| match body {
-                Body::Shared(bytes) => Body::Aligned(Buf::copy_of(&bytes)),
+                Body::Shared(summed) => Body::Aligned(Buf::copy_of(&summed.bytes)),
                 other => other,
             };
             let (head, body) = node.serve_peer(own, &head, aligned(body)).await;
