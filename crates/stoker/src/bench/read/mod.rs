@@ -236,7 +236,7 @@ impl Bench {
                 let mut leg = TcpLeg::start(&self.raw_path, self.bytes, READ).map_err(failed)?;
                 self.alternate(THERE, progress, |limit| leg.round(limit).map_err(failed))?
             }
-            From::Lake => self.from_lake(progress)?,
+            From::Lake => self.share_by_share(progress)?,
         };
         Ok(Finding::new(workload.name, workload.bars, raw, ours))
     }
@@ -275,7 +275,7 @@ impl Bench {
     }
 
     /// Rounds over shares of the lake, each read once by either side, so that nothing is kept anywhere.
-    fn from_lake(&self, progress: &Progress) -> Result<[Side; 2], Failure> {
+    fn share_by_share(&self, progress: &Progress) -> Result<[Side; 2], Failure> {
         let lake = self.lake.as_ref().expect("made for this workload");
         let near = self.pair().near();
         let (mut raw_side, mut our_side) = (Side::default(), Side::default());
