@@ -84,6 +84,7 @@ impl Seat {
             weight: 1,
             plaintext: security == Security::Plain,
             grace: GRACE,
+            promote: None,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
