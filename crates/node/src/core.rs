@@ -60,7 +60,16 @@ pub(crate) struct Core {
     pub closing: AtomicBool,
     pub work: Tracker,
     /// Why this boot is over, once it is.
-    pub lost: tokio::sync::watch::Sender<Option<String>>,
+    pub lost: tokio::sync::watch::Sender<Option<Lost>>,
+}
+
+/// Why a boot of a node is over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// The others went on without it; opened again, it is a part of them.
+    Replaced(String),
+    /// Another process runs as the same node. One of the two must not.
+    Duplicate,
 }
 
 /// Locks by name; different names may share one.

@@ -43,6 +43,7 @@ mod uploads;
 mod volumes;
 mod writer;
 
+pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Summed, Wire};
 pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use node::Node;

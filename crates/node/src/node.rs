@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::cache::Cache;
 use crate::cell::{self, Cell};
 use crate::cluster::Keeper;
-use crate::core::{Core, NodeStats};
+use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
@@ -164,8 +164,17 @@ impl Node {
     }
 
     /// Tells once that the others went on without this node, and why.
-    pub(crate) fn lost(&self) -> tokio::sync::watch::Receiver<Option<String>> {
+    pub(crate) fn lost(&self) -> tokio::sync::watch::Receiver<Option<Lost>> {
         self.core.lost.subscribe()
+    }
+
+    /// Says that this boot is over, if nobody did.
+    pub(crate) fn set_lost(&self, lost: Lost) {
+        self.core.lost.send_if_modified(|known| {
+            let is_news = known.is_none();
+            known.get_or_insert(lost);
+            is_news
+        });
     }
 
     /// Its catalog.

@@ -9,7 +9,7 @@ use stoker_cell::placement::{Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
 use stoker_store::{Result, Spread};
 
-use crate::core::Core;
+use crate::core::{Core, Lost};
 use crate::error;
 
 /// A node as the catalog knows it.
@@ -155,9 +155,11 @@ impl Core {
             domain: labels(&member.row),
         }));
         // Another boot of this node, or a verdict of the others: what this one writes is refused from now on (R6, R12).
-        if view.session(self.node) != Some(self.session_id) && self.lost.borrow().is_none() {
+        let session = view.session(self.node);
+        if session != Some(self.session_id) && self.lost.borrow().is_none() {
             let why = "the others declared it down while it was silent, and went on without it";
-            self.lost.send_replace(Some(why.to_owned()));
+            let replaced = Lost::Replaced(why.to_owned());
+            self.lost.send_replace(Some(session.map_or(replaced, |_| Lost::Duplicate)));
         }
         self.cell.set_view(view);
         Ok(self.cell.view())

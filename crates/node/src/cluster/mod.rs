@@ -33,6 +33,7 @@ use self::service::{Desk, Doorway, Renewals};
 use self::wire::PeerWire;
 use crate::cell::CellOptions;
 use crate::clock;
+use crate::core::Lost;
 use crate::identity::{HighWater, Identity};
 use crate::node::Node;
 use crate::options::{CatalogChoice, MemoryPlan, NodeOptions};
@@ -234,17 +235,13 @@ impl Member {
 
     /// Waits until this node has to be stopped and started again, and says why: its catalog was replaced, or the others went
     /// on without it.
-    pub async fn replaced(&self) -> String {
-        let mut lost = self.node.lost();
-        let lost = async { said(&mut lost).await };
+    pub async fn lost(&self) -> Lost {
+        let lost = said(self.node.lost());
         match &self.keeper {
-            Some(keeper) => {
-                let mut replaced = keeper.replaced();
-                tokio::select! {
-                    why = said(&mut replaced) => why,
-                    why = lost => why,
-                }
-            }
+            Some(keeper) => tokio::select! {
+                why = said(keeper.replaced()) => Lost::Replaced(why),
+                lost = lost => lost,
+            },
             None => lost.await,
         }
     }
@@ -274,10 +271,11 @@ impl Member {
 }
 
 /// What a channel says, once it says something.
-async fn said(news: &mut watch::Receiver<Option<String>>) -> String {
-    match news.wait_for(Option::is_some).await {
-        Ok(why) => why.clone().unwrap_or_default(),
-        Err(_) => std::future::pending().await,
+async fn said<T: Clone>(mut news: watch::Receiver<Option<T>>) -> T {
+    let said = news.wait_for(Option::is_some).await.ok().and_then(|said| said.clone());
+    match said {
+        Some(said) => said,
+        None => std::future::pending().await,
     }
 }
 

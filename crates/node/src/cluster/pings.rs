@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::keys::ClusterKeys;
 use crate::cell::Health;
+use crate::core::Lost;
 use crate::identity::Identity;
 use crate::node::Node;
 
@@ -75,17 +76,17 @@ impl Taken {
         };
         let (membership, mut events) =
             Membership::start(options).map_err(|fault| invalid(fault.to_string()))?;
-        let node = node.clone();
+        let (node, boot) = (node.clone(), keys.boot);
         let events = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
-                heed(&node, event, grace);
+                heed(&node, event, boot, grace);
             }
         });
         Ok(Pings { membership, events })
     }
 }
 
-fn heed(node: &Arc<Node>, event: Event, grace: Duration) {
+fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
     let about = event.node();
     match event {
         Event::Joined(_) | Event::Alive(_) => node.peer_health(about, Health::Alive),
@@ -98,6 +99,9 @@ fn heed(node: &Arc<Node>, event: Event, grace: Duration) {
             tracing::error!(
                 "two processes run as node {about}: boots {older} and {newer}, the other one at {address}; the older must stop"
             );
+            if about == node.id() && older == boot {
+                node.set_lost(Lost::Duplicate);
+            }
         }
     }
 }

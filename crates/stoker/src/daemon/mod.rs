@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use stoker_admin::{Admin, AdminOptions};
 use stoker_client::{Endpoint, Server, ServerOptions};
-use stoker_node::{ClusterOptions, Member, NodeOptions, Promote};
+use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote};
 use stoker_store::{ErrorKind, NodeStatus, Store, StoreError};
 
 use crate::failure::Failure;
@@ -126,7 +126,11 @@ pub fn run(
     runtime.shutdown_timeout(Duration::from_secs(1));
     match done? {
         Ended::Asked => Ok(ExitCode::SUCCESS),
-        Ended::Replaced(why) => {
+        Ended::Lost(Lost::Duplicate) => Err(Failure::new(
+            "another process runs as this node and took over; this one stops, and what it acknowledged is durable",
+        )
+        .hint("a copy of a node's directory is not another node: remove one of them, and join with a new directory")),
+        Ended::Lost(Lost::Replaced(why)) => {
             out::say(format!("this node starts again: {why}"));
             Err(start_again())
         }
@@ -170,7 +174,7 @@ async fn serve(
     };
     let patience = match ended {
         Ended::Asked => Duration::MAX,
-        Ended::Replaced(_) => REPLACED_STOP_MAX,
+        Ended::Lost(_) => REPLACED_STOP_MAX,
     };
     tokio::select! {
         _ = tokio::time::timeout(patience, daemon.stop()) => {}
@@ -186,8 +190,8 @@ async fn serve(
 enum Ended {
     /// Somebody asked for it.
     Asked,
-    /// The cluster went on without it; opened again, it is a part of it.
-    Replaced(String),
+    /// Its boot is over.
+    Lost(Lost),
 }
 
 /// Waits for a signal that means to stop; its name.
@@ -273,7 +277,7 @@ impl Daemon {
         loop {
             let wish = tokio::select! {
                 wish = signals.next() => wish,
-                why = self.member.replaced() => return Ended::Replaced(why),
+                lost = self.member.lost() => return Ended::Lost(lost),
             };
             match wish {
                 Wish::Stop(name) => {

@@ -63,6 +63,18 @@ impl Node {
         Node { child, ready }
     }
 
+    /// Asks it to stop, and waits until it did.
+    pub fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     /// SIGKILL: no handler runs, nothing is flushed.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
