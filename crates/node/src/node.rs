@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use stoker_catalog::ErrorKind as CatalogKind;
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
     DriveRow, DriveState, PartRow, RekeyRow, RowValue, SessionRow, SetRow, SetState, TombstoneRow, keys,
 };
+use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -202,18 +202,24 @@ impl Node {
     }
 }
 
-/// Commits what may be committed twice, however long the catalog takes to be there: a node that starts has nothing else to do.
+/// Commits what may be committed twice, however long the catalog takes to be there.
 async fn write_surely(catalog: &dyn Catalog, change: Commit) -> Result<()> {
     loop {
         match catalog.commit(change.clone()).await {
             Ok(_) => return Ok(()),
-            Err(fault) if matches!(fault.kind, CatalogKind::Unavailable | CatalogKind::Unknown) => {
-                tracing::warn!("waiting for the catalog: {}", fault.message);
-                tokio::time::sleep(SEQ_PAUSE).await;
-            }
-            Err(fault) => return Err(error::catalog(fault)),
+            Err(fault) => wait_for_catalog(fault).await?,
         }
     }
+}
+
+/// A pause before the next try, if there can be one: a node that starts has nothing else to do than to wait.
+async fn wait_for_catalog(fault: CatalogError) -> Result<()> {
+    if !matches!(fault.kind, CatalogKind::Unavailable | CatalogKind::Unknown) {
+        return Err(error::catalog(fault));
+    }
+    tracing::warn!("waiting for the catalog: {}", fault.message);
+    tokio::time::sleep(SEQ_PAUSE).await;
+    Ok(())
 }
 
 async fn watermark(core: Arc<Core>, high_water: Arc<Mutex<HighWater>>) {
@@ -318,30 +324,35 @@ async fn open_drive(
     let status = ring.status().await.map_err(error::ring)?;
     let superblock = status.superblock;
     let key = keys::drive(superblock.drive);
-    let known = catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-    let row = match known.as_ref().map(DriveRow::of).transpose().map_err(error::catalog)? {
-        Some(row) if row.node != identity.node.0 => {
-            let message =
-                format!("{}: this drive belongs to another node of the cluster", drive.path.display());
-            return Err(StoreError::new(ErrorKind::Invalid, message));
+    let row = loop {
+        let known = catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let row = match known.as_ref().map(DriveRow::of).transpose().map_err(error::catalog)? {
+            Some(row) if row.node != identity.node.0 => {
+                let message =
+                    format!("{}: this drive belongs to another node of the cluster", drive.path.display());
+                return Err(StoreError::new(ErrorKind::Invalid, message));
+            }
+            Some(row) if row.ring == superblock.ring.0 && row.state == DriveState::Live => row,
+            Some(row) => drive_row(identity.node, superblock.ring.0, row.incarnation + 1),
+            None => drive_row(identity.node, superblock.ring.0, superblock.incarnation.max(1)),
+        };
+        let commit = Commit::new().unchanged(key.clone(), known.as_ref()).put(key.clone(), row.encode());
+        match catalog.commit(commit).await {
+            Ok(Outcome::Done { .. }) => break row,
+            Ok(Outcome::Failed { .. }) => {
+                let message = "two nodes open the same drive at once";
+                return Err(StoreError::new(ErrorKind::Conflict, message));
+            }
+            Err(fault) => wait_for_catalog(fault).await?,
         }
-        Some(row) if row.ring == superblock.ring.0 && row.state == DriveState::Live => row,
-        Some(row) => drive_row(identity.node, superblock.ring.0, row.incarnation + 1),
-        None => drive_row(identity.node, superblock.ring.0, superblock.incarnation.max(1)),
     };
-    let commit = Commit::new().unchanged(key.clone(), known.as_ref()).put(key, row.encode());
-    match catalog.commit(commit).await.map_err(error::catalog)? {
-        Outcome::Done { .. } => Ok(Drive {
-            ring,
-            path: drive.path.clone(),
-            id: superblock.drive,
-            row,
-            refused_until_ms: AtomicU64::new(0),
-        }),
-        Outcome::Failed { .. } => {
-            Err(StoreError::new(ErrorKind::Conflict, "two nodes open the same drive at once"))
-        }
-    }
+    Ok(Drive {
+        ring,
+        path: drive.path.clone(),
+        id: superblock.drive,
+        row,
+        refused_until_ms: AtomicU64::new(0),
+    })
 }
 
 impl Core {

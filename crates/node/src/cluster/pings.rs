@@ -88,6 +88,15 @@ impl Taken {
 
 fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
     let about = event.node();
+    let word = match &event {
+        Event::Joined(_) => "is there",
+        Event::Alive(_) => "answers again",
+        Event::Suspect(_) => "does not answer",
+        Event::Left(_) => "said good-bye",
+        Event::Gone(_) => "was silent for the grace period",
+        Event::Duplicate { .. } => "is there twice",
+    };
+    tracing::info!("node {about} {word}");
     match event {
         Event::Joined(_) | Event::Alive(_) => node.peer_health(about, Health::Alive),
         Event::Suspect(_) | Event::Left(_) => node.peer_health(about, Health::Suspect),

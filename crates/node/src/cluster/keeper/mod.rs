@@ -200,6 +200,8 @@ impl Keeper {
         let remote = Arc::new(RemoteCatalog::new(way, client, &RemoteOptions::default()));
         remote.saw(self.epoch());
         let _ = self.remote.set(remote.clone());
+        // Others may know an old place of this node; the one that serves must find the standby here.
+        self.look(&self.others()).await;
         self.replaced.send_replace(None);
         let mut said = None::<tokio::time::Instant>;
         while let Err(fault) = remote.seq().await {

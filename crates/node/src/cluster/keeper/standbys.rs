@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
 use super::{Keeper, elsewhere};
+use crate::clock;
 use crate::cluster::wire::StandbyWire;
 
 /// Standbys that a catalog has, if there are so many nodes. One may be lost, and commits are still on two nodes.
@@ -19,6 +20,9 @@ const WANTED: usize = 2;
 
 /// How often it is looked who should follow, and whether another epoch rules.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A standby that was declared down is let go after so long. Until then it may come back, and be the one that confirms.
+const GONE_MAX: Duration = Duration::from_secs(600);
 
 /// A node that said it leaves is not attached again for so long; it is about to stop.
 const LEAVING_MAX: Duration = Duration::from_secs(10);
@@ -93,8 +97,14 @@ impl Keeper {
                 self.attach(catalog, node);
             }
         }
-        // Somebody who was declared gone is not waited for, as long as another one has everything.
-        for gone in attached.iter().filter(|node| view.is_down(**node)) {
+        // Somebody who was declared gone long ago is not asked for ever before a promotion, as long as another one has
+        // everything.
+        let now_ms = clock::now_ms();
+        let is_gone = |node: &&NodeId| {
+            let since_ms = view.member(**node).map_or(0, |member| member.row.since_ms);
+            view.is_down(**node) && now_ms.saturating_sub(since_ms) > GONE_MAX.as_millis() as u64
+        };
+        for gone in attached.iter().filter(is_gone) {
             let others = catalog.replication().map_or(0, |replication| {
                 replication.standbys.iter().filter(|other| other.in_sync && other.node != *gone).count()
             });
