@@ -197,9 +197,8 @@ impl Core {
         let published = match published {
             Ok(published) => published,
             Err(Refusal::Guard(at)) if at >= guards.len() => {
-                // Either what it is made of changed, or a holder is gone: then this says so.
-                self.holder_checks(&job.row.holders, &job.sessions).await?;
-                return Err(outdated());
+                let has_sources = !job.checks.is_empty() || job.append || !job.upload_parts.is_empty();
+                return Err(self.why_refused(&job.row.holders, &job.sessions, has_sources).await);
             }
             Err(refusal) => return Err(error::refusal(refusal)),
         };

@@ -20,7 +20,7 @@ use stoker_store::{
 
 use crate::cell::is_holders_lost;
 use crate::core::{Core, add};
-use crate::publish::{FilePurpose, Job, RECOMMITS_MAX, outdated};
+use crate::publish::{FilePurpose, Job, RECOMMITS_MAX};
 use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 use crate::writer::{ChunkWriter, Purpose, Written, is_unknown};
@@ -279,6 +279,7 @@ impl Core {
     ) -> Result<Receipt> {
         volume.check_writable()?;
         let guards = self.guards(volume);
+        let has_sources = !job.checks.is_empty() || !job.upload_parts.is_empty();
         let mut plan = Plan::simple(job.row);
         plan.checks = job.checks;
         plan.writes = job.writes;
@@ -298,9 +299,7 @@ impl Core {
         let added = match self.names.set_add(volume.id, place.set, &shard, &plan, &guards, now_ms).await {
             Ok(added) => added,
             Err(Refusal::Guard(at)) if at >= guards.len() => {
-                // Either what it is made of changed, or a holder is gone: then this says so.
-                self.holder_checks(&plan.file.holders, &job.sessions).await?;
-                return Err(outdated());
+                return Err(self.why_refused(&plan.file.holders, &job.sessions, has_sources).await);
             }
             Err(Refusal::Exists) => {
                 let message = "another shard of this set has this name";

@@ -172,6 +172,7 @@ impl Core {
         for _ in 0..100 {
             let old = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
             let mut commit = Commit { checks: self.guards(volume), writes: Vec::new() };
+            let guards = commit.checks.len();
             commit.checks.extend(self.holder_checks(&row.holders, &sessions).await?);
             commit.checks.push(Check::Present(keys::upload(volume.id, key, upload)));
             let firm = commit.checks.len();
@@ -190,6 +191,8 @@ impl Core {
                     return part_receipt(volume, key, &row, seq);
                 }
                 Outcome::Failed { check } if check + 1 == firm => return Err(no_such_upload()),
+                // A holder is gone, and this node had not heard of it; the next look says so.
+                Outcome::Failed { check } if (guards..firm).contains(&check) => drop(self.load_view().await?),
                 Outcome::Failed { check } if check < firm => {
                     return Err(error::refusal(stoker_catalog::names::Refusal::Guard(check)));
                 }

@@ -16,6 +16,7 @@ use super::Summed;
 use super::message::{AppendHead, to_wire};
 use super::peers::PeerCopy;
 use crate::core::{Core, add};
+use crate::publish::outdated;
 use crate::rings::{NAME_INDEX, Rings};
 use crate::volumes::Volume;
 
@@ -241,6 +242,25 @@ impl Core {
         };
         checks.extend(more.ok_or_else(holders_lost)?);
         Ok(checks)
+    }
+
+    /// Why a transaction failed although its checks looked true here: a holder is gone, which this node had not heard of, or
+    /// what it was made of changed.
+    pub async fn why_refused(
+        &self,
+        holders: &[HolderRow],
+        fresh: &[(NodeId, [u8; 16])],
+        has_sources: bool,
+    ) -> StoreError {
+        if let Err(fault) = self.load_view().await {
+            return fault;
+        }
+        match self.holder_checks(holders, fresh).await {
+            Err(fault) => fault,
+            Ok(_) if has_sources => outdated(),
+            // Nothing else was checked, so it was a holder, and it is back.
+            Ok(_) => holders_lost(),
+        }
     }
 
     /// Tells peers in the background that a write is over.

@@ -41,6 +41,12 @@ impl Cell {
         Ok((message::decode::<Answer>(&head)?.ok()?, body))
     }
 
+    /// Whether a node answers a question, whatever pings say of it.
+    pub(super) async fn answers(&self, node: NodeId) -> bool {
+        let nothing = Ask::Done { versions: Vec::new(), hold: 0 };
+        self.ask(node, &nothing, Body::None, ASK_MAX).await.is_ok()
+    }
+
     /// Keeps a chunk with a peer; durable there when this returns.
     pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Summed) -> Result<PeerCopy> {
         let ask = Ask::Append(head);

@@ -39,6 +39,11 @@ impl Node {
         self.core.cell.is_suspect(node)
     }
 
+    /// Whether a node answers over the transport.
+    pub(crate) async fn is_answered_by(&self, node: NodeId) -> bool {
+        self.core.cell.answers(node).await
+    }
+
     /// Where pings of all nodes go.
     pub fn gossip_addresses(&self) -> Vec<String> {
         self.core.cell.view().gossip()

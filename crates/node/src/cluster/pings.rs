@@ -118,6 +118,11 @@ fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
 /// Declares a node down, unless it is back or somebody else did.
 async fn declare(node: Arc<Node>, lost: NodeId, grace: Duration) {
     while node.is_suspect(lost) {
+        // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up.
+        if node.is_answered_by(lost).await {
+            tokio::time::sleep(DECLARE_PAUSE).await;
+            continue;
+        }
         match node.declare_down(lost, grace).await {
             Ok(true) => return tracing::warn!("node {lost} was silent for too long: declared down"),
             Ok(false) => return,
