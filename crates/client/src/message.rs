@@ -277,7 +277,7 @@ impl Request {
             | Request::Explain { .. }
             | Request::Status
             | Request::Counters
-            | Request::Operate(Order::Catalog | Order::CanStop { .. })
+            | Request::Operate(Order::Catalog | Order::CanStop { .. } | Order::Protection)
             | Request::SetStatus { .. }
             | Request::SetFind { .. }
             | Request::Sets { .. }

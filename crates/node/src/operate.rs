@@ -1,15 +1,18 @@
 //! What operators order: about the catalog, and about nodes that are to stop.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use stoker_catalog::rows::{NodeState, keys};
+use stoker_catalog::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_format::{NodeId, VersionId};
-use stoker_store::{CatalogStatus, ErrorKind, Order, Report, Result, StopVerdict, StoreError};
+use stoker_store::{
+    CatalogStatus, ErrorKind, Order, Report, Result, StopVerdict, StoreError, VolumeProtection,
+};
 
 use crate::cluster::Keeper;
 use crate::core::Core;
 use crate::node::Node;
+use crate::volumes::Volume;
 
 impl Node {
     pub(crate) async fn carry_out(&self, order: Order) -> Result<Report> {
@@ -27,6 +30,7 @@ impl Node {
                 let node = node.map_or(Ok(self.core.node), |node| self.core.node_named(&node))?;
                 self.can_stop(node).await.map(Report::CanStop)
             }
+            Order::Protection => self.core.protection().await.map(Report::Protection),
         }
     }
 
@@ -121,6 +125,28 @@ impl Core {
                 Err(StoreError::new(ErrorKind::Conflict, message))
             }
         }
+    }
+
+    /// What volumes commit to, and how many of their undrained files are on fewer nodes.
+    async fn protection(&self) -> Result<Vec<VolumeProtection>> {
+        let mut versions: HashMap<VersionId, (u32, u32)> = HashMap::new();
+        for node in self.cell.view().nodes().collect::<Vec<_>>() {
+            let mut here: HashSet<VersionId> = HashSet::new();
+            self.each(keys::dirty_of(node), |row| {
+                let dirty = DirtyRow::of(row).map_err(crate::error::catalog)?;
+                if let Some(version) = keys::dirty_version(&row.key).filter(|version| here.insert(*version)) {
+                    versions.entry(version).or_insert((dirty.volume, 0)).1 += 1;
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        let of = |volume: &Arc<Volume>| {
+            let copies = self.class(volume).copies() as u32;
+            let below = versions.values().filter(|(id, nodes)| *id == volume.id.0 && *nodes < copies).count();
+            VolumeProtection { volume: volume.name.clone(), copies, files_below: below as u64 }
+        };
+        Ok(self.volumes.all().await?.iter().map(of).collect())
     }
 
     /// How many versions that are not in the lake are on this node and no other.

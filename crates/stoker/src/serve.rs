@@ -91,6 +91,7 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             plaintext: config.peers.plaintext,
             grace: Duration::from_secs(config.peers.grace_s.get().into()),
         },
+        tells_protection: false,
         promote: None,
         admin: Listen::At(vec![config.admin.listen]),
         token_file: config.admin.token_file.clone(),

@@ -27,6 +27,7 @@ pub use list::{ListEntry, ListPage, ListRequest};
 pub use operator::{
     Access, AccessKey, CatalogPromotion, CatalogStatus, Conflict, Counter, Explanation, HolderInfo,
     NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, StandbyInfo, StopVerdict,
+    VolumeProtection,
 };
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{

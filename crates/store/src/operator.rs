@@ -202,6 +202,8 @@ pub enum Order {
         /// Its id or its name; none for the one that is asked.
         node: Option<String>,
     },
+    /// What volumes commit to now, and which files have fewer copies.
+    Protection,
 }
 
 /// What became of an [`Order`].
@@ -215,6 +217,19 @@ pub enum Report {
     Promoted(CatalogPromotion),
     /// Of [`Order::CanStop`].
     CanStop(StopVerdict),
+    /// Of [`Order::Protection`].
+    Protection(Vec<VolumeProtection>),
+}
+
+/// How the files of a volume are protected that are not in the lake yet.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeProtection {
+    /// Volume.
+    pub volume: String,
+    /// Copies that a write makes now, on as many nodes.
+    pub copies: u32,
+    /// Files that are not in the lake and have fewer, from a time when there were fewer nodes or after a loss.
+    pub files_below: u64,
 }
 
 /// Where the catalog is, and who follows it.

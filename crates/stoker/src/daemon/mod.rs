@@ -22,7 +22,7 @@ use std::time::Duration;
 use stoker_admin::{Admin, AdminOptions};
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote};
-use stoker_store::{ErrorKind, NodeStatus, Store, StoreError};
+use stoker_store::{ErrorKind, NodeStatus, Order, Report, Store, StoreError, VolumeProtection};
 
 use crate::failure::Failure;
 use crate::out;
@@ -86,6 +86,8 @@ pub struct Ready {
     /// The volume to begin with, if there is one.
     pub volume: Option<String>,
     pub lake: String,
+    /// What volumes commit to, if that is to be told.
+    pub protection: Vec<VolumeProtection>,
     /// Why the lake does not answer, if so.
     pub lake_trouble: Option<String>,
     pub status: NodeStatus,
@@ -244,6 +246,14 @@ impl Daemon {
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
         let admin = start_admin(&store, plan, &token, s3.clone(), &mut ports).await?;
         ports.write(place)?;
+        let protection = match plan.tells_protection {
+            true => store.operate(Order::Protection).await.map_err(refused)?,
+            false => Report::Done,
+        };
+        let protection = match protection {
+            Report::Protection(protection) => protection,
+            _ => Vec::new(),
+        };
 
         let ready = Ready {
             dir: place.dir().to_path_buf(),
@@ -263,6 +273,7 @@ impl Daemon {
             join_token: member.token(),
             volume,
             lake: plan.lake.url.clone(),
+            protection,
             lake_trouble,
             status: store.status().await.map_err(refused)?,
             cores,

@@ -78,6 +78,8 @@ pub struct Plan {
     pub drains_max: usize,
     pub s3: S3Plan,
     pub peers: PeersPlan,
+    /// Look up what volumes commit to, for whoever joins; costs a look at everything that is not in the lake.
+    pub tells_protection: bool,
     /// Take over the catalog, because the node that kept it is lost.
     pub promote: Option<Promote>,
     pub admin: Listen,

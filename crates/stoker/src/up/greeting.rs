@@ -27,6 +27,23 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
     }))
 }
 
+/// What has changed for the volumes of a cluster that this node joined.
+pub fn joined(ready: &Ready) {
+    for volume in &ready.protection {
+        let copies = match volume.copies {
+            1 => "commits to one node".to_owned(),
+            2 => "now commits two-of-two".to_owned(),
+            more => format!("now commits to {more} nodes"),
+        };
+        let older = match volume.files_below {
+            0 => "every file that is not in the lake has its copies".to_owned(),
+            1 => "1 older file has fewer copies, re-protecting".to_owned(),
+            many => format!("{many} older files have fewer copies, re-protecting"),
+        };
+        out::say(format!("volume {} {copies}; {older}", volume.volume));
+    }
+}
+
 /// Lines for people, most of which can be pasted as they are.
 pub fn words(ready: &Ready, is_check: bool) -> Result<(), Failure> {
     out::fields(&rows(ready))?;

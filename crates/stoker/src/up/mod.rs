@@ -144,7 +144,7 @@ pub fn run_member(args: &Args, cluster: Option<(&str, &str)>) -> Result<ExitCode
         kept.lake = daemon::join(&place, address, token)?.or(kept.lake);
     }
     let kept = kept.with(args.lake.as_deref(), &args.drive)?;
-    let plan = plan(args, place.dir(), &kept)?;
+    let plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &kept)? };
     for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
             out::say(format!(
@@ -155,6 +155,9 @@ pub fn run_member(args: &Args, cluster: Option<(&str, &str)>) -> Result<ExitCode
     daemon::run(&place, &plan, |ready| {
         // Only now: a choice that does not work is not one to come back to.
         kept.write(&place)?;
+        if cluster.is_some() {
+            greeting::joined(ready);
+        }
         if args.json { greeting::json(ready) } else { greeting::words(ready, args.check) }
     })
 }
@@ -200,6 +203,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             plaintext: false,
             grace: args.grace,
         },
+        tells_protection: false,
         promote: args.promote.wish(),
         admin: at(args.admin),
         token_file: None,
