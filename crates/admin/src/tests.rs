@@ -64,6 +64,7 @@ impl Watched for Twin {
             catalog: "embedded".into(),
             nodes: Vec::new(),
             rings: if is_ready { Vec::new() } else { vec![ring] },
+            sources: Vec::new(),
             dirty_files: 3,
             dirty_bytes: 4096,
             dirty_age_ms: 0,

@@ -220,7 +220,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The first protocol that has it, or has it in this form: volumes carry their policy.
+    /// The first protocol that has it, or has it in this form: volumes carry their policy, nodes tell where reads go.
     pub fn since(&self) -> u16 {
         match self {
             Request::Volumes
@@ -228,7 +228,8 @@ impl Request {
             | Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::Lease { .. } => 2,
-            Request::Operate(_)
+            Request::Status
+            | Request::Operate(_)
             | Request::SetBegin { .. }
             | Request::SetShard { .. }
             | Request::SetShardComplete { .. }

@@ -43,6 +43,9 @@ pub(crate) struct Core {
     /// for writing while chunks are declared clean: otherwise the second could undo the first.
     pub marks: tokio::sync::RwLock<()>,
     pub drainer: Drainer,
+    /// Where reads go.
+    pub sources: crate::sources::Sources,
+    pub mender: crate::mender::Mender,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
     pub stats: NodeStats,

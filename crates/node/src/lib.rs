@@ -21,6 +21,7 @@ mod identity;
 mod leases;
 mod listing;
 mod lookup;
+mod mender;
 mod name_record;
 mod node;
 mod operate;
@@ -33,6 +34,7 @@ mod reader;
 mod rings;
 mod scrubber;
 mod sets;
+mod sources;
 mod stage;
 mod status;
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
 use crate::sets::record_id;
+use crate::sources::Sources;
 use crate::stage::Flights;
 use crate::volumes::{Lakes, Volumes};
 use crate::{clock, collector, drain, error, scrubber};
@@ -82,6 +83,8 @@ impl Node {
         }
         write_surely(&*catalog, begin).await?;
         let core = Arc::new(Core {
+            sources: Sources::new(drives.len()),
+            mender: Default::default(),
             node: identity.node,
             cluster: identity.cluster.to_string(),
             started_ms: clock::now_ms(),

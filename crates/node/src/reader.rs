@@ -1,18 +1,17 @@
-//! Reading: memory, then drives, then the lake. Every byte was verified on its way in.
+//! Reading: memory first, then whoever answers soonest. Every byte was verified on its way in.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use stoker_catalog::rows::FileRow;
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
-use stoker_ring::ErrorKind as RingKind;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, StoreError};
 
 use crate::cache::{Cache, PIECE, bytes_of};
 use crate::core::{Core, add};
 use crate::error;
 use crate::pins::Pin;
-use crate::rings;
+use crate::sources::Wish;
 use crate::stage::Extent;
 use crate::volumes::Volume;
 
@@ -32,6 +31,8 @@ pub(crate) struct NodeFile {
     extent: Option<Arc<Extent>>,
     /// Other nodes that hold chunks.
     peers: Vec<NodeId>,
+    /// This node wrote it, and nothing but rings has it.
+    is_home: bool,
     _pins: Vec<Pin>,
 }
 
@@ -77,7 +78,12 @@ impl NodeFile {
         peers: Vec<NodeId>,
         pins: Vec<Pin>,
     ) -> NodeFile {
-        NodeFile { core, volume, info, runs, extent, peers, _pins: pins }
+        NodeFile { core, volume, info, runs, extent, peers, is_home: false, _pins: pins }
+    }
+
+    /// The same file on the node that wrote it.
+    pub fn at_home(self, is_home: bool) -> NodeFile {
+        NodeFile { is_home, ..self }
     }
 
     pub fn core(&self) -> &Arc<Core> {
@@ -100,7 +106,8 @@ impl NodeFile {
         let lost =
             || StoreError::new(ErrorKind::Corrupt, format!("the layout of `{}` has a hole", self.info.key));
         let slice = slice_at(&self.runs, offset, len).ok_or_else(lost)?;
-        let bytes = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers).await?;
+        let is_home = self.is_home && slice.chunk.version == self.info.version;
+        let bytes = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers, is_home).await?;
         add(&self.core.stats.read_bytes, bytes.len() as u64);
         Ok(bytes)
     }
@@ -127,6 +134,7 @@ impl Core {
         slice: &Slice,
         extent: Option<&Arc<Extent>>,
         peers: &[NodeId],
+        is_home: bool,
     ) -> Result<Bytes> {
         let piece = slice.offset / PIECE;
         let start = piece * PIECE;
@@ -141,46 +149,24 @@ impl Core {
         add(&self.stats.cache_misses, 1);
         let whole = want.len() >= WHOLE_PIECE_FROM || want.len() == end - start;
         let range = if whole { start..end } else { want.clone() };
-        for _ in 0..LOOKS_MAX {
-            let Some(drive) = self.rings.find(&slice.chunk) else { break };
-            match self.read_drive(&drive.ring, slice.chunk, piece as u32, range.clone(), whole).await {
-                Ok(bytes) => return Ok(bytes.slice(want.start - range.start..want.end - range.start)),
-                // Moved or dropped between the look and the read.
-                Err(fault) if fault.kind == RingKind::NotFound => continue,
-                Err(fault) if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) => {
-                    tracing::error!(chunk = %slice.chunk, "a drive gave bad bytes: {}", fault.message);
-                    match extent.is_some() || !peers.is_empty() {
-                        true => break,
-                        false => return Err(error::ring(fault)),
-                    }
-                }
-                Err(fault) => return Err(error::ring(fault)),
-            }
-        }
         if let Some(chunk) = self.flights.landed(slice.chunk, piece) {
             return Ok(chunk.slice(want));
         }
-        if let Some(bytes) = self.read_cell(slice, range.clone(), peers, extent).await? {
-            if whole && self.cache.wants(slice.chunk, piece as u32) {
-                self.cache.put_copy(slice.chunk, piece as u32, &bytes);
-            }
-            return Ok(bytes.slice(want.start - range.start..want.end - range.start));
-        }
-        let Some(extent) = extent else { return Err(rings::missing(&slice.chunk)) };
-        let chunk = self.fetch(slice, extent).await?;
-        Ok(chunk.slice(want))
+        let within = want.start - range.start..want.end - range.start;
+        let piece = whole.then_some(piece as u32);
+        let wish = Wish { slice, range, piece, extent, holders: peers, is_home };
+        Ok(self.read_best(&wish).await?.slice(within))
     }
 
-    async fn read_drive(
+    pub async fn read_drive(
         &self,
         ring: &stoker_ring::Ring,
         chunk: ChunkId,
-        piece: u32,
+        piece: Option<u32>,
         range: std::ops::Range<usize>,
-        whole: bool,
     ) -> stoker_ring::Result<Bytes> {
-        let keep = whole && self.cache.wants(chunk, piece);
-        if keep
+        let keep = piece.filter(|piece| self.cache.wants(chunk, *piece));
+        if let Some(piece) = keep
             && Cache::is_large(range.len())
             && let Some(buf) = self.cache.slot()
         {
@@ -191,7 +177,9 @@ impl Core {
         let view = ring.read(chunk, range.start, range.len()).await?;
         let at = view.range();
         let bytes = bytes_of(view.into_buf(), at);
-        if keep && !Cache::is_large(range.len()) {
+        if let Some(piece) = keep
+            && !Cache::is_large(range.len())
+        {
             return Ok(self.cache.put(chunk, piece, bytes));
         }
         Ok(bytes)
@@ -213,7 +201,8 @@ impl Core {
         let extent = self.extent(volume, file).await?;
         let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
         let peers = self.cell.by_latency(peers);
-        Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, peers, pins))
+        let is_home = extent.is_none() && file.home == self.node.0 && !peers.is_empty();
+        Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, peers, pins).at_home(is_home))
     }
 }
 

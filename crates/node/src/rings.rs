@@ -114,6 +114,11 @@ impl Rings {
         self.drives.iter().find(|drive| drive.ring.stat(chunk).is_some())
     }
 
+    /// The same by its number.
+    pub fn position(&self, chunk: &ChunkId) -> Option<usize> {
+        self.drives.iter().position(|drive| drive.ring.stat(chunk).is_some())
+    }
+
     /// The drive that has a chunk and will not drop it.
     pub fn precious_at(&self, chunk: &ChunkId) -> Option<usize> {
         let keeps = |drive: &Drive| drive.ring.stat(chunk).is_some_and(|record| !record.clean);

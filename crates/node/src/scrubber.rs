@@ -1,4 +1,4 @@
-//! The scrubber reads what nobody reads, and repairs clean chunks from the lake.
+//! The scrubber reads what nobody reads, and has repaired what it finds bad.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,14 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut cursors: Vec<ScrubCursor> = core.rings.drives().iter().map(|_| ScrubCursor::default()).collect();
     while !core.closing.load(std::sync::atomic::Ordering::Relaxed) {
         tokio::time::sleep(PAUSE).await;
-        for (drive, cursor) in core.rings.drives().iter().zip(&mut cursors) {
+        for (at, (drive, cursor)) in core.rings.drives().iter().zip(&mut cursors).enumerate() {
             match drive.ring.scrub(cursor, STEP).await {
                 Ok(bad) => {
                     add(&core.stats.scrubbed_records, STEP as u64);
                     for chunk in bad {
                         add(&core.stats.scrub_bad, 1);
-                        let clean = drive.ring.stat(&chunk).is_some_and(|info| info.clean);
-                        if clean {
-                            // The lake has it: dropped here, it comes back sound with the next read.
-                            tracing::warn!(%chunk, drive = %drive.path.display(), "bad bytes of a drained chunk: dropped");
-                            if let Err(fault) = drive.ring.delete(vec![chunk]).await {
-                                tracing::warn!(%chunk, "dropping it: {fault:?}");
-                            }
-                        } else {
-                            tracing::error!(%chunk, drive = %drive.path.display(), "bad bytes of a chunk with no other copy");
-                        }
+                        tracing::warn!(%chunk, drive = %drive.path.display(), "the scrubber found bad bytes");
+                        core.mend(at, chunk, &[], None);
                     }
                 }
                 Err(fault) => tracing::debug!("scrub: {fault:?}"),

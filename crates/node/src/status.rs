@@ -10,6 +10,7 @@ use stoker_store::{Counter, DrainPolicy, Explanation, HolderInfo, Key, NodeStatu
 use crate::cache::PIECE;
 use crate::core::Core;
 use crate::lookup::no_such_key;
+use crate::sources::Source;
 use crate::volumes::Volume;
 use crate::{clock, error, rings};
 
@@ -162,6 +163,7 @@ impl Core {
             catalog: self.catalog.describe(),
             nodes: self.cell.status(),
             rings: ring_states,
+            sources: self.sources.status(self.source_names().await?),
             dirty_files: alone.files,
             dirty_bytes: alone.bytes,
             dirty_age_ms: alone.oldest_ms.map_or(0, |since| now_ms.saturating_sub(since)),
@@ -174,6 +176,24 @@ impl Core {
         })
     }
 
+    /// How sources of reads are called.
+    async fn source_names(&self) -> Result<impl Fn(Source) -> String> {
+        let volumes = self.volumes.all().await?;
+        let view = self.cell.view();
+        let drives: Vec<String> =
+            self.rings.drives().iter().map(|drive| drive.path.display().to_string()).collect();
+        Ok(move |source: Source| match source {
+            Source::Drive(at) => drives.get(at).cloned().unwrap_or_default(),
+            Source::Peer(node) | Source::Turn(node) => {
+                view.member(node).map_or(node.to_string(), |member| member.row.name.clone())
+            }
+            Source::Lake(id) => volumes
+                .iter()
+                .find(|volume| volume.id == id)
+                .map_or(id.to_string(), |volume| volume.name.clone()),
+        })
+    }
+
     /// Numbers for `/metrics`.
     pub async fn node_counters(&self) -> Result<Vec<Counter>> {
         let mut all = Vec::new();
@@ -182,8 +202,8 @@ impl Core {
         };
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let (stats, drain) = (&self.stats, &self.drainer.stats);
-        let cell = &self.cell.stats;
-        let totals: [(&str, &str, &AtomicU64); 30] = [
+        let (cell, mends) = (&self.cell.stats, &self.mender.stats);
+        let totals: [(&str, &str, &AtomicU64); 33] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
             ("sets_published_total", "Checkpoint sets made visible.", &stats.sets_published),
@@ -204,6 +224,9 @@ impl Core {
             ),
             ("scrubbed_records_total", "Records read by the scrubber.", &stats.scrubbed_records),
             ("scrub_bad_records_total", "Records that the scrubber found damaged.", &stats.scrub_bad),
+            ("mended_total", "Bad copies replaced by sound ones.", &mends.mended),
+            ("mend_dropped_total", "Bad copies of chunks that the lake has, dropped.", &mends.dropped),
+            ("mend_failures_total", "Bad copies that could not be repaired.", &mends.failed),
             ("drained_files_total", "Files confirmed in a lake.", &drain.files),
             ("drained_bytes_total", "Bytes confirmed in a lake.", &drain.bytes),
             ("drain_errors_total", "Tries to drain that failed.", &drain.errors),
@@ -223,6 +246,7 @@ impl Core {
             push(name, help, Vec::new(), load(counter));
         }
         let (files, bytes, oldest) = self.drainer.sums();
+        let sources = self.sources.counters(self.source_names().await?);
         let age_s = oldest.map_or(0.0, |since| clock::now_ms().saturating_sub(since) as f64 / 1_000.0);
         push("drain_files", "Files planned to be drained.", Vec::new(), files as f64);
         push("drain_lag_bytes", "Bytes planned to be drained.", Vec::new(), bytes as f64);
@@ -265,6 +289,7 @@ impl Core {
                 push(&name, "A counter of the ring.", labels.clone(), value as f64);
             }
         }
+        all.extend(sources);
         Ok(all)
     }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use stoker_store::{NodeStatus, PeerStatus, RingStatus, Store};
+use stoker_store::{NodeStatus, PeerStatus, RingStatus, SourceStatus, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
@@ -41,6 +41,7 @@ fn tell(status: &NodeStatus) -> Result<(), Failure> {
     ];
     rows.extend(status.nodes.iter().filter(|_| status.nodes.len() > 1).map(|node| ("member", member(node))));
     rows.extend(status.rings.iter().map(|ring| ("drive", drive(ring))));
+    rows.extend(status.sources.iter().filter(|source| source.reads > 0).map(|one| ("reads", source(one))));
     rows.push(("cache", size::human(status.cache_bytes)));
     rows.push(("undrained", undrained(status)));
     if status.conflicts > 0 {
@@ -73,6 +74,26 @@ fn drive(ring: &RingStatus) -> String {
         show::count(ring.records, "record"),
         ring.io
     )
+}
+
+fn source(source: &SourceStatus) -> String {
+    let what = match source.kind.as_str() {
+        "drive" => format!("drive {}", source.name),
+        "peer" => format!("node {}", source.name),
+        "turn" => format!("node {}, out of the lake if need be", source.name),
+        _ => format!("lake of {}", source.name),
+    };
+    let times = |size: &str, mean_us: Option<u64>, p95_us: Option<u64>| {
+        let p95 = p95_us.map_or(String::new(), |us| format!(" (P95 {us} us)"));
+        mean_us.map(|us| format!(", {size} {us} us{p95}"))
+    };
+    let small = times("small", source.small_mean_us, source.small_p95_us).unwrap_or_default();
+    let large = times("large", source.large_mean_us, source.large_p95_us).unwrap_or_default();
+    let failures = match source.failures {
+        0 => String::new(),
+        count => format!(", {} failed", out::count(count)),
+    };
+    format!("{what}: {}{small}{large}{failures}", out::count(source.reads))
 }
 
 fn undrained(status: &NodeStatus) -> String {

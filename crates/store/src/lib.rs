@@ -26,7 +26,7 @@ pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, L
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use operator::{
     Access, AccessKey, CatalogPromotion, CatalogStatus, Conflict, Counter, Explanation, HolderInfo,
-    NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, StandbyInfo, StopVerdict,
+    NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus, StandbyInfo, StopVerdict,
     VolumeProtection,
 };
 pub use receipt::{Awaited, Holder, Receipt};

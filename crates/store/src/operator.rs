@@ -145,6 +145,27 @@ pub struct PeerStatus {
     pub latency_us: u64,
 }
 
+/// Where reads go: a drive of the node, a peer, or a lake, with the times by which it is chosen. None: not seen lately.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// `drive`, `peer`, `turn` (a peer that gets what it does not have out of the lake) or `lake`.
+    pub kind: String,
+    /// Path of the drive, name of the node, name of the volume.
+    pub name: String,
+    /// Reads that it answered.
+    pub reads: u64,
+    /// Reads that it should have answered and could not.
+    pub failures: u64,
+    /// Mean of small reads, microseconds.
+    pub small_mean_us: Option<u64>,
+    /// Nineteen of twenty small reads took no longer.
+    pub small_p95_us: Option<u64>,
+    /// Mean of large reads, microseconds.
+    pub large_mean_us: Option<u64>,
+    /// Nineteen of twenty large reads took no longer.
+    pub large_p95_us: Option<u64>,
+}
+
 /// The state of a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -162,6 +183,8 @@ pub struct NodeStatus {
     pub nodes: Vec<PeerStatus>,
     /// Rings.
     pub rings: Vec<RingStatus>,
+    /// Where reads go.
+    pub sources: Vec<SourceStatus>,
     /// Files that are not in the lake yet.
     pub dirty_files: u64,
     /// Their bytes.

@@ -523,6 +523,7 @@ impl Store for Memory {
                 catalog: "memory".to_owned(),
                 nodes: Vec::new(),
                 rings: Vec::new(),
+                sources: Vec::new(),
                 dirty_files: 0,
                 dirty_bytes: 0,
                 dirty_age_ms: 0,

@@ -213,15 +213,28 @@ impl Cell {
         view.rank(ChunkId::new(id, 0)).into_iter().find(live).is_none_or(|first| first == self.node)
     }
 
+    /// How long a node takes to answer, microseconds, by what was seen lately.
+    pub fn latency_us(&self, node: NodeId) -> u64 {
+        self.wire.as_ref().map_or(0, |wire| wire.latency_us(node))
+    }
+
+    /// The node whose turn it is to have a chunk of a lake; none if that is this one.
+    pub fn turn(&self, chunk: ChunkId) -> Option<NodeId> {
+        let others = self.others();
+        if others.is_empty() {
+            return None;
+        }
+        let lives = |node: &NodeId| *node == self.node || others.contains(node);
+        let first = self.view().rank(copies::place_of(chunk)).into_iter().find(lives);
+        first.filter(|first| *first != self.node)
+    }
+
     /// Other nodes that can be asked, the quickest in front, suspects behind.
     pub fn by_latency(&self, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
         nodes.retain(|node| *node != self.node);
         nodes.sort_unstable();
         nodes.dedup();
-        nodes.sort_by_key(|node| {
-            let latency = self.wire.as_ref().map_or(0, |wire| wire.latency_us(*node));
-            (self.is_suspect(*node), latency)
-        });
+        nodes.sort_by_key(|node| (self.is_suspect(*node), self.latency_us(*node)));
         nodes
     }
 

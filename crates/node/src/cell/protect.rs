@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, ChunkRun, NodeId, RecordKind, VersionId};
-use stoker_ring::{Put, Retention};
+use stoker_ring::{ErrorKind as RingKind, Put, Retention};
 use stoker_store::{ErrorKind, Result};
 
 use super::Summed;
@@ -193,54 +193,47 @@ impl Core {
     }
 
     /// Bytes of a chunk from drives of this node; none if it is not here.
-    pub async fn read_here(&self, chunk: ChunkId, range: std::ops::Range<usize>) -> Result<Option<Summed>> {
+    pub async fn read_here(
+        self: &Arc<Core>,
+        chunk: ChunkId,
+        range: std::ops::Range<usize>,
+    ) -> Result<Option<Summed>> {
         for _ in 0..crate::reader::LOOKS_MAX {
-            let Some(drive) = self.rings.find(&chunk) else { return Ok(None) };
-            match drive.ring.read(chunk, range.start, range.len()).await {
+            let Some(drive) = self.rings.position(&chunk) else { return Ok(None) };
+            match self.rings.drives()[drive].ring.read(chunk, range.start, range.len()).await {
                 Ok(view) => {
                     let (at, crc) = (view.range(), view.crc32c());
                     return Ok(Some(Summed { bytes: bytes_of(view.into_buf(), at), crc }));
                 }
-                Err(fault) if fault.kind == stoker_ring::ErrorKind::NotFound => continue,
-                Err(fault) => return Err(error::ring(fault)),
+                Err(fault) if fault.kind == RingKind::NotFound => continue,
+                Err(fault) => {
+                    if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) {
+                        tracing::error!(%chunk, "a drive gave bad bytes: {}", fault.message);
+                        self.mend(drive, chunk, &[], None);
+                    }
+                    return Err(error::ring(fault));
+                }
             }
         }
         Ok(None)
     }
 
-    /// Bytes of a chunk from the cell: from those that hold it; of a chunk that the lake has, from the node whose turn it is
-    /// to have it, which gets it there if need be, so that the cluster asks the lake once. None: ask the lake yourself.
-    pub async fn read_cell(
+    /// Bytes of a chunk from one peer; with an extent, it gets them out of the lake if it does not have them.
+    pub async fn read_from(
         &self,
+        node: NodeId,
         slice: &Slice,
         range: std::ops::Range<usize>,
-        holders: &[NodeId],
         extent: Option<&Arc<Extent>>,
-    ) -> Result<Option<Bytes>> {
-        let others = self.cell.others();
-        if others.is_empty() {
-            return Ok(None);
-        }
-        let Some(extent) = extent else { return self.read_peers(slice.chunk, range, holders).await };
-        let view = self.cell.view();
-        let lives = |node: &NodeId| *node == self.node || others.contains(node);
-        let first = view.rank(place_of(slice.chunk)).into_iter().find(lives);
-        let lake = LakeHead {
+    ) -> Result<Bytes> {
+        let lake = extent.map(|extent| LakeHead {
             volume: extent.volume.0,
             key: extent.key.clone(),
             etag: extent.etag.clone(),
             start: slice.chunk_start,
             len: slice.chunk_len as u32,
-        };
-        let mut asked: Vec<(NodeId, Option<LakeHead>)> = holders.iter().map(|node| (*node, None)).collect();
-        asked.extend(first.filter(|first| *first != self.node).map(|first| (first, Some(lake))));
-        for (node, lake) in asked {
-            match self.cell.read_on(node, slice.chunk, range.clone(), lake).await {
-                Ok(buf) => return Ok(Some(self.received(buf))),
-                Err(fault) => tracing::debug!(chunk = %slice.chunk, %node, "not from there: {fault}"),
-            }
-        }
-        Ok(None)
+        });
+        Ok(self.received(self.cell.read_on(node, slice.chunk, range, lake).await?))
     }
 
     fn received(&self, buf: stoker_store::Buf) -> Bytes {

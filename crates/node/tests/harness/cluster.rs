@@ -18,6 +18,8 @@ use super::Home;
 pub struct Net {
     nodes: Mutex<HashMap<NodeId, Arc<Node>>>,
     cut: Mutex<HashSet<NodeId>>,
+    /// Nodes that take questions and do not answer for now.
+    stalled: tokio::sync::watch::Sender<HashSet<NodeId>>,
 }
 
 struct Port {
@@ -32,7 +34,7 @@ impl Wire for Port {
         head: Vec<u8>,
         body: Body,
         _: usize,
-        _: Duration,
+        deadline: Duration,
     ) -> BoxFuture<'_, Result<(Vec<u8>, Body)>> {
         Box::pin(async move {
             let gone = || StoreError::new(ErrorKind::Unavailable, "no answer");
@@ -40,6 +42,11 @@ impl Wire for Port {
             let node = self.net.nodes.lock().unwrap().get(&to).cloned().ok_or_else(gone)?;
             let is_cut = |node: &NodeId| self.net.cut.lock().unwrap().contains(node);
             if is_cut(&to) || is_cut(&own) {
+                return Err(gone());
+            }
+            let mut stalled = self.net.stalled.subscribe();
+            let goes_on = stalled.wait_for(|stalled| !stalled.contains(&to));
+            if !matches!(tokio::time::timeout(deadline, goes_on).await, Ok(Ok(_))) {
                 return Err(gone());
             }
             let aligned = |body: Body| match body {
@@ -135,6 +142,24 @@ impl Cluster {
             other.peer_health(node.id(), Health::Suspect);
         }
         node
+    }
+
+    /// A node that goes on but answers nobody until it is released. Nobody suspects it.
+    pub fn stall(&self, at: usize) {
+        let id = self.node(at).id();
+        self.net.stalled.send_modify(|stalled| {
+            stalled.insert(id);
+        });
+    }
+
+    /// All nodes answer again.
+    pub fn release(&self) {
+        self.net.stalled.send_modify(HashSet::clear);
+    }
+
+    /// Where the drives of a node are.
+    pub fn folder(&self, at: usize) -> &std::path::Path {
+        self.homes[at].dir.path()
     }
 
     pub async fn rows(&self, table: &[u8]) -> usize {

@@ -244,3 +244,27 @@ pub async fn set_add(node: &Node, set: SetId, number: u32, name: &str, bytes: &[
     write(&mut writer, bytes).await?;
     writer.finish(Finish::default()).await
 }
+
+/// A number of a node, summed over its labels.
+pub async fn counter(node: &Node, name: &str) -> f64 {
+    let all = node.counters().await.unwrap();
+    all.iter().filter(|counter| counter.name == name).map(|counter| counter.value).sum()
+}
+
+/// Flips a byte on the drives below a folder, in the middle of these bytes, wherever they are.
+pub fn damage(folder: &Path, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let needle = &bytes[bytes.len() / 2..][..64];
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder.join("ring0")).unwrap().flatten() {
+        let Ok(held) = std::fs::read(entry.path()) else { continue };
+        let starts = held.iter().enumerate().filter(|(_, byte)| **byte == needle[0]);
+        for at in starts.map(|(at, _)| at).filter(|at| held[*at..].starts_with(needle)) {
+            let file = std::fs::File::options().write(true).open(entry.path()).unwrap();
+            file.write_all_at(&[held[at] ^ 1], at as u64).unwrap();
+            file.sync_all().unwrap();
+            count += 1;
+        }
+    }
+    assert!(count > 0, "the bytes are on no drive");
+}

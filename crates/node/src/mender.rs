@@ -1,0 +1,222 @@
+//! Repairs what a read or the scrubber found bad on a drive of this node. A clean chunk is dropped: the next read brings it
+//! back sound. A precious one is written again with bytes from another copy, and only with those that the ring's own
+//! checksum knows; nothing else replaces a copy in place.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use stoker_catalog::rows::{DirtyRow, RowValue, keys};
+use stoker_format::{ChunkId, NodeId, RecordKind, VolumeId, crc32c};
+use stoker_ring::{Put, RecordInfo, Retention};
+use stoker_store::{ErrorKind, Result, StoreError};
+use tokio::sync::Semaphore;
+
+use crate::core::{Core, add};
+use crate::reader::Slice;
+use crate::stage::Extent;
+use crate::{clock, error};
+
+/// Chunks that wait for their repair; those beyond are found again by their next read.
+const WAITING_MAX: usize = 1_024;
+
+/// Repairs at the same time.
+const AT_ONCE: usize = 2;
+
+/// What could not be repaired is left alone for this long.
+const PAUSE_MS: u64 = 10_000;
+
+/// Repairs under way.
+pub(crate) struct Mender {
+    /// Chunks, each with the time until which nobody else needs to begin.
+    busy: Mutex<HashMap<ChunkId, u64>>,
+    turns: Semaphore,
+    pub stats: MendStats,
+}
+
+/// Counters of repairs.
+#[derive(Default)]
+pub(crate) struct MendStats {
+    pub mended: AtomicU64,
+    pub dropped: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+impl Default for Mender {
+    fn default() -> Mender {
+        Mender { busy: Mutex::default(), turns: Semaphore::new(AT_ONCE), stats: MendStats::default() }
+    }
+}
+
+/// What is wrong with a copy.
+enum Bad {
+    /// The bytes on this drive.
+    Damaged { drive: usize, lake: Option<(Slice, Arc<Extent>)> },
+    /// It should be here and is not.
+    Missing { len: usize },
+}
+
+enum Mended {
+    /// Sound bytes are in its place.
+    Replaced,
+    /// It was clean, and is gone.
+    Dropped,
+    /// There is nothing to repair any more.
+    Needless,
+}
+
+impl Mender {
+    /// True if the caller is to repair it.
+    fn begin(&self, chunk: ChunkId, now_ms: u64) -> bool {
+        let mut busy = self.busy.lock().unwrap();
+        if busy.len() >= WAITING_MAX {
+            busy.retain(|_, until_ms| *until_ms > now_ms);
+        }
+        if busy.len() >= WAITING_MAX || busy.get(&chunk).is_some_and(|until_ms| *until_ms > now_ms) {
+            return false;
+        }
+        busy.insert(chunk, u64::MAX);
+        true
+    }
+
+    fn end(&self, chunk: ChunkId, is_sound: bool, now_ms: u64) {
+        let mut busy = self.busy.lock().unwrap();
+        match is_sound {
+            true => busy.remove(&chunk),
+            false => busy.insert(chunk, now_ms + PAUSE_MS),
+        };
+    }
+}
+
+impl Core {
+    /// Repairs a chunk on a drive here, in the background. `holders` are asked first for its bytes, then other peers, then
+    /// the lake.
+    pub fn mend(
+        self: &Arc<Core>,
+        drive: usize,
+        chunk: ChunkId,
+        holders: &[NodeId],
+        lake: Option<(Slice, Arc<Extent>)>,
+    ) {
+        self.begin_mend(chunk, holders, Bad::Damaged { drive, lake });
+    }
+
+    /// Brings a chunk back that a row says is here, in the background.
+    pub fn mend_missing(self: &Arc<Core>, slice: &Slice, holders: &[NodeId]) {
+        self.begin_mend(slice.chunk, holders, Bad::Missing { len: slice.chunk_len });
+    }
+
+    fn begin_mend(self: &Arc<Core>, chunk: ChunkId, holders: &[NodeId], bad: Bad) {
+        if self.check_open().is_err() || !self.mender.begin(chunk, clock::now_ms()) {
+            return;
+        }
+        let (core, holders, work) = (self.clone(), holders.to_vec(), self.work.begin());
+        self.runtime.spawn(async move {
+            let _work = work;
+            // What is collected meanwhile must not come back.
+            let _pin = core.pins.pin(chunk.version);
+            let _turn = core.mender.turns.acquire().await;
+            let ended = match bad {
+                Bad::Damaged { drive, lake } => core.mend_damaged(drive, chunk, &holders, lake).await,
+                Bad::Missing { len } => core.bring_back(chunk, len, &holders).await,
+            };
+            let stats = &core.mender.stats;
+            match &ended {
+                Ok(Mended::Replaced) => {
+                    tracing::warn!(%chunk, "a bad copy was replaced by a sound one");
+                    add(&stats.mended, 1);
+                }
+                Ok(Mended::Dropped) => {
+                    tracing::warn!(%chunk, "bad bytes of a chunk that the lake has: dropped");
+                    add(&stats.dropped, 1);
+                }
+                Ok(Mended::Needless) => {}
+                Err(fault) => {
+                    tracing::error!(%chunk, "a bad copy cannot be repaired now: {fault}");
+                    add(&stats.failed, 1);
+                }
+            }
+            core.mender.end(chunk, ended.is_ok(), clock::now_ms());
+        });
+    }
+
+    async fn mend_damaged(
+        self: &Arc<Core>,
+        drive: usize,
+        chunk: ChunkId,
+        holders: &[NodeId],
+        lake: Option<(Slice, Arc<Extent>)>,
+    ) -> Result<Mended> {
+        let ring = &self.rings.drives()[drive].ring;
+        let Some(info) = ring.stat(&chunk) else { return Ok(Mended::Needless) };
+        let bytes = match info.clean {
+            true => None,
+            false => self.sound_bytes(&info, holders, lake).await?,
+        };
+        // From here on nobody declares it clean or precious.
+        let _marks = self.marks.read().await;
+        let Some(info) = ring.stat(&chunk) else { return Ok(Mended::Needless) };
+        if info.clean {
+            ring.delete(vec![chunk]).await.map_err(error::ring)?;
+            return Ok(Mended::Dropped);
+        }
+        let Some(bytes) = bytes else {
+            return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
+        };
+        self.append_sound(drive, &info, &bytes).await?;
+        Ok(Mended::Replaced)
+    }
+
+    /// The bytes that the ring's own checksum knows, from elsewhere.
+    async fn sound_bytes(
+        self: &Arc<Core>,
+        info: &RecordInfo,
+        holders: &[NodeId],
+        lake: Option<(Slice, Arc<Extent>)>,
+    ) -> Result<Option<Bytes>> {
+        let is_sound = |bytes: &Bytes| bytes.len() == info.len as usize && crc32c(bytes) == info.crc;
+        let from_peers = self.read_peers(info.chunk, 0..info.len as usize, holders).await?;
+        if let Some(bytes) = from_peers.filter(is_sound) {
+            return Ok(Some(bytes));
+        }
+        match lake {
+            Some((slice, extent)) => Ok(Some(self.fetch(&slice, &extent).await?).filter(is_sound)),
+            None => Ok(None),
+        }
+    }
+
+    async fn append_sound(&self, drive: usize, info: &RecordInfo, bytes: &Bytes) -> Result<()> {
+        let mut payload = self.rings.write_buffer(bytes.len()).await;
+        payload.set_len(0);
+        payload.fill(bytes);
+        let retention = if info.never { Retention::Never } else { Retention::Dirty };
+        let put = Put { chunk: info.chunk, volume: info.volume, kind: info.kind, retention, payload };
+        // On the same drive: that is the one which rows say has it.
+        self.rings.append(drive, vec![put]).await
+    }
+
+    async fn bring_back(self: &Arc<Core>, chunk: ChunkId, len: usize, holders: &[NodeId]) -> Result<Mended> {
+        let Some(bytes) = self.read_peers(chunk, 0..len, holders).await? else {
+            return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
+        };
+        let _marks = self.marks.read().await;
+        let drive = self.rings.pick(chunk.version, chunk.index);
+        let row = keys::dirty(self.node, self.rings.drives()[drive].id, chunk.version);
+        let row = self.catalog.get(&[&row]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row.filter(|_| self.rings.find(&chunk).is_none()) else {
+            // Drained, deleted or moved since it was looked up.
+            return Ok(Mended::Needless);
+        };
+        let dirty = DirtyRow::of(&row).map_err(error::catalog)?;
+        let volume = self.volumes.by_id(VolumeId(dirty.volume)).await?;
+        let Some(volume) = volume else { return Ok(Mended::Needless) };
+        let mut payload = self.rings.write_buffer(bytes.len()).await;
+        payload.set_len(0);
+        payload.fill(&bytes);
+        let retention = Core::retention(&volume);
+        let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
+        self.rings.append(drive, vec![put]).await?;
+        Ok(Mended::Replaced)
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads of one piece of a chunk: asks the sources as the race says.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use stoker_format::NodeId;
+use stoker_ring::ErrorKind as RingKind;
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use super::race::{Entrant, Race};
+use super::{Size, Source};
+use crate::core::{Core, add};
+use crate::reader::{LOOKS_MAX, Slice};
+use crate::stage::Extent;
+use crate::{error, rings};
+
+/// What a silent node costs in comparison.
+const SUSPECT_US: u64 = 60_000_000;
+
+/// Bytes of a chunk that somebody wants.
+pub(crate) struct Wish<'r> {
+    pub slice: &'r Slice,
+    pub range: Range<usize>,
+    /// The piece of the cache that these bytes are, if they are a whole one.
+    pub piece: Option<u32>,
+    pub extent: Option<&'r Arc<Extent>>,
+    /// Nodes that hold some of the file.
+    pub holders: &'r [NodeId],
+    /// This node wrote the file, and a row says that it has all of it.
+    pub is_home: bool,
+}
+
+type Answered = (Source, Result<Bytes>);
+type Asked<'r> = BoxFuture<'r, Answered>;
+
+impl Core {
+    /// Bytes of a chunk from wherever they come soonest. Every byte was verified on its way.
+    pub async fn read_best(self: &Arc<Core>, wish: &Wish<'_>) -> Result<Bytes> {
+        let sources = &self.sources;
+        sources.budget.pay_in();
+        let size = Size::of(wish.range.len());
+        let local = self.rings.position(&wish.slice.chunk);
+        let has_choice = wish.extent.is_some() || self.cell.has_others();
+        let Some(drive) = local.filter(|drive| !has_choice || sources.is_quick(*drive, size)) else {
+            let bytes = self.race(wish, size, local, None).await?;
+            if local.is_none() && wish.is_home {
+                self.mend_missing(wish.slice, wish.holders);
+            }
+            return Ok(bytes);
+        };
+        // What nearly all reads are: a drive here that answers in time. Others are not even looked up.
+        let begun_us = sources.now_us();
+        let mut asked = self.ask(Source::Drive(drive), wish, size).boxed();
+        if !has_choice {
+            return asked.await.1;
+        }
+        let late_at = sources.at(begun_us + sources.late_us(Source::Drive(drive), size));
+        match tokio::time::timeout_at(late_at, &mut asked).await {
+            Ok((_, Ok(bytes))) => Ok(bytes),
+            Ok(failed) => {
+                let asked = async move { failed }.boxed();
+                self.race(wish, size, local, Some((begun_us, asked))).await
+            }
+            Err(_) => self.race(wish, size, local, Some((begun_us, asked))).await,
+        }
+    }
+
+    /// `first` is the local drive, if it was asked already.
+    async fn race<'r>(
+        self: &'r Arc<Core>,
+        wish: &'r Wish<'r>,
+        size: Size,
+        local: Option<usize>,
+        first: Option<(u64, Asked<'r>)>,
+    ) -> Result<Bytes> {
+        let sources = &self.sources;
+        let mut entrants = self.entrants(wish, size, local);
+        let mut running: FuturesUnordered<Asked<'r>> = FuturesUnordered::new();
+        let now_us = sources.now_us();
+        let begun_us = match first {
+            Some((begun_us, asked)) => {
+                entrants.sort_by_key(|entrant| !matches!(entrant.source, Source::Drive(_)));
+                running.push(asked);
+                begun_us
+            }
+            None => now_us,
+        };
+        let is_begun = !running.is_empty();
+        let mut race = Race::new(entrants);
+        let begun = race.start(begun_us);
+        running.extend(begun.filter(|_| !is_begun).map(|source| self.ask(source, wish, size).boxed()));
+        let mut why: Option<(u8, StoreError)> = None;
+        loop {
+            let look = race.look_at_us();
+            let late = async {
+                match look {
+                    Some(us) => tokio::time::sleep_until(sources.at(us)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answered = running.next() => match answered {
+                    Some((source, Ok(bytes))) => {
+                        let now_us = sources.now_us();
+                        for (other, since_us) in race.running().filter(|(other, _)| *other != source) {
+                            sources.note_late(other, size, now_us.saturating_sub(since_us));
+                        }
+                        if race.hedges() > 0 && begun != Some(source) {
+                            add(&sources.hedges_won, 1);
+                        }
+                        return Ok(bytes);
+                    }
+                    Some((source, Err(fault))) => {
+                        tracing::debug!(chunk = %wish.slice.chunk, ?source, "not from there: {fault}");
+                        let weight = weight(source, &fault);
+                        if why.as_ref().is_none_or(|(known, _)| weight > *known) {
+                            why = Some((weight, fault));
+                        }
+                        let next = race.failed(source, sources.now_us());
+                        running.extend(next.map(|source| self.ask(source, wish, size).boxed()));
+                    }
+                    None => return Err(self.no_source(wish, why.map(|(_, fault)| fault))),
+                },
+                () = late => {
+                    if let Some(source) = race.late(sources.now_us(), &sources.budget) {
+                        add(&sources.hedges, 1);
+                        running.push(self.ask(source, wish, size).boxed());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everybody who may have the bytes, the best in front.
+    fn entrants(&self, wish: &Wish<'_>, size: Size, local: Option<usize>) -> Vec<Entrant<Source>> {
+        let sources = &self.sources;
+        let others = self.cell.others();
+        let cost_us = |source: &Source| match source {
+            Source::Peer(node) | Source::Turn(node) => {
+                let silent_us = if self.cell.is_suspect(*node) { SUSPECT_US } else { 0 };
+                silent_us + sources.cost_us(*source, size, self.cell.latency_us(*node))
+            }
+            _ => sources.cost_us(*source, size, 0),
+        };
+        let mut order: Vec<Source> = local.map(Source::Drive).into_iter().collect();
+        let holders = wish.holders.iter().filter(|node| others.contains(node));
+        order.extend(holders.map(|node| Source::Peer(*node)));
+        let lake = wish.extent.map(|extent| Source::Lake(extent.volume));
+        let turn = lake.and_then(|_| self.cell.turn(wish.slice.chunk)).map(Source::Turn);
+        // Before the lake is asked from here, the node whose turn it is has had the time that it usually takes.
+        order.extend(turn.or(lake));
+        order.sort_by_cached_key(cost_us);
+        order.extend(lake.filter(|_| turn.is_some()));
+        let mut entrants: Vec<_> = order.iter().map(|source| sources.entrant(*source, size)).collect();
+        if wish.extent.is_none() {
+            let rest = others.iter().filter(|node| !wish.holders.contains(node));
+            let mut rest: Vec<Source> = rest.map(|node| Source::Peer(*node)).collect();
+            rest.sort_by_cached_key(cost_us);
+            entrants.extend(
+                rest.iter().map(|source| Entrant { is_likely: false, ..sources.entrant(*source, size) }),
+            );
+        }
+        entrants
+    }
+
+    async fn ask(self: &Arc<Core>, source: Source, wish: &Wish<'_>, size: Size) -> Answered {
+        let begun_us = self.sources.now_us();
+        let chunk = wish.slice.chunk;
+        let got = match source {
+            Source::Drive(drive) => self.read_local(drive, wish).await,
+            Source::Peer(node) => self.read_from(node, wish.slice, wish.range.clone(), None).await,
+            Source::Turn(node) => self.read_from(node, wish.slice, wish.range.clone(), wish.extent).await,
+            Source::Lake(_) => match wish.extent {
+                Some(extent) => {
+                    self.fetch(wish.slice, extent).await.map(|bytes| bytes.slice(wish.range.clone()))
+                }
+                None => Err(rings::missing(&chunk)),
+            },
+        };
+        match &got {
+            Ok(bytes) => {
+                let took_us = self.sources.now_us().saturating_sub(begun_us);
+                self.sources.note(source, size, took_us);
+                let comes_from_peer = matches!(source, Source::Peer(_) | Source::Turn(_));
+                if let Some(piece) = wish.piece.filter(|_| comes_from_peer)
+                    && self.cache.wants(chunk, piece)
+                {
+                    self.cache.put_copy(chunk, piece, bytes);
+                }
+            }
+            // It does not have it, or has it damaged: that says nothing about the next read.
+            Err(fault) if matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Corrupt) => {}
+            Err(_) => self.sources.note_failed(source, size),
+        }
+        (source, got)
+    }
+
+    /// From a drive of this node. Bad bytes are never returned; they are replaced in the background.
+    async fn read_local(self: &Arc<Core>, mut drive: usize, wish: &Wish<'_>) -> Result<Bytes> {
+        let chunk = wish.slice.chunk;
+        for _ in 0..LOOKS_MAX {
+            let ring = &self.rings.drives()[drive].ring;
+            match self.read_drive(ring, chunk, wish.piece, wish.range.clone()).await {
+                Ok(bytes) => return Ok(bytes),
+                // Moved or dropped between the look and the read.
+                Err(fault) if fault.kind == RingKind::NotFound => match self.rings.position(&chunk) {
+                    Some(at) => drive = at,
+                    None => return Err(error::ring(fault)),
+                },
+                Err(fault) => {
+                    if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) {
+                        tracing::error!(%chunk, "a drive gave bad bytes: {}", fault.message);
+                        let lake = wish.extent.map(|extent| (*wish.slice, extent.clone()));
+                        self.mend(drive, chunk, wish.holders, lake);
+                    }
+                    return Err(error::ring(fault));
+                }
+            }
+        }
+        Err(StoreError::new(ErrorKind::NotFound, format!("chunk {chunk} moves all the time")))
+    }
+
+    fn no_source(&self, wish: &Wish<'_>, why: Option<StoreError>) -> StoreError {
+        match why {
+            Some(fault) if fault.kind != ErrorKind::NotFound => fault,
+            _ => rings::missing(&wish.slice.chunk),
+        }
+    }
+}
+
+/// Of several reasons the one that says most is told.
+fn weight(source: Source, fault: &StoreError) -> u8 {
+    match (source, fault.kind) {
+        (_, ErrorKind::NotFound) => 0,
+        (Source::Peer(_) | Source::Turn(_), _) => 1,
+        (Source::Drive(_), _) => 2,
+        (Source::Lake(_), _) => 3,
+    }
+}
