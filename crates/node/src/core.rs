@@ -108,6 +108,7 @@ pub(crate) struct NodeStats {
     pub collected_chunks: AtomicU64,
     pub scrubbed_records: AtomicU64,
     pub scrub_bad: AtomicU64,
+    pub alone_publishes: AtomicU64,
     pub sets_published: AtomicU64,
     pub sets_expired: AtomicU64,
 }
@@ -182,9 +183,11 @@ impl Core {
     /// The receipt of a file as it is.
     pub fn receipt(volume: &Volume, key: &[u8], file: &FileRow, seq: u64) -> Result<Receipt> {
         let properties = Properties::decode(&file.properties)?;
-        let lake_key = match (&file.lake, file.drain) {
-            (Some(lake), Drain::Clean) => lake.key.as_slice(),
-            _ => key,
+        let away = crate::drain::away(volume, file);
+        let (lake_key, lake_etag) = match (&file.lake, &away) {
+            (Some(lake), _) if file.drain == Drain::Clean => (lake.key.as_slice(), Some(&lake.etag)),
+            (_, Some(away)) => (away.key.as_slice(), Some(&away.etag)),
+            _ => (key, None),
         };
         let place =
             |url: &String| format!("{}/{}", url.trim_end_matches('/'), String::from_utf8_lossy(lake_key));
@@ -202,11 +205,7 @@ impl Core {
             seq,
             drain: state(file.drain),
             lake: volume.lake_url.as_ref().filter(|_| leaves).map(place),
-            lake_etag: file
-                .lake
-                .as_ref()
-                .filter(|_| file.drain == Drain::Clean)
-                .map(|lake| lake.etag.clone()),
+            lake_etag: lake_etag.cloned(),
         })
     }
 }

@@ -7,7 +7,7 @@ use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, garbag
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId, crc64, crc64_combine};
 use stoker_store::{
-    BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WriteRequest,
+    BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WhenAlone, WriteRequest,
 };
 
 use crate::cell::{Protected, is_holders_lost};
@@ -78,6 +78,12 @@ impl FilePurpose {
 }
 
 impl Purpose for FilePurpose {
+    fn when_alone(&self) -> WhenAlone {
+        // What an append goes on with may be in no lake.
+        let can = !self.request.append && Core::drain_of(&self.volume) != Drain::Never;
+        if can { self.volume.policy.when_alone } else { WhenAlone::Refuse }
+    }
+
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>> {
         let row = self.row(core, written, finish)?;
         let seq = core.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
@@ -93,13 +99,17 @@ impl Purpose for FilePurpose {
     ) -> BoxFuture<'static, Result<Receipt>> {
         Box::pin(async move {
             let row = self.row(&core, &written, &finish)?;
+            let is_alone = written.is_alone;
             let job = Job {
                 condition: self.request.condition.clone(),
                 append: self.request.append,
                 checks: self.checks,
                 ..Job::of(row, written)
             };
-            core.publish(&self.volume, &self.key, job).await
+            match is_alone {
+                true => core.publish_alone(&self.volume, &self.key, job).await,
+                false => core.publish(&self.volume, &self.key, job).await,
+            }
         })
     }
 }

@@ -203,9 +203,14 @@ impl Core {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let (stats, drain) = (&self.stats, &self.drainer.stats);
         let (cell, mends) = (&self.cell.stats, &self.mender.stats);
-        let totals: [(&str, &str, &AtomicU64); 33] = [
+        let totals: [(&str, &str, &AtomicU64); 34] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
+            (
+                "alone_publishes_total",
+                "Versions made visible by the lake's copy, because too few nodes could take one.",
+                &stats.alone_publishes,
+            ),
             ("sets_published_total", "Checkpoint sets made visible.", &stats.sets_published),
             ("sets_expired_total", "Checkpoint sets given up at their deadline.", &stats.sets_expired),
             ("deletes_total", "Names removed.", &stats.deletes),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stoker_catalog::rows::{HolderRow, Layout};
 use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine};
 use stoker_ring::Put;
-use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::JoinSet;
 
 use crate::cell::{Copied, Copies};
@@ -92,10 +92,17 @@ pub(crate) struct Written {
     pub holders: Vec<HolderRow>,
     /// Peers that took copies, each with the session that acknowledged.
     pub sessions: Vec<(NodeId, [u8; 16])>,
+    /// Too few nodes have it: the lake has to, before it is published.
+    pub is_alone: bool,
 }
 
 /// What happens when all bytes are there.
 pub(crate) trait Purpose: Send + 'static {
+    /// What a write does that finds too few nodes.
+    fn when_alone(&self) -> WhenAlone {
+        WhenAlone::Refuse
+    }
+
     /// The name record that goes to the drive with the last chunk, if there is one.
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>>;
 
@@ -121,6 +128,7 @@ pub(crate) struct ChunkWriter {
     copies: Copies,
     size: Option<u64>,
     purpose: Option<Box<dyn Purpose>>,
+    when_alone: WhenAlone,
     /// Chunks or a name record may be on drives that nothing refers to.
     has_litter: bool,
     _work: Work,
@@ -146,6 +154,7 @@ impl ChunkWriter {
             appends: JoinSet::new(),
             copies: Copies::default(),
             size,
+            when_alone: purpose.when_alone(),
             purpose: Some(purpose),
             has_litter: false,
             _work: core.work.begin(),
@@ -168,7 +177,8 @@ impl ChunkWriter {
         self.has_litter = true;
         let put = self.put(index, buf);
         let (core, volume) = (self.core.clone(), self.volume.clone());
-        self.appends.spawn(async move { core.commit_records(&volume, vec![put]).await });
+        let when_alone = self.when_alone;
+        self.appends.spawn(async move { core.commit_records(&volume, vec![put], when_alone).await });
     }
 
     async fn land_one(&mut self) -> Result<()> {
@@ -222,6 +232,7 @@ impl ChunkWriter {
             crc64: self.crc64,
             holders: Vec::new(),
             sessions: Vec::new(),
+            is_alone: false,
         };
         let record = purpose.name_record(&self.core, &written, finish)?;
         let mut puts = Vec::new();
@@ -238,7 +249,7 @@ impl ChunkWriter {
         }
         if !puts.is_empty() {
             self.has_litter = true;
-            let copied = self.core.commit_records(&self.volume, puts).await?;
+            let copied = self.core.commit_records(&self.volume, puts, self.when_alone).await?;
             self.copies.add(copied);
         }
         while !self.appends.is_empty() {
@@ -246,6 +257,7 @@ impl ChunkWriter {
         }
         written.holders = self.copies.holders(&self.core.rings);
         written.sessions = self.copies.sessions();
+        written.is_alone = self.copies.is_alone();
         Ok(written)
     }
 

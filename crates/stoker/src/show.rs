@@ -140,13 +140,17 @@ pub fn lake_mode(mode: LakeMode) -> &'static str {
 
 /// A receipt in words: what is true of the bytes now, and what happens next.
 pub fn receipt(receipt: &Receipt) -> String {
-    let copies = match receipt.copies {
+    let mut copies = match receipt.copies {
         1 => "1 copy on 1 node".to_owned(),
         count => format!("{count} copies on {count} nodes"),
     };
+    if receipt.drain == DrainState::Dirty && receipt.lake_etag.is_some() {
+        copies.push_str(" and one in the lake, for want of nodes");
+    }
     let lake = receipt.lake.as_deref().unwrap_or("the lake");
     let next = match receipt.drain {
         DrainState::Clean => format!("drained to {lake}"),
+        DrainState::Dirty if receipt.lake_etag.is_some() => format!("drains to its own key soon, now {lake}"),
         DrainState::Dirty => format!("drains to {lake} soon"),
         DrainState::Never => "stays in Stoker: this volume does not drain".to_owned(),
         DrainState::Conflict => {

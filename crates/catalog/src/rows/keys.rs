@@ -104,12 +104,17 @@ pub fn attempt(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"a", &volume.0.to_be_bytes()[..], key].concat()
 }
 
+/// `i` volume lake-key: a write that goes to the lake before it is published.
+pub fn intent(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [b"i", &volume.0.to_be_bytes()[..], key].concat()
+}
+
 /// `t` volume lake-key: deleted here, not yet in the lake.
 pub fn tombstone(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"t", &volume.0.to_be_bytes()[..], key].concat()
 }
 
-/// The lake key inside a lake-key or tombstone key.
+/// The lake key inside a lake-key, intent or tombstone key.
 pub fn lake_key_part(key: &[u8]) -> &[u8] {
     key.get(5..).unwrap_or_default()
 }

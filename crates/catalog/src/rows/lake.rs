@@ -32,6 +32,23 @@ impl RowValue for LakeKeyRow {
     const TABLE: &'static str = "lake keys";
 }
 
+/// A write that found too few nodes: its bytes go to this lake key before it is published. While the row is there nothing was
+/// published. The publish removes it in its own transaction; if the session is over, so does whoever finds it, and leaves a
+/// tombstone for what may be there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IntentRow {
+    /// Version that is written.
+    pub version: [u8; 12],
+    /// Session of the node that writes it.
+    pub session: [u8; 16],
+    /// When it began, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl RowValue for IntentRow {
+    const TABLE: &'static str = "intents";
+}
+
 /// A key that is deleted here and not yet in the lake. Hides what the lake still shows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TombstoneRow {

@@ -10,7 +10,7 @@ use stoker_catalog::kv::Check;
 use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_ring::{Put, Retention};
-use stoker_store::{Class, ErrorKind, Result, StoreError, Subject};
+use stoker_store::{Class, ErrorKind, Result, StoreError, Subject, WhenAlone};
 
 use super::Summed;
 use super::message::{AppendHead, to_wire};
@@ -31,6 +31,15 @@ const NAME_LEN_MAX: usize = 32 << 10;
 pub(crate) struct Copied {
     pub drive: usize,
     pub peers: Vec<PeerCopy>,
+    /// Too few nodes could take it.
+    pub is_alone: bool,
+}
+
+impl Copied {
+    /// On a drive here, and that is all it needs.
+    pub fn here(drive: usize) -> Copied {
+        Copied { drive, peers: Vec::new(), is_alone: false }
+    }
 }
 
 /// Where the chunks of a write landed.
@@ -38,11 +47,13 @@ pub(crate) struct Copied {
 pub(crate) struct Copies {
     drives: BTreeSet<usize>,
     peers: Vec<PeerCopy>,
+    is_alone: bool,
 }
 
 impl Copies {
     pub fn add(&mut self, copied: Copied) {
         self.drives.insert(copied.drive);
+        self.is_alone |= copied.is_alone;
         self.add_peers(copied.peers);
     }
 
@@ -52,6 +63,11 @@ impl Copies {
                 self.peers.push(copy);
             }
         }
+    }
+
+    /// Whether some of it is on fewer nodes than its class says.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     /// Every drive that has some of it.
@@ -121,13 +137,19 @@ impl Core {
     }
 
     /// Commits records of one version: the first is a chunk (or a name record alone), a second one its name record.
-    pub async fn commit_records(self: &Arc<Core>, volume: &Volume, mut puts: Vec<Put>) -> Result<Copied> {
+    /// Without enough nodes this fails, or says so, as `when_alone` wants it.
+    pub async fn commit_records(
+        self: &Arc<Core>,
+        volume: &Volume,
+        mut puts: Vec<Put>,
+        when_alone: WhenAlone,
+    ) -> Result<Copied> {
         let chunk = puts[0].chunk;
         let at = self.rings.pick(chunk.version, chunk.index);
         let need = self.class(volume).copies() - 1;
         if need == 0 {
             self.rings.append(at, puts).await?;
-            return Ok(Copied { drive: at, peers: Vec::new() });
+            return Ok(Copied::here(at));
         }
         // Once for the drive here and for the way to the peer.
         puts[0].payload.sum();
@@ -148,9 +170,17 @@ impl Core {
             },
         );
         local?;
-        let mut peers = peers?;
-        peers.extend(records?);
-        Ok(Copied { drive: at, peers })
+        let copied = peers.and_then(|mut peers| {
+            peers.extend(records?);
+            Ok(Copied { peers, ..Copied::here(at) })
+        });
+        match copied {
+            Err(fault) if when_alone == WhenAlone::Lake => {
+                tracing::debug!(%chunk, "too few nodes, so the lake has to have it: {fault}");
+                Ok(Copied { is_alone: true, ..Copied::here(at) })
+            }
+            copied => copied,
+        }
     }
 
     /// Copies bytes to as many peers beside those that have them; one that fails is replaced by the next.

@@ -67,7 +67,7 @@ impl Core {
         let mut copies = Copies::default();
         if chunks.is_empty() {
             // Somebody has to owe the drain of a file without bytes, too.
-            copies.add(Copied { drive: 0, peers: Vec::new() });
+            copies.add(Copied::here(0));
         }
         let retention = Core::retention(volume);
         for (chunk, len) in chunks {
@@ -82,7 +82,7 @@ impl Core {
         }
         for id in &ids {
             let drive = self.rings.precious_at(id).ok_or_else(|| nowhere(id))?;
-            copies.add(Copied { drive, peers: Vec::new() });
+            copies.add(Copied::here(drive));
         }
         let versions: HashSet<VersionId> = ids.iter().map(|id| id.version).collect();
         let mut protected = Protected {

@@ -3,6 +3,7 @@
 //! One writer per lake key (R10): a row in the catalog is claimed before the first byte, and a file counts as clean only
 //! by a transaction on the unchanged claim, after the lake confirmed what it has. Nothing else writes to a lake.
 
+mod alone;
 pub(crate) mod attributes;
 mod claim;
 mod conflicts;
@@ -29,6 +30,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{clock, error};
+pub(crate) use alone::away;
 use pace::Pace;
 use planner::{Planner, Task};
 

@@ -26,6 +26,7 @@ impl Core {
     /// or deleted meanwhile), what may be there has to go.
     pub(super) async fn sweep_round(self: &Arc<Core>, volume: &Arc<Volume>) -> Result<bool> {
         let id = volume.id;
+        self.undo_round(id).await?;
         let sweep = |row: Row| -> BoxFuture<'_, Result<bool>> { Box::pin(self.sweep(id, row)) };
         self.each_row(&keys::attempt(id, b""), 1, sweep).await
     }
@@ -37,6 +38,8 @@ impl Core {
         let mut change = Commit::new()
             .seq(row.key.clone(), row.seq)
             .absent(keys::tombstone(id, key))
+            // Somebody is about to publish what is there.
+            .absent(keys::intent(id, key))
             .put(keys::tombstone(id, key), tombstone.encode());
         if let Some(spot) = self.names.resolve(id, key).await.map_err(error::catalog)? {
             if let Some(located) = self.names.file_at(spot.clone()).await.map_err(error::catalog)? {

@@ -87,7 +87,7 @@ impl Core {
             return Ok(soon);
         }
         for _ in 0..RIGHTED_MAX {
-            match self.send(lake.as_ref(), volume, &located.file, &mut claim).await {
+            match self.send(lake.as_ref(), volume, &located.file, &mut claim, None).await {
                 Ok(object) => return self.make_clean(volume, located, claim, object).await,
                 Err(fault) if fault.kind == LakeErrorKind::Changed => {
                     if self.put_right(lake.as_ref(), &mut claim, own.as_deref()).await? {
@@ -201,13 +201,14 @@ impl Core {
         Ok(())
     }
 
-    /// Sends the bytes and has the lake confirm them.
-    async fn send(
+    /// Sends the bytes and has the lake confirm them; `open` is the file, if no name leads to it.
+    pub(super) async fn send(
         self: &Arc<Core>,
         lake: &dyn Lake,
         volume: &Arc<Volume>,
         file: &FileRow,
         claim: &mut Claim,
+        open: Option<&NodeFile>,
     ) -> std::result::Result<ObjectInfo, stoker_lake::LakeError> {
         let wrap = |fault: StoreError| {
             stoker_lake::LakeError::new(
@@ -224,7 +225,7 @@ impl Core {
             },
             crc64: file.crc64,
         };
-        let sent = self.send_bytes(lake, volume, file, claim, options).await;
+        let sent = self.send_bytes(lake, volume, file, claim, open, options).await;
         let etag = match sent {
             Ok(etag) => Some(etag),
             // An earlier try of ours may have got through without an answer.
@@ -258,6 +259,7 @@ impl Core {
         volume: &Arc<Volume>,
         file: &FileRow,
         claim: &mut Claim,
+        open: Option<&NodeFile>,
         options: PutOptions,
     ) -> std::result::Result<String, stoker_lake::LakeError> {
         let wrap = |fault: StoreError| {
@@ -269,13 +271,20 @@ impl Core {
         if let Some(source) = file.source.as_ref().filter(|source| source.volume == volume.id.0) {
             return lake.copy(&source.key, &source.etag, &claim.key, options).await;
         }
-        let pin = self.pins.pin(file.version());
-        let open = self.file(volume, &claim.key, file, pin).await.map_err(wrap)?;
+        let looked_up;
+        let open = match open {
+            Some(open) => open,
+            None => {
+                let pin = self.pins.pin(file.version());
+                looked_up = self.file(volume, &claim.key, file, pin).await.map_err(wrap)?;
+                &looked_up
+            }
+        };
         if file.size <= SINGLE_BYTES.min(lake.capabilities().put_bytes_max) {
-            let body = self.load(&open, 0..file.size).await.map_err(wrap)?;
+            let body = self.load(open, 0..file.size).await.map_err(wrap)?;
             return lake.put(&claim.key, body, options).await;
         }
-        self.send_parts(lake, &open, file, claim, options).await
+        self.send_parts(lake, open, file, claim, options).await
     }
 
     async fn send_parts(

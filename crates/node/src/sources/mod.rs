@@ -192,16 +192,20 @@ impl Sources {
         self.with(source, |track| add(&track.failures, 1));
     }
 
-    /// How long an answer is expected to take, and what it costs others; `prior_us` is what is known otherwise.
-    fn cost_us(&self, source: Source, size: Size, prior_us: u64) -> u64 {
+    /// How long an answer is expected to take; `prior_us` is what is known otherwise.
+    fn expected_us(&self, source: Source, size: Size, prior_us: u64) -> u64 {
         let now_us = self.now_us();
         let mean_us = self.with(source, |track| track.of(size).lock().unwrap().mean_us(now_us)).flatten();
-        let nature = source.nature();
-        let expected_us = mean_us.unwrap_or_else(|| nature.prior_us.max(prior_us));
+        mean_us.unwrap_or_else(|| source.nature().prior_us.max(prior_us))
+    }
+
+    /// The same, and what the answer costs others.
+    fn cost_us(&self, source: Source, size: Size, prior_us: u64) -> u64 {
+        let expected_us = self.expected_us(source, size, prior_us);
         match source {
             Source::Drive(_) => expected_us,
             // Not for a small gain: the way there is shared.
-            _ => 2 * expected_us + nature.handicap_us,
+            _ => 2 * expected_us + source.nature().handicap_us,
         }
     }
 
@@ -233,7 +237,6 @@ impl Sources {
         let drives = self.drives.iter().enumerate().map(|(at, track)| (Source::Drive(at), track));
         let others = others.iter().map(|(source, track)| (*source, &**track));
         let one = |(source, track): (Source, &Track)| {
-            // The size that was seen more lately, small ones first.
             let mean = |size| track.of(size).lock().unwrap().mean_us(now_us);
             let p95 = |size| track.of(size).lock().unwrap().p95_us(now_us);
             SourceStatus {

@@ -157,6 +157,11 @@ impl Core {
         order.sort_by_cached_key(cost_us);
         order.extend(lake.filter(|_| turn.is_some()));
         let mut entrants: Vec<_> = order.iter().map(|source| sources.entrant(*source, size)).collect();
+        for at in 1..entrants.len() {
+            // A drive that is slow by its own measure may still be sooner than a lake that is asked now.
+            let next_us = sources.expected_us(entrants[at].source, size, 0);
+            entrants[at - 1].late_us = entrants[at - 1].late_us.max(next_us);
+        }
         if wish.extent.is_none() {
             let rest = others.iter().filter(|node| !wish.holders.contains(node));
             let mut rest: Vec<Source> = rest.map(|node| Source::Peer(*node)).collect();

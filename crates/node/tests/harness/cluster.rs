@@ -73,16 +73,20 @@ pub struct Cluster {
     homes: Vec<Home>,
     net: Arc<Net>,
     pub catalog: Arc<Memory>,
+    /// What nodes are given as their catalog.
+    pub given: Arc<dyn Catalog>,
     pub lake: Arc<TwinLake>,
     pub nodes: Vec<Option<Arc<Node>>>,
 }
 
 impl Cluster {
     pub async fn new(count: usize, policy: VolumePolicy) -> Cluster {
+        let catalog = Arc::new(Memory::new());
         let mut cluster = Cluster {
             homes: (0..count).map(|_| Home::new(policy.clone())).collect(),
             net: Arc::default(),
-            catalog: Arc::new(Memory::new()),
+            given: catalog.clone(),
+            catalog,
             lake: Arc::new(TwinLake::new(1)),
             nodes: (0..count).map(|_| None).collect(),
         };
@@ -109,7 +113,7 @@ impl Cluster {
         let options = NodeOptions {
             lake: Some("twin://lake".into()),
             lake_opener: Some(LakeOpener(Arc::new(move |_| lake.clone() as Arc<dyn Lake>))),
-            catalog: CatalogChoice::Given(self.catalog.clone()),
+            catalog: CatalogChoice::Given(self.given.clone()),
             lake_settle_ms: 500,
             cell: Some(cell),
             ..self.homes[at].options()
@@ -118,8 +122,13 @@ impl Cluster {
     }
 
     pub async fn start(&mut self, at: usize) {
+        self.start_on(at, &tokio::runtime::Handle::current()).await;
+    }
+
+    /// Starts a node on another runtime, so that it can be killed: without that nothing of it runs on.
+    pub async fn start_on(&mut self, at: usize, runtime: &tokio::runtime::Handle) {
         let (options, own) = self.options(at);
-        let node = Node::open(options).await.unwrap();
+        let node = runtime.spawn(Node::open(options)).await.unwrap().unwrap();
         *own.lock().unwrap() = Some(node.id());
         self.net.cut.lock().unwrap().remove(&node.id());
         self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
