@@ -60,6 +60,26 @@ async fn without_a_peer_the_lake_has_it_before_it_is_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_the_node_that_was_alone() {
+    let mut cluster = Cluster::new(2, policy()).await;
+    let bytes = pattern(4, 300_000);
+    stop(&mut cluster, 1).await;
+    put(cluster.node(0), "f", &bytes).await;
+    let lost = cluster.lose(0);
+    cluster.start(1).await;
+    assert!(cluster.node(1).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
+    assert!(get(cluster.node(1), "f").await.unwrap() == bytes);
+    let prefix = stoker_catalog::rows::keys::dirty_of(lost.id());
+    cluster.until("nothing counts on the lost node", async || cluster.rows(&prefix).await == 0).await;
+    cluster.node(1).drain("data", b"f").await.unwrap();
+    drained(cluster.node(1), "f").await;
+    assert!(get(cluster.node(1), "f").await.unwrap() == bytes);
+    assert!(cluster.lake.objects()[&b"f"[..]].body == bytes);
+    lost.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_goes_before_it_is_drained_leaves_nothing() {
     let mut cluster = Cluster::new(2, policy()).await;
     cluster.lose(1);
@@ -159,15 +179,15 @@ impl Catalog for Gate {
     }
 }
 
-/// Where a node dies.
+/// What a node dies before.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Death {
     /// The intent is there, the lake has nothing.
-    BeforePut,
+    Put,
     /// The lake has it, the catalog does not.
-    BeforePublish,
+    Publish,
     /// The catalog has it, nobody was told.
-    BeforeAck,
+    Ack,
 }
 
 async fn dies(death: Death) {
@@ -175,8 +195,8 @@ async fn dies(death: Death) {
     put(cluster.node(0), "f", b"before").await;
     let gate = Arc::new(Gate {
         inner: cluster.catalog.clone(),
-        before: AtomicBool::new(death == Death::BeforePublish),
-        after: AtomicBool::new(death == Death::BeforeAck),
+        before: AtomicBool::new(death == Death::Publish),
+        after: AtomicBool::new(death == Death::Ack),
         reached: Notify::new(),
     });
     cluster.given = gate.clone();
@@ -184,26 +204,26 @@ async fn dies(death: Death) {
     let doomed = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     cluster.start_on(0, doomed.handle()).await;
     cluster.lose(1);
-    cluster.lake.hang_all(death == Death::BeforePut);
+    cluster.lake.hang_all(death == Death::Put);
     let node = cluster.node(0).clone();
     doomed.spawn(async move { put(&node, "f", b"after").await });
     match death {
-        Death::BeforePut => {
+        Death::Put => {
             cluster.until("the claim is there", async || cluster.rows(b"a").await == 1).await;
             assert_eq!(cluster.rows(b"i").await, 1);
         }
         _ => gate.reached.notified().await,
     }
-    let there = usize::from(death != Death::BeforePut);
+    let there = usize::from(death != Death::Put);
     assert_eq!(cluster.lake.objects().len(), there);
     drop(cluster.lose(0));
     doomed.shutdown_background();
     cluster.lake.hang_all(false);
     cluster.given = cluster.catalog.clone();
     cluster.start(0).await;
-    let expected: &[u8] = if death == Death::BeforeAck { b"after" } else { b"before" };
+    let expected: &[u8] = if death == Death::Ack { b"after" } else { b"before" };
     assert_eq!(get(cluster.node(0), "f").await.unwrap(), expected, "{death:?}");
-    if death != Death::BeforeAck {
+    if death != Death::Ack {
         cluster.until("the lake is empty", async || cluster.lake.objects().is_empty()).await;
         cluster.until("nothing is left to do", async || left(&cluster).await == [0; 3]).await;
         assert_eq!(get(cluster.node(0), "f").await.unwrap(), expected);
@@ -223,15 +243,15 @@ async fn stop(cluster: &mut Cluster, at: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_dies_before_the_put_has_written_nothing() {
-    dies(Death::BeforePut).await;
+    dies(Death::Put).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_dies_before_the_publish_is_undone() {
-    dies(Death::BeforePublish).await;
+    dies(Death::Publish).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_dies_before_the_acknowledgement_has_published() {
-    dies(Death::BeforeAck).await;
+    dies(Death::Ack).await;
 }
