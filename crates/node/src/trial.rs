@@ -71,7 +71,7 @@ impl ChunkTrial {
             retention: Core::retention(&self.volume),
             payload,
         };
-        let copied = self.core.commit_records(&self.volume, vec![put]).await?;
+        let copied = self.core.commit_records(&self.volume, vec![put], stoker_store::WhenAlone::Refuse).await?;
         self.copies.lock().unwrap().add(copied);
         Ok(())
     }
