@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real S3 clients against a real node: awscli, boto3 with and without awscrt, rclone, s5cmd.
+"""Real S3 clients against a real node: awscli, boto3 with and without awscrt, rclone, s5cmd; and against a cell whose nodes die.
 
   python3 tests/clients/run.py --stoker target/debug/stoker            what every check runs, in about a minute
   python3 tests/clients/run.py --stoker ... --tier full                more of everything, SeaweedFS as a lake too
@@ -26,6 +26,7 @@ import time
 sys.dont_write_bytecode = True
 
 import listing
+import nodes
 import tools
 import transfer
 from lakes import Garage, SeaweedFs
@@ -61,6 +62,7 @@ def main():
         if args.listing:
             return listing.measure(args.stoker, folder, programs, args.listing)
         failed = run_suites(args, folder, programs) + run_lakes(args, folder, programs)
+        failed += run_cell(args, folder, programs)
     finally:
         if args.keep:
             print(f"clients: kept: {folder}")
@@ -141,11 +143,28 @@ def make_bucket(server, programs):
     subprocess.run(command, env={**os.environ, **server.environment()}, capture_output=True)
 
 
+def run_cell(args, folder, programs):
+    """A cell whose nodes are stopped and killed, which the suite does itself."""
+    if not wanted(args, "cell"):
+        return []
+    place = folder / "cell"
+    place.mkdir()
+    resolver = {
+        "PYTHONPATH": str(HERE / "resolver"), "STOKER_NAME": nodes.NAME, "STOKER_ADDRESSES": " ".join(nodes.ADDRESSES)
+    }  # fmt: skip
+    name = run_suite(("cell", "cell.py", "boto3"), about(place, programs, args), programs, args, resolver)
+    return [name] if name else []
+
+
 def describe(node, folder, programs, args):
+    return {**node.ready, **about(folder, programs, args)}
+
+
+def about(folder, programs, args):
+    """What a suite has to know besides its server."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    more = {"stoker": str(args.stoker), "programs": programs, "scratch": str(scratch), "tier": args.tier}
-    return {**node.ready, **more}
+    return {"stoker": str(args.stoker), "programs": programs, "scratch": str(scratch), "tier": args.tier}
 
 
 def run_suite(suite, target, programs, args, environment=None):
