@@ -115,8 +115,8 @@ def killed(room):
             others = [node for node in cell.nodes if node is not holder]
             victim = dice.choice(others) if kind == KINDS[0] else holder
             words = f"kill {round + 1}, {kind}: {victim.name}"
+            victim.kill_at_work()
             with load.window() as seen:
-                victim.kill()
                 if kind == KINDS[2]:
                     promoted, took_s = cell.promote(victim)
                     words += f", {promoted} promoted after {took_s:.1f} s"
@@ -127,7 +127,32 @@ def killed(room):
                 load.after(10)
             say(f"{words}, started after {away_s:.1f} s, ready {back_s:.1f} s later: {seen.words}")
     load.is_fine()
+    assert sum(row[3] for row in load.done) >= rounds, f"too few requests were cut off: {load.words()}"
     say(f"{rounds} kills: {load.words()}; {room.verify(load)} files verified through three nodes")
+
+
+@scenario("the catalog is handed over and back while boto3 works")
+def handed_over(room):
+    cell = room.cell
+    cell.mend()
+    with Load(room.workers("handed", 2)) as load:
+        before, after = cell.holder(), None
+        for _ in range(2):
+            load.after(8)
+            cell.until_followed(lambda: load.trouble)
+            if load.trouble:
+                break
+            with load.window() as seen:
+                holder = cell.holder()
+                # There and back again: who kept it before and follows now can have it once more.
+                candidates = [before] if after else [node for node in cell.nodes if node is not holder]
+                after, took_s = cell.promote(holder, candidates)
+                load.after(20)
+            say(f"from {holder.name} to {after} in {took_s:.1f} s: {seen.words}")
+        cell.until_followed(lambda: load.trouble)
+    load.is_fine()
+    equal(cell.holder().name, before.name, "who keeps the catalog")
+    say(f"{load.words()}; {room.verify(load)} files verified through three nodes")
 
 
 # Nodes that are asked to stop

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -41,6 +42,27 @@ class Member(Node):
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+    def kill_at_work(self):
+        """Kills it while it owes a client an answer: it is held still for a look at its S3 door, again and again."""
+
+        def is_caught():
+            self.process.send_signal(signal.SIGSTOP)
+            if self.owes_answer():
+                return True
+            # The others may wait for it, so it cannot be held until a request comes.
+            self.process.send_signal(signal.SIGCONT)
+            return False
+
+        wait_until(is_caught, f"a request waits at {self.name}")
+        self.kill()
+
+    def owes_answer(self):
+        host, port = self.s3.removeprefix("http://").split(":")
+        local = f"{socket.inet_aton(host)[::-1].hex()}:{int(port):04x}".upper()
+        rows = [row.split() for row in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        # Established, and with bytes that were not read yet.
+        return any(row[1] == local and row[3] == "01" and not row[4].endswith(":00000000") for row in rows)
 
     @property
     def s3(self):
@@ -126,10 +148,10 @@ class Cell:
     def running(self):
         return [node for node in self.nodes if node.process and node.is_running()]
 
-    def promote(self, lost):
-        """Makes another node keep the catalog in place of one that is lost; says which one, and how long it took."""
+    def promote(self, before, candidates=None):
+        """Makes another node keep the catalog in place of this one; says which one, and how long it took."""
         begun, words = time.monotonic(), []
-        others = [node for node in self.running() if node is not lost]
+        others = candidates or [node for node in self.running() if node is not before]
 
         def is_promoted():
             for node in others:
@@ -141,7 +163,7 @@ class Cell:
                     return True
             return False
 
-        wait_until(is_promoted, f"a node is promoted instead of {lost.name}")
+        wait_until(is_promoted, f"a node is promoted instead of {before.name}")
         return words[-1], time.monotonic() - begun
 
     def mend(self):
