@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stoker_catalog::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_store::{
-    CatalogStatus, ErrorKind, Order, Report, Result, StopVerdict, StoreError, VolumeProtection,
+    CatalogStatus, ErrorKind, Order, Report, Result, StandbyInfo, StopVerdict, StoreError, VolumeProtection,
 };
 
 use crate::cluster::Keeper;
@@ -87,17 +87,19 @@ impl Node {
         }
         if let Some(keeper) = self.keeper() {
             let status = keeper.status().await;
-            let others_in_sync =
-                status.standbys.iter().filter(|standby| standby.in_sync && standby.node != node.to_string());
+            let is_holder = status.holder == Some(node.to_string());
+            let other = |standby: &&StandbyInfo| standby.node != node.to_string();
+            let knows_others = status.standbys.iter().any(|standby| other(&standby));
+            let has_others_in_sync = status.standbys.iter().filter(other).any(|standby| standby.in_sync);
             if let Some(trouble) = status.trouble {
                 reasons.push(format!("the catalog does not answer: {trouble}"));
             } else if status.stalled {
                 reasons.push("the catalog acknowledges nothing, because too few standbys answer".to_owned());
-            } else if status.holder == Some(node.to_string())
-                && others_in_sync.count() == 0
-                && !others.is_empty()
-            {
+            } else if is_holder && !has_others_in_sync && !others.is_empty() {
                 reasons.push("it keeps the catalog, and no other node has all of it".to_owned());
+            } else if !is_holder && !has_others_in_sync && knows_others {
+                // Commits would wait for whichever of them is back first.
+                reasons.push("the other nodes that follow the catalog do not have all of it yet".to_owned());
             }
         }
         let row = view.member(node).map(|member| member.row.name.clone()).unwrap_or_default();

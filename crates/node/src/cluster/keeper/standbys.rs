@@ -47,6 +47,8 @@ impl Keeper {
     /// Attaches whoever has to confirm what is in this node's file before it is read.
     pub(super) fn attach_known(self: &Arc<Keeper>) {
         let Some(catalog) = self.own() else { return };
+        // Those of a catalog that this node kept before do not follow this one.
+        self.standbys.attached.lock().unwrap().clear();
         for node in catalog.known_standbys() {
             self.attach(&catalog, node);
         }
