@@ -70,14 +70,27 @@ impl Core {
         key: &Key,
         wish: Completion,
     ) -> Result<Receipt> {
-        let Completion { upload: id, choice, condition, finish, place } = wish;
         self.check_open()?;
         volume.check_writable()?;
         let _work = self.work.begin();
-        let (row, row_seq) = match self.upload_row(volume, key.as_bytes(), id).await {
-            Ok(found) => found,
-            Err(fault) => return self.completed(volume, key, id, place.as_ref()).await?.ok_or(fault),
+        let (upload, place) = (wish.upload, wish.place.clone());
+        let fault = match self.complete_now(volume, key, wish).await {
+            Ok(receipt) => return Ok(receipt),
+            Err(fault) => fault,
         };
+        // It was completed before this began, or meanwhile: a client asks another node as soon as its own is gone, and the commit
+        // of that one may still be under way.
+        self.completed(volume, key, upload, place.as_ref()).await?.ok_or(fault)
+    }
+
+    async fn complete_now(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        wish: Completion,
+    ) -> Result<Receipt> {
+        let Completion { upload: id, choice, condition, finish, place } = wish;
+        let (row, row_seq) = self.upload_row(volume, key.as_bytes(), id).await?;
         let parts = self.all_parts(id).await?;
         let chosen = choose(&parts, &choice)?;
         let mut properties = Properties::decode(&row.properties)?;
