@@ -127,7 +127,7 @@ def killed(room):
                 load.after(10)
             say(f"{words}, started after {away_s:.1f} s, ready {back_s:.1f} s later: {seen.words}")
     load.is_fine()
-    assert sum(row[3] for row in load.done) >= rounds, f"too few requests were cut off: {load.words()}"
+    assert any(row[3] for row in load.done), f"no request was cut off: {load.words()}"
     say(f"{rounds} kills: {load.words()}; {room.verify(load)} files verified through three nodes")
 
 
