@@ -71,7 +71,8 @@ impl ChunkTrial {
             retention: Core::retention(&self.volume),
             payload,
         };
-        let copied = self.core.commit_records(&self.volume, vec![put], stoker_store::WhenAlone::Refuse).await?;
+        let copied =
+            self.core.commit_records(&self.volume, vec![put], stoker_store::WhenAlone::Refuse).await?;
         self.copies.lock().unwrap().add(copied);
         Ok(())
     }

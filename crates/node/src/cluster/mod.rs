@@ -44,6 +44,9 @@ const INTAKE_BYTES: usize = 64 << 20;
 /// Longest wait for an answer of the node that one joins.
 const JOIN_MAX: Duration = Duration::from_secs(20);
 
+/// Longest wait for the catalog to take note of a stop.
+const ANNOUNCE_MAX: Duration = Duration::from_secs(3);
+
 /// Longest wait for requests of peers when a node stops.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
@@ -252,8 +255,13 @@ impl Member {
         if let Some(keeper) = self.keeper.as_ref().filter(|_| !is_replaced) {
             keeper.leave().await;
         }
-        if let Err(fault) = self.node.announce(true).await {
-            tracing::warn!("the stop of this node could not be announced: {fault}");
+        // When all nodes stop together, the catalog may be gone already; nobody is left who would have to know.
+        match tokio::time::timeout(ANNOUNCE_MAX, self.node.announce(true)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) => tracing::warn!("the stop of this node could not be announced: {fault}"),
+            Err(_) => {
+                tracing::warn!("the stop of this node could not be announced: the catalog does not answer")
+            }
         }
         let pings = self.pings.lock().unwrap().take();
         if let Some(pings) = pings {

@@ -459,6 +459,7 @@ impl Keeper {
         match ask {
             Ask::Where { addresses } => {
                 self.met(from, &addresses);
+                self.came_back(from);
                 let epoch = self.epoch_promised().await;
                 let addresses = self.addresses_of(epoch.holder());
                 Answer::Epoch { epoch, addresses, seq_seen: self.seq_seen() }

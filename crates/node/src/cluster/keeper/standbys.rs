@@ -130,6 +130,11 @@ impl Keeper {
         }
     }
 
+    /// A node that left asks again, so it has started.
+    pub(super) fn came_back(&self, node: NodeId) {
+        self.standbys.leaving.lock().unwrap().remove(&node);
+    }
+
     /// Lets a standby go for good.
     pub(super) async fn let_go(&self, node: NodeId, leaves: bool) -> Answer {
         let Some(catalog) = self.own() else { return elsewhere() };
