@@ -20,6 +20,8 @@ pub struct Net {
     cut: Mutex<HashSet<NodeId>>,
     /// Nodes that take questions and do not answer for now.
     stalled: tokio::sync::watch::Sender<HashSet<NodeId>>,
+    /// A node whose next read from a peer is not answered, whoever it asks.
+    unlucky: Mutex<Option<NodeId>>,
 }
 
 struct Port {
@@ -42,6 +44,12 @@ impl Wire for Port {
             let node = self.net.nodes.lock().unwrap().get(&to).cloned().ok_or_else(gone)?;
             let is_cut = |node: &NodeId| self.net.cut.lock().unwrap().contains(node);
             if is_cut(&to) || is_cut(&own) {
+                return Err(gone());
+            }
+            // The second byte of a message says what it is.
+            let is_read = head.get(1) == Some(&1);
+            if is_read && self.net.unlucky.lock().unwrap().take_if(|node| *node == own).is_some() {
+                tokio::time::sleep(deadline).await;
                 return Err(gone());
             }
             let mut stalled = self.net.stalled.subscribe();
@@ -159,6 +167,11 @@ impl Cluster {
         self.net.stalled.send_modify(|stalled| {
             stalled.insert(id);
         });
+    }
+
+    /// The next read of this node from a peer is not answered.
+    pub fn stall_next_read(&self, at: usize) {
+        *self.net.unlucky.lock().unwrap() = Some(self.node(at).id());
     }
 
     /// All nodes answer again.
