@@ -57,6 +57,9 @@ impl Planner {
             task.tries = old.tries;
             if task.tries > 0 {
                 task.due_ms = task.due_ms.max(old.due_ms);
+            } else if old.demanded {
+                // Whoever notes it again may not know that somebody waits for it.
+                task.due_ms = task.due_ms.min(old.due_ms);
             }
         } else if self.tasks.len() >= TASKS_MAX {
             self.overflowed = true;
@@ -162,6 +165,14 @@ mod tests {
 
     fn task(id: u8, due_ms: u64) -> Task {
         Task { version: VersionId([id; 12]), bytes: 1, since_ms: 0, due_ms, tries: 0, demanded: false }
+    }
+
+    #[test]
+    fn what_was_demanded_is_not_put_off() {
+        let mut planner = Planner::default();
+        planner.note(Task { demanded: true, ..task(1, 0) });
+        planner.note(task(1, 5_000));
+        assert_eq!(planner.next(1).map(|task| task.demanded), Some(true));
     }
 
     #[test]

@@ -101,6 +101,12 @@ impl Cluster {
         for at in 0..count {
             cluster.start(at).await;
         }
+        // Before they know of each other, they commit like a node that is alone.
+        for node in cluster.nodes.iter().flatten() {
+            cluster
+                .until("all nodes are known", async || node.status().await.unwrap().nodes.len() == count)
+                .await;
+        }
         cluster.node(0).volume_create("data", VolumeOptions::default()).await.unwrap();
         cluster
     }

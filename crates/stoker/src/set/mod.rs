@@ -59,7 +59,7 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Name, String> {
         match text.split_once(':') {
-            Some((volume, id)) if !id.starts_with('/') => {
+            Some((volume, id)) if !volume.contains('/') && !id.starts_with('/') => {
                 check_volume_name(volume).map_err(|error| error.message)?;
                 Ok(Name::Id { volume: volume.to_owned(), set: id.parse().map_err(|e| format!("{e}"))? })
             }

@@ -17,8 +17,28 @@ use crate::error;
 /// How long another standby may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
+/// Pause before a node is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// Most nodes that are asked besides the standbys that this one knows.
 const ASKED_MAX: usize = 32;
+
+/// The way to a node that may have come back a moment ago: it is tried until the answer is there or nobody waits any more.
+/// Whatever is asked for a promotion may be asked twice.
+struct Patient(StandbyWire);
+
+impl Wire for Patient {
+    fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
+        Box::pin(async move {
+            loop {
+                match self.0.call(request.clone()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(_) => tokio::time::sleep(AGAIN).await,
+                }
+            }
+        })
+    }
+}
 
 impl Keeper {
     /// Promotes the standby here. Refused unless it has every acknowledged commit, or the loss is accepted.
@@ -37,7 +57,7 @@ impl Keeper {
         let ways: BTreeMap<NodeId, Arc<dyn Wire>> = asked
             .map(|node| {
                 let way = StandbyWire { node: *node, transport: self.transport.clone() };
-                (*node, Arc::new(way) as Arc<dyn Wire>)
+                (*node, Arc::new(Patient(way)) as Arc<dyn Wire>)
             })
             .collect();
         let options = PromoteOptions { node: own, seen_seq, accept_loss, timeout: ANSWER_MAX };
