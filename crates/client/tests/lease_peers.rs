@@ -204,7 +204,7 @@ async fn an_older_client_gets_no_lease_and_is_told() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(matches!(ask(4, &Request::Counters), Response::Counters(_)));
+        assert!(matches!(ask(4, &Request::AccessKeys), Response::AccessKeys(_)));
     });
     asked.await.unwrap();
     server.stop(Duration::from_secs(10)).await;
