@@ -181,11 +181,7 @@ impl Keeper {
 
     /// The catalog for this node: its own, as soon as a standby confirmed it, or the way to another one's.
     pub async fn catalog(self: &Arc<Keeper>) -> Result<Arc<dyn Catalog>> {
-        let own = match &*self.role.read().unwrap() {
-            Role::Serves { catalog, .. } => Some(catalog.clone()),
-            _ => None,
-        };
-        if let Some(catalog) = own {
+        if let Some(catalog) = self.own() {
             match self.until_confirmed(&catalog).await {
                 true => return Ok(catalog),
                 false => {

@@ -57,7 +57,12 @@ impl Keeper {
         let ways: BTreeMap<NodeId, Arc<dyn Wire>> = asked
             .map(|node| {
                 let way = StandbyWire { node: *node, transport: self.transport.clone() };
-                (*node, Arc::new(Patient(way)) as Arc<dyn Wire>)
+                // Only who must be asked is waited for; the node that is lost would take all the time there is.
+                let way: Arc<dyn Wire> = match report.known.contains(node) {
+                    true => Arc::new(Patient(way)),
+                    false => Arc::new(way),
+                };
+                (*node, way)
             })
             .collect();
         let options = PromoteOptions { node: own, seen_seq, accept_loss, timeout: ANSWER_MAX };
