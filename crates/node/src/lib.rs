@@ -46,7 +46,7 @@ mod volumes;
 mod writer;
 
 pub use self::core::Lost;
-pub use cell::{Body, CellOptions, Health, Summed, Wire};
+pub use cell::{Body, CellOptions, Health, Labels, Summed, Wire};
 pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

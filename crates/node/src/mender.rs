@@ -181,7 +181,7 @@ impl Core {
             return Ok(Some(bytes));
         }
         match lake {
-            Some((slice, extent)) => Ok(Some(self.fetch(&slice, &extent).await?).filter(is_sound)),
+            Some((slice, extent)) => Ok(Some(self.fetch(&slice, &extent, None).await?).filter(is_sound)),
             None => Ok(None),
         }
     }

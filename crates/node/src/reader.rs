@@ -149,7 +149,7 @@ impl Core {
         add(&self.stats.cache_misses, 1);
         let whole = want.len() >= WHOLE_PIECE_FROM || want.len() == end - start;
         let range = if whole { start..end } else { want.clone() };
-        if let Some(chunk) = self.flights.landed(slice.chunk, piece) {
+        if let Some(chunk) = self.flights.landed(slice.chunk, piece, self.cell.has_others()) {
             return Ok(chunk.slice(want));
         }
         let within = want.start - range.start..want.end - range.start;

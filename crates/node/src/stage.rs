@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use stoker_catalog::rows::{Drain, FileRow};
-use stoker_format::{ChunkId, RecordKind, VolumeId};
+use stoker_format::{ChunkId, NodeId, RecordKind, VolumeId};
 use stoker_lake::{Lake, LakeErrorKind};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
@@ -83,14 +83,16 @@ impl Flights {
         }
     }
 
-    /// A chunk that came a moment ago, for one who reads a piece of it.
-    pub fn landed(&self, chunk: ChunkId, piece: usize) -> Option<Bytes> {
-        self.landed.lock().unwrap().take(chunk, piece)
+    /// A chunk that came a moment ago, for one who reads a piece of it. It stays for others if there are any.
+    pub fn landed(&self, chunk: ChunkId, piece: usize, has_others: bool) -> Option<Bytes> {
+        let mut landed = self.landed.lock().unwrap();
+        if has_others { landed.peek(chunk) } else { landed.take(chunk, piece) }
     }
 }
 
 /// Chunks that came from a lake and were not read to their end yet. Whoever reads in pieces asks the lake once, and does
-/// not look like somebody who comes back.
+/// not look like somebody who comes back. In a cluster they stay until newer ones come: what one node reads, others often
+/// read as well.
 #[derive(Default)]
 struct Landed {
     /// Oldest first, each with the pieces that nobody has read yet.
@@ -100,10 +102,11 @@ struct Landed {
 }
 
 impl Landed {
-    fn put(&mut self, chunk: ChunkId, bytes: &Bytes) {
+    fn put(&mut self, chunk: ChunkId, bytes: &Bytes, has_others: bool) {
         let pieces = bytes.len().div_ceil(PIECE);
         // A single piece has nobody who reads on; more than a mask holds does not happen.
-        if !(2..64).contains(&pieces) || self.chunks.iter().any(|(known, ..)| *known == chunk) {
+        let pieces_min = if has_others { 1 } else { 2 };
+        if !(pieces_min..64).contains(&pieces) || self.chunks.iter().any(|(known, ..)| *known == chunk) {
             return;
         }
         self.bytes += bytes.len();
@@ -112,6 +115,10 @@ impl Landed {
             let Some((_, oldest, _)) = self.chunks.pop_front() else { break };
             self.bytes -= oldest.len();
         }
+    }
+
+    fn peek(&self, chunk: ChunkId) -> Option<Bytes> {
+        self.chunks.iter().find(|(known, ..)| *known == chunk).map(|(_, bytes, _)| bytes.clone())
     }
 
     fn take(&mut self, chunk: ChunkId, piece: usize) -> Option<Bytes> {
@@ -176,10 +183,16 @@ impl Core {
         Ok(Arc::new(Extent { lake, volume: volume.id, key, etag, _user: user }))
     }
 
-    /// A whole chunk from the lake.
-    pub async fn fetch(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
+    /// A whole chunk from the lake, or from the node of another cell that asks the lake for all.
+    pub async fn fetch(
+        self: &Arc<Core>,
+        slice: &Slice,
+        extent: &Arc<Extent>,
+        via: Option<NodeId>,
+    ) -> Result<Bytes> {
         let piece = slice.offset / PIECE;
-        if let Some(bytes) = self.flights.landed(slice.chunk, piece) {
+        let has_others = self.cell.has_others();
+        if let Some(bytes) = self.flights.landed(slice.chunk, piece, has_others) {
             return Ok(bytes);
         }
         let flight = {
@@ -188,9 +201,9 @@ impl Core {
                 let (core, slice, extent) = (self.clone(), *slice, extent.clone());
                 // A task of its own: the first reader may go away while others wait.
                 let task = self.runtime.spawn(async move {
-                    let got = core.fetch_now(&slice, &extent).await;
+                    let got = core.fetch_now(&slice, &extent, via).await;
                     if let Ok(bytes) = &got {
-                        core.flights.landed.lock().unwrap().put(slice.chunk, bytes);
+                        core.flights.landed.lock().unwrap().put(slice.chunk, bytes, has_others);
                     }
                     core.flights.flights.lock().unwrap().remove(&slice.chunk);
                     got
@@ -202,12 +215,36 @@ impl Core {
         };
         let bytes = flight.await?;
         // This piece is read now.
-        let _ = self.flights.landed(slice.chunk, piece);
+        let _ = self.flights.landed(slice.chunk, piece, has_others);
         Ok(bytes)
     }
 
-    async fn fetch_now(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
+    async fn fetch_now(
+        self: &Arc<Core>,
+        slice: &Slice,
+        extent: &Arc<Extent>,
+        via: Option<NodeId>,
+    ) -> Result<Bytes> {
         let _turn = self.flights.turns.acquire().await;
+        let bytes = match via {
+            Some(node) => self.fetch_via(node, slice, extent).await,
+            None => None,
+        };
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => self.fetch_from_lake(slice, extent).await?,
+        };
+        for piece in 0..bytes.len().div_ceil(PIECE) {
+            if self.cache.wants(slice.chunk, piece as u32) {
+                let part = &bytes[piece * PIECE..((piece + 1) * PIECE).min(bytes.len())];
+                self.cache.put_copy(slice.chunk, piece as u32, part);
+            }
+        }
+        self.admit(slice.chunk, extent.volume, &bytes, false).await;
+        Ok(bytes)
+    }
+
+    async fn fetch_from_lake(&self, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
         let range = slice.chunk_start..slice.chunk_start + slice.chunk_len as u64;
         let got = extent.lake.get(&extent.key, range, Some(&extent.etag)).await;
         let bytes = got.map_err(|fault| match fault.kind {
@@ -221,13 +258,6 @@ impl Core {
             _ => error::lake(fault),
         })?;
         add(&self.stats.lake_read_bytes, bytes.len() as u64);
-        for piece in 0..bytes.len().div_ceil(PIECE) {
-            if self.cache.wants(slice.chunk, piece as u32) {
-                let part = &bytes[piece * PIECE..((piece + 1) * PIECE).min(bytes.len())];
-                self.cache.put_copy(slice.chunk, piece as u32, part);
-            }
-        }
-        self.admit(slice.chunk, extent.volume, &bytes, false).await;
         Ok(bytes)
     }
 
@@ -263,7 +293,7 @@ impl Core {
             }
             let Some(extent) = extent else { return Err(crate::rings::missing(&chunk)) };
             let slice = Slice { chunk, chunk_len: len, chunk_start, offset: 0, len };
-            let bytes = self.fetch(&slice, extent).await?;
+            let bytes = self.fetch(&slice, extent, self.cell.far_turn(chunk)).await?;
             self.flights.landed.lock().unwrap().forget(chunk);
             came += bytes.len() as u64;
             self.admit(chunk, extent.volume, &bytes, true).await;
@@ -283,19 +313,22 @@ mod tests {
         let chunk = |index| ChunkId::new(VersionId([1; 12]), index);
         let bytes = |pieces: usize| Bytes::from(vec![1; pieces * PIECE - 5]);
         let mut landed = Landed { bytes_max: 6 * PIECE, ..Landed::default() };
-        landed.put(chunk(0), &bytes(1));
+        landed.put(chunk(0), &bytes(1), false);
         assert!(landed.take(chunk(0), 0).is_none());
-        landed.put(chunk(1), &bytes(3));
-        landed.put(chunk(1), &bytes(3));
+        landed.put(chunk(1), &bytes(3), false);
+        landed.put(chunk(1), &bytes(3), false);
         for piece in [0, 0, 2, 1] {
             assert!(landed.take(chunk(1), piece).is_some(), "{piece}");
         }
         assert!(landed.take(chunk(1), 0).is_none());
         assert_eq!(landed.bytes, 0);
-        (2..5).for_each(|index| landed.put(chunk(index), &bytes(3)));
+        (2..5).for_each(|index| landed.put(chunk(index), &bytes(3), false));
         assert!(landed.take(chunk(2), 0).is_none());
         assert!(landed.take(chunk(4), 0).is_some());
         landed.forget(chunk(4));
         assert_eq!((landed.chunks.len(), landed.bytes), (1, 3 * PIECE - 5));
+        // In a cluster a single piece stays too, however often it is read.
+        landed.put(chunk(6), &bytes(1), true);
+        assert!(landed.peek(chunk(6)).is_some() && landed.peek(chunk(6)).is_some());
     }
 }

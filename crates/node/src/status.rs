@@ -59,6 +59,11 @@ impl Alone {
     }
 }
 
+/// How a cell is called.
+fn cell_name(cell: &str) -> &str {
+    if cell.is_empty() { "(no name)" } else { cell }
+}
+
 impl Core {
     async fn alone(&self) -> Result<Alone> {
         let mut never = std::collections::HashSet::new();
@@ -179,13 +184,18 @@ impl Core {
     /// How sources of reads are called.
     async fn source_names(&self) -> Result<impl Fn(Source) -> String> {
         let volumes = self.volumes.all().await?;
-        let view = self.cell.view();
+        let (view, own) = (self.cell.view(), self.node);
         let drives: Vec<String> =
             self.rings.drives().iter().map(|drive| drive.path.display().to_string()).collect();
         Ok(move |source: Source| match source {
             Source::Drive(at) => drives.get(at).cloned().unwrap_or_default(),
             Source::Peer(node) | Source::Turn(node) => {
-                view.member(node).map_or(node.to_string(), |member| member.row.name.clone())
+                let Some(member) = view.member(node) else { return node.to_string() };
+                let row = &member.row;
+                match view.is_near(own, node) {
+                    true => row.name.clone(),
+                    false => format!("{} of cell {}", row.name, cell_name(&row.cell)),
+                }
             }
             Source::Lake(id) => volumes
                 .iter()

@@ -1,5 +1,6 @@
 //! Buffers between sockets and drives: writers that wait stop nobody else.
 
+#[path = "node/harness/mod.rs"]
 mod harness;
 
 use std::time::Duration;

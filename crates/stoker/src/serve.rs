@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stoker_lake::{Checksum, LakeOptions};
-use stoker_node::CatalogChoice;
+use stoker_node::{CatalogChoice, Labels};
 
 use crate::config::{self, CatalogKind, Config, Size};
 use crate::daemon::place::Place;
@@ -86,8 +86,11 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
                 addresses => Listen::At(addresses.to_vec()),
             },
             name: config.peers.name.clone().unwrap_or_else(sys::host_name),
-            tor: config.peers.tor.clone(),
-            power: config.peers.power.clone(),
+            labels: Labels {
+                cell: config.peers.cell.clone(),
+                tor: config.peers.tor.clone(),
+                power: config.peers.power.clone(),
+            },
             plaintext: config.peers.plaintext,
             grace: Duration::from_secs(config.peers.grace_s.get().into()),
         },

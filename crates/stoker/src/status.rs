@@ -59,7 +59,9 @@ fn member(node: &PeerStatus) -> String {
         0 => String::new(),
         us => format!(", {us} us away"),
     };
-    format!("{} ({}): {}{silent}{latency}, {}", node.name, node.node, node.state, node.addresses.join(" "))
+    let cell = if node.cell.is_empty() { String::new() } else { format!(", cell {}", node.cell) };
+    let addresses = node.addresses.join(" ");
+    format!("{} ({}): {}{silent}{latency}{cell}, {addresses}", node.name, node.node, node.state)
 }
 
 fn drive(ring: &RingStatus) -> String {

@@ -137,6 +137,9 @@ pub struct PeerStatus {
     pub suspect: bool,
     /// Where peers reach it.
     pub addresses: Vec<String>,
+    /// Cell; nodes without a name are one cell.
+    #[serde(default)]
+    pub cell: String,
     /// Switch.
     pub tor: String,
     /// Power feed.

@@ -29,6 +29,8 @@ pub struct NodeRow {
     pub gossip: Vec<String>,
     /// Where clients reach it: S3.
     pub s3: Option<String>,
+    /// The cell that it belongs to; nodes without a name are one cell.
+    pub cell: String,
     /// Switch that it hangs on.
     pub tor: String,
     /// Power feed.

@@ -2,5 +2,6 @@
 
 mod cell;
 mod network;
+mod placement;
 mod rules;
 mod sockets;

@@ -76,6 +76,17 @@ pub enum Health {
     Suspect,
 }
 
+/// Where a node stands; an empty label means nothing is known.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Labels {
+    /// The cell that it belongs to: copies stay inside as long as they can.
+    pub cell: String,
+    /// Switch that it hangs on.
+    pub tor: String,
+    /// Power feed.
+    pub power: String,
+}
+
 /// How a node is a part of a cluster.
 #[derive(Clone)]
 pub struct CellOptions {
@@ -89,10 +100,8 @@ pub struct CellOptions {
     pub gossip: Vec<String>,
     /// Where clients reach it.
     pub s3: Option<String>,
-    /// Switch that it hangs on.
-    pub tor: String,
-    /// Power feed.
-    pub power: String,
+    /// Where it stands.
+    pub labels: Labels,
     /// Share of the chunks that it takes.
     pub weight: u32,
 }
@@ -105,8 +114,9 @@ impl CellOptions {
             addresses: self.addresses.clone(),
             gossip: self.gossip.clone(),
             s3: self.s3.clone(),
-            tor: self.tor.clone(),
-            power: self.power.clone(),
+            cell: self.labels.cell.clone(),
+            tor: self.labels.tor.clone(),
+            power: self.labels.power.clone(),
             weight: self.weight,
             state: NodeState::Up,
             since_ms: now_ms,
@@ -190,27 +200,44 @@ impl Cell {
         self.health.read().unwrap().get(&node) == Some(&Health::Suspect)
     }
 
-    /// Other nodes that take new chunks, the one to be asked first in front; `not` are left out.
+    /// Other nodes that take new chunks, the one to be asked first in front: those of this cell, then others. `not` are left
+    /// out.
     pub fn takers(&self, chunk: ChunkId, spread: Spread, taken: &[NodeId], not: &[NodeId]) -> Vec<NodeId> {
         let view = self.view();
-        let fits = |node: &NodeId| {
-            !taken.contains(node)
-                && !not.contains(node)
-                && !self.is_suspect(*node)
-                && view.takes_writes(*node)
-                && view.is_apart(*node, taken, spread)
-        };
-        view.rank(chunk).into_iter().filter(fits).collect()
+        let fits = |node: &NodeId| !not.contains(node) && !self.is_suspect(*node) && view.takes_writes(*node);
+        view.takers(chunk, taken, spread).into_iter().filter(fits).collect()
     }
 
     /// Whether this node is the one that does something that one node has to do: the first live one in the order of an id.
     pub fn is_mine(&self, id: VersionId) -> bool {
+        self.is_first(id, |_| true)
+    }
+
+    /// The same for something that a lost node left: somebody of its cell, if there is anybody.
+    pub fn is_heir(&self, lost: NodeId, id: VersionId) -> bool {
+        let view = self.view();
+        let is_of_cell = |node: NodeId| view.is_near(lost, node);
+        let has_heir = view.nodes().any(|node| is_of_cell(node) && self.is_live(&view, node));
+        self.is_first(id, |node| !has_heir || is_of_cell(node))
+    }
+
+    fn is_first(&self, id: VersionId, counts: impl Fn(NodeId) -> bool) -> bool {
         if !self.is_joined() {
             return true;
         }
         let view = self.view();
-        let live = |node: &NodeId| *node == self.node || (view.is_up(*node) && !self.is_suspect(*node));
-        view.rank(ChunkId::new(id, 0)).into_iter().find(live).is_none_or(|first| first == self.node)
+        let mut ranked = view.rank(ChunkId::new(id, 0)).into_iter();
+        let first = ranked.find(|node| counts(*node) && self.is_live(&view, *node));
+        first.map_or_else(|| counts(self.node), |first| first == self.node)
+    }
+
+    fn is_live(&self, view: &View, node: NodeId) -> bool {
+        node == self.node || (view.is_up(node) && !self.is_suspect(node))
+    }
+
+    /// Whether a node is of this node's cell.
+    pub fn is_near(&self, node: NodeId) -> bool {
+        self.view().is_near(self.node, node)
     }
 
     /// How long a node takes to answer, microseconds, by what was seen lately.
@@ -218,23 +245,33 @@ impl Cell {
         self.wire.as_ref().map_or(0, |wire| wire.latency_us(node))
     }
 
-    /// The node whose turn it is to have a chunk of a lake; none if that is this one.
+    /// The node of this cell whose turn it is to have a chunk of a lake; none if that is this one.
     pub fn turn(&self, chunk: ChunkId) -> Option<NodeId> {
-        let others = self.others();
-        if others.is_empty() {
-            return None;
-        }
-        let lives = |node: &NodeId| *node == self.node || others.contains(node);
-        let first = self.view().rank(copies::place_of(chunk)).into_iter().find(lives);
+        self.first_with(chunk, |view, node| view.is_near(self.node, node))
+    }
+
+    /// The node of another cell that asks the lake for all cells; none if that is one of this cell.
+    pub fn far_turn(&self, chunk: ChunkId) -> Option<NodeId> {
+        self.first_with(chunk, |_, _| true).filter(|node| !self.is_near(*node))
+    }
+
+    fn first_with(&self, chunk: ChunkId, counts: impl Fn(&View, NodeId) -> bool) -> Option<NodeId> {
+        let view = self.view();
+        let lives = |node: &NodeId| *node == self.node || !view.is_down(*node);
+        let mut ranked = view.rank(copies::place_of(chunk)).into_iter();
+        let first = ranked.find(|node| lives(node) && counts(&view, *node));
         first.filter(|first| *first != self.node)
     }
 
-    /// Other nodes that can be asked, the quickest in front, suspects behind.
+    /// Other nodes that can be asked: those of this cell first, the quickest in front, suspects behind.
     pub fn by_latency(&self, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
         nodes.retain(|node| *node != self.node);
         nodes.sort_unstable();
         nodes.dedup();
-        nodes.sort_by_key(|node| (self.is_suspect(*node), self.latency_us(*node)));
+        let view = self.view();
+        nodes.sort_by_key(|node| {
+            (self.is_suspect(*node), !view.is_near(self.node, *node), self.latency_us(*node))
+        });
         nodes
     }
 
@@ -270,6 +307,7 @@ impl Cell {
                 state: state.to_owned(),
                 suspect: self.is_suspect(node),
                 addresses: row.addresses.clone(),
+                cell: row.cell.clone(),
                 tor: row.tor.clone(),
                 power: row.power.clone(),
                 latency_us,

@@ -158,7 +158,7 @@ impl Core {
         .await?;
         let mut trouble = None;
         for (version, (set, rows)) in versions {
-            if !self.cell.is_mine(version) || self.closing.load(Ordering::Relaxed) {
+            if !self.cell.is_heir(lost, version) || self.closing.load(Ordering::Relaxed) {
                 continue;
             }
             match self.repair(lost, version, set, &rows).await {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys};
-use stoker_cell::placement::{Candidate, Candidates, Domain, Key};
+use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
 use stoker_store::{Result, Spread};
 
@@ -74,17 +74,20 @@ impl View {
             && self.drives.values().any(live)
     }
 
-    /// Whether a node is as far from all of `taken` as demanded.
-    pub fn is_apart(&self, node: NodeId, taken: &[NodeId], spread: Spread) -> bool {
-        let label = |node: NodeId| {
-            let row = &self.members.get(&node)?.row;
-            match spread {
-                Spread::Node => None,
-                Spread::Tor => Some(row.tor.as_str()),
-                Spread::Power => Some(row.power.as_str()),
-            }
+    /// Nodes that are as far from all of `taken` as demanded, in the order in which they are asked for a copy of a chunk.
+    pub fn takers(&self, chunk: ChunkId, taken: &[NodeId], spread: Spread) -> Vec<NodeId> {
+        let spread = match spread {
+            Spread::Node => placement::Spread::Node,
+            Spread::Tor => placement::Spread::Tor,
+            Spread::Power => placement::Spread::Power,
         };
-        spread == Spread::Node || taken.iter().all(|other| *other != node && label(*other) != label(node))
+        self.candidates.takers(Key::from(chunk), taken, spread)
+    }
+
+    /// Whether two nodes are of one cell.
+    pub fn is_near(&self, one: NodeId, two: NodeId) -> bool {
+        let cell = |node: NodeId| self.members.get(&node).map(|member| member.row.cell.as_str());
+        cell(one).unwrap_or_default() == cell(two).unwrap_or_default()
     }
 
     /// All nodes in the order in which they are asked for a chunk; every node computes the same.
@@ -148,7 +151,9 @@ impl Core {
             Ok(())
         })
         .await?;
-        let labels = |row: &NodeRow| Domain { tor: Some(row.tor.clone()), power: Some(row.power.clone()) };
+        let label = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let labels =
+            |row: &NodeRow| Domain { cell: label(&row.cell), tor: label(&row.tor), power: label(&row.power) };
         view.candidates = Candidates::new(view.members.iter().map(|(node, member)| Candidate {
             node: *node,
             weight: member.row.weight.max(1),

@@ -31,7 +31,7 @@ use self::keys::{CatalogPlace, ClusterKeys};
 use self::pings::Pings;
 use self::service::{Desk, Doorway, Renewals};
 use self::wire::PeerWire;
-use crate::cell::CellOptions;
+use crate::cell::{CellOptions, Labels};
 use crate::clock;
 use crate::core::Lost;
 use crate::identity::{HighWater, Identity};
@@ -63,10 +63,8 @@ pub struct ClusterOptions {
     pub gossip: Vec<SocketAddr>,
     /// Where clients reach it.
     pub s3: Option<String>,
-    /// Switch that it hangs on.
-    pub tor: String,
-    /// Power feed.
-    pub power: String,
+    /// Where it stands.
+    pub labels: Labels,
     /// Share of the chunks that it takes.
     pub weight: u32,
     /// Nothing between nodes is encrypted; they still prove that they belong together.
@@ -179,8 +177,7 @@ impl Member {
             addresses: addresses.clone(),
             gossip: gossip.iter().map(SocketAddr::to_string).collect(),
             s3: options.s3.clone(),
-            tor: options.tor.clone(),
-            power: options.power.clone(),
+            labels: options.labels.clone(),
             weight: options.weight,
         };
         let node = NodeOptions { catalog, cell: Some(cell), ..options.node };

@@ -18,6 +18,9 @@ use crate::reader::{LOOKS_MAX, Slice};
 use crate::stage::Extent;
 use crate::{error, rings};
 
+/// What a node of another cell costs in comparison: links between cells are shared by many.
+const FAR_US: u64 = 5_000;
+
 /// What a silent node costs in comparison.
 const SUSPECT_US: u64 = 60_000_000;
 
@@ -143,7 +146,8 @@ impl Core {
         let cost_us = |source: &Source| match source {
             Source::Peer(node) | Source::Turn(node) => {
                 let silent_us = if self.cell.is_suspect(*node) { SUSPECT_US } else { 0 };
-                silent_us + sources.cost_us(*source, size, self.cell.latency_us(*node))
+                let far_us = if self.cell.is_near(*node) { 0 } else { FAR_US };
+                silent_us + far_us + sources.cost_us(*source, size, self.cell.latency_us(*node))
             }
             _ => sources.cost_us(*source, size, 0),
         };
@@ -182,7 +186,8 @@ impl Core {
             Source::Turn(node) => self.read_from(node, wish.slice, wish.range.clone(), wish.extent).await,
             Source::Lake(_) => match wish.extent {
                 Some(extent) => {
-                    self.fetch(wish.slice, extent).await.map(|bytes| bytes.slice(wish.range.clone()))
+                    let via = self.cell.far_turn(chunk);
+                    self.fetch(wish.slice, extent, via).await.map(|bytes| bytes.slice(wish.range.clone()))
                 }
                 None => Err(rings::missing(&chunk)),
             },
@@ -203,6 +208,34 @@ impl Core {
             Err(_) => self.sources.note_failed(source, size),
         }
         (source, got)
+    }
+
+    /// A whole chunk from the node of another cell that asks the lake for all; none if it does not come in time.
+    pub async fn fetch_via(
+        self: &Arc<Core>,
+        node: NodeId,
+        slice: &Slice,
+        extent: &Arc<Extent>,
+    ) -> Option<Bytes> {
+        let source = Source::Turn(node);
+        let begun_us = self.sources.now_us();
+        let late_at = self.sources.at(begun_us + self.sources.late_us(source, Size::Large));
+        let asked = self.read_from(node, slice, 0..slice.chunk_len, Some(extent));
+        match tokio::time::timeout_at(late_at, asked).await {
+            Ok(Ok(bytes)) => {
+                self.sources.note(source, Size::Large, self.sources.now_us().saturating_sub(begun_us));
+                Some(bytes)
+            }
+            Ok(Err(fault)) => {
+                tracing::debug!(chunk = %slice.chunk, %node, "not from there: {fault}");
+                self.sources.note_failed(source, Size::Large);
+                None
+            }
+            Err(_) => {
+                self.sources.note_late(source, Size::Large, self.sources.now_us().saturating_sub(begun_us));
+                None
+            }
+        }
     }
 
     /// From a drive of this node. Bad bytes are never returned; they are replaced in the background.

@@ -157,6 +157,7 @@ pub struct Peers {
     pub listen: Vec<SocketAddr>,
     #[serde(deserialize_with = "value::optional")]
     pub name: Option<String>,
+    pub cell: String,
     pub tor: String,
     pub power: String,
     pub plaintext: bool,
@@ -220,6 +221,7 @@ impl Default for Peers {
         Peers {
             listen: Vec::new(),
             name: None,
+            cell: String::new(),
             tor: String::new(),
             power: String::new(),
             plaintext: false,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stoker_lake::LakeOptions;
-use stoker_node::{CatalogChoice, DriveOptions, Promote};
+use stoker_node::{CatalogChoice, DriveOptions, Labels, Promote};
 use stoker_store::VolumePolicy;
 
 use super::signals::Hangup;
@@ -56,9 +56,8 @@ pub struct PeersPlan {
     pub listen: Listen,
     /// For people.
     pub name: String,
-    /// Switch that it hangs on, and power feed.
-    pub tor: String,
-    pub power: String,
+    /// Where it stands.
+    pub labels: Labels,
     /// Nothing between nodes is encrypted.
     pub plaintext: bool,
     /// How long a node may be silent before it is declared down.

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use stoker_lake::LakeOptions;
-use stoker_node::CatalogChoice;
+use stoker_node::{CatalogChoice, Labels};
 use stoker_store::{LakeMode, VolumePolicy};
 
 use crate::config::Config;
@@ -54,9 +54,10 @@ pub struct Args {
     /// What people call this node; by default the name of the machine.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where the node stands: tor=SWITCH,power=FEED; copies are kept apart by these.
-    #[arg(long, value_name = "LABELS", default_value = "", value_parser = parse_domain)]
-    domain: Domain,
+    /// Where the node stands: cell=NAME,tor=SWITCH,power=FEED. Copies stay in the cell as long as they can, and are kept
+    /// apart by the others.
+    #[arg(long, value_name = "LABELS", default_value = "", value_parser = parse_labels)]
+    domain: Labels,
     /// How long a node may be silent before it is declared down and its files are protected again.
     #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = span::parse)]
     grace: Duration,
@@ -66,6 +67,9 @@ pub struct Args {
     /// Start so many nodes on this machine, each in a directory of its own below --dir.
     #[arg(long, value_name = "N")]
     nodes: Option<NonZeroUsize>,
+    /// Put these nodes into so many cells: copies stay within a cell, reads go everywhere.
+    #[arg(long, value_name = "N", requires = "nodes", default_value = "1")]
+    cells: NonZeroUsize,
     /// Cores to use at most.
     #[arg(long, value_name = "N", default_value = "2")]
     cores: NonZeroUsize,
@@ -86,23 +90,17 @@ pub struct Args {
     check: bool,
 }
 
-/// Labels of a node.
-#[derive(Clone, Default)]
-struct Domain {
-    tor: String,
-    power: String,
-}
-
-fn parse_domain(text: &str) -> Result<Domain, String> {
-    let mut domain = Domain::default();
+fn parse_labels(text: &str) -> Result<Labels, String> {
+    let mut labels = Labels::default();
     for label in text.split(',').filter(|label| !label.is_empty()) {
         match label.split_once('=') {
-            Some(("tor", value)) => domain.tor = value.to_owned(),
-            Some(("power", value)) => domain.power = value.to_owned(),
-            _ => return Err(format!("`{label}`: expected tor=SWITCH or power=FEED")),
+            Some(("cell", value)) => labels.cell = value.to_owned(),
+            Some(("tor", value)) => labels.tor = value.to_owned(),
+            Some(("power", value)) => labels.power = value.to_owned(),
+            _ => return Err(format!("`{label}`: expected cell=NAME, tor=SWITCH or power=FEED")),
         }
     }
-    Ok(domain)
+    Ok(labels)
 }
 
 /// A lake mode as people write it.
@@ -129,6 +127,9 @@ impl From<Mode> for LakeMode {
 /// Starts a node and its doors, or several, and waits to be stopped.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     match args.nodes.map(NonZeroUsize::get) {
+        Some(count) if args.cells.get() > count => {
+            Err(Failure::new(format!("{count} nodes cannot be {} cells", args.cells)))
+        }
         None | Some(1) => run_member(args, None),
         Some(count) if count <= nodes::NODES_MAX => nodes::run(args, count),
         Some(_) => Err(Failure::new(format!("at most {} nodes run on one machine", nodes::NODES_MAX))),
@@ -198,8 +199,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         peers: PeersPlan {
             listen: at(args.peers),
             name: args.name.clone().unwrap_or_else(sys::host_name),
-            tor: args.domain.tor.clone(),
-            power: args.domain.power.clone(),
+            labels: args.domain.clone(),
             plaintext: false,
             grace: args.grace,
         },

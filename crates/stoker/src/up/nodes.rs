@@ -99,6 +99,16 @@ fn node_dir(dir: &Path, at: usize) -> PathBuf {
     dir.join(format!("node-{at}"))
 }
 
+/// Where a node stands: each has a switch and a feed of its own, neighbours share a cell.
+fn labels(args: &Args, at: usize, count: usize) -> Vec<(&'static str, String)> {
+    let cells = args.cells.get();
+    let mut labels = vec![("tor", format!("tor-{at}")), ("power", format!("power-{at}"))];
+    if cells > 1 {
+        labels.push(("cell", format!("cell-{}", (at - 1) * cells / count + 1)));
+    }
+    labels
+}
+
 /// A node that starts.
 struct Spawned {
     name: String,
@@ -126,7 +136,13 @@ fn spawn(
         .arg("--dir")
         .arg(node_dir(dir, at))
         .arg("--domain")
-        .arg(format!("tor=tor-{at},power=power-{at}"))
+        .arg(
+            labels(args, at, count)
+                .iter()
+                .map(|(name, label)| format!("{name}={label}"))
+                .collect::<Vec<_>>()
+                .join(","),
+        )
         .args(["--cores", &args.cores.to_string(), "--memory", &memory.to_string()])
         .args(["--grace", &format!("{}ms", args.grace.as_millis())])
         .args(["--log", args.log.as_str()])
@@ -163,7 +179,10 @@ fn tell(args: &Args, nodes: &[Running]) -> Result<(), Failure> {
         let mut ready = node.ready.clone();
         ready["name"] = json!(node.name);
         ready["pid"] = json!(node.child.id());
-        ready["domain"] = json!({ "tor": format!("tor-{}", at + 1), "power": format!("power-{}", at + 1) });
+        ready["domain"] = labels(args, at + 1, nodes.len())
+            .into_iter()
+            .map(|(name, label)| (name.to_owned(), json!(label)))
+            .collect();
         ready
     };
     let all: Vec<Value> = nodes.iter().enumerate().map(entry).collect();

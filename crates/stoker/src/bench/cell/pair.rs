@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_node::{ClusterOptions, DriveOptions, Member, Node, NodeOptions};
+use stoker_node::{ClusterOptions, DriveOptions, Labels, Member, Node, NodeOptions};
 use stoker_store::{Class, DrainPolicy, ErrorKind, LakeMode, Store, StoreError, VolumeOptions, VolumePolicy};
 use tokio::runtime::Runtime;
 
@@ -79,8 +79,7 @@ impl Seat {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             gossip: Vec::new(),
             s3: None,
-            tor: String::new(),
-            power: String::new(),
+            labels: Labels::default(),
             weight: 1,
             plaintext: security == Security::Plain,
             grace: GRACE,

@@ -1,0 +1,8 @@
+//! The client library and the server of its protocol.
+
+mod door;
+mod hostile;
+mod lease_peers;
+mod leases;
+mod memory;
+mod node;

@@ -1,0 +1,230 @@
+//! Several nodes in one process, with one catalog and one lake.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_catalog::engine::Memory;
+use stoker_catalog::kv::{Catalog, Range};
+use stoker_format::NodeId;
+use stoker_lake::{Lake, TwinLake};
+use stoker_node::{Body, CatalogChoice, CellOptions, Health, Labels, LakeOpener, Node, NodeOptions, Wire};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Result, Store, StoreError, VolumeOptions, VolumePolicy};
+
+use super::Home;
+
+/// Carries messages between nodes of this process, unless it is told not to.
+#[derive(Default)]
+pub struct Net {
+    nodes: Mutex<HashMap<NodeId, Arc<Node>>>,
+    cut: Mutex<HashSet<NodeId>>,
+    /// Nodes that take questions and do not answer for now.
+    stalled: tokio::sync::watch::Sender<HashSet<NodeId>>,
+    /// A node whose next read from a peer is not answered, whoever it asks.
+    unlucky: Mutex<Option<NodeId>>,
+}
+
+struct Port {
+    net: Arc<Net>,
+    own: Arc<Mutex<Option<NodeId>>>,
+}
+
+impl Wire for Port {
+    fn call(
+        &self,
+        to: NodeId,
+        head: Vec<u8>,
+        body: Body,
+        _: usize,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<(Vec<u8>, Body)>> {
+        Box::pin(async move {
+            let gone = || StoreError::new(ErrorKind::Unavailable, "no answer");
+            let own = self.own.lock().unwrap().ok_or_else(gone)?;
+            let node = self.net.nodes.lock().unwrap().get(&to).cloned().ok_or_else(gone)?;
+            let is_cut = |node: &NodeId| self.net.cut.lock().unwrap().contains(node);
+            if is_cut(&to) || is_cut(&own) {
+                return Err(gone());
+            }
+            // The second byte of a message says what it is.
+            let is_read = head.get(1) == Some(&1);
+            if is_read && self.net.unlucky.lock().unwrap().take_if(|node| *node == own).is_some() {
+                tokio::time::sleep(deadline).await;
+                return Err(gone());
+            }
+            let mut stalled = self.net.stalled.subscribe();
+            let goes_on = stalled.wait_for(|stalled| !stalled.contains(&to));
+            if !matches!(tokio::time::timeout(deadline, goes_on).await, Ok(Ok(_))) {
+                return Err(gone());
+            }
+            let aligned = |body: Body| match body {
+                Body::Shared(summed) => Body::Aligned(Buf::copy_of(&summed.bytes)),
+                other => other,
+            };
+            let (head, body) = node.serve_peer(own, &head, aligned(body)).await;
+            if is_cut(&to) || is_cut(&own) {
+                return Err(gone());
+            }
+            Ok((head, aligned(body)))
+        })
+    }
+
+    fn latency_us(&self, _: NodeId) -> u64 {
+        100
+    }
+
+    fn set_peers(&self, _: &[(NodeId, Vec<String>)]) {}
+}
+
+/// A few nodes with one catalog and one lake.
+pub struct Cluster {
+    homes: Vec<Home>,
+    net: Arc<Net>,
+    pub catalog: Arc<Memory>,
+    /// What nodes are given as their catalog.
+    pub given: Arc<dyn Catalog>,
+    pub lake: Arc<TwinLake>,
+    /// The cell of each node; all are in one without it.
+    cells: Vec<String>,
+    pub nodes: Vec<Option<Arc<Node>>>,
+}
+
+impl Cluster {
+    pub async fn new(count: usize, policy: VolumePolicy) -> Cluster {
+        Cluster::in_cells(&vec![""; count], policy).await
+    }
+
+    /// A node for each name of a cell.
+    pub async fn in_cells(cells: &[&str], policy: VolumePolicy) -> Cluster {
+        let count = cells.len();
+        let catalog = Arc::new(Memory::new());
+        let mut cluster = Cluster {
+            homes: (0..count).map(|_| Home::new(policy.clone())).collect(),
+            net: Arc::default(),
+            given: catalog.clone(),
+            catalog,
+            lake: Arc::new(TwinLake::new(1)),
+            cells: cells.iter().map(|cell| (*cell).to_owned()).collect(),
+            nodes: (0..count).map(|_| None).collect(),
+        };
+        for at in 0..count {
+            cluster.start(at).await;
+        }
+        // Before they know of each other, they commit like a node that is alone.
+        for node in cluster.nodes.iter().flatten() {
+            cluster
+                .until("all nodes are known", async || node.status().await.unwrap().nodes.len() == count)
+                .await;
+        }
+        cluster.node(0).volume_create("data", VolumeOptions::default()).await.unwrap();
+        cluster
+    }
+
+    fn options(&self, at: usize) -> (NodeOptions, Arc<Mutex<Option<NodeId>>>) {
+        let (lake, own) = (self.lake.clone(), Arc::new(Mutex::new(None)));
+        let port = Port { net: self.net.clone(), own: own.clone() };
+        let cell = CellOptions {
+            wire: Arc::new(port),
+            name: format!("n{at}"),
+            addresses: Vec::new(),
+            gossip: Vec::new(),
+            s3: None,
+            labels: Labels {
+                cell: self.cells.get(at).cloned().unwrap_or_default(),
+                tor: format!("tor-{}", at % 2),
+                power: "a".into(),
+            },
+            weight: 1,
+        };
+        let options = NodeOptions {
+            lake: Some("twin://lake".into()),
+            lake_opener: Some(LakeOpener(Arc::new(move |_| lake.clone() as Arc<dyn Lake>))),
+            catalog: CatalogChoice::Given(self.given.clone()),
+            lake_settle_ms: 500,
+            cell: Some(cell),
+            ..self.homes[at].options()
+        };
+        (options, own)
+    }
+
+    pub async fn start(&mut self, at: usize) {
+        self.start_on(at, &tokio::runtime::Handle::current()).await;
+    }
+
+    /// Starts a node on another runtime, so that it can be killed: without that nothing of it runs on.
+    pub async fn start_on(&mut self, at: usize, runtime: &tokio::runtime::Handle) {
+        let (options, own) = self.options(at);
+        let node = runtime.spawn(Node::open(options)).await.unwrap().unwrap();
+        *own.lock().unwrap() = Some(node.id());
+        self.net.cut.lock().unwrap().remove(&node.id());
+        self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
+        for other in self.nodes.iter().flatten() {
+            other.peer_health(node.id(), Health::Alive);
+        }
+        self.nodes[at] = Some(node);
+    }
+
+    pub fn node(&self, at: usize) -> &Arc<Node> {
+        self.nodes[at].as_ref().expect("it runs")
+    }
+
+    /// A node stops answering; the others suspect it.
+    pub fn lose(&mut self, at: usize) -> Arc<Node> {
+        let node = self.nodes[at].take().expect("it runs");
+        self.net.cut.lock().unwrap().insert(node.id());
+        self.net.nodes.lock().unwrap().remove(&node.id());
+        for other in self.nodes.iter().flatten() {
+            other.peer_health(node.id(), Health::Suspect);
+        }
+        node
+    }
+
+    /// A node that goes on but answers nobody until it is released. Nobody suspects it.
+    pub fn stall(&self, at: usize) {
+        let id = self.node(at).id();
+        self.net.stalled.send_modify(|stalled| {
+            stalled.insert(id);
+        });
+    }
+
+    /// The next read of this node from a peer is not answered.
+    pub fn stall_next_read(&self, at: usize) {
+        *self.net.unlucky.lock().unwrap() = Some(self.node(at).id());
+    }
+
+    /// All nodes answer again.
+    pub fn release(&self) {
+        self.net.stalled.send_modify(HashSet::clear);
+    }
+
+    /// Where the drives of a node are.
+    pub fn folder(&self, at: usize) -> &std::path::Path {
+        self.homes[at].dir.path()
+    }
+
+    pub async fn rows(&self, table: &[u8]) -> usize {
+        self.catalog.range(Range::prefix(table, 100_000)).await.unwrap().rows.len()
+    }
+
+    /// Waits until something holds.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..1_000 {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("never: {what}");
+    }
+
+    pub async fn stop(self) {
+        for node in self.nodes.into_iter().flatten() {
+            node.stop().await;
+        }
+    }
+}
+
+/// Nodes that hold what a receipt is about.
+pub fn nodes_of(receipt: &stoker_store::Receipt) -> HashSet<String> {
+    receipt.holders.iter().map(|holder| holder.node.clone()).collect()
+}

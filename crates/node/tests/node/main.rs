@@ -1,0 +1,16 @@
+//! A node through its door, alone and in a cell.
+
+mod alone;
+mod cell;
+mod cells;
+mod corners;
+mod drain;
+mod files;
+mod harness;
+mod lake_limits;
+mod lake_trouble;
+mod leases;
+mod minutes;
+mod quota;
+mod reads;
+mod sets;

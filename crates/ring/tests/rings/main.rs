@@ -1,0 +1,5 @@
+//! A ring on real files.
+
+mod corners;
+mod limits;
+mod ring;

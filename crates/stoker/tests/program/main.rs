@@ -1,0 +1,10 @@
+//! The program as people call it.
+
+mod cli;
+mod files;
+mod refusals;
+mod rig;
+mod sets;
+#[path = "../storm/mod.rs"]
+mod storm;
+mod up;
