@@ -1,5 +1,6 @@
 //! The program as people call it.
 
+mod cells;
 mod cli;
 mod files;
 mod refusals;
