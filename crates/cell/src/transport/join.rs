@@ -228,6 +228,8 @@ pub enum JoinError {
     Unreachable(String),
     /// What answers is not of the cluster that the token is for. Check the address, or ask for a new token.
     Untrusted,
+    /// What it shows is not valid by the clock of this machine. Set the clocks of both.
+    Clock,
     /// The cluster does not want it; says why.
     Refused(String),
     /// Something else than a node that admits others answers there.
@@ -239,6 +241,10 @@ impl fmt::Display for JoinError {
         match self {
             JoinError::Unreachable(why) => write!(f, "nobody answers: {why}"),
             JoinError::Untrusted => f.write_str("what answers there is not of the token's cluster"),
+            JoinError::Clock => f.write_str(
+                "the certificate that is shown there has expired or is not valid yet by the clock of this machine; are the \
+                 clocks of both right?",
+            ),
             JoinError::Refused(why) => write!(f, "refused: {why}"),
             JoinError::Broken(why) => write!(f, "what answers there admits no nodes: {why}"),
         }
@@ -251,6 +257,7 @@ impl From<End> for JoinError {
     fn from(end: End) -> JoinError {
         match end {
             End::Refused(Reason::Certificate) => JoinError::Untrusted,
+            End::Refused(Reason::Clock) => JoinError::Clock,
             End::Io(error) => JoinError::Unreachable(error.to_string()),
             other => JoinError::Broken(other.to_string()),
         }

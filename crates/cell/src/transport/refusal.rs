@@ -35,12 +35,14 @@ pub enum Reason {
     Security = 8,
     /// There are as many connections as are allowed.
     Full = 9,
-    /// Its certificate is of another node, of another authority, or has expired.
+    /// Its certificate is of another node or of another authority.
     Certificate = 10,
     /// The node is stopping.
     Stopping = 11,
     /// A rule of the protocol was broken, or bytes arrived damaged.
     Broken = 12,
+    /// Its certificate has expired or begins later, by the clock of one of the two.
+    Clock = 13,
     /// A reason that this release does not know.
     Unknown = 255,
 }
@@ -62,6 +64,7 @@ impl Reason {
             Certificate,
             Stopping,
             Broken,
+            Clock,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == byte)
@@ -81,9 +84,12 @@ impl fmt::Display for Reason {
             Reason::Secret => "the two nodes do not have the same cluster secret",
             Reason::Security => "one node wants TLS and the other plaintext",
             Reason::Full => "the node has as many connections as it takes",
-            Reason::Certificate => "a certificate is of another node or authority, or has expired",
+            Reason::Certificate => "a certificate is of another node or authority",
             Reason::Stopping => "the node is stopping",
             Reason::Broken => "the protocol was broken, or bytes arrived damaged",
+            Reason::Clock => {
+                "a certificate has expired or is not valid yet; are the clocks of both machines right?"
+            }
             Reason::Unknown => "a reason that this release does not know",
         })
     }

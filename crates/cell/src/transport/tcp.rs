@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig};
+use rustls::{AlertDescription, CertificateError, ClientConfig};
 use stoker_format::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Handle;
@@ -197,12 +197,16 @@ pub(super) fn tls_end(end: End) -> End {
     let End::Io(error) = end else { return end };
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let reason = match inner {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::NotValidYet,
+        )) => Reason::Clock,
         Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
             Reason::Certificate
         }
         Some(rustls::Error::NoApplicationProtocol) => Reason::Security,
         Some(rustls::Error::AlertReceived(alert)) => match alert {
             AlertDescription::NoApplicationProtocol => Reason::Security,
+            AlertDescription::CertificateExpired => Reason::Clock,
             AlertDescription::CloseNotify | AlertDescription::InternalError => return End::Io(error),
             _ => Reason::Certificate,
         },

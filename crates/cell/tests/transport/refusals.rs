@@ -38,33 +38,34 @@ async fn certificates_of_another_authority() {
     refuse_each_other(theirs.node(1), ours.node(2), ours.node(3), Reason::Certificate).await;
 }
 
-/// Signs, but for the past.
-struct Late(Arc<Authority>);
+/// Signs by a clock that is hours behind or ahead.
+struct OffClock(Arc<Authority>, i64);
 
-impl Issuer for Late {
+impl Issuer for OffClock {
     fn issue(
         &self,
         node: NodeId,
         key: PublicKey,
     ) -> stoker_cell::transport::BoxFuture<'_, Result<Issued, String>> {
-        let issued = self.0.issue_for(node, &key, now_s() - 7200, Duration::from_secs(3600));
+        let issued =
+            self.0.issue_for(node, &key, now_s().saturating_add_signed(self.1), Duration::from_secs(3600));
         Box::pin(std::future::ready(issued.map_err(|error| error.to_string())))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_that_have_expired() {
-    for late in [1, 2] {
+async fn certificates_of_clocks_that_are_hours_off() {
+    for (late, off_s) in [(1, -7200), (2, -7200), (1, 7200), (2, 7200)] {
         let rig = Rig::tls();
         let [mut near, mut far] = [rig.config(1), rig.config(2)];
         let config = if late == 1 { &mut near } else { &mut far };
         let Security::Tls(credentials) = &config.security else { unreachable!() };
-        credentials.renew(&Late(rig.authority.clone())).await.unwrap();
+        credentials.renew(&OffClock(rig.authority.clone(), off_s)).await.unwrap();
         let [near, far] = [start(near), start(far)];
         near.knows(&far);
-        let refused = CallError::Refused(Reason::Certificate);
-        assert_eq!(near.ask(far.id, COUNT).await.unwrap_err(), refused, "{late}");
-        counted(&far, Reason::Certificate).await;
+        let refused = CallError::Refused(Reason::Clock);
+        assert_eq!(near.ask(far.id, COUNT).await.unwrap_err(), refused, "{late} {off_s}");
+        counted(&far, Reason::Clock).await;
     }
 }
 
