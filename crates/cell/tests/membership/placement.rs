@@ -88,6 +88,25 @@ fn shares_are_equal_in_a_large_cell() {
     }
 }
 
+/// What a node holds: chunks that it took itself, evenly, and copies that others chose it for. 5 % are asked of both together.
+#[test]
+fn what_nodes_hold_of_class_two_is_equal() {
+    let (nodes, keys) = if full() { (512, 1_000_000) } else { (64, 125_000) };
+    let candidates = Candidates::new((0..nodes).map(|number| candidate(number, 3)));
+    let mut held: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for (at, key) in chunks(keys).enumerate() {
+        let home = node(at as u32 % nodes);
+        let peer = candidates.rank(key).find(|other| *other != home).expect("there are others");
+        assert!(full() || Some(&peer) == candidates.takers(key, &[home], Spread::Node).first());
+        *held.entry(home).or_default() += 1;
+        *held.entry(peer).or_default() += 1;
+    }
+    let fair = 2.0 * f64::from(keys) / f64::from(nodes);
+    let skew = held.values().map(|held| (f64::from(*held) - fair).abs() / fair).fold(0.0, f64::max);
+    eprintln!("{nodes} nodes, {keys} chunks of class two: a node is at most {:.2} % off", skew * 100.0);
+    assert!(held.len() == nodes as usize && skew < 0.05, "{skew}");
+}
+
 #[test]
 fn weights_are_respected() {
     let (nodes, keys) = (24, 200_000);
