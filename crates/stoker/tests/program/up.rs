@@ -446,21 +446,22 @@ fn a_lake_behind_s3_is_used_or_refused_with_the_reason() {
 
     let node = Daemon::start_with(&up("s3://data/below"), &lake_env(s3, access, secret));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let drained = |node: &Daemon, name: &str| {
+    let drained = |node: &Daemon, name: &str, len: usize| {
         let key = Key::new(name.as_bytes()).unwrap();
         let socket = Endpoint::Unix(node.text("socket").into());
         runtime.block_on(async {
             let client = Client::connect(&socket, None).await.unwrap();
             let mut writer = client.create("data", &key, WriteRequest::default()).await.unwrap();
             let mut buf = writer.buffer().await.unwrap();
-            buf.set_len(1000);
+            buf.set_len(len);
             writer.write(buf).await.unwrap();
             writer.finish(Finish::default()).await.unwrap();
             client.drain("data", b"").await.unwrap();
             client.wait("data", &key, None, Awaited::Drained).await.unwrap()
         })
     };
-    assert_eq!(drained(&node, "first").lake.as_deref(), Some("s3://data/below/data/first"));
+    assert_eq!(drained(&node, "first", 1000).lake.as_deref(), Some("s3://data/below/data/first"));
+    assert_eq!(drained(&node, "empty", 0).lake.as_deref(), Some("s3://data/below/data/empty"));
     node.stop();
     lake.stop();
 }

@@ -188,6 +188,10 @@ impl Connection {
             let value = sign::authorization(&signable, &credentials, &config.region, &time);
             headers.push(("authorization".to_owned(), value));
         }
+        // The HTTP client leaves it out for an empty body, and S3 asks for it.
+        if body.len == 0 && matches!(request.method, Method::PUT | Method::POST) {
+            headers.push(("content-length".to_owned(), "0".to_owned()));
+        }
         let mark = if query.is_empty() { "" } else { "?" };
         let uri = format!("{}://{}{path}{mark}{query}", config.scheme, config.host);
         let mut signed = http::Request::builder()
