@@ -70,6 +70,8 @@ impl Core {
         }
         (value.state, value.since_ms) = (state, now_ms);
         let mut change = Commit::new().seq(key.clone(), row.seq).put(key, value.encode());
+        // Whoever was away for long thinks that all others were. If they went on without it, its word counts no more.
+        change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
         if state == NodeState::Down {
             change = change.delete(keys::session(node));
         }

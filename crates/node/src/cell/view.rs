@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys};
@@ -11,6 +12,9 @@ use stoker_store::{Result, Spread};
 
 use crate::core::{Core, Lost};
 use crate::error;
+
+/// Pause after a catalog could not be read.
+const TROUBLE_PAUSE: Duration = Duration::from_millis(200);
 
 /// A node as the catalog knows it.
 #[derive(Clone, Debug)]
@@ -174,11 +178,18 @@ impl Core {
     pub async fn follow_cluster(self: Arc<Core>) {
         let mut watches = [b"M", b"S", b"D", b"V"].map(|table| self.catalog.watch(table.to_vec()));
         while !self.closing.load(std::sync::atomic::Ordering::Relaxed) {
+            let mut is_well = true;
             if let Err(fault) = self.load_view().await {
                 tracing::warn!("reading the nodes of the cluster: {fault}");
+                is_well = false;
             }
             if let Err(fault) = self.volumes.refresh().await {
                 tracing::warn!("reading the volumes: {fault}");
+                is_well = false;
+            }
+            if !is_well {
+                // A catalog in trouble wakes its watchers all the time.
+                tokio::time::sleep(TROUBLE_PAUSE).await;
             }
             let [nodes, sessions, drives, volumes] = &mut watches;
             tokio::select! {
@@ -187,7 +198,7 @@ impl Core {
                 changed = drives.changed() => if changed.is_err() { return },
                 changed = volumes.changed() => if changed.is_err() { return },
                 // A watch that was lost somewhere costs a moment, not the truth.
-                () = tokio::time::sleep(std::time::Duration::from_secs(5)) => {}
+                () = tokio::time::sleep(Duration::from_secs(5)) => {}
             }
         }
     }

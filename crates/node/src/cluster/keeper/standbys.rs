@@ -32,6 +32,8 @@ const LEAVING_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Standbys {
     attached: Mutex<BTreeSet<NodeId>>,
     leaving: Mutex<BTreeMap<NodeId, Instant>>,
+    /// Nodes that asked for the catalog: they run, whatever was decided about them before.
+    asking: Mutex<BTreeSet<NodeId>>,
 }
 
 /// Who should follow: those that do and can, then others that can, in their order.
@@ -88,9 +90,12 @@ impl Keeper {
             leaving.clone()
         };
         let own = self.identity.node;
+        // A node that was declared down and came back can say so only in the catalog, which may wait for nobody but it.
+        let asking = self.standbys.asking.lock().unwrap().clone();
         let able: Vec<NodeId> = view
             .nodes()
-            .filter(|node| *node != own && view.is_up(*node) && !leaving.contains_key(node))
+            .filter(|node| *node != own && !leaving.contains_key(node))
+            .filter(|node| view.is_up(*node) || asking.contains(node))
             .collect();
         let attached = self.standbys.attached.lock().unwrap().clone();
         for node in choose(&able, &attached, WANTED) {
@@ -133,6 +138,7 @@ impl Keeper {
     /// A node that left asks again, so it has started.
     pub(super) fn came_back(&self, node: NodeId) {
         self.standbys.leaving.lock().unwrap().remove(&node);
+        self.standbys.asking.lock().unwrap().insert(node);
     }
 
     /// Lets a standby go for good.
@@ -141,6 +147,7 @@ impl Keeper {
         if leaves {
             self.standbys.leaving.lock().unwrap().insert(node, Instant::now());
         }
+        self.standbys.asking.lock().unwrap().remove(&node);
         self.standbys.attached.lock().unwrap().remove(&node);
         match catalog.detach(node).await {
             Ok(()) => {
