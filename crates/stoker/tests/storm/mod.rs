@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod cell;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -19,6 +21,8 @@ use stoker_store::{
 /// Writers at the same time.
 pub const WORKERS: u64 = 6;
 const MIB: usize = 1 << 20;
+/// A free port of this machine.
+pub const LOCAL: &str = "127.0.0.1:0";
 
 /// A real node.
 pub struct Node {
@@ -35,21 +39,20 @@ impl Node {
 
     /// Any node.
     pub fn start(verb: &[&str], dir: &Path) -> Node {
+        Node::start_by(Command::new(env!("CARGO_BIN_EXE_stoker")), verb, [LOCAL, LOCAL], dir)
+    }
+
+    /// Any node, by a command that ends in the program, with addresses for other nodes and for S3.
+    pub fn start_by(mut command: Command, verb: &[&str], [peers, s3]: [&str; 2], dir: &Path) -> Node {
         // Beside its directory, for whoever looks into a failure.
         let words =
             std::fs::File::options().create(true).append(true).open(dir.with_extension("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
-        command.env("STOKER_LOG", "info").args(verb).args([
-            "--json",
-            "--size",
-            "1GiB",
-            "--memory",
-            "512MiB",
-            "--s3",
-            "127.0.0.1:0",
-        ]);
         command
-            .args(["--admin", "127.0.0.1:0", "--peers", "127.0.0.1:0", "--dir"])
+            .env("STOKER_LOG", "info")
+            .args(verb)
+            .args(["--json", "--size", "1GiB", "--memory", "512MiB", "--s3", s3]);
+        command
+            .args(["--admin", LOCAL, "--peers", peers, "--dir"])
             .arg(dir)
             .stdout(Stdio::piped())
             .stderr(words);
@@ -65,9 +68,14 @@ impl Node {
 
     /// Asks it to stop, and waits until it did.
     pub fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("TERM");
         self.child.wait().unwrap();
+    }
+
+    /// Sends it a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
     /// Waits until it ends by itself.

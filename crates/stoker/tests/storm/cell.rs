@@ -1,0 +1,224 @@
+//! A cell of real nodes under a storm, each worker through whichever node answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_client::{Client, Endpoint};
+use stoker_store::{Order, Report, Store};
+
+use super::*;
+
+/// Nodes of such a cell.
+pub const NODES: usize = 3;
+
+pub fn home(dir: &Path, at: usize) -> PathBuf {
+    dir.join(format!("node-{at}"))
+}
+
+/// Connects to this node; it may be starting again, because the others went on without it.
+pub async fn connect_to(dir: &Path, at: usize) -> Client {
+    let endpoint = Endpoint::Unix(home(dir, at).join("stoker.sock"));
+    for _ in 0..600 {
+        match Client::connect(&endpoint, None).await {
+            Ok(client) => return client,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+    let words = std::fs::read_to_string(home(dir, at).with_extension("log")).unwrap_or_default();
+    panic!("node {at} does not answer\n{words}");
+}
+
+/// Connects to a node, some other one if that does not answer.
+pub async fn connect(dir: &Path, dice: &mut Dice) -> Client {
+    for _ in 0..600 {
+        let at = dice.below(NODES as u64) as usize;
+        let endpoint = Endpoint::Unix(home(dir, at).join("stoker.sock"));
+        if let Ok(client) = Client::connect(&endpoint, None).await {
+            return client;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("no node answers");
+}
+
+/// What became of keys whose operation failed, by another node. An operation that nobody acknowledged may still be under way:
+/// its commit may wait for a standby that died. One that is acknowledged afterwards comes behind it.
+async fn find_out(dir: &Path, dice: &mut Dice, worker: u64, keys: &[String], model: &Mutex<Model>) -> Client {
+    let barrier = format!("w{worker}/barrier");
+    for at in 0..600 {
+        let client = connect(dir, dice).await;
+        let next = Some((at, 16));
+        model.lock().unwrap().begin(&barrier, next);
+        match put(&client, &barrier, &content(at, 16)).await {
+            Ok(()) => model.lock().unwrap().done(&barrier, next),
+            Err(fault) => {
+                assert!(is_of_death(&fault), "{barrier}: {fault:?}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        }
+        let mut found = Vec::new();
+        for name in keys {
+            match read(&client, name).await {
+                Ok(bytes) => found.push(bytes),
+                Err(fault) => assert!(is_of_death(&fault), "{name}: {fault:?}"),
+            }
+        }
+        if found.len() == keys.len() {
+            let mut model = model.lock().unwrap();
+            for (name, bytes) in keys.iter().zip(found) {
+                settle(&mut model, name, bytes.as_deref());
+            }
+            return client;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{keys:?} cannot be read through any node");
+}
+
+/// Reads one of a worker's keys, which nobody else writes: it holds what was acknowledged. False if the node is gone.
+async fn look(client: &Client, worker: u64, dice: &mut Dice, model: &Mutex<Model>) -> bool {
+    let (name, known) = {
+        let model = model.lock().unwrap();
+        let own = format!("w{worker}/");
+        let keys: Vec<&String> = model.acked.keys().filter(|key| key.starts_with(&own)).collect();
+        if keys.is_empty() {
+            return true;
+        }
+        let name = keys[dice.below(keys.len() as u64) as usize].clone();
+        assert!(!model.pending.contains_key(&name), "{name} is settled");
+        let known = model.get(&name);
+        (name, known)
+    };
+    match read(client, &name).await {
+        Ok(found) => {
+            let expected = known.map(|(seed, len)| content(seed, len));
+            assert!(
+                found == expected,
+                "{name} holds {:?} bytes, not {known:?}",
+                found.map(|bytes| bytes.len())
+            );
+            true
+        }
+        Err(fault) => {
+            assert!(is_of_death(&fault), "{name}: {fault:?}");
+            false
+        }
+    }
+}
+
+/// One worker, through whichever node answers, until it is told to stop.
+pub async fn survive(
+    dir: PathBuf,
+    worker: u64,
+    model: Arc<Mutex<Model>>,
+    acks: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    pause: Duration,
+) {
+    let mut dice = Dice::new(worker);
+    let mut client = connect(&dir, &mut dice).await;
+    for at in 0u64.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        if at % 3 == 2 && !look(&client, worker, &mut dice, &model).await {
+            client = connect(&dir, &mut dice).await;
+            continue;
+        }
+        let (keys, done) = step(&client, worker, worker << 32 | at, &mut dice, &model).await;
+        match done {
+            Ok(()) => {
+                acks.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(fault) => {
+                assert!(is_of_death(&fault), "{keys:?}: {fault:?}");
+                client = find_out(&dir, &mut dice, worker, &keys, &model).await;
+            }
+        }
+    }
+}
+
+/// Whether a node keeps the catalog.
+pub async fn keeps_catalog(dir: &Path, at: usize) -> bool {
+    let client = connect_to(dir, at).await;
+    let node = client.status().await.unwrap().node;
+    match client.operate(Order::Catalog).await.unwrap() {
+        Report::Catalog(status) => status.holder == Some(node),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Makes a node the one that keeps the catalog. Everybody who followed is there and is asked, so nothing may be lost.
+pub async fn promote(dir: &Path, at: usize) {
+    let client = connect_to(dir, at).await;
+    for _ in 0..100 {
+        match client.operate(Order::CatalogPromote { accept_loss: false }).await {
+            Ok(Report::Promoted(promotion)) => return assert_eq!(promotion.loss, None),
+            Ok(other) => panic!("{other:?}"),
+            // It came back a moment ago and has not caught up; the other one has everything.
+            Err(fault) if fault.message.contains("fell behind") => {
+                return Box::pin(promote(dir, (at + 1) % NODES)).await;
+            }
+            Err(fault) => eprintln!("not promoted yet: {fault:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("node {at} cannot be promoted");
+}
+
+/// Workers of a cell, and what is known of their keys.
+pub struct Load {
+    dir: PathBuf,
+    pub runtime: tokio::runtime::Runtime,
+    model: Arc<Mutex<Model>>,
+    acks: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    workers: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Load {
+    /// Begins. Workers pause between operations: while a node is silent nothing is deleted that it might read, so a load that
+    /// overwrites at full speed fills small rings.
+    pub fn start(dir: &Path, workers: u64, pause: Duration) -> Load {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let model = Arc::new(Mutex::new(Model::default()));
+        let (acks, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let workers = (0..workers)
+            .map(|worker| {
+                runtime.spawn(survive(dir.into(), worker, model.clone(), acks.clone(), stop.clone(), pause))
+            })
+            .collect();
+        Load { dir: dir.into(), runtime, model, acks, stop, workers }
+    }
+
+    /// Waits until so many more operations were acknowledged.
+    pub fn after(&self, count: u64) {
+        let until = self.acks.load(Ordering::Relaxed) + count;
+        let is_over = || self.workers.iter().any(|worker| worker.is_finished());
+        while self.acks.load(Ordering::Relaxed) < until && !is_over() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends, and checks every key and the listing through every node. Returns the operations that were acknowledged.
+    pub fn finish(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.runtime.block_on(async {
+            for worker in self.workers {
+                worker.await.unwrap();
+            }
+            let mut known = std::mem::take(&mut *self.model.lock().unwrap());
+            for at in 0..NODES {
+                let client = connect_to(&self.dir, at).await;
+                verify(&client, &mut known).await;
+                verify_list(&client, &known).await;
+            }
+        });
+        self.acks.load(Ordering::Relaxed)
+    }
+}
