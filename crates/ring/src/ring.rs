@@ -70,6 +70,13 @@ pub struct Ring {
     inner: Arc<Inner>,
 }
 
+/// Who compares bytes with their sums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Here,
+    Elsewhere,
+}
+
 impl Ring {
     /// Opens a ring: takes the lock, recovers, starts the driver thread. Blocks for as long as recovery reads.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Ring> {
@@ -168,6 +175,22 @@ impl Ring {
 
     /// Reads and verifies `len` bytes at `offset` of a record, into a buffer of the pool.
     pub async fn read(&self, chunk: ChunkId, offset: usize, len: usize) -> Result<ReadView> {
+        self.read_checked(chunk, offset, len, Check::Here).await
+    }
+
+    /// Reads for somebody who checks: if the view has a CRC, the bytes were not compared with it. Whole blocks are spared a
+    /// pass; others are verified here.
+    pub async fn read_unchecked(&self, chunk: ChunkId, offset: usize, len: usize) -> Result<ReadView> {
+        self.read_checked(chunk, offset, len, Check::Elsewhere).await
+    }
+
+    async fn read_checked(
+        &self,
+        chunk: ChunkId,
+        offset: usize,
+        len: usize,
+        check: Check,
+    ) -> Result<ReadView> {
         loop {
             // The buffer first: a reader that held its segment while it waits for memory would hold up the reclaimer,
             // which those wait for who hold the memory.
@@ -178,7 +201,7 @@ impl Ring {
             let plan = read::plan(&chunk, &entry, offset, len)?;
             // It may have moved to a place that needs one block more.
             if buf.capacity() >= plan.len {
-                return self.read_planned(chunk, entry, pin, plan, buf).await;
+                return self.read_planned(chunk, entry, pin, plan, buf, check).await;
             }
         }
     }
@@ -196,7 +219,7 @@ impl Ring {
             );
             return Err(RingError::new(ErrorKind::Invalid, message));
         }
-        self.read_planned(chunk, entry, pin, plan, buf).await
+        self.read_planned(chunk, entry, pin, plan, buf, Check::Here).await
     }
 
     fn pin(&self, chunk: &ChunkId) -> Result<(Entry, SegmentPin)> {
@@ -212,6 +235,7 @@ impl Ring {
         pin: SegmentPin,
         plan: ReadPlan,
         mut buf: Buf,
+        check: Check,
     ) -> Result<ReadView> {
         let started = Instant::now();
         let inner = &self.inner;
@@ -234,7 +258,9 @@ impl Ring {
             (None, None) => unreachable!("a header read was started"),
         };
         drop(pin);
-        if let Some(block) = plan.bad_block(&entry, &table, buf.as_slice()) {
+        let crc = plan.crc(&entry, &table);
+        let is_checked = check == Check::Here || crc.is_none();
+        if is_checked && let Some(block) = plan.bad_block(&entry, &table, buf.as_slice()) {
             inner.stats.corrupt_blocks.add(1);
             let message =
                 format!("block {block} of record {chunk} fails its CRC (segment {})", entry.segment);
@@ -243,7 +269,6 @@ impl Ring {
         inner.stats.reads.add(1);
         inner.stats.read_bytes.add(plan.view.len() as u64);
         inner.stats.read_latency.record_us(started.elapsed().as_micros() as u64);
-        let crc = plan.crc(&entry, &table);
         Ok(ReadView { buf, range: plan.view, crc })
     }
 

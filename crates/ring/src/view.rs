@@ -41,7 +41,7 @@ impl Put {
     }
 }
 
-/// Verified bytes, in the buffer that the drive wrote them to.
+/// Bytes in the buffer that the drive wrote them to; verified, unless whoever asked said that it does so itself.
 #[derive(Debug)]
 pub struct ReadView {
     pub(crate) buf: Buf,
@@ -50,7 +50,7 @@ pub struct ReadView {
 }
 
 impl ReadView {
-    /// CRC32C of the wanted bytes, if they are whole blocks of their record: it follows from the sums that they were
+    /// CRC32C of the wanted bytes, if they are whole blocks of their record: it follows from the sums that they are
     /// verified with.
     pub fn crc32c(&self) -> Option<u32> {
         self.crc

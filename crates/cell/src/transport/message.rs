@@ -27,6 +27,8 @@ pub struct Message {
     pub body: Body,
     /// CRC32C of the body. Whoever knows it spares the sender a pass; what was received with a body always has it.
     pub body_crc: Option<u32>,
+    /// The sum is what the body should have; nobody has looked. Answers only: the caller compares it with what arrived.
+    pub is_claimed: bool,
 }
 
 /// Bulk bytes of a message.
@@ -43,7 +45,7 @@ pub enum Body {
 impl Message {
     /// A message without a body.
     pub fn new(kind: u16, head: impl Into<Bytes>) -> Message {
-        Message { kind, head: head.into(), body: Body::None, body_crc: None }
+        Message { kind, head: head.into(), body: Body::None, body_crc: None, is_claimed: false }
     }
 
     /// The same message with a body.
@@ -54,6 +56,12 @@ impl Message {
     /// The same message with a body whose CRC32C is known.
     pub fn with_summed_body(self, body: Body, crc: u32) -> Message {
         Message { body, body_crc: Some(crc), ..self }
+    }
+
+    /// The same message with a body that nobody compared with its CRC32C. The transport neither does; the head has to tell the
+    /// caller what it should be.
+    pub fn with_claimed_body(self, body: Body, crc: u32) -> Message {
+        Message { is_claimed: true, ..self.with_summed_body(body, crc) }
     }
 
     /// The body's CRC32C: the known one, or else computed.

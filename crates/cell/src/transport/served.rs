@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::end::End;
-use super::frame::{FLAG_FAULT, FLAG_UNSERVED, Form, HEAD_LEN_MAX, Header, Unserved};
+use super::frame::{FLAG_CLAIMED, FLAG_FAULT, FLAG_UNSERVED, Form, HEAD_LEN_MAX, Header, Unserved};
 use super::intake::Intake;
 use super::line::Line;
 use super::message::{Fault, Message, Peer, Service};
@@ -185,6 +185,7 @@ impl Turn {
 
     fn send(&self, flags: u8, message: Message) {
         let crc = message.crc();
+        let flags = if message.is_claimed { flags | FLAG_CLAIMED } else { flags };
         let header = Header { flags, kind: message.kind, ..Header::bare(Form::Answer, self.id) };
         let frame = OutFrame::of(header, Arc::new(message), crc);
         let mut under_way = self.served.under_way.lock().unwrap();

@@ -154,7 +154,7 @@ impl Core {
         // Once for the drive here and for the way to the peer.
         puts[0].payload.sum();
         let crc = puts[0].payload.crc32c();
-        let bytes = Summed { bytes: Bytes::from_owner(puts[0].payload.lend()), crc };
+        let bytes = Summed { bytes: Bytes::from_owner(puts[0].payload.lend()), crc, is_claimed: false };
         let never = puts[0].retention == Retention::Never;
         let mut name = puts.get_mut(1).map(|put| Bytes::from_owner(put.payload.lend()));
         let long = name.take_if(|name| name.len() > NAME_LEN_MAX);
@@ -164,7 +164,7 @@ impl Core {
             self.copy_to_peers(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, &[]),
             async {
                 let Some(bytes) = long else { return Ok(Vec::new()) };
-                let bytes = Summed { bytes, crc: None };
+                let bytes = Summed { bytes, crc: None, is_claimed: false };
                 let parcel = Parcel { chunk: record, never, bytes, name: None, hold: 0 };
                 self.copy_to_peers(volume, parcel, need, &[]).await
             },

@@ -53,7 +53,8 @@ pub(super) enum Ask {
     /// Keep this chunk, durably.
     Append(AppendHead),
     /// Bytes of a chunk; from the lake if they are not there and this says where.
-    Read { chunk: WireChunk, offset: u32, len: u32, lake: Option<LakeHead> },
+    /// Without `verified` the asker compares them with their sum itself.
+    Read { chunk: WireChunk, offset: u32, len: u32, verified: bool, lake: Option<LakeHead> },
     /// Make these precious until the session that asks says [`Ask::Done`] or is over.
     Keep { chunks: Vec<WireChunk>, session: [u8; 16], hold: u64 },
     /// A write is over: from now on the catalog says what is precious of these versions.
@@ -75,8 +76,8 @@ pub(super) enum Answer {
     Done,
     /// The chunk is durable on this drive, acknowledged in this session.
     Appended { drive: [u8; 16], incarnation: u64, session: [u8; 16] },
-    /// The body has the bytes.
-    Bytes,
+    /// The body has the bytes. They should have this sum, and were not compared with it.
+    Bytes { claim: Option<u32> },
     /// One for each that was asked about.
     Which(Vec<bool>),
     /// Kept, or not there, each; and the drives that have those that are kept.
@@ -154,7 +155,7 @@ mod tests {
                 hold: 5,
                 name: Some(vec![1]),
             }),
-            Ask::Read { chunk, offset: 1, len: 2, lake: None },
+            Ask::Read { chunk, offset: 1, len: 2, verified: false, lake: None },
             Ask::Busy { volume: 7, key: b"k".to_vec() },
         ] {
             assert_eq!(decode::<Ask>(&encode(&ask)).unwrap(), ask);

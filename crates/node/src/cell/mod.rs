@@ -45,6 +45,8 @@ pub struct Summed {
     pub bytes: Bytes,
     /// Their CRC32C, if somebody has it already: large bodies are not summed twice.
     pub crc: Option<u32>,
+    /// Nobody has compared them with it; whoever receives them does.
+    pub is_claimed: bool,
 }
 
 /// How a node reaches the others.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stoker_catalog::rows::HolderRow;
-use stoker_format::{ChunkId, NodeId, VersionId, VolumeId};
+use stoker_format::{ChunkId, NodeId, VersionId, VolumeId, crc32c};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
@@ -81,12 +81,22 @@ impl Cell {
         range: std::ops::Range<usize>,
         lake: Option<LakeHead>,
     ) -> Result<Buf> {
-        let (offset, len) = (range.start as u32, range.len() as u32);
-        let ask = Ask::Read { chunk: to_wire(&chunk), offset, len, lake };
-        match self.ask(node, &ask, Body::None, READ_MAX).await? {
-            (Answer::Bytes, Body::Aligned(buf)) if buf.len() == range.len() => Ok(buf),
-            (other, _) => Err(confused(&other)),
+        let (chunk, offset, len) = (to_wire(&chunk), range.start as u32, range.len() as u32);
+        for verified in [false, true] {
+            let ask = Ask::Read { chunk, offset, len, verified, lake: lake.clone() };
+            match self.ask(node, &ask, Body::None, READ_MAX).await? {
+                (Answer::Bytes { claim }, Body::Aligned(buf)) if buf.len() == range.len() => {
+                    let sum = || buf.crc32c().unwrap_or_else(|| crc32c(buf.as_slice()));
+                    if claim.is_none_or(|claim| claim == sum()) {
+                        return Ok(buf);
+                    }
+                    // Damaged on its drive or on the way. The peer looks itself this time, and repairs what it finds.
+                    tracing::warn!(%node, "bytes of a chunk do not have the sum that they were written with");
+                }
+                (other, _) => return Err(confused(&other)),
+            }
         }
+        Err(StoreError::new(ErrorKind::Corrupt, format!("node {node} gives bytes that do not fit their sum")))
     }
 
     /// Makes chunks precious with a peer; says which are there.

@@ -70,10 +70,11 @@ impl Core {
                 Body::Aligned(buf) => plain(self.keep_copy(from, head, buf).await?),
                 _ => Err(StoreError::new(ErrorKind::Invalid, "a chunk without bytes")),
             },
-            Ask::Read { chunk, offset, len, lake } => {
-                let bytes = self.read_for_peer(from, from_wire(&chunk), offset, len, lake).await?;
+            Ask::Read { chunk, offset, len, verified, lake } => {
+                let piece = (from_wire(&chunk), offset, len);
+                let bytes = self.read_for_peer(from, piece, verified, lake).await?;
                 add(&self.cell.stats.served_reads, 1);
-                Ok((Answer::Bytes, Body::Shared(bytes)))
+                Ok((Answer::Bytes { claim: bytes.crc.filter(|_| bytes.is_claimed) }, Body::Shared(bytes)))
             }
             Ask::Keep { chunks, session, hold } => {
                 plain(self.keep_for_peer(from, chunks_of(&chunks), session, hold).await?)
@@ -125,16 +126,15 @@ impl Core {
     async fn read_for_peer(
         self: &Arc<Core>,
         from: NodeId,
-        chunk: ChunkId,
-        offset: u32,
-        len: u32,
+        (chunk, offset, len): (ChunkId, u32, u32),
+        verified: bool,
         lake: Option<LakeHead>,
     ) -> Result<Summed> {
         if len == 0 || len > READ_LEN_MAX {
             return Err(StoreError::new(ErrorKind::Invalid, format!("a read of {len} bytes of a chunk")));
         }
         let range = offset as usize..offset as usize + len as usize;
-        if let Some(bytes) = self.read_here(chunk, range.clone()).await? {
+        if let Some(bytes) = self.read_here(chunk, range.clone(), verified).await? {
             return Ok(bytes);
         }
         let Some(lake) = lake else {
@@ -149,7 +149,8 @@ impl Core {
             Slice { chunk, chunk_len, chunk_start: lake.start, offset: range.start, len: range.len() };
         // Whoever asks from another cell thinks that this node asks the lake for all; it is not sent on once more.
         let via = self.cell.far_turn(chunk).filter(|_| self.cell.is_near(from));
-        Ok(Summed { bytes: self.fetch(&slice, &extent, via).await?.slice(range), crc: None })
+        let bytes = self.fetch(&slice, &extent, via).await?.slice(range);
+        Ok(Summed { bytes, crc: None, is_claimed: false })
     }
 
     async fn keep_for_peer(

@@ -133,6 +133,7 @@ impl Wire for PeerWire {
 pub(super) fn with_shared(message: Message, summed: Summed) -> Message {
     let body = transport::Body::Shared(vec![summed.bytes]);
     match summed.crc {
+        Some(crc) if summed.is_claimed => message.with_claimed_body(body, crc),
         Some(crc) => message.with_summed_body(body, crc),
         None => message.with_body(body),
     }
