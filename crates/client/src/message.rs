@@ -278,7 +278,6 @@ impl Request {
             | Request::Explain { .. }
             | Request::Status
             | Request::Counters
-            | Request::Operate(Order::Catalog | Order::CanStop { .. } | Order::Protection)
             | Request::SetStatus { .. }
             | Request::SetFind { .. }
             | Request::Sets { .. }
@@ -300,12 +299,12 @@ impl Request {
             | Request::ConflictResolve { .. }
             | Request::AccessKeyPut(_)
             | Request::AccessKeyDelete { .. }
-            | Request::Operate(_)
             | Request::SetBegin { .. }
             | Request::SetShard { .. }
             | Request::SetShardComplete { .. }
             | Request::SetPublish { .. }
             | Request::SetAbort { .. } => true,
+            Request::Operate(order) => !order.only_reads(),
         }
     }
 

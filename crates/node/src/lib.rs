@@ -8,6 +8,7 @@
 
 mod cache;
 mod cell;
+mod census;
 mod clock;
 mod cluster;
 mod collector;
@@ -17,6 +18,7 @@ mod door;
 mod drain;
 mod error;
 mod files;
+mod fleet;
 mod identity;
 mod leases;
 mod listing;
@@ -32,6 +34,7 @@ mod properties;
 mod publish;
 mod reader;
 mod rings;
+mod risk;
 mod scrubber;
 mod sets;
 mod sources;
@@ -46,7 +49,7 @@ mod volumes;
 mod writer;
 
 pub use self::core::Lost;
-pub use cell::{Body, CellOptions, Health, Labels, Summed, Wire};
+pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
 pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

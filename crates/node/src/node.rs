@@ -10,7 +10,8 @@ use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
-    DriveRow, DriveState, PartRow, RekeyRow, RowValue, SessionRow, SetRow, SetState, TombstoneRow, keys,
+    DriveRow, DriveState, Duty, NodeRow, PartRow, RekeyRow, RowValue, SessionRow, SetRow, SetState,
+    TombstoneRow, keys,
 };
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
@@ -79,7 +80,12 @@ impl Node {
         let mut begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
         if let Some(cell) = &options.cell {
             let now_ms = catalog.now_ms().await.map_err(error::catalog)?;
-            begin = begin.put(keys::node(identity.node), cell.row(now_ms).encode());
+            let key = keys::node(identity.node);
+            // What a person decided about it holds for this boot, too.
+            let known = catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+            let known = known.as_ref().map(NodeRow::of).transpose().map_err(error::catalog)?;
+            let duty = known.map_or(Duty::Full, |row| row.duty);
+            begin = begin.put(key, cell.row(now_ms, duty).encode());
         }
         write_surely(&*catalog, begin).await?;
         let core = Arc::new(Core {
@@ -89,7 +95,7 @@ impl Node {
             cluster: identity.cluster.to_string(),
             started_ms: clock::now_ms(),
             names: Names::new(catalog.clone()),
-            cell: Cell::new(identity.node, options.cell.as_ref()),
+            cell: Cell::new(identity.node, options.cell.as_ref(), options.rebuild),
             rings: Rings::new(identity.node, drives, pool),
             volumes: Volumes::new(
                 catalog.clone(),

@@ -1,4 +1,4 @@
-//! What operators order: about the catalog, and about nodes that are to stop.
+//! What operators order: about the catalog, and about nodes that are to stop or to go.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ impl Node {
                 self.can_stop(node).await.map(Report::CanStop)
             }
             Order::Protection => self.core.protection().await.map(Report::Protection),
+            order => self.core.carry_out(order).await,
         }
     }
 
@@ -108,6 +109,34 @@ impl Node {
 }
 
 impl Core {
+    /// What concerns nodes and drives.
+    async fn carry_out(self: &Arc<Core>, order: Order) -> Result<Report> {
+        match order {
+            Order::Nodes => self.node_list().await.map(Report::Nodes),
+            Order::Quarantine { node, force } => {
+                self.quarantine(self.node_named(&node)?, force).await?;
+                Ok(Report::Done)
+            }
+            Order::Rejoin { node } => {
+                self.rejoin(self.node_named(&node)?).await?;
+                Ok(Report::Done)
+            }
+            Order::Evacuate { node, force } => {
+                self.evacuate(self.node_named(&node)?, force).await.map(Report::Evacuation)
+            }
+            Order::Evacuation { node } => {
+                self.evacuation(self.node_named(&node)?).await.map(Report::Evacuation)
+            }
+            Order::Risk => self.risk().await.map(Report::Risk),
+            Order::Lost => self.lost_files().await.map(Report::Lost),
+            Order::Rebuild => self.rebuild_status().await.map(Report::Rebuild),
+            other => {
+                let message = format!("this release does not know what to do: {other:?}");
+                Err(StoreError::new(ErrorKind::Invalid, message))
+            }
+        }
+    }
+
     /// A node by its id, or by a name that only it has.
     fn node_named(&self, text: &str) -> Result<NodeId> {
         let view = self.cell.view();
@@ -119,7 +148,7 @@ impl Core {
         match found.as_slice() {
             [node] => Ok(*node),
             [] => {
-                let message = format!("the cluster has no node `{text}`; `stoker status` lists them");
+                let message = format!("the cluster has no node `{text}`; `stoker node ls` lists them");
                 Err(StoreError::new(ErrorKind::NotFound, message))
             }
             _ => {

@@ -8,7 +8,7 @@ use stoker_catalog::Catalog;
 use stoker_lake::{Lake, LakeOptions};
 use stoker_store::VolumePolicy;
 
-use crate::cell::CellOptions;
+use crate::cell::{CellOptions, RebuildOptions};
 
 /// A drive of the node.
 #[derive(Clone, Debug)]
@@ -86,6 +86,8 @@ pub struct NodeOptions {
     pub cell: Option<CellOptions>,
     /// How long a lake may take to carry out a request whose answer was lost; deletes of that key wait as long.
     pub lake_settle_ms: u64,
+    /// How much of the node goes into protecting what lost a copy.
+    pub rebuild: RebuildOptions,
 }
 
 impl NodeOptions {
@@ -106,6 +108,7 @@ impl NodeOptions {
             chunk_bytes: 4 << 20,
             cell: None,
             lake_settle_ms: 30_000,
+            rebuild: RebuildOptions::default(),
         }
     }
 }

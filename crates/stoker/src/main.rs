@@ -26,7 +26,9 @@ mod node;
 mod out;
 mod progress;
 mod put;
+mod rebuild;
 mod ring;
+mod risk;
 mod rm;
 mod rng;
 mod serve;
@@ -109,9 +111,14 @@ enum Verb {
     /// Show who keeps the catalog, and let another node take it over.
     #[command(subcommand)]
     Catalog(catalog::Verb),
-    /// Ask whether a node can stop.
+    /// List nodes, take them out of placement or empty them, ask whether one can stop.
     #[command(subcommand)]
     Node(node::Verb),
+    /// Show what would be lost if a node or a cell died now.
+    Risk(risk::Args),
+    /// Show how far the protection of what lost a copy is.
+    #[command(subcommand)]
+    Rebuild(rebuild::Verb),
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
     Ring(ring::Verb),
@@ -144,6 +151,8 @@ fn main() -> ExitCode {
         Verb::Stage(args) => stage::run(&args),
         Verb::Catalog(verb) => catalog::run(&verb),
         Verb::Node(verb) => node::run(&verb),
+        Verb::Risk(args) => risk::run(&args),
+        Verb::Rebuild(verb) => rebuild::run(&verb),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),
     };

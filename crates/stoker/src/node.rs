@@ -1,19 +1,83 @@
-//! `stoker node`: about single nodes of a cluster.
+//! `stoker node`: the nodes of a cluster, and what becomes of single ones.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::json;
-use stoker_store::{Order, Report, Store};
+use stoker_client::Client;
+use stoker_store::{Evacuation, NodeInfo, Order, Report, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::out;
+use crate::{clock, out, show, size, span};
+
+/// Pause between two looks at an evacuation.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What to do with a node.
 #[derive(clap::Subcommand)]
 pub enum Verb {
+    /// List the nodes: where they stand, whether they answer, what they hold that the lake has not.
+    Ls(LsArgs),
+    /// Put no new chunks on a node; it is still read from, and its clients are still served.
+    Quarantine(QuarantineArgs),
+    /// End a quarantine or an evacuation.
+    Rejoin(RejoinArgs),
+    /// Bring everything that is not in the lake from a node to others, and wait until it holds nothing that counts.
+    Evacuate(EvacuateArgs),
     /// Say whether a node can stop without a client noticing; the exit code is 0 if it can. For hooks before a stop.
     CanStop(CanStopArgs),
+}
+
+/// Arguments of `node ls`.
+#[derive(clap::Args)]
+pub struct LsArgs {
+    /// Print one object per line: node, name, cell, tor, power, state, since, silent_since, drives, drives_gone,
+    /// undrained_files, undrained_bytes, latency_us.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `node quarantine`.
+#[derive(clap::Args)]
+pub struct QuarantineArgs {
+    /// The node, by its id or its name.
+    node: String,
+    /// Although too few nodes are left for the class of some volume: their writes fail, nothing is lost.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `node rejoin`.
+#[derive(clap::Args)]
+pub struct RejoinArgs {
+    /// The node, by its id or its name.
+    node: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `node evacuate`.
+#[derive(clap::Args)]
+pub struct EvacuateArgs {
+    /// The node, by its id or its name.
+    node: String,
+    /// Although too few nodes are left for the class of some volume. What could not be moved is named, and is lost with the node.
+    #[arg(long)]
+    force: bool,
+    /// Do not wait; ask again with the same command.
+    #[arg(long)]
+    no_wait: bool,
+    /// Print one object: node, name, state, files_left, bytes_left, files_only_there, bytes_only_there,
+    /// parts_only_there, trouble, done.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
 }
 
 /// Arguments of `node can-stop`.
@@ -30,7 +94,132 @@ pub struct CanStopArgs {
 
 /// Runs a subcommand.
 pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
-    let Verb::CanStop(args) = verb;
+    match verb {
+        Verb::Ls(args) => connect::run(&args.target, async |client| {
+            let Report::Nodes(nodes) = client.operate(Order::Nodes).await? else {
+                return Err(Failure::confused());
+            };
+            list(&nodes, args.json)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Verb::Quarantine(args) => connect::run(&args.target, async |client| {
+            client.operate(Order::Quarantine { node: args.node.clone(), force: args.force }).await?;
+            out::say(format!("{} gets no new chunks; `stoker node rejoin {0}` ends that", args.node));
+            Ok(ExitCode::SUCCESS)
+        }),
+        Verb::Rejoin(args) => connect::run(&args.target, async |client| {
+            client.operate(Order::Rejoin { node: args.node.clone() }).await?;
+            out::say(format!("{} takes chunks again", args.node));
+            Ok(ExitCode::SUCCESS)
+        }),
+        Verb::Evacuate(args) => connect::run(&args.target, async |client| evacuate(args, &client).await),
+        Verb::CanStop(args) => can_stop(args),
+    }
+}
+
+fn list(nodes: &[NodeInfo], json: bool) -> Result<(), Failure> {
+    if json {
+        return nodes.iter().try_for_each(|node| {
+            out::json(&json!({
+                "node": node.node,
+                "name": node.name,
+                "cell": node.cell,
+                "tor": node.tor,
+                "power": node.power,
+                "state": node.state,
+                "since": clock::rfc3339(node.since_ms),
+                "silent_since": node.silent_since_ms.map(clock::rfc3339),
+                "drives": node.drives,
+                "drives_gone": node.drives_gone,
+                "undrained_files": node.undrained_files,
+                "undrained_bytes": node.undrained_bytes,
+                "latency_us": node.latency_us,
+            }))
+        });
+    }
+    let head = ["NODE", "STATE", "ANSWERS", "DRIVES", "UNDRAINED", "LATENCY", "CELL", "ID"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(nodes.iter().map(row));
+    out::table(&rows)
+}
+
+fn row(node: &NodeInfo) -> Vec<String> {
+    let answers = match node.silent_since_ms {
+        Some(since_ms) => format!("silent for {}", span::human(clock::unix_ms().saturating_sub(since_ms))),
+        None if node.state == "down" => "no".to_owned(),
+        None => "yes".to_owned(),
+    };
+    let drives = match node.drives_gone {
+        0 => node.drives.to_string(),
+        gone => format!("{} ({gone} gone)", node.drives),
+    };
+    let labels = [("tor", &node.tor), ("power", &node.power)];
+    let labels = labels.iter().filter(|(_, label)| !label.is_empty());
+    let labels: Vec<String> = labels.map(|(what, label)| format!("{what}={label}")).collect();
+    let cell = if node.cell.is_empty() { "-" } else { &node.cell };
+    vec![
+        if node.name.is_empty() { node.node.clone() } else { node.name.clone() },
+        node.state.clone(),
+        answers,
+        drives,
+        size::human(node.undrained_bytes),
+        if node.latency_us == 0 { "-".to_owned() } else { format!("{} us", node.latency_us) },
+        [vec![cell.to_owned()], labels].concat().join(" "),
+        node.node.clone(),
+    ]
+}
+
+async fn evacuate(args: &EvacuateArgs, client: &Client) -> Result<ExitCode, Failure> {
+    let mut order = Order::Evacuate { node: args.node.clone(), force: args.force };
+    let mut told_bytes = None;
+    let told = loop {
+        let Report::Evacuation(told) = client.operate(order).await? else { return Err(Failure::confused()) };
+        if told.done || args.no_wait {
+            break told;
+        }
+        if !args.json && told_bytes != Some(told.bytes_left) {
+            out::say(format!("{} left on {}", left(&told), told.name));
+            if let Some(trouble) = &told.trouble {
+                out::say(format!("  some of it cannot be moved now: {trouble}"));
+            }
+            told_bytes = Some(told.bytes_left);
+        }
+        if told.state != "evacuating" {
+            let cause =
+                format!("the evacuation of {} ended before it was done: it is {}", told.name, told.state);
+            return Err(Failure::new(cause).hint("see `stoker node ls` and `stoker rebuild status`"));
+        }
+        tokio::time::sleep(LOOK).await;
+        order = Order::Evacuation { node: args.node.clone() };
+    };
+    if args.json {
+        out::json(&show::plain(&told))?;
+    } else if told.done {
+        out::line(format!(
+            "{} is empty: nothing is only there, and nothing there counts as a copy",
+            told.name
+        ))?;
+    } else {
+        out::line(format!("{} left on {}", left(&told), told.name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn left(told: &Evacuation) -> String {
+    let only = match told.files_only_there {
+        0 => "nothing only there".to_owned(),
+        files => {
+            format!("{} ({}) only there", show::count(files, "file"), size::human(told.bytes_only_there))
+        }
+    };
+    let parts = match told.parts_only_there {
+        0 => String::new(),
+        parts => format!(", {} of unfinished uploads only there", show::count(parts, "part")),
+    };
+    format!("{}, {}, {only}{parts}", show::count(told.files_left, "file"), size::human(told.bytes_left))
+}
+
+fn can_stop(args: &CanStopArgs) -> Result<ExitCode, Failure> {
     connect::run(&args.target, async |client| {
         let Report::CanStop(verdict) = client.operate(Order::CanStop { node: args.node.clone() }).await?
         else {

@@ -7,6 +7,7 @@
 
 mod error;
 mod file;
+mod fleet;
 mod id_text;
 mod key;
 mod lease;
@@ -21,6 +22,7 @@ mod write;
 
 pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo};
+pub use fleet::{DriveInfo, Evacuation, LostFile, NodeInfo, Rebuild, Risk, RiskReport};
 pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};

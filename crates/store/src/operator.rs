@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::file::FileInfo;
+use crate::fleet::{DriveInfo, Evacuation, LostFile, NodeInfo, Rebuild, RiskReport};
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -230,6 +231,61 @@ pub enum Order {
     },
     /// What volumes commit to now, and which files have fewer copies.
     Protection,
+    /// Every node, with what it holds.
+    Nodes,
+    /// Put no new chunks on a node, but read from it.
+    Quarantine {
+        /// Its id or its name.
+        node: String,
+        /// Although too few nodes are left for some volumes.
+        force: bool,
+    },
+    /// End a quarantine or an evacuation.
+    Rejoin {
+        /// Its id or its name.
+        node: String,
+    },
+    /// Bring everything that is not in the lake from a node to others.
+    Evacuate {
+        /// Its id or its name.
+        node: String,
+        /// Although too few nodes are left for some volumes.
+        force: bool,
+    },
+    /// How far an evacuation is.
+    Evacuation {
+        /// Its id or its name.
+        node: String,
+    },
+    /// What would be lost with each node and each cell.
+    Risk,
+    /// Files that are lost, or will be if nobody comes back.
+    Lost,
+    /// How far the protection of what lost a copy is.
+    Rebuild,
+    /// Every drive.
+    Drives {
+        /// Only of this node, by its id or its name.
+        node: Option<String>,
+    },
+    /// Put a drive into service.
+    DriveAdd {
+        /// The node's id or name.
+        node: String,
+        /// Where it is on that node.
+        path: String,
+        /// Bytes of the ring if it has to be made.
+        size_bytes: Option<u64>,
+    },
+    /// Take a drive out of service once nothing is only there.
+    DriveRemove {
+        /// The node's id or name.
+        node: String,
+        /// Its id or its path.
+        drive: String,
+        /// Although that loses what is only there.
+        force: bool,
+    },
 }
 
 /// What became of an [`Order`].
@@ -245,6 +301,42 @@ pub enum Report {
     CanStop(StopVerdict),
     /// Of [`Order::Protection`].
     Protection(Vec<VolumeProtection>),
+    /// Of [`Order::Nodes`].
+    Nodes(Vec<NodeInfo>),
+    /// Of [`Order::Evacuate`] and [`Order::Evacuation`].
+    Evacuation(Evacuation),
+    /// Of [`Order::Risk`].
+    Risk(RiskReport),
+    /// Of [`Order::Lost`].
+    Lost(Vec<LostFile>),
+    /// Of [`Order::Rebuild`].
+    Rebuild(Rebuild),
+    /// Of [`Order::Drives`], and the drive that an order was about.
+    Drives(Vec<DriveInfo>),
+}
+
+impl Order {
+    /// True if it changes nothing.
+    pub fn only_reads(&self) -> bool {
+        match self {
+            Order::Catalog
+            | Order::CanStop { .. }
+            | Order::Protection
+            | Order::Nodes
+            | Order::Evacuation { .. }
+            | Order::Risk
+            | Order::Lost
+            | Order::Rebuild
+            | Order::Drives { .. } => true,
+            Order::CatalogPromote { .. }
+            | Order::CatalogDetach { .. }
+            | Order::Quarantine { .. }
+            | Order::Rejoin { .. }
+            | Order::Evacuate { .. }
+            | Order::DriveAdd { .. }
+            | Order::DriveRemove { .. } => false,
+        }
+    }
 }
 
 /// How the files of a volume are protected that are not in the lake yet.

@@ -89,6 +89,24 @@ pub fn dirty_of(node: NodeId) -> Vec<u8> {
     [b"d", &node.0[..]].concat()
 }
 
+/// Everything undrained on one drive.
+pub fn dirty_on(node: NodeId, drive: DriveId) -> Vec<u8> {
+    [b"d", &node.0[..], &drive.0].concat()
+}
+
+/// Every row of undrained bytes.
+pub const DIRTY: &[u8] = b"d";
+
+/// The node inside a dirty key.
+pub fn dirty_node(key: &[u8]) -> Option<NodeId> {
+    session_node(key)
+}
+
+/// The drive inside a dirty key.
+pub fn dirty_drive(key: &[u8]) -> Option<DriveId> {
+    Some(DriveId(key.get(17..33)?.try_into().ok()?))
+}
+
 /// The version inside a dirty key.
 pub fn dirty_version(key: &[u8]) -> Option<VersionId> {
     Some(VersionId(key.get(33..45)?.try_into().ok()?))

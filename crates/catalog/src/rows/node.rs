@@ -14,8 +14,18 @@ pub enum NodeState {
     Leaving,
     /// Declared gone: what it alone held is protected elsewhere, and its session is over.
     Down,
-    /// Taken out of placement by a person; still read from.
+}
+
+/// What a person decided about a node. It outlives restarts and losses of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Duty {
+    /// It takes chunks.
+    #[default]
+    Full,
+    /// It takes no new chunks; still read from.
     Quarantined,
+    /// The same, and what is not in the lake is brought to other nodes.
+    Evacuating,
 }
 
 /// A node.
@@ -41,10 +51,45 @@ pub struct NodeRow {
     pub state: NodeState,
     /// Since when, milliseconds since 1970 by the catalog's clock.
     pub since_ms: u64,
+    /// What a person decided.
+    pub duty: Duty,
+}
+
+/// The fields before there were duties.
+#[derive(Deserialize)]
+struct Former {
+    name: String,
+    addresses: Vec<String>,
+    gossip: Vec<String>,
+    s3: Option<String>,
+    cell: String,
+    tor: String,
+    power: String,
+    weight: u32,
+    state: NodeState,
+    since_ms: u64,
 }
 
 impl RowValue for NodeRow {
+    const VERSION: u8 = 2;
     const TABLE: &'static str = "nodes";
+
+    fn former(body: &[u8]) -> Option<postcard::Result<NodeRow>> {
+        let read = postcard::from_bytes::<Former>(body).map(|former| NodeRow {
+            name: former.name,
+            addresses: former.addresses,
+            gossip: former.gossip,
+            s3: former.s3,
+            cell: former.cell,
+            tor: former.tor,
+            power: former.power,
+            weight: former.weight,
+            state: former.state,
+            since_ms: former.since_ms,
+            duty: Duty::Full,
+        });
+        Some(read)
+    }
 }
 
 /// A claim on repairing what a lost node held, so that two survivors do not do the same work (R12).

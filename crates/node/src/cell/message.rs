@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_format::{ChunkId, VersionId};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, Order, Report, Result, StoreError};
 
 /// The form of these messages; a node reads its own and the one before.
 const VERSION: u8 = 1;
@@ -67,6 +67,8 @@ pub(super) enum Ask {
     Forget { chunks: Vec<WireChunk> },
     /// Is a request to this lake key under way there?
     Busy { volume: u32, key: Vec<u8> },
+    /// An order about that node alone.
+    Order(Order),
 }
 
 /// What a node answers.
@@ -84,6 +86,8 @@ pub(super) enum Answer {
     Kept { kept: Vec<bool>, drives: Vec<([u8; 16], u64)>, session: [u8; 16] },
     /// No, because.
     Fault { kind: FaultKind, message: String },
+    /// What became of an order.
+    Report(Box<Report>),
 }
 
 /// What kind of no.
@@ -94,6 +98,7 @@ pub(super) enum FaultKind {
     Corrupt,
     Invalid,
     Unavailable,
+    Conflict,
 }
 
 impl Answer {
@@ -103,6 +108,7 @@ impl Answer {
             ErrorKind::Full => FaultKind::Full,
             ErrorKind::Corrupt => FaultKind::Corrupt,
             ErrorKind::Invalid => FaultKind::Invalid,
+            ErrorKind::Conflict => FaultKind::Conflict,
             _ => FaultKind::Unavailable,
         };
         Answer::Fault { kind, message: fault.message.clone() }
@@ -118,6 +124,7 @@ impl Answer {
                     FaultKind::Corrupt => ErrorKind::Corrupt,
                     FaultKind::Invalid => ErrorKind::Invalid,
                     FaultKind::Unavailable => ErrorKind::Unavailable,
+                    FaultKind::Conflict => ErrorKind::Conflict,
                 };
                 Err(StoreError::new(kind, message))
             }

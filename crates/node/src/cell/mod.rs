@@ -7,8 +7,10 @@
 mod copies;
 mod guests;
 mod message;
+mod order;
 mod peers;
 mod protect;
+mod rebuild;
 mod repair;
 mod service;
 mod view;
@@ -18,13 +20,15 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_catalog::rows::{NodeRow, NodeState};
+use stoker_catalog::rows::{Duty, NodeRow, NodeState};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{BoxFuture, Buf, ErrorKind, PeerStatus, Result, Spread, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use guests::Guests;
 pub(crate) use protect::Protected;
+pub use rebuild::RebuildOptions;
+pub(crate) use rebuild::Rebuilder;
 pub(crate) use repair::run as look_after;
 pub(crate) use view::View;
 
@@ -110,7 +114,7 @@ pub struct CellOptions {
 
 impl CellOptions {
     /// The row of a node that is there.
-    pub(crate) fn row(&self, now_ms: u64) -> NodeRow {
+    pub(crate) fn row(&self, now_ms: u64, duty: Duty) -> NodeRow {
         NodeRow {
             name: self.name.clone(),
             addresses: self.addresses.clone(),
@@ -122,6 +126,7 @@ impl CellOptions {
             weight: self.weight,
             state: NodeState::Up,
             since_ms: now_ms,
+            duty,
         }
     }
 }
@@ -137,13 +142,15 @@ pub(crate) struct Cell {
     pub node: NodeId,
     wire: Option<Arc<dyn Wire>>,
     view: RwLock<Arc<View>>,
-    health: RwLock<HashMap<NodeId, Health>>,
+    /// What pings say of each node, and since when, milliseconds since 1970.
+    health: RwLock<HashMap<NodeId, (Health, u64)>>,
     pub guests: Guests,
     /// Versions to be looked at: their chunks here may be clean by now.
     reconsider: Mutex<Vec<VersionId>>,
     /// Nodes that took writes when all files here last had the copies of their class.
     raised_for: Mutex<Vec<NodeId>>,
     pub wake: tokio::sync::Notify,
+    pub rebuilder: Rebuilder,
     pub stats: CellStats,
 }
 
@@ -161,7 +168,7 @@ pub(crate) struct CellStats {
 }
 
 impl Cell {
-    pub fn new(node: NodeId, options: Option<&CellOptions>) -> Cell {
+    pub fn new(node: NodeId, options: Option<&CellOptions>, rebuild: RebuildOptions) -> Cell {
         let (view, health, reconsider, raised_for) = Default::default();
         Cell {
             node,
@@ -172,6 +179,7 @@ impl Cell {
             reconsider,
             raised_for,
             wake: Default::default(),
+            rebuilder: Rebuilder::new(rebuild),
             stats: CellStats::default(),
         }
     }
@@ -194,12 +202,22 @@ impl Cell {
     }
 
     pub fn set_health(&self, node: NodeId, health: Health) {
-        self.health.write().unwrap().insert(node, health);
+        let mut all = self.health.write().unwrap();
+        if all.get(&node).is_none_or(|(known, _)| *known != health) {
+            all.insert(node, (health, crate::clock::now_ms()));
+        }
+        drop(all);
         self.wake.notify_waiters();
     }
 
     pub fn is_suspect(&self, node: NodeId) -> bool {
-        self.health.read().unwrap().get(&node) == Some(&Health::Suspect)
+        self.silent_since(node).is_some()
+    }
+
+    /// Since when a node does not answer, milliseconds since 1970; none if it does.
+    pub fn silent_since(&self, node: NodeId) -> Option<u64> {
+        let health = self.health.read().unwrap().get(&node).copied();
+        health.filter(|(health, _)| *health == Health::Suspect).map(|(_, since_ms)| since_ms)
     }
 
     /// Other nodes that take new chunks, the one to be asked first in front: those of this cell, then others. `not` are left
@@ -234,7 +252,7 @@ impl Cell {
     }
 
     fn is_live(&self, view: &View, node: NodeId) -> bool {
-        node == self.node || (view.is_up(node) && !self.is_suspect(node))
+        view.duty(node) == Duty::Full && (node == self.node || (view.is_up(node) && !self.is_suspect(node)))
     }
 
     /// Whether a node is of this node's cell.
@@ -293,12 +311,7 @@ impl Cell {
         let view = self.view();
         let one = |node: NodeId| {
             let row = &view.member(node)?.row;
-            let state = match row.state {
-                NodeState::Up => "up",
-                NodeState::Leaving => "leaving",
-                NodeState::Down => "down",
-                NodeState::Quarantined => "quarantined",
-            };
+            let state = view.state_word(node);
             let latency_us = match &self.wire {
                 Some(wire) if node != self.node => wire.latency_us(node),
                 _ => 0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, VersionId, VolumeId, crc32c};
-use stoker_store::{Buf, ErrorKind, Result, StoreError};
+use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 
 use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
 use super::{Body, Cell, Summed, unreachable};
@@ -17,6 +17,9 @@ const APPEND_MAX: Duration = Duration::from_secs(10);
 
 /// Longest wait for bytes of a chunk.
 const READ_MAX: Duration = Duration::from_secs(10);
+
+/// Longest wait for an order: a ring may have to be made or recovered.
+const ORDER_MAX: Duration = Duration::from_secs(120);
 
 /// A copy of a chunk with a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +151,15 @@ impl Cell {
     pub async fn is_busy(&self, node: NodeId, volume: VolumeId, key: &[u8]) -> Result<bool> {
         let ask = Ask::Busy { volume: volume.0, key: key.to_vec() };
         Ok(self.which(node, &ask, 1).await?[0])
+    }
+
+    /// Has a node carry out what concerns it alone.
+    pub(super) async fn order_on(&self, node: NodeId, order: Order) -> Result<Report> {
+        let deadline = if order.only_reads() { ASK_MAX } else { ORDER_MAX };
+        match self.ask(node, &Ask::Order(order), Body::None, deadline).await?.0 {
+            Answer::Report(report) => Ok(*report),
+            other => Err(confused(&other)),
+        }
     }
 
     /// Tells peers something that they may miss: it is looked up in the catalog in the end.

@@ -64,6 +64,22 @@ impl Core {
         chunks: &[(ChunkId, u32)],
         sources: &[NodeId],
     ) -> Result<Protected> {
+        let mut protected = self.protect_here(volume, chunks, sources).await?;
+        let need = self.class(volume).copies() - 1;
+        if need > 0 {
+            let retention = Core::retention(volume);
+            self.protect_elsewhere(volume, chunks, retention, need, &mut protected).await?;
+        }
+        Ok(protected)
+    }
+
+    /// The same on this node alone.
+    pub(super) async fn protect_here(
+        self: &Arc<Core>,
+        volume: &Volume,
+        chunks: &[(ChunkId, u32)],
+        sources: &[NodeId],
+    ) -> Result<Protected> {
         let mut copies = Copies::default();
         if chunks.is_empty() {
             // Somebody has to owe the drain of a file without bytes, too.
@@ -85,18 +101,13 @@ impl Core {
             copies.add(Copied::here(drive));
         }
         let versions: HashSet<VersionId> = ids.iter().map(|id| id.version).collect();
-        let mut protected = Protected {
+        Ok(Protected {
             core: self.clone(),
             copies,
             hold: u64::from_le_bytes(clock::random()) | 1,
             versions: versions.into_iter().collect(),
             asked: Vec::new(),
-        };
-        let need = self.class(volume).copies() - 1;
-        if need > 0 {
-            self.protect_elsewhere(volume, chunks, retention, need, &mut protected).await?;
-        }
-        Ok(protected)
+        })
     }
 
     /// The same for bytes that the lake has as well: none if they are not all in rings that can be reached.

@@ -1,20 +1,18 @@
-//! Loops of a node in a cell: what it holds for others is looked up in the catalog, and what a lost node held is protected
-//! again and drained first.
+//! Loops of a node in a cell: what it holds for others is looked up in the catalog, and what lost a copy is protected again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stoker_catalog::kv::{Check, Commit, Outcome, Write};
-use stoker_catalog::names::{Located, dirty_writes};
-use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, HolderRow, NodeRow, NodeState, RowValue, keys};
+use stoker_catalog::kv::{Commit, Outcome};
+use stoker_catalog::rows::{DirtyRow, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, Result, Spread, StoreError};
 
 use crate::core::{Core, add, copies};
+use crate::error;
 use crate::node::Node;
-use crate::{error, rings};
 
 /// Pause between looks when nothing happens.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -92,11 +90,7 @@ impl Core {
         if ended || looks % INVENTORY_EVERY == INVENTORY_EVERY - 1 {
             self.take_inventory().await?;
         }
-        for lost in view.down() {
-            if lost != self.node {
-                self.repair_after(lost).await?;
-            }
-        }
+        self.rebuild().await?;
         self.raise_copies().await
     }
 
@@ -121,7 +115,7 @@ impl Core {
             let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { continue };
             let wanted = self.class(&volume).copies() as u32;
             if first.file.source.is_none() && copies(&first.file.holders) < wanted {
-                self.repair(NodeId::ZERO, version, set, &[]).await?;
+                self.raise(version, set).await?;
                 add(&self.cell.stats.repaired, 1);
             }
         }
@@ -144,114 +138,5 @@ impl Core {
         let _marks = self.marks.write().await;
         found.retain(|chunk| !precious.contains(&chunk.version) && !in_use(chunk.version));
         self.rings.mark_clean(found.into_iter().collect()).await
-    }
-
-    /// Versions that a lost node held and that are not safe yet.
-    async fn repair_after(self: &Arc<Core>, lost: NodeId) -> Result<()> {
-        let mut versions: BTreeMap<VersionId, (Option<u64>, Vec<Vec<u8>>)> = BTreeMap::new();
-        self.each(keys::dirty_of(lost), |row| {
-            if let Some(version) = keys::dirty_version(&row.key) {
-                let (set, rows) = versions.entry(version).or_default();
-                *set = DirtyRow::of(row).map_err(error::catalog)?.set;
-                rows.push(row.key.to_vec());
-            }
-            Ok(())
-        })
-        .await?;
-        let mut trouble = None;
-        for (version, (set, rows)) in versions {
-            if !self.cell.is_heir(lost, version) || self.closing.load(Ordering::Relaxed) {
-                continue;
-            }
-            match self.repair(lost, version, set, &rows).await {
-                Ok(()) => add(&self.cell.stats.repaired, 1),
-                Err(fault) => trouble = Some(fault),
-            }
-        }
-        trouble.map_or(Ok(()), Err)
-    }
-
-    /// Protects one version again, and takes its drain over if the lost node owed it.
-    /// `set` is the checkpoint set that it was written for.
-    async fn repair(
-        self: &Arc<Core>,
-        lost: NodeId,
-        version: VersionId,
-        set: Option<u64>,
-        rows: &[Vec<u8>],
-    ) -> Result<()> {
-        let names = self.names_of(version).await?;
-        let Some(first) = names.first() else {
-            return self.forget_rows(version, rows).await;
-        };
-        let file = &first.file;
-        let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { return Ok(()) };
-        let runs = self.names.runs(file).await.map_err(error::catalog)?;
-        let chunks: Vec<(ChunkId, u32)> = rings::chunks(&runs).collect();
-        let sources: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
-        let _marks = self.marks.read().await;
-        // Bytes that the lake has need no protection.
-        let protected = match file.source.is_some() || chunks.is_empty() {
-            true => None,
-            false => Some(self.protect(&volume, &chunks, &sources).await?),
-        };
-        let (fresh, sessions) = match &protected {
-            Some(protected) => (protected.holders(), protected.sessions()),
-            None => (self.rings.holders([0]), Vec::new()),
-        };
-        let checks = self.holder_checks(&fresh, &sessions).await?;
-        self.note_repair(lost, rows, names, set, &fresh, checks).await
-    }
-
-    async fn note_repair(
-        self: &Arc<Core>,
-        lost: NodeId,
-        rows: &[Vec<u8>],
-        names: Vec<Located>,
-        set: Option<u64>,
-        fresh: &[HolderRow],
-        checks: Vec<Check>,
-    ) -> Result<()> {
-        let mut change = Commit { checks, writes: Vec::new() };
-        change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
-        change.writes.extend(rows.iter().cloned().map(Write::Delete));
-        let mut changed = Vec::new();
-        for located in names {
-            let mut file = located.file.clone();
-            file.holders.retain(|holder| holder.node != lost.0);
-            for holder in fresh {
-                if !file.holders.contains(holder) {
-                    file.holders.push(holder.clone());
-                }
-            }
-            if file.home == lost.0 {
-                file.home = self.node.0;
-            }
-            let key = located.spot.row_key();
-            change.checks.push(Check::Seq(key.clone(), located.seq));
-            change.writes.push(Write::Put(key, EntryRow::File(Box::new(file.clone())).encode()));
-            if file.drain != Drain::Clean {
-                dirty_writes(&mut change, located.spot.volume, &file, set);
-            }
-            changed.push(file);
-        }
-        if let Outcome::Failed { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
-            // Somebody changed a name meanwhile; the next look sees what is left to do.
-            return Ok(());
-        }
-        for file in changed.iter().filter(|file| file.drain == Drain::Dirty && file.home == self.node.0) {
-            self.drainer.take_over(file);
-        }
-        Ok(())
-    }
-
-    /// Rows of a version that nothing refers to.
-    async fn forget_rows(&self, version: VersionId, rows: &[Vec<u8>]) -> Result<()> {
-        let all = keys::references(version);
-        let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
-        let mut change = Commit::new().at_most(all, end, 0);
-        change.writes.extend(rows.iter().cloned().map(Write::Delete));
-        let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
-        Ok(())
     }
 }

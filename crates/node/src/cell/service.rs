@@ -99,6 +99,7 @@ impl Core {
             Ask::Busy { volume, key } => {
                 plain(Answer::Which(vec![self.drainer.has_key(VolumeId(volume), &key)]))
             }
+            Ask::Order(order) => plain(Answer::Report(Box::new(self.carry_out_here(order).await?))),
         }
     }
 

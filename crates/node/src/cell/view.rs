@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::Check;
-use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys};
+use stoker_catalog::rows::{
+    DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys,
+};
 use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
 use stoker_store::{Result, Spread};
@@ -61,8 +63,47 @@ impl View {
         self.members.get(&node).is_some_and(|member| member.row.state == NodeState::Up)
     }
 
+    /// What a person decided about a node.
+    pub fn duty(&self, node: NodeId) -> Duty {
+        self.members.get(&node).map_or(Duty::Full, |member| member.row.duty)
+    }
+
+    /// What became of a node, in one word.
+    pub fn state_word(&self, node: NodeId) -> &'static str {
+        match self.members.get(&node).map(|member| (member.row.state, member.row.duty)) {
+            None | Some((NodeState::Down, _)) => "down",
+            Some((_, Duty::Quarantined)) => "quarantined",
+            Some((_, Duty::Evacuating)) => "evacuating",
+            Some((NodeState::Leaving, _)) => "leaving",
+            Some((NodeState::Up, _)) => "up",
+        }
+    }
+
+    /// How people call a node.
+    pub fn name(&self, node: NodeId) -> String {
+        match self.members.get(&node) {
+            Some(member) if !member.row.name.is_empty() => member.row.name.clone(),
+            _ => node.to_string(),
+        }
+    }
+
+    pub fn drives(&self) -> &BTreeMap<DriveId, DriveRow> {
+        &self.drives
+    }
+
+    /// Whether the acknowledgements of a drive count.
+    pub fn is_drive_live(&self, drive: DriveId) -> bool {
+        self.drives.get(&drive).is_some_and(|row| row.state == DriveState::Live)
+    }
+
     pub fn is_down(&self, node: NodeId) -> bool {
         self.members.get(&node).is_none_or(|member| member.row.state == NodeState::Down)
+    }
+
+    /// Nodes that are to be emptied.
+    pub fn evacuating(&self) -> Vec<NodeId> {
+        let leaves = |node: &NodeId| !self.is_down(*node) && self.duty(*node) == Duty::Evacuating;
+        self.nodes().filter(leaves).collect()
     }
 
     /// Nodes that were declared gone and may have left work.
@@ -74,6 +115,7 @@ impl View {
     pub fn takes_writes(&self, node: NodeId) -> bool {
         let live = |row: &DriveRow| row.node == node.0 && row.state == DriveState::Live;
         self.is_up(node)
+            && self.duty(node) == Duty::Full
             && self.members.get(&node).is_some_and(|member| member.session.is_some())
             && self.drives.values().any(live)
     }
@@ -88,10 +130,14 @@ impl View {
         self.candidates.takers(Key::from(chunk), taken, spread)
     }
 
+    /// The cell of a node.
+    pub fn cell_of(&self, node: NodeId) -> &str {
+        self.members.get(&node).map(|member| member.row.cell.as_str()).unwrap_or_default()
+    }
+
     /// Whether two nodes are of one cell.
     pub fn is_near(&self, one: NodeId, two: NodeId) -> bool {
-        let cell = |node: NodeId| self.members.get(&node).map(|member| member.row.cell.as_str());
-        cell(one).unwrap_or_default() == cell(two).unwrap_or_default()
+        self.cell_of(one) == self.cell_of(two)
     }
 
     /// All nodes in the order in which they are asked for a chunk; every node computes the same.

@@ -6,6 +6,7 @@ mod cells;
 mod corners;
 mod drain;
 mod files;
+mod fleet;
 mod harness;
 mod lake_limits;
 mod lake_trouble;

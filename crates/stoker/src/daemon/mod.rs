@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use stoker_admin::{Admin, AdminOptions};
 use stoker_client::{Endpoint, Server, ServerOptions};
-use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote};
+use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{ErrorKind, NodeStatus, Order, Report, Store, StoreError, VolumeProtection};
 
 use crate::failure::Failure;
@@ -327,6 +327,7 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
         volume_defaults: plan.volume_defaults.clone(),
         memory_bytes: plan.memory_bytes,
         drain_concurrency: plan.drains_max,
+        rebuild: RebuildOptions::for_cores(plan.cores),
         ..NodeOptions::new(place.dir())
     }
 }

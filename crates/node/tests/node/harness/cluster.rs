@@ -179,6 +179,17 @@ impl Cluster {
         node
     }
 
+    /// A node that was lost answers again; nobody declared it down.
+    pub fn heal(&mut self, at: usize, node: Arc<Node>) {
+        self.net.cut.lock().unwrap().remove(&node.id());
+        self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
+        for other in self.nodes.iter().flatten() {
+            other.peer_health(node.id(), Health::Alive);
+            node.peer_health(other.id(), Health::Alive);
+        }
+        self.nodes[at] = Some(node);
+    }
+
     /// A node that goes on but answers nobody until it is released. Nobody suspects it.
     pub fn stall(&self, at: usize) {
         let id = self.node(at).id();

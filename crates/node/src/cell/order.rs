@@ -1,0 +1,32 @@
+//! Orders that only the node which they are about can carry out: sent there, answered here.
+
+use std::sync::Arc;
+
+use stoker_format::NodeId;
+use stoker_store::{ErrorKind, Order, Rebuild, Report, Result, StoreError};
+
+use super::Cell;
+use crate::core::Core;
+
+impl Cell {
+    /// The share that a node has in rebuilds.
+    pub(super) async fn rebuild_of(&self, node: NodeId) -> Result<Rebuild> {
+        match self.order_on(node, Order::Rebuild).await? {
+            Report::Rebuild(rebuild) => Ok(rebuild),
+            _ => Err(StoreError::new(ErrorKind::Invalid, format!("node {node} gave another answer"))),
+        }
+    }
+}
+
+impl Core {
+    /// Carries out what concerns this node alone.
+    pub(crate) async fn carry_out_here(self: &Arc<Core>, order: Order) -> Result<Report> {
+        match order {
+            Order::Rebuild => Ok(Report::Rebuild(self.rebuild_here())),
+            other => {
+                let message = format!("one node does not ask this of another: {other:?}");
+                Err(StoreError::new(ErrorKind::Invalid, message))
+            }
+        }
+    }
+}

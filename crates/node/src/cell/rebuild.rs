@@ -1,0 +1,527 @@
+//! Protects again what lost a copy: what a lost node held, what a node that is to go holds. Most endangered first, in
+//! batches that are claimed by a transaction (R12), within a bandwidth and a number of workers.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_catalog::kv::{Check, Commit, Outcome, Write};
+use stoker_catalog::names::{Located, dirty_writes};
+use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, HolderRow, RepairRow, RowValue, keys};
+use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
+use stoker_store::{Rebuild, Result};
+use tokio::time::Instant;
+
+use super::Protected;
+use super::service::is_nowhere;
+use crate::census::Fate;
+use crate::core::{Core, add};
+use crate::volumes::Volume;
+use crate::{clock, error, rings};
+
+/// Versions that are claimed at once.
+const BATCH: usize = 64;
+
+/// What failed is left alone for this long, if there is other work or not.
+const RETRY_MS: u64 = 5_000;
+
+/// Failures that are remembered; of more than these each is tried again at once.
+const FAILED_MAX: usize = 100_000;
+
+/// The rate is that of the last so many seconds.
+const RATE_S: u64 = 10;
+
+/// How much of a node goes into rebuilds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RebuildOptions {
+    /// Bytes per second at most.
+    pub bytes_per_s_max: u64,
+    /// Files that are protected at the same time; each keeps at most one core busy.
+    pub workers: usize,
+}
+
+impl RebuildOptions {
+    /// Share of the cores that rebuilds may keep busy, in percent.
+    pub const CORES_PERCENT: usize = 30;
+
+    /// Within the share of so many cores; at least one file at a time.
+    pub fn for_cores(cores: usize) -> RebuildOptions {
+        let workers = (cores * RebuildOptions::CORES_PERCENT / 100).max(1);
+        RebuildOptions { workers, ..RebuildOptions::default() }
+    }
+}
+
+impl Default for RebuildOptions {
+    fn default() -> RebuildOptions {
+        RebuildOptions { bytes_per_s_max: 1 << 30, workers: 1 }
+    }
+}
+
+/// Something that holds copies which do not count, or soon will not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Loss {
+    /// A node that was declared down.
+    Down(NodeId),
+    /// A node that is to be emptied: its copies count until others have them.
+    Evacuating(NodeId),
+}
+
+impl Loss {
+    pub fn node(self) -> NodeId {
+        match self {
+            Loss::Down(node) | Loss::Evacuating(node) => node,
+        }
+    }
+
+    /// The dirty rows that it left.
+    fn rows(self) -> Vec<u8> {
+        keys::dirty_of(self.node())
+    }
+
+    /// Whether it is the place of a holder.
+    fn has(self, node: NodeId, _: DriveId) -> bool {
+        node == self.node()
+    }
+
+    /// Whether fewer copies than the class asks for are better than none: the bytes are drained first.
+    fn takes_less(self) -> bool {
+        matches!(self, Loss::Down(_))
+    }
+}
+
+/// Rebuilds of this node.
+pub(crate) struct Rebuilder {
+    pub options: RebuildOptions,
+    pub files: AtomicU64,
+    pub bytes: AtomicU64,
+    lately: Mutex<VecDeque<(Instant, u64)>>,
+    /// When the next bytes may be moved.
+    free_at: Mutex<Option<Instant>>,
+    failed: Mutex<HashMap<VersionId, u64>>,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Rebuilder {
+    pub fn new(options: RebuildOptions) -> Rebuilder {
+        let (files, bytes, lately, free_at, failed, trouble) = Default::default();
+        Rebuilder { options, files, bytes, lately, free_at, failed, trouble }
+    }
+
+    /// Why the last try failed, if it did.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap().clone()
+    }
+
+    /// Waits until so many bytes may be moved.
+    async fn turn(&self, bytes: u64) {
+        let takes = Duration::from_secs_f64(bytes as f64 / self.options.bytes_per_s_max.max(1) as f64);
+        let start = {
+            let mut free_at = self.free_at.lock().unwrap();
+            let start = free_at.unwrap_or_else(Instant::now).max(Instant::now());
+            *free_at = Some(start + takes);
+            start
+        };
+        tokio::time::sleep_until(start).await;
+    }
+
+    fn note(&self, bytes: u64) {
+        add(&self.files, 1);
+        add(&self.bytes, bytes);
+        let mut lately = self.lately.lock().unwrap();
+        lately.push_back((Instant::now(), bytes));
+        trim(&mut lately);
+    }
+
+    /// Bytes per second lately.
+    pub fn bytes_per_s(&self) -> u64 {
+        let mut lately = self.lately.lock().unwrap();
+        trim(&mut lately);
+        lately.iter().map(|(_, bytes)| bytes).sum::<u64>() / RATE_S
+    }
+
+    fn is_due(&self, version: VersionId, now_ms: u64) -> bool {
+        let failed = self.failed.lock().unwrap();
+        failed.get(&version).is_none_or(|since_ms| since_ms.abs_diff(now_ms) >= RETRY_MS)
+    }
+
+    fn note_failed(&self, version: VersionId, now_ms: u64) {
+        let mut failed = self.failed.lock().unwrap();
+        if failed.len() >= FAILED_MAX {
+            failed.clear();
+        }
+        failed.insert(version, now_ms);
+    }
+}
+
+fn trim(lately: &mut VecDeque<(Instant, u64)>) {
+    let old = |(at, _): &(Instant, u64)| at.elapsed() > Duration::from_secs(RATE_S);
+    while lately.front().is_some_and(old) || lately.len() > 10_000 {
+        lately.pop_front();
+    }
+}
+
+/// A version to be protected, with the rows that go when it is.
+#[derive(Clone, Debug)]
+struct Task {
+    loss: Loss,
+    version: VersionId,
+    set: Option<u64>,
+    bytes: u64,
+    since_ms: u64,
+    rows: Vec<Vec<u8>>,
+    /// Copies that can be read.
+    copies: usize,
+}
+
+/// The order in which versions are protected: fewest copies first, then the oldest. Those without a copy come last; they
+/// are tried because somebody may have kept the bytes as a cache.
+fn rank(task: &Task) -> (bool, usize, u64, VersionId) {
+    (task.copies == 0, task.copies, task.since_ms, task.version)
+}
+
+impl Core {
+    /// What there is to make up for, as this node sees it.
+    pub(crate) fn losses(&self) -> Vec<Loss> {
+        let view = self.cell.view();
+        let down = view.down().into_iter().map(Loss::Down);
+        down.chain(view.evacuating().into_iter().map(Loss::Evacuating)).collect()
+    }
+
+    /// Whether this node makes up for a loss in the case of this version.
+    fn is_heir_of(&self, loss: Loss, version: VersionId) -> bool {
+        loss.node() != self.node && self.cell.is_heir(loss.node(), version)
+    }
+
+    /// Protects everything that lost a copy and that this node is to protect.
+    pub(super) async fn rebuild(self: &Arc<Core>) -> Result<()> {
+        let mut tasks = self.rebuild_tasks().await?;
+        if tasks.is_empty() {
+            self.cell.rebuilder.trouble.lock().unwrap().take();
+            return Ok(());
+        }
+        self.count_copies(&mut tasks).await?;
+        tasks.sort_by_key(rank);
+        let mut trouble = None;
+        for batch in tasks.chunks(BATCH) {
+            if self.check_open().is_err() {
+                return Ok(());
+            }
+            let claimed = self.claim_batch(batch).await?;
+            if let Some(fault) = self.rebuild_batch(claimed).await {
+                trouble = Some(fault.to_string());
+            }
+        }
+        *self.cell.rebuilder.trouble.lock().unwrap() = trouble;
+        Ok(())
+    }
+
+    async fn rebuild_tasks(&self) -> Result<Vec<Task>> {
+        let mut tasks: BTreeMap<(VersionId, Loss), Task> = BTreeMap::new();
+        let now_ms = clock::now_ms();
+        for loss in self.losses() {
+            self.each(loss.rows(), |row| {
+                let Some(version) = keys::dirty_version(&row.key) else { return Ok(()) };
+                if !self.is_heir_of(loss, version) || !self.cell.rebuilder.is_due(version, now_ms) {
+                    return Ok(());
+                }
+                let dirty = DirtyRow::of(row).map_err(error::catalog)?;
+                let task = tasks.entry((version, loss)).or_insert_with(|| Task {
+                    loss,
+                    version,
+                    set: dirty.set,
+                    bytes: dirty.bytes,
+                    since_ms: dirty.since_ms,
+                    rows: Vec::new(),
+                    copies: 0,
+                });
+                task.rows.push(row.key.to_vec());
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(tasks.into_values().collect())
+    }
+
+    async fn count_copies(&self, tasks: &mut [Task]) -> Result<()> {
+        let census = self.census().await?;
+        let view = self.cell.view();
+        for task in tasks {
+            let Some(one) = census.versions.get(&task.version) else { continue };
+            task.copies = one.copies(|node, drive| self.is_readable(&view, node, drive));
+        }
+        Ok(())
+    }
+
+    /// Takes work for this session, so that nobody else does the same. A claim of a session that is over counts no more.
+    async fn claim_batch(&self, batch: &[Task]) -> Result<Vec<Task>> {
+        let names: Vec<Vec<u8>> = batch.iter().map(|task| keys::repair(task.version)).collect();
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        let known = self.catalog.get(&names).await.map_err(error::catalog)?;
+        let view = self.cell.view();
+        let own = RepairRow { node: self.node.0, session: self.session_id };
+        let mut change = Commit::new().value(self.session.0.clone(), self.session.1.clone());
+        let mut mine = Vec::new();
+        for ((task, key), row) in batch.iter().zip(names).zip(&known) {
+            let claim = row.as_ref().map(RepairRow::of).transpose().map_err(error::catalog)?;
+            let is_others =
+                |claim: &RepairRow| claim.session != self.session_id && view.node_of(claim.session).is_some();
+            if claim.as_ref().is_some_and(is_others) {
+                continue;
+            }
+            if claim.as_ref() != Some(&own) {
+                change = change.unchanged(key, row.as_ref()).put(key, own.encode());
+            }
+            mine.push(task.clone());
+        }
+        if change.writes.is_empty() {
+            return Ok(mine);
+        }
+        match self.catalog.commit(change).await.map_err(error::catalog)? {
+            Outcome::Done { .. } => Ok(mine),
+            // Somebody was quicker; the next look sees what is left.
+            Outcome::Failed { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Protects what was claimed, some at a time; gives the last fault.
+    async fn rebuild_batch(self: &Arc<Core>, tasks: Vec<Task>) -> Option<stoker_store::StoreError> {
+        let mut queue = VecDeque::from(tasks);
+        let mut running = tokio::task::JoinSet::new();
+        let (mut trouble, mut left) = (None, Vec::new());
+        loop {
+            while running.len() < self.cell.rebuilder.options.workers.max(1)
+                && let Some(task) = queue.pop_front()
+            {
+                let (core, work) = (self.clone(), self.work.begin());
+                running.spawn(async move {
+                    let _work = work;
+                    core.cell.rebuilder.turn(task.bytes).await;
+                    let done = core.repair(&task).await;
+                    (task, done)
+                });
+            }
+            let Some(ended) = running.join_next().await else { break };
+            let Ok((task, done)) = ended else { continue };
+            match done {
+                Ok(true) => {
+                    add(&self.cell.stats.repaired, 1);
+                    self.cell.rebuilder.note(task.bytes);
+                }
+                // Somebody changed a name meanwhile; the next look sees what is left to do.
+                Ok(false) => left.push(Write::Delete(keys::repair(task.version))),
+                Err(fault) => {
+                    tracing::debug!(version = %task.version, "not protected yet: {fault}");
+                    self.cell.rebuilder.note_failed(task.version, clock::now_ms());
+                    left.push(Write::Delete(keys::repair(task.version)));
+                    trouble = Some(fault);
+                }
+            }
+        }
+        if !left.is_empty() {
+            // A claim that stays behind is this session's, and does no harm.
+            let _ = self.catalog.commit(Commit { checks: Vec::new(), writes: left }).await;
+        }
+        trouble
+    }
+
+    /// Brings a version that was written while there were too few nodes to as many as its class asks for.
+    pub(super) async fn raise(self: &Arc<Core>, version: VersionId, set: Option<u64>) -> Result<()> {
+        let loss = Loss::Evacuating(NodeId::ZERO);
+        let task = Task { loss, version, set, bytes: 0, since_ms: 0, rows: Vec::new(), copies: 1 };
+        self.repair(&task).await.map(drop)
+    }
+
+    /// Protects one version again, and takes its drain over if the lost node owed it. False if it is to be looked at again.
+    async fn repair(self: &Arc<Core>, task: &Task) -> Result<bool> {
+        let names = self.names_of(task.version).await?;
+        let Some(first) = names.first() else {
+            return self.forget_rows(task).await;
+        };
+        let file = &first.file;
+        let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { return Ok(false) };
+        let runs = self.names.runs(file).await.map_err(error::catalog)?;
+        let chunks: Vec<(ChunkId, u32)> = rings::chunks(&runs).collect();
+        let sources: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
+        let _marks = self.marks.read().await;
+        // Bytes that the lake has need no protection.
+        let protected = match file.source.is_some() || chunks.is_empty() {
+            true => None,
+            false => Some(self.protect_after(task.loss, &volume, &chunks, &sources).await?),
+        };
+        let (fresh, sessions) = match &protected {
+            Some(protected) => (protected.holders(), protected.sessions()),
+            None => (self.rings.holders([0]), Vec::new()),
+        };
+        let checks = self.holder_checks(&fresh, &sessions).await?;
+        self.note_repair(task, names, &fresh, checks).await
+    }
+
+    /// On as many nodes as the class asks for; after a loss on fewer, if there are not as many.
+    async fn protect_after(
+        self: &Arc<Core>,
+        loss: Loss,
+        volume: &Volume,
+        chunks: &[(ChunkId, u32)],
+        sources: &[NodeId],
+    ) -> Result<Protected> {
+        match self.protect(volume, chunks, sources).await {
+            Err(fault) if loss.takes_less() && !is_nowhere(&fault) => {
+                tracing::debug!("too few nodes for a copy, so it is drained first: {fault}");
+                self.protect_here(volume, chunks, sources).await
+            }
+            protected => protected,
+        }
+    }
+
+    async fn note_repair(
+        self: &Arc<Core>,
+        task: &Task,
+        names: Vec<Located>,
+        fresh: &[HolderRow],
+        checks: Vec<Check>,
+    ) -> Result<bool> {
+        let mut change = Commit { checks, writes: Vec::new() };
+        change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
+        change.writes.extend(task.rows.iter().cloned().map(Write::Delete));
+        change.writes.push(Write::Delete(keys::repair(task.version)));
+        let mut changed = Vec::new();
+        for located in names {
+            let mut file = located.file.clone();
+            file.holders.retain(|holder| !task.loss.has(NodeId(holder.node), DriveId(holder.drive)));
+            for holder in fresh {
+                if !file.holders.contains(holder) {
+                    file.holders.push(holder.clone());
+                }
+            }
+            // Whoever owes a drain has what is to be drained.
+            if !file.holders.iter().any(|holder| holder.node == file.home) {
+                file.home = self.node.0;
+            }
+            let key = located.spot.row_key();
+            change.checks.push(Check::Seq(key.clone(), located.seq));
+            change.writes.push(Write::Put(key, EntryRow::File(Box::new(file.clone())).encode()));
+            if file.drain != Drain::Clean {
+                dirty_writes(&mut change, located.spot.volume, &file, task.set);
+            }
+            changed.push(file);
+        }
+        if let Outcome::Failed { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+            return Ok(false);
+        }
+        for file in changed.iter().filter(|file| file.drain == Drain::Dirty && file.home == self.node.0) {
+            self.drainer.take_over(file);
+        }
+        Ok(true)
+    }
+
+    /// Rows of a version that nothing refers to.
+    async fn forget_rows(&self, task: &Task) -> Result<bool> {
+        let all = keys::references(task.version);
+        let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
+        let mut change = Commit::new().at_most(all, end, 0).delete(keys::repair(task.version));
+        change.writes.extend(task.rows.iter().cloned().map(Write::Delete));
+        let done = self.catalog.commit(change).await.map_err(error::catalog)?;
+        Ok(matches!(done, Outcome::Done { .. }))
+    }
+
+    /// How far all of it is, with what the other nodes say of their share.
+    pub(crate) async fn rebuild_status(&self) -> Result<Rebuild> {
+        let losses = self.losses();
+        let census = self.census().await?;
+        let view = self.cell.view();
+        let counts = |node: NodeId, drive: DriveId| self.is_readable(&view, node, drive);
+        let mut told = self.rebuild_here();
+        let is_hit = |place: &(NodeId, DriveId)| losses.iter().any(|loss| loss.has(place.0, place.1));
+        for one in census.versions.values().filter(|one| one.places.iter().any(is_hit)) {
+            let (files, bytes) = match census.fate(one, counts) {
+                Fate::Lost => (&mut told.lost_files, &mut told.lost_bytes),
+                _ => (&mut told.files_left, &mut told.bytes_left),
+            };
+            (*files, *bytes) = (*files + 1, *bytes + one.bytes);
+            if one.bytes > 0 && !one.is_in_lake && one.copies(counts) == 1 {
+                told.one_copy_files += 1;
+                told.one_copy_bytes += one.bytes;
+            }
+        }
+        let left = |loss: &&Loss| {
+            let is_of = |(node, drive): &(NodeId, DriveId)| loss.has(*node, *drive);
+            census.versions.values().any(|one| one.places.iter().any(is_of))
+        };
+        told.losses = losses.iter().filter(left).map(|loss| self.loss_words(*loss)).collect();
+        let asked = self.cell.others().into_iter().filter(|node| !self.cell.is_suspect(*node));
+        for theirs in futures_util::future::join_all(asked.map(|node| self.cell.rebuild_of(node))).await {
+            let Ok(theirs) = theirs else { continue };
+            told.files_done += theirs.files_done;
+            told.bytes_done += theirs.bytes_done;
+            told.bytes_per_s += theirs.bytes_per_s;
+            told.trouble = told.trouble.or(theirs.trouble);
+        }
+        told.end_in_ms = match (told.bytes_left, told.bytes_per_s) {
+            (0, _) => Some(0),
+            (_, 0) => None,
+            (bytes, rate) => Some(bytes.saturating_mul(1_000) / rate),
+        };
+        Ok(told)
+    }
+
+    /// This node's share.
+    pub(crate) fn rebuild_here(&self) -> Rebuild {
+        let rebuilder = &self.cell.rebuilder;
+        Rebuild {
+            files_done: rebuilder.files.load(Ordering::Relaxed),
+            bytes_done: rebuilder.bytes.load(Ordering::Relaxed),
+            bytes_per_s: rebuilder.bytes_per_s(),
+            bytes_per_s_max: rebuilder.options.bytes_per_s_max,
+            workers: rebuilder.options.workers as u32,
+            trouble: rebuilder.trouble(),
+            ..Rebuild::default()
+        }
+    }
+
+    fn loss_words(&self, loss: Loss) -> String {
+        let name = self.cell.view().name(loss.node());
+        match loss {
+            Loss::Down(_) => format!("node {name} is down"),
+            Loss::Evacuating(_) => format!("node {name} is being evacuated"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_endangered_come_first() {
+        let task = |at: u8, copies: usize, since_ms: u64| Task {
+            loss: Loss::Down(NodeId::ZERO),
+            version: VersionId([at; 12]),
+            set: None,
+            bytes: 1,
+            since_ms,
+            rows: Vec::new(),
+            copies,
+        };
+        let mut tasks = [task(1, 2, 5), task(2, 0, 1), task(3, 1, 9), task(4, 1, 3), task(5, 2, 4)];
+        tasks.sort_by_key(rank);
+        assert_eq!(tasks.map(|task| task.version.0[0]), [4, 3, 5, 1, 2]);
+    }
+
+    #[test]
+    fn a_share_of_the_cores() {
+        for (cores, workers) in [(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (64, 19)] {
+            assert_eq!(RebuildOptions::for_cores(cores).workers, workers, "{cores}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_wait_for_their_turn() {
+        let rebuilder = Rebuilder::new(RebuildOptions { bytes_per_s_max: 1_000, workers: 1 });
+        let begun = Instant::now();
+        rebuilder.turn(2_000).await;
+        assert_eq!(begun.elapsed().as_secs(), 0);
+        rebuilder.turn(1).await;
+        assert_eq!(begun.elapsed().as_secs(), 2);
+    }
+}

@@ -1,0 +1,191 @@
+//! What persons decide about nodes: quarantine, evacuation, and their end. A decision is one transaction on the row of
+//! the node; what follows from it is done by the loops of the others.
+
+use std::collections::HashMap;
+
+use stoker_catalog::kv::{Commit, Outcome};
+use stoker_catalog::rows::{Duty, NodeRow, RowValue, keys};
+use stoker_format::{DriveId, NodeId};
+use stoker_store::{ErrorKind, Evacuation, NodeInfo, Result, StoreError};
+
+use crate::census::{Census, Fate};
+use crate::core::Core;
+use crate::error;
+
+/// Tries of a transaction that others were quicker with.
+const TRIES_MAX: usize = 8;
+
+fn refused(message: String) -> StoreError {
+    StoreError::new(ErrorKind::Conflict, message)
+}
+
+impl Core {
+    /// Every node, with what it holds.
+    pub(crate) async fn node_list(&self) -> Result<Vec<NodeInfo>> {
+        let census = self.census().await?;
+        let mut held: HashMap<NodeId, (u64, u64)> = HashMap::new();
+        for one in census.versions.values() {
+            let mut nodes: Vec<NodeId> = one.places.iter().map(|(node, _)| *node).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            for node in nodes {
+                let (files, bytes) = held.entry(node).or_default();
+                (*files, *bytes) = (*files + 1, *bytes + one.bytes);
+            }
+        }
+        let view = self.cell.view();
+        let one = |node: NodeId| {
+            let row = &view.member(node)?.row;
+            let mine = |live: bool| {
+                let of = |(id, drive): &(&DriveId, &stoker_catalog::rows::DriveRow)| {
+                    drive.node == node.0 && view.is_drive_live(**id) == live
+                };
+                view.drives().iter().filter(of).map(|(id, _)| *id).collect::<Vec<DriveId>>()
+            };
+            let left =
+                |drive: &&DriveId| census.versions.values().any(|one| one.places.contains(&(node, **drive)));
+            let (undrained_files, undrained_bytes) = held.get(&node).copied().unwrap_or_default();
+            Some(NodeInfo {
+                node: node.to_string(),
+                name: row.name.clone(),
+                cell: row.cell.clone(),
+                tor: row.tor.clone(),
+                power: row.power.clone(),
+                state: view.state_word(node).to_owned(),
+                since_ms: row.since_ms,
+                silent_since_ms: self.cell.silent_since(node),
+                drives: mine(true).len() as u32,
+                drives_gone: mine(false).iter().filter(left).count() as u32,
+                undrained_files,
+                undrained_bytes,
+                latency_us: if node == self.node { 0 } else { self.cell.latency_us(node) },
+            })
+        };
+        Ok(view.nodes().filter_map(one).collect())
+    }
+
+    /// Puts no new chunks on a node. Refused if that leaves too few for some volume, unless that is wanted.
+    pub(crate) async fn quarantine(&self, node: NodeId, force: bool) -> Result<()> {
+        if !force {
+            self.check_others_suffice(node).await?;
+        }
+        self.decide(node, Duty::Quarantined).await
+    }
+
+    /// Ends a quarantine or an evacuation.
+    pub(crate) async fn rejoin(&self, node: NodeId) -> Result<()> {
+        self.decide(node, Duty::Full).await
+    }
+
+    /// Lets the others take what a node has and the lake has not.
+    pub(crate) async fn evacuate(&self, node: NodeId, force: bool) -> Result<Evacuation> {
+        let view = self.load_view().await?;
+        let name = view.name(node);
+        if view.is_down(node) {
+            return Err(refused(format!(
+                "node {name} is down: what it held is being protected by the others; see `stoker rebuild status`"
+            )));
+        }
+        if node != self.node && self.cell.is_suspect(node) && !force {
+            return Err(refused(format!(
+                "node {name} does not answer, so nothing can be read from it: bring it back, or wait until it is declared \
+                 down; then what it held is protected from other copies"
+            )));
+        }
+        if !force {
+            self.check_others_suffice(node).await?;
+        }
+        self.decide(node, Duty::Evacuating).await?;
+        self.evacuation(node).await
+    }
+
+    /// How far it is.
+    pub(crate) async fn evacuation(&self, node: NodeId) -> Result<Evacuation> {
+        let census = self.census().await?;
+        let view = self.cell.view();
+        let elsewhere = |at: NodeId, drive: DriveId| at != node && self.is_readable(&view, at, drive);
+        let mut told = Evacuation {
+            node: node.to_string(),
+            name: view.name(node),
+            state: view.state_word(node).to_owned(),
+            files_left: 0,
+            bytes_left: 0,
+            files_only_there: 0,
+            bytes_only_there: 0,
+            parts_only_there: parts_only_on(&census, node),
+            trouble: None,
+            done: false,
+        };
+        for one in census.versions.values().filter(|one| one.is_on(node)) {
+            told.files_left += 1;
+            told.bytes_left += one.bytes;
+            if census.fate(one, elsewhere) != Fate::Safe {
+                told.files_only_there += 1;
+                told.bytes_only_there += one.bytes;
+            }
+        }
+        told.done = view.duty(node) == Duty::Evacuating && told.files_left == 0 && told.parts_only_there == 0;
+        if !told.done {
+            told.trouble = self.cell.rebuilder.trouble();
+        }
+        Ok(told)
+    }
+
+    /// Refuses if, without a node, some volume would find too few nodes for its class.
+    async fn check_others_suffice(&self, node: NodeId) -> Result<()> {
+        let view = self.load_view().await?;
+        let others: Vec<NodeId> = view
+            .nodes()
+            .filter(|other| *other != node)
+            .filter(|other| {
+                view.takes_writes(*other) && (*other == self.node || !self.cell.is_suspect(*other))
+            })
+            .collect();
+        let name = view.name(node);
+        if others.is_empty() {
+            return Err(refused(format!(
+                "no other node takes new chunks, so there is nowhere to go: start one with `stoker join`, or bring one back \
+                 with `stoker node rejoin`, before {name} goes"
+            )));
+        }
+        for volume in self.volumes.all().await? {
+            let copies = self.class(&volume).copies();
+            if copies > others.len() {
+                return Err(refused(format!(
+                    "volume `{}` commits to {copies} nodes, and without {name} only {} take new chunks: add a node with \
+                     `stoker join`, or lower its class with `stoker volume set --class`",
+                    volume.name,
+                    others.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn decide(&self, node: NodeId, duty: Duty) -> Result<()> {
+        let key = keys::node(node);
+        for _ in 0..TRIES_MAX {
+            let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+            let unknown = || StoreError::new(ErrorKind::NotFound, format!("there is no node {node}"));
+            let row = row.ok_or_else(unknown)?;
+            let mut value = NodeRow::of(&row).map_err(error::catalog)?;
+            if value.duty == duty {
+                return Ok(());
+            }
+            value.duty = duty;
+            let change = Commit::new().seq(key.clone(), row.seq).put(key.clone(), value.encode());
+            if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+                self.saw(seq);
+                self.load_view().await?;
+                return Ok(());
+            }
+        }
+        Err(StoreError::new(ErrorKind::Unavailable, format!("the row of node {node} changes all the time")))
+    }
+}
+
+/// Parts of unfinished uploads that no other node has.
+fn parts_only_on(census: &Census, node: NodeId) -> u64 {
+    let only = |part: &&crate::census::Part| part.places.iter().all(|(at, _)| *at == node);
+    census.parts.iter().filter(only).count() as u64
+}

@@ -1,0 +1,118 @@
+//! `stoker risk`: what would be lost if a node or a cell died now, and what is.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use stoker_store::{LostFile, Order, Report, Risk, RiskReport, Store};
+
+use crate::connect::{self, Target};
+use crate::failure::Failure;
+use crate::{clock, out, show, size, span};
+
+/// Arguments of `risk`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Name the files of which no copy can be read now; the exit code is 1 if there are any.
+    #[arg(long)]
+    lost: bool,
+    /// Print one object: nodes, cells, lost_files, lost_bytes, at_least. With --lost one per line: volume, key, version,
+    /// bytes, since, whole, nodes, may_return.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Asks.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    connect::run(&args.target, async |client| {
+        if args.lost {
+            let Report::Lost(lost) = client.operate(Order::Lost).await? else {
+                return Err(Failure::confused());
+            };
+            if lost.is_empty() && !args.json {
+                out::say("every file can be read");
+            }
+            lost.iter().try_for_each(|file| tell_lost(file, args.json))?;
+            return Ok(if lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        let Report::Risk(report) = client.operate(Order::Risk).await? else {
+            return Err(Failure::confused());
+        };
+        if args.json {
+            out::json(&show::plain(&report))?;
+        } else {
+            tell(&report)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn tell(report: &RiskReport) -> Result<(), Failure> {
+    report.nodes.iter().try_for_each(|node| out::line(words(&node.name, node)))?;
+    if report.cells.len() > 1 {
+        let name =
+            |cell: &Risk| if cell.name.is_empty() { "(no name)".to_owned() } else { cell.name.clone() };
+        report.cells.iter().try_for_each(|cell| out::line(words(&format!("cell {}", name(cell)), cell)))?;
+    }
+    if report.lost_files > 0 {
+        let files = show::count(report.lost_files, "file");
+        let bytes = size::human(report.lost_bytes);
+        out::line(format!("cannot be read now: {files}, {bytes}; `stoker risk --lost` names them"))?;
+    }
+    if report.at_least {
+        out::say("there is more than was looked at: each number is at least that");
+    }
+    Ok(())
+}
+
+fn words(name: &str, risk: &Risk) -> String {
+    let state = match risk.state.as_str() {
+        "" | "up" => String::new(),
+        state => format!(" ({state})"),
+    };
+    let doubtful = match risk.doubtful_bytes {
+        0 => String::new(),
+        bytes => format!(", perhaps {} more", size::human(bytes)),
+    };
+    let parts = match risk.lost_parts {
+        0 => String::new(),
+        parts => format!(", {} of unfinished uploads", show::count(parts, "part")),
+    };
+    let oldest = match risk.undrained_files {
+        0 => String::new(),
+        _ => format!(", oldest {}", span::human(risk.oldest_age_ms)),
+    };
+    format!(
+        "if {name}{state} dies now: {} lost{doubtful}{parts}; undrained {}{oldest}; one copy {}",
+        size::human(risk.lost_bytes),
+        size::human(risk.undrained_bytes),
+        size::human(risk.one_copy_bytes)
+    )
+}
+
+fn tell_lost(file: &LostFile, json: bool) -> Result<(), Failure> {
+    let name = show::name(&file.key);
+    if json {
+        return out::json(&json!({
+            "volume": file.volume,
+            "key": name,
+            "version": file.version,
+            "bytes": file.bytes,
+            "since": clock::rfc3339(file.since_ms),
+            "whole": file.whole,
+            "nodes": file.nodes,
+            "may_return": file.may_return,
+        }));
+    }
+    let name = if name.is_empty() { "(a shard without a name)".to_owned() } else { name };
+    let whole = if file.whole { "no copy can be read" } else { "some of it may be gone" };
+    let hope = if file.may_return { "; bring one of them back" } else { "" };
+    out::line(format!(
+        "{}/{name}  {}, {}: {whole}; its copies are on {}{hope}",
+        file.volume,
+        size::human(file.bytes),
+        clock::rfc3339(file.since_ms),
+        file.nodes.join(", ")
+    ))
+}
