@@ -32,6 +32,7 @@ pub(crate) struct Core {
     pub names: Names,
     pub cell: Cell,
     pub rings: Rings,
+    pub workshop: crate::drives::Workshop,
     pub volumes: Volumes,
     pub cache: Cache,
     pub pins: Arc<Pins>,

@@ -49,7 +49,7 @@ impl Core {
             retention,
             payload: Buf::copy_of(&record.encode()),
         };
-        self.rings.append(self.rings.pick(id, 0), vec![put]).await
+        self.rings.append_any(vec![put]).await.map(drop)
     }
 
     /// Deletes a file; false if there is none.
@@ -394,7 +394,7 @@ impl Core {
         let _marks = self.marks.read().await;
         if seen.file.drain == Drain::Clean || seen.file.source.is_some() {
             row.source = self.source_of(from_volume, &seen.file);
-            row.holders = self.rings.holders([0]);
+            row.holders = self.rings.holders([self.rings.stand_in()]);
             // Elsewhere it costs less to rely on the lake object until the copy is drained.
             if self.class(volume).copies() == 1
                 && let Some(kept) = self.secure(volume, &runs, &[]).await?
@@ -501,7 +501,7 @@ impl Core {
         file.drain = Drain::Dirty;
         file.dirty_since_ms = now_ms;
         file.home = self.node.0;
-        file.holders = self.rings.holders([0]);
+        file.holders = self.rings.holders([self.rings.stand_in()]);
         let (version, inode) = (file.version(), file.inode);
         let relier = keys::relier(volume.id, &lake.key, version, inode);
         commit.writes.push(Write::Put(relier, Vec::new()));

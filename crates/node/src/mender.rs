@@ -148,7 +148,8 @@ impl Core {
         holders: &[NodeId],
         lake: Option<(Slice, Arc<Extent>)>,
     ) -> Result<Mended> {
-        let ring = &self.rings.drives()[drive].ring;
+        let Some(place) = self.rings.drive(drive) else { return Ok(Mended::Needless) };
+        let ring = &place.ring;
         let Some(info) = ring.stat(&chunk) else { return Ok(Mended::Needless) };
         let bytes = match info.clean {
             true => None,
@@ -201,8 +202,9 @@ impl Core {
             return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
         };
         let _marks = self.marks.read().await;
-        let drive = self.rings.pick(chunk.version, chunk.index);
-        let row = keys::dirty(self.node, self.rings.drives()[drive].id, chunk.version);
+        let at = self.rings.pick(chunk.version, chunk.index);
+        let Some(drive) = self.rings.drive(at) else { return Ok(Mended::Needless) };
+        let row = keys::dirty(self.node, drive.id, chunk.version);
         let row = self.catalog.get(&[&row]).await.map_err(error::catalog)?.pop().flatten();
         let Some(row) = row.filter(|_| self.rings.find(&chunk).is_none()) else {
             // Drained, deleted or moved since it was looked up.
@@ -216,7 +218,7 @@ impl Core {
         payload.fill(&bytes);
         let retention = Core::retention(&volume);
         let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
-        self.rings.append(drive, vec![put]).await?;
+        self.rings.append(at, vec![put]).await?;
         Ok(Mended::Replaced)
     }
 }

@@ -24,6 +24,7 @@ use crate::cell::{self, Cell};
 use crate::cluster::Keeper;
 use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
+use crate::drives::{self, Kept, Workshop};
 use crate::identity::{HighWater, Identity};
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
@@ -57,19 +58,27 @@ impl Node {
     /// Opens a node: makes what is missing, refuses what does not belong together, recovers the rings, continues every
     /// unfinished drain. Needs a tokio runtime with time and I/O, which runs its loops.
     pub async fn open(options: NodeOptions) -> Result<Arc<Node>> {
-        if options.drives.is_empty() {
+        let drives_wanted = Kept::read(&options.dir)?.apply(&options.drives);
+        if drives_wanted.is_empty() {
             return Err(StoreError::new(ErrorKind::Invalid, "a node needs at least one drive"));
         }
         let identity = Identity::load(&options.dir)?;
-        let memory = MemoryPlan::of(options.memory_bytes, options.drives.len());
+        let memory = MemoryPlan::of(options.memory_bytes, drives_wanted.len());
         let (catalog, engine) = open_catalog(&options, identity, &memory).await?;
         let seq = catalog.seq().await.map_err(error::catalog)?;
         let high_water = HighWater::open(&options.dir, seq)?;
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
         let pool = Pool::new(memory.pool_bytes).map_err(io)?;
+        let workshop = Workshop {
+            identity,
+            memory,
+            ring: options.ring.clone(),
+            dir: options.dir.clone(),
+            busy: Default::default(),
+        };
         let mut drives = Vec::new();
-        for drive in &options.drives {
-            drives.push(open_drive(drive, &options, identity, &memory, &pool, &catalog).await?);
+        for drive in &drives_wanted {
+            drives.push(open_drive(drive, &workshop, &pool, &catalog, 0).await?);
         }
         // A chunk fits into a record of every drive; small rings have small ones.
         let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
@@ -89,7 +98,7 @@ impl Node {
         }
         write_surely(&*catalog, begin).await?;
         let core = Arc::new(Core {
-            sources: Sources::new(drives.len()),
+            sources: Sources::default(),
             mender: Default::default(),
             node: identity.node,
             cluster: identity.cluster.to_string(),
@@ -97,6 +106,7 @@ impl Node {
             names: Names::new(catalog.clone()),
             cell: Cell::new(identity.node, options.cell.as_ref(), options.rebuild),
             rings: Rings::new(identity.node, drives, pool),
+            workshop,
             volumes: Volumes::new(
                 catalog.clone(),
                 options.lake.clone(),
@@ -127,6 +137,7 @@ impl Node {
         if core.cell.is_joined() {
             core.load_view().await?;
         }
+        core.give_up_missing().await?;
         core.sort_records().await?;
         core.settle_all_leases().await?;
         let high_water = Arc::new(Mutex::new(high_water));
@@ -148,6 +159,7 @@ impl Node {
             tokio::spawn(drain::chore(core.clone(), Chore::Sets)),
             tokio::spawn(collector::run(core.clone())),
             tokio::spawn(scrubber::run(core.clone())),
+            tokio::spawn(drives::run(core.clone())),
             tokio::spawn(watermark),
         ];
         if core.cell.is_joined() {
@@ -304,25 +316,27 @@ fn has_ring(path: &Path) -> bool {
     stoker_ring::Drive::open_read_only(path).is_ok()
 }
 
-async fn open_drive(
+/// Opens a drive, makes its ring if there is none, and has the catalog know it as one of this node. Its records must be able
+/// to hold so many bytes.
+pub(crate) async fn open_drive(
     drive: &DriveOptions,
-    options: &NodeOptions,
-    identity: Identity,
-    memory: &MemoryPlan,
+    workshop: &Workshop,
     pool: &Arc<Pool>,
     catalog: &Arc<dyn Catalog>,
+    record_min: u32,
 ) -> Result<Drive> {
     let is_new = match drive.path.is_dir() || !drive.path.exists() {
         true => !drive.path.join("superblock").exists(),
         false => !has_ring(&drive.path),
     };
+    let (identity, memory) = (workshop.identity, &workshop.memory);
     if is_new {
         make_ring(drive, identity)?;
     }
     let settings = stoker_ring::Settings {
         index_bytes_max: memory.index_bytes,
         tables_bytes_max: memory.tables_bytes,
-        ..options.ring.clone()
+        ..workshop.ring.clone()
     };
     let open = OpenOptions { settings, cluster: Some(identity.cluster), pool: Some(pool.clone()) };
     let path = drive.path.clone();
@@ -330,6 +344,15 @@ async fn open_drive(
     let ring = opened
         .map_err(|fault| StoreError::new(ErrorKind::Closed, fault.to_string()))?
         .map_err(error::ring)?;
+    let record_max = ring.record_len_max();
+    if record_max < record_min as usize {
+        let message = format!(
+            "{}: its ring takes records of {record_max} bytes, and chunks of this node have {record_min}: give it a larger --size, \
+             in a folder without a ring",
+            drive.path.display()
+        );
+        return Err(StoreError::new(ErrorKind::Invalid, message));
+    }
     let status = ring.status().await.map_err(error::ring)?;
     let superblock = status.superblock;
     let key = keys::drive(superblock.drive);
@@ -355,13 +378,8 @@ async fn open_drive(
             Err(fault) => wait_for_catalog(fault).await?,
         }
     };
-    Ok(Drive {
-        ring,
-        path: drive.path.clone(),
-        id: superblock.drive,
-        row,
-        refused_until_ms: AtomicU64::new(0),
-    })
+    let bytes = superblock.segment_size * u64::from(superblock.segment_count);
+    Ok(Drive::new(ring, drive.path.clone(), superblock.drive, row, bytes))
 }
 
 impl Core {
@@ -371,16 +389,22 @@ impl Core {
     async fn sort_records(self: &Arc<Core>) -> Result<()> {
         let precious = self.precious().await?;
         for drive in self.rings.drives() {
-            for page in drive.ring.pages() {
-                let clean: Vec<ChunkId> = page
-                    .iter()
-                    .filter(|info| !info.clean && !precious.contains(&info.chunk.version))
-                    .filter(|info| matches!(info.kind, RecordKind::Chunk | RecordKind::Name))
-                    .map(|info| info.chunk)
-                    .collect();
-                if !clean.is_empty() {
-                    drive.ring.mark_clean(clean).await.map_err(error::ring)?;
-                }
+            self.sort_drive(&drive, &precious).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for one drive.
+    pub(crate) async fn sort_drive(&self, drive: &Drive, precious: &HashSet<VersionId>) -> Result<()> {
+        for page in drive.ring.pages() {
+            let clean: Vec<ChunkId> = page
+                .iter()
+                .filter(|info| !info.clean && !precious.contains(&info.chunk.version))
+                .filter(|info| matches!(info.kind, RecordKind::Chunk | RecordKind::Name))
+                .map(|info| info.chunk)
+                .collect();
+            if !clean.is_empty() {
+                drive.ring.mark_clean(clean).await.map_err(error::ring)?;
             }
         }
         Ok(())

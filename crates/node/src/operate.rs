@@ -130,6 +130,13 @@ impl Core {
             Order::Risk => self.risk().await.map(Report::Risk),
             Order::Lost => self.lost_files().await.map(Report::Lost),
             Order::Rebuild => self.rebuild_status().await.map(Report::Rebuild),
+            Order::Drives { node } => {
+                let only = node.map(|node| self.node_named(&node)).transpose()?;
+                self.drive_list(only).await.map(Report::Drives)
+            }
+            order @ (Order::DriveAdd { .. } | Order::DriveRemove { .. } | Order::DriveLosses { .. }) => {
+                self.order_drive(order).await
+            }
             other => {
                 let message = format!("this release does not know what to do: {other:?}");
                 Err(StoreError::new(ErrorKind::Invalid, message))
@@ -138,7 +145,7 @@ impl Core {
     }
 
     /// A node by its id, or by a name that only it has.
-    fn node_named(&self, text: &str) -> Result<NodeId> {
+    pub(crate) fn node_named(&self, text: &str) -> Result<NodeId> {
         let view = self.cell.view();
         if let Some(node) = text.parse().ok().filter(|node| view.member(*node).is_some()) {
             return Ok(node);

@@ -1,12 +1,13 @@
 //! How a node is opened. Numbers here, components elsewhere.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stoker_catalog::Catalog;
 use stoker_lake::{Lake, LakeOptions};
-use stoker_store::VolumePolicy;
+use stoker_ring::DriveKind;
+use stoker_store::{ErrorKind, Result, StoreError, VolumePolicy};
 
 use crate::cell::{CellOptions, RebuildOptions};
 
@@ -17,6 +18,77 @@ pub struct DriveOptions {
     pub path: PathBuf,
     /// Bytes of the ring if it has to be made; a device is used whole by default.
     pub size_bytes: Option<u64>,
+}
+
+/// Share of the free space that a new ring takes, in percent.
+const FREE_SHARE: u64 = 10;
+const SIZE_MIN: u64 = 2 << 30;
+const SIZE_MAX: u64 = 64 << 30;
+
+/// Folder of the ring on a drive that is given as a directory: what is mounted is rarely quite empty.
+const RING_DIR: &str = "stoker-ring";
+
+impl DriveOptions {
+    /// A drive that a person named; it has to be there.
+    pub fn named(path: &Path, size: Option<u64>) -> Result<DriveOptions> {
+        let wrong = |what: String| Err(StoreError::new(ErrorKind::Invalid, what));
+        if !path.is_absolute() {
+            return wrong(format!(
+                "{} is not an absolute path, and nodes have folders of their own",
+                path.display()
+            ));
+        }
+        if !path.exists() {
+            return wrong(format!("drive {} is not there: mount it, or make the directory", path.display()));
+        }
+        let is_folder = path.is_dir() && !holds_ring(path);
+        DriveOptions::sized(if is_folder { path.join(RING_DIR) } else { path.to_owned() }, size)
+    }
+
+    /// Finds a size for a ring that has to be made.
+    pub fn sized(path: PathBuf, size: Option<u64>) -> Result<DriveOptions> {
+        let io = |fault: std::io::Error| {
+            StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", path.display()))
+        };
+        let is_made = match stoker_ring::Drive::kind_of(&path).map_err(io)? {
+            DriveKind::Directory => holds_ring(&path),
+            DriveKind::File => path.metadata().is_ok_and(|meta| meta.len() > 0),
+            // Whole, if nobody says otherwise.
+            DriveKind::Device => true,
+        };
+        let size_bytes = match size {
+            None if !is_made => Some(size_for(&path)?),
+            other => other,
+        };
+        Ok(DriveOptions { path, size_bytes })
+    }
+}
+
+fn holds_ring(dir: &Path) -> bool {
+    dir.join("superblock").exists()
+}
+
+/// A tenth of what is free, within bounds; refuses where not even the least fits.
+fn size_for(path: &Path) -> Result<u64> {
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let io = |fault: std::io::Error| {
+        StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", existing.display()))
+    };
+    let (free, _) = stoker_ring::disk_space(existing).map_err(io)?;
+    if free < SIZE_MIN {
+        let message = format!(
+            "{} has {} MiB free, a ring takes at least {} MiB: free some space, or choose a --size",
+            existing.display(),
+            free >> 20,
+            SIZE_MIN >> 20
+        );
+        return Err(StoreError::new(ErrorKind::Full, message));
+    }
+    Ok(share_of(free))
+}
+
+fn share_of(free: u64) -> u64 {
+    (free / 100 * FREE_SHARE).clamp(SIZE_MIN, SIZE_MAX)
 }
 
 /// Where names are kept.
@@ -142,6 +214,34 @@ impl MemoryPlan {
             tables_bytes: (memory / 32 / drives).max(4 << 20),
             catalog_bytes: (memory / 16).clamp(32 << 20, 512 << 20),
             landed_bytes: (memory / 32).clamp(16 << 20, 128 << 20),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_the_free_space_within_bounds() {
+        let gb = 1_000_000_000;
+        for (free, size) in
+            [(3 << 30, 2 << 30), (10 * gb, 2 << 30), (100 * gb, 10 * gb), (10_000 * gb, 64 << 30)]
+        {
+            assert_eq!(share_of(free), size);
+        }
+    }
+
+    #[test]
+    fn a_mounted_drive_gets_a_folder_and_a_ring_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let size = Some(64 << 20);
+        assert_eq!(DriveOptions::named(dir.path(), size).unwrap().path, dir.path().join("stoker-ring"));
+        std::fs::write(dir.path().join("superblock"), "").unwrap();
+        let drive = DriveOptions::named(dir.path(), None).unwrap();
+        assert_eq!((drive.path.as_path(), drive.size_bytes), (dir.path(), None));
+        for wrong in [dir.path().join("typo").as_path(), Path::new("relative")] {
+            assert_eq!(DriveOptions::named(wrong, size).unwrap_err().kind, ErrorKind::Invalid);
         }
     }
 }

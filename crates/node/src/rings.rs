@@ -1,13 +1,13 @@
 //! The rings of this node as one place for chunks.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId};
-use stoker_ring::{ErrorKind as RingKind, Pool, Put, Ring};
+use stoker_ring::{ErrorKind as RingKind, Pool, Put, Ring, RingError};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use crate::{clock, error};
@@ -21,8 +21,66 @@ pub(crate) struct Drive {
     pub path: PathBuf,
     pub id: DriveId,
     pub row: DriveRow,
+    /// Bytes that the ring holds at most.
+    pub bytes: u64,
+    /// What lay at its path when it was opened.
+    pub mark: (u64, u64),
+    /// A person wants it out.
+    pub goes: AtomicBool,
     /// Not chosen for new chunks until then.
     pub refused_until_ms: AtomicU64,
+    standing: RwLock<Standing>,
+}
+
+/// What a drive is good for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It takes chunks.
+    Serving,
+    /// It is to go: it is read from, and what it has counts until others have it.
+    Leaving,
+    /// It failed, for this reason: it is read from as long as it can be, and nothing on it counts.
+    Failed(String),
+}
+
+impl Drive {
+    pub fn new(ring: Ring, path: PathBuf, id: DriveId, row: DriveRow, bytes: u64) -> Drive {
+        let mark = crate::drives::mark_of(&path).unwrap_or_default();
+        let (goes, refused_until_ms) = Default::default();
+        let standing = RwLock::new(Standing::Serving);
+        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, standing }
+    }
+
+    pub fn standing(&self) -> Standing {
+        self.standing.read().unwrap().clone()
+    }
+
+    pub fn is_serving(&self) -> bool {
+        *self.standing.read().unwrap() == Standing::Serving
+    }
+
+    /// True if that is news. One that failed stays so.
+    pub fn set_standing(&self, standing: Standing) -> bool {
+        let mut now = self.standing.write().unwrap();
+        let is_news = *now != standing && !matches!(*now, Standing::Failed(_));
+        if is_news {
+            *now = standing;
+        }
+        is_news
+    }
+
+    /// Why it failed, if it did.
+    pub fn why_failed(&self) -> Option<String> {
+        match &*self.standing.read().unwrap() {
+            Standing::Failed(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes no more writes, and nothing that it acknowledged counts any more.
+    pub fn is_failed(&self) -> bool {
+        matches!(*self.standing.read().unwrap(), Standing::Failed(_))
+    }
 }
 
 /// How long a full drive is left out, if there are others.
@@ -31,11 +89,19 @@ const REFUSED_MS: u64 = 1_000;
 /// One part in so many of the buffers is for reads alone.
 const READ_SHARE: usize = 8;
 
-/// The rings of this node.
+/// The rings of this node. Drives come and go; each has a number that is never given twice, so that a number which somebody
+/// remembers means that drive or none.
 pub(crate) struct Rings {
     node: NodeId,
-    drives: Vec<Drive>,
+    slots: RwLock<Vec<Slot>>,
     pool: Arc<Pool>,
+    /// A drive failed.
+    pub failed: tokio::sync::Notify,
+}
+
+struct Slot {
+    holder: HolderRow,
+    drive: Option<Arc<Drive>>,
 }
 
 /// The ids of a layout's chunks with their lengths.
@@ -51,11 +117,48 @@ pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> 
 impl Rings {
     pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>) -> Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
-        Rings { node, drives, pool }
+        let rings = Rings { node, slots: RwLock::default(), pool, failed: tokio::sync::Notify::new() };
+        for drive in drives {
+            rings.add(drive);
+        }
+        rings
     }
 
-    pub fn drives(&self) -> &[Drive] {
-        &self.drives
+    /// Puts a drive into service.
+    pub fn add(&self, drive: Drive) -> Arc<Drive> {
+        let holder = HolderRow::new(self.node, drive.id, drive.row.incarnation);
+        let drive = Arc::new(drive);
+        self.slots.write().unwrap().push(Slot { holder, drive: Some(drive.clone()) });
+        drive
+    }
+
+    /// Takes a drive out; nobody finds it any more.
+    pub fn retire(&self, id: DriveId) -> Option<Arc<Drive>> {
+        let mut slots = self.slots.write().unwrap();
+        let slot = slots.iter_mut().find(|slot| slot.drive.as_ref().is_some_and(|drive| drive.id == id))?;
+        slot.drive.take()
+    }
+
+    /// Every drive with its number.
+    pub fn numbered(&self) -> Vec<(usize, Arc<Drive>)> {
+        let slots = self.slots.read().unwrap();
+        let there = |(at, slot): (usize, &Slot)| Some((at, slot.drive.clone()?));
+        slots.iter().enumerate().filter_map(there).collect()
+    }
+
+    /// Every drive.
+    pub fn drives(&self) -> Vec<Arc<Drive>> {
+        self.slots.read().unwrap().iter().filter_map(|slot| slot.drive.clone()).collect()
+    }
+
+    /// The drive with a number, if it was not taken out.
+    pub fn drive(&self, at: usize) -> Option<Arc<Drive>> {
+        self.slots.read().unwrap().get(at)?.drive.clone()
+    }
+
+    /// Whether some drive takes chunks.
+    pub fn is_serving(&self) -> bool {
+        self.drives().iter().any(|drive| drive.is_serving())
     }
 
     pub fn pool(&self) -> &Arc<Pool> {
@@ -82,86 +185,153 @@ impl Rings {
     /// The drive that a new chunk goes to: chunks of a file are striped over all drives that take writes. A name record
     /// goes where the first chunk would.
     pub fn pick(&self, version: VersionId, index: u32) -> usize {
-        let index = if index == NAME_INDEX { 0 } else { index };
-        let spread = u32::from_be_bytes(version.0[8..12].try_into().expect("four bytes"));
-        let count = self.drives.len();
-        let first = (spread.wrapping_add(index) as usize) % count;
-        let now_ms = clock::now_ms();
-        let takes = |at: &usize| self.drives[*at].refused_until_ms.load(Ordering::Relaxed) <= now_ms;
-        (0..count).map(|step| (first + step) % count).find(takes).unwrap_or(first)
+        self.pick_beside(version, index, &[]).unwrap_or(0)
     }
 
-    /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while.
+    /// The same, but none of these.
+    fn pick_beside(&self, version: VersionId, index: u32, not: &[usize]) -> Option<usize> {
+        let index = if index == NAME_INDEX { 0 } else { index };
+        let spread = u32::from_be_bytes(version.0[8..12].try_into().expect("four bytes"));
+        let slots = self.slots.read().unwrap();
+        let serves = |at: &usize| slots[*at].drive.as_ref().is_some_and(|drive| drive.is_serving());
+        let serving: Vec<usize> = (0..slots.len()).filter(serves).collect();
+        let first = (spread.wrapping_add(index) as usize).checked_rem(serving.len())?;
+        let now_ms = clock::now_ms();
+        let takes = |at: &usize| {
+            let drive = slots[*at].drive.as_ref();
+            drive.is_some_and(|drive| drive.refused_until_ms.load(Ordering::Relaxed) <= now_ms)
+        };
+        let order = || {
+            let from_first = serving[first..].iter().chain(&serving[..first]);
+            from_first.copied().filter(|at| !not.contains(at))
+        };
+        order().find(takes).or_else(|| order().next())
+    }
+
+    /// Appends records to the drive that is their turn, or to another one if that does not take them; says which.
+    pub async fn append_any(&self, mut puts: Vec<Put>) -> Result<usize> {
+        let chunk = puts[0].chunk;
+        let mut tried = Vec::new();
+        let Some(mut at) = self.pick_beside(chunk.version, chunk.index, &tried) else {
+            return Err(no_drive());
+        };
+        loop {
+            tried.push(at);
+            let next = self.pick_beside(chunk.version, chunk.index, &tried);
+            // The bytes of a record that a drive refused do not come back.
+            let kept = next.map(|_| puts.iter_mut().map(keep_of).collect::<Vec<_>>());
+            match (self.append(at, puts).await, next, kept) {
+                (Err(fault), Some(next), Some(kept)) if is_of_drive(&fault) => {
+                    tracing::warn!(%chunk, "a drive does not take it, another one is asked: {fault}");
+                    puts = kept.into_iter().map(|keep| keep()).collect();
+                    at = next;
+                }
+                (done, _, _) => return done.map(|()| at),
+            }
+        }
+    }
+
+    /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while, one that failed for ever.
     pub async fn append(&self, at: usize, puts: Vec<Put>) -> Result<()> {
-        let drive = &self.drives[at];
+        let drive = self.drive(at).ok_or_else(no_drive)?;
         match drive.ring.append(puts).await {
+            Ok(_) if drive.is_failed() => Err(no_drive()),
             Ok(_) => Ok(()),
             Err(fault) => {
-                let pause_ms = match fault.kind {
-                    RingKind::Full => REFUSED_MS,
-                    RingKind::Poisoned | RingKind::Io => u64::MAX / 2,
+                match fault.kind {
+                    RingKind::Full => {
+                        drive.refused_until_ms.store(clock::now_ms() + REFUSED_MS, Ordering::Relaxed);
+                    }
+                    RingKind::Poisoned | RingKind::Io => self.fail(&drive, fault.message.clone()),
                     // Not the drive's fault.
-                    _ => 0,
-                };
-                drive.refused_until_ms.store(clock::now_ms() + pause_ms, Ordering::Relaxed);
+                    _ => {}
+                }
                 Err(error::ring(fault))
             }
         }
     }
 
+    /// A drive failed: nothing more goes there.
+    pub fn fail(&self, drive: &Drive, why: String) {
+        if drive.set_standing(Standing::Failed(why.clone())) {
+            tracing::error!(drive = %drive.path.display(), "the drive failed and is taken out: {why}");
+            self.failed.notify_one();
+        }
+    }
+
     /// The drive that has a chunk.
-    pub fn find(&self, chunk: &ChunkId) -> Option<&Drive> {
-        self.drives.iter().find(|drive| drive.ring.stat(chunk).is_some())
+    pub fn find(&self, chunk: &ChunkId) -> Option<Arc<Drive>> {
+        self.drive(self.position(chunk)?)
     }
 
-    /// The same by its number.
+    /// The same by its number; one that will stay, if there is one.
     pub fn position(&self, chunk: &ChunkId) -> Option<usize> {
-        self.drives.iter().position(|drive| drive.ring.stat(chunk).is_some())
+        let slots = self.slots.read().unwrap();
+        let mut found = None;
+        for (at, slot) in slots.iter().enumerate() {
+            let Some(drive) = slot.drive.as_ref().filter(|drive| drive.ring.stat(chunk).is_some()) else {
+                continue;
+            };
+            if drive.is_serving() {
+                return Some(at);
+            }
+            found = found.or(Some(at));
+        }
+        found
     }
 
-    /// The drive that has a chunk and will not drop it.
+    /// Whether a drive that will stay has a chunk.
+    pub fn stays(&self, chunk: &ChunkId) -> bool {
+        let has = |drive: &Arc<Drive>| drive.is_serving() && drive.ring.stat(chunk).is_some();
+        self.drives().iter().any(has)
+    }
+
+    /// The drive that will stay, has a chunk and will not drop it.
     pub fn precious_at(&self, chunk: &ChunkId) -> Option<usize> {
-        let keeps = |drive: &Drive| drive.ring.stat(chunk).is_some_and(|record| !record.clean);
-        self.drives.iter().position(keeps)
+        let keeps = |drive: &Arc<Drive>| {
+            drive.is_serving() && drive.ring.stat(chunk).is_some_and(|record| !record.clean)
+        };
+        self.numbered().into_iter().find(|(_, drive)| keeps(drive)).map(|(at, _)| at)
     }
 
     /// Bytes that all rings together hold at most.
-    pub async fn capacity(&self) -> u64 {
-        let mut bytes = 0;
-        for drive in &self.drives {
-            bytes += drive.ring.status().await.map_or(0, |status| {
-                status.superblock.segment_size * u64::from(status.superblock.segment_count)
-            });
-        }
-        bytes
+    pub fn capacity(&self) -> u64 {
+        self.drives().iter().filter(|drive| drive.is_serving()).map(|drive| drive.bytes).sum()
     }
 
     /// Tells the rings that the lake has these chunks.
     pub async fn mark_clean(&self, ids: Vec<ChunkId>) -> Result<()> {
-        for drive in &self.drives {
-            drive.ring.mark_clean(ids.clone()).await.map_err(error::ring)?;
+        for drive in self.drives() {
+            drive.ring.mark_clean(ids.clone()).await.or_else(|fault| drive.excuse(fault))?;
         }
         Ok(())
     }
 
-    /// Makes chunks precious; true if every one of them is here. If not, nothing is changed.
+    /// Makes chunks precious; true if every one of them is on a drive that stays. If not, nothing is changed.
     pub async fn mark_dirty(&self, ids: Vec<ChunkId>) -> Result<bool> {
-        if !ids.iter().all(|id| self.find(id).is_some()) {
+        if !ids.iter().all(|id| self.stays(id)) {
             return Ok(false);
         }
-        for drive in &self.drives {
-            drive.ring.mark_dirty(ids.clone()).await.map_err(error::ring)?;
-        }
+        self.mark_dirty_here(ids.clone()).await?;
         // One may have been dropped between the look and the mark.
         Ok(ids.iter().all(|id| self.precious_at(id).is_some()))
     }
 
-    /// Deletes chunks wherever they are; durable when this returns.
+    /// Makes those precious that are here.
+    pub async fn mark_dirty_here(&self, ids: Vec<ChunkId>) -> Result<()> {
+        for drive in self.drives() {
+            drive.ring.mark_dirty(ids.clone()).await.or_else(|fault| drive.excuse(fault))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes chunks wherever they are; durable when this returns. What a failed drive has does not count, and is looked up
+    /// in the catalog should it ever come back.
     pub async fn delete(&self, ids: &[ChunkId]) -> Result<()> {
-        for drive in &self.drives {
+        for drive in self.drives() {
             let here: Vec<ChunkId> = ids.iter().filter(|id| drive.ring.stat(id).is_some()).copied().collect();
-            if !here.is_empty() {
-                drive.ring.delete(here).await.map_err(error::ring)?;
+            if !here.is_empty() && !drive.is_failed() {
+                drive.ring.delete(here).await.or_else(|fault| drive.excuse(fault).map(drop))?;
             }
         }
         Ok(())
@@ -169,36 +339,63 @@ impl Rings {
 
     /// Who holds chunks on these drives.
     pub fn holders(&self, drives: impl IntoIterator<Item = usize>) -> Vec<HolderRow> {
-        let row = |at: usize| HolderRow::new(self.node, self.drives[at].id, self.drives[at].row.incarnation);
-        drives.into_iter().map(row).collect()
+        let slots = self.slots.read().unwrap();
+        drives.into_iter().filter_map(|at| Some(slots.get(at)?.holder.clone())).collect()
     }
 
-    /// Checks that these drives still count at the life that acknowledged (R6).
-    pub fn guards(&self, holders: &[HolderRow]) -> Result<Vec<Check>> {
+    /// Whoever stands for what has no bytes: the first drive that serves.
+    pub fn stand_in(&self) -> usize {
+        self.numbered().into_iter().find(|(_, drive)| drive.is_serving()).map_or(0, |(at, _)| at)
+    }
+
+    /// Checks that these drives still count at the life that acknowledged (R6); none if one does not.
+    pub fn guards(&self, holders: &[HolderRow]) -> Option<Vec<Check>> {
+        let drives = self.drives();
         let guard = |holder: &HolderRow| {
-            let drive = self.drives.iter().find(|drive| drive.id.0 == holder.drive);
-            match drive.filter(|drive| drive.row.incarnation == holder.incarnation) {
-                Some(drive) => Ok(Check::Value(keys::drive(drive.id), drive.row.encode())),
-                None => {
-                    let drive = DriveId(holder.drive);
-                    let message = format!(
-                        "some of these bytes were written to drive {drive}, which is not here any more: write them again"
-                    );
-                    Err(StoreError::new(ErrorKind::Unavailable, message))
-                }
-            }
+            let drive = drives.iter().find(|drive| drive.id.0 == holder.drive && !drive.is_failed());
+            let drive = drive.filter(|drive| drive.row.incarnation == holder.incarnation)?;
+            Some(Check::Value(keys::drive(drive.id), drive.row.encode()))
         };
         holders.iter().map(guard).collect()
     }
 
     /// Closes all rings.
     pub async fn close(&self) {
-        for drive in &self.drives {
+        for drive in self.drives() {
             if let Err(fault) = drive.ring.clone().close().await {
                 tracing::warn!(drive = %drive.path.display(), "closing the ring: {fault:?}");
             }
         }
     }
+}
+
+impl Drive {
+    /// Nothing is expected of a drive that failed.
+    fn excuse(&self, fault: RingError) -> Result<usize> {
+        match self.is_failed() || matches!(fault.kind, RingKind::Poisoned | RingKind::Closed) {
+            true => Ok(0),
+            false => Err(error::ring(fault)),
+        }
+    }
+}
+
+/// The bytes of a record, to make it once more.
+fn keep_of(put: &mut Put) -> impl FnOnce() -> Put + use<> {
+    let (chunk, volume, kind, retention) = (put.chunk, put.volume, put.kind, put.retention);
+    let bytes = bytes::Bytes::from_owner(put.payload.lend());
+    move || Put { chunk, volume, kind, retention, payload: Buf::copy_of(&bytes) }
+}
+
+/// Whether another drive may do better.
+fn is_of_drive(fault: &StoreError) -> bool {
+    matches!(fault.kind, ErrorKind::Full | ErrorKind::Unavailable | ErrorKind::Corrupt)
+}
+
+const NO_DRIVE: &str =
+    "no drive of this node takes it: the drive failed or was taken out; see `stoker drive ls`";
+
+fn no_drive() -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, NO_DRIVE)
 }
 
 /// The row of a live drive.

@@ -10,7 +10,7 @@ use crate::clock;
 use crate::core::Core;
 
 /// Lost files that are told at most.
-const TOLD_MAX: usize = 10_000;
+pub(crate) const TOLD_MAX: usize = 10_000;
 
 impl Core {
     /// What would be lost with each node and each cell.
@@ -68,7 +68,7 @@ impl Core {
     }
 
     /// One for each name of a version.
-    async fn tell_lost(
+    pub(crate) async fn tell_lost(
         &self,
         version: VersionId,
         one: &Undrained,
@@ -76,7 +76,7 @@ impl Core {
         told: &mut Vec<LostFile>,
     ) -> Result<()> {
         let view = self.cell.view();
-        let nodes: BTreeSet<NodeId> = one.places.iter().map(|(node, _)| *node).collect();
+        let nodes: BTreeSet<String> = one.places.iter().map(|(node, _)| view.name(*node)).collect();
         let may_return = |(node, drive): &(NodeId, DriveId)| {
             !self.is_readable(&view, *node, *drive) && view.is_drive_live(*drive)
         };
@@ -88,7 +88,7 @@ impl Core {
             bytes: one.bytes,
             since_ms: one.since_ms,
             whole: fate == Fate::Lost,
-            nodes: nodes.iter().map(|node| view.name(*node)).collect(),
+            nodes: nodes.into_iter().collect(),
             may_return: one.places.iter().any(may_return),
         };
         let names = self.names_of(version).await?;

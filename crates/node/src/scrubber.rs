@@ -1,5 +1,6 @@
 //! The scrubber reads what nobody reads, and has repaired what it finds bad.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ const PAUSE: Duration = Duration::from_secs(4);
 
 /// Runs until the node closes.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut cursors: Vec<ScrubCursor> = core.rings.drives().iter().map(|_| ScrubCursor::default()).collect();
+    let mut cursors: HashMap<usize, ScrubCursor> = HashMap::new();
     while !core.closing.load(std::sync::atomic::Ordering::Relaxed) {
         tokio::time::sleep(PAUSE).await;
-        for (at, (drive, cursor)) in core.rings.drives().iter().zip(&mut cursors).enumerate() {
+        for (at, drive) in core.rings.numbered() {
+            let cursor = cursors.entry(at).or_default();
             match drive.ring.scrub(cursor, STEP).await {
                 Ok(bad) => {
                     add(&core.stats.scrubbed_records, STEP as u64);

@@ -264,8 +264,8 @@ impl Core {
     /// Keeps a chunk from the lake on a drive, if the ring thinks that it is worth it.
     async fn admit(self: &Arc<Core>, chunk: ChunkId, volume: VolumeId, bytes: &Bytes, staged: bool) -> bool {
         let at = self.rings.pick(chunk.version, chunk.index);
-        let ring = &self.rings.drives()[at].ring;
-        if !matches!(ring.admits(chunk, staged).await, Ok(true)) || self.rings.find(&chunk).is_some() {
+        let Some(drive) = self.rings.drive(at) else { return false };
+        if !matches!(drive.ring.admits(chunk, staged).await, Ok(true)) || self.rings.find(&chunk).is_some() {
             return false;
         }
         let mut payload = self.rings.pool().take(bytes.len()).unwrap_or_else(|| Buf::heap(bytes.len()));

@@ -1,5 +1,6 @@
 //! What operators see: status, numbers, explanations.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +11,7 @@ use stoker_store::{Counter, DrainPolicy, Explanation, HolderInfo, Key, NodeStatu
 use crate::cache::PIECE;
 use crate::core::Core;
 use crate::lookup::no_such_key;
+use crate::rings::Drive;
 use crate::sources::Source;
 use crate::volumes::Volume;
 use crate::{clock, error, rings};
@@ -134,7 +136,7 @@ impl Core {
                 keep_bytes: status.keep_bytes,
                 clean_bytes: status.clean_bytes,
                 records: status.records as u64,
-                poisoned: status.poisoned.clone(),
+                poisoned: drive.why_failed().or(status.poisoned.clone()),
                 io: status.io_engine.clone(),
             });
         }
@@ -146,13 +148,14 @@ impl Core {
         })
         .await?;
         let lake_trouble = self.drainer.trouble(now_ms);
-        let poisoned = ring_states.iter().any(|ring| ring.poisoned.is_some());
+        let failed = ring_states.iter().filter(|ring| ring.poisoned.is_some());
+        let failed: Vec<String> = failed.map(|ring| ring.path.clone()).collect();
         let mut words = match self.cell.has_others() {
             true => self.cell.words(alone.files + alone.kept),
             false => alone.words(),
         };
-        if poisoned {
-            words.push("a drive failed a write and takes no more: replace it".to_owned());
+        for path in &failed {
+            words.push(format!("drive {path} failed and takes no more: `stoker drive replace`"));
         }
         if let Some(trouble) = &lake_trouble {
             words.push(format!("the lake makes trouble: {trouble}"));
@@ -176,7 +179,7 @@ impl Core {
             drains: self.drainer.active() as u64,
             lake_trouble,
             cache_bytes: self.cache.bytes(),
-            ready: !self.closing.load(Ordering::Relaxed) && !poisoned,
+            ready: !self.closing.load(Ordering::Relaxed) && self.rings.is_serving(),
             words,
         })
     }
@@ -185,10 +188,10 @@ impl Core {
     async fn source_names(&self) -> Result<impl Fn(Source) -> String> {
         let volumes = self.volumes.all().await?;
         let (view, own) = (self.cell.view(), self.node);
-        let drives: Vec<String> =
-            self.rings.drives().iter().map(|drive| drive.path.display().to_string()).collect();
+        let path = |(at, drive): (usize, Arc<Drive>)| (at, drive.path.display().to_string());
+        let drives: HashMap<usize, String> = self.rings.numbered().into_iter().map(path).collect();
         Ok(move |source: Source| match source {
-            Source::Drive(at) => drives.get(at).cloned().unwrap_or_default(),
+            Source::Drive(at) => drives.get(&at).cloned().unwrap_or_else(|| "taken out".to_owned()),
             Source::Peer(node) | Source::Turn(node) => {
                 let Some(member) = view.member(node) else { return node.to_string() };
                 let row = &member.row;

@@ -14,6 +14,7 @@ mod cp;
 mod daemon;
 mod demo;
 mod drain;
+mod drive;
 mod explain;
 mod failure;
 mod get;
@@ -114,6 +115,9 @@ enum Verb {
     /// List nodes, take them out of placement or empty them, ask whether one can stop.
     #[command(subcommand)]
     Node(node::Verb),
+    /// List drives, and put them in and out of service while their nodes run.
+    #[command(subcommand)]
+    Drive(drive::Verb),
     /// Show what would be lost if a node or a cell died now.
     Risk(risk::Args),
     /// Show how far the protection of what lost a copy is.
@@ -151,6 +155,7 @@ fn main() -> ExitCode {
         Verb::Stage(args) => stage::run(&args),
         Verb::Catalog(verb) => catalog::run(&verb),
         Verb::Node(verb) => node::run(&verb),
+        Verb::Drive(verb) => drive::run(&verb),
         Verb::Risk(args) => risk::run(&args),
         Verb::Rebuild(verb) => rebuild::run(&verb),
         Verb::Ring(verb) => ring::run(&verb),

@@ -52,10 +52,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
     let drives = match config.drive.as_slice() {
         [] => vec![drives::own(dir, None)?],
-        drives => drives
-            .iter()
-            .map(|drive| drives::named(&drive.path, drive.size.get().map(|Size(bytes)| bytes)))
-            .collect::<Result<_, _>>()?,
+        drives => {
+            let one = |drive: &'_ config::Drive| drive.size.get().map(|Size(bytes)| bytes);
+            drives::configured(dir, drives.iter().map(|drive| (drive.path.as_path(), one(drive))))?
+        }
     };
     let catalog = match (config.catalog.kind(), &config.catalog.url) {
         (CatalogKind::Postgres, Some(url)) => CatalogChoice::Postgres(url.clone()),
@@ -93,6 +93,7 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             },
             plaintext: config.peers.plaintext,
             grace: Duration::from_secs(config.peers.grace_s.get().into()),
+            rebuild_bytes_per_s: config.peers.rebuild_rate.0,
         },
         tells_protection: false,
         promote: None,

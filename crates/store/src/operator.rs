@@ -286,6 +286,13 @@ pub enum Order {
         /// Although that loses what is only there.
         force: bool,
     },
+    /// What would be lost with a drive now.
+    DriveLosses {
+        /// The node's id or name.
+        node: String,
+        /// Its id or its path.
+        drive: String,
+    },
 }
 
 /// What became of an [`Order`].
@@ -307,7 +314,7 @@ pub enum Report {
     Evacuation(Evacuation),
     /// Of [`Order::Risk`].
     Risk(RiskReport),
-    /// Of [`Order::Lost`].
+    /// Of [`Order::Lost`] and [`Order::DriveLosses`].
     Lost(Vec<LostFile>),
     /// Of [`Order::Rebuild`].
     Rebuild(Rebuild),
@@ -327,7 +334,8 @@ impl Order {
             | Order::Risk
             | Order::Lost
             | Order::Rebuild
-            | Order::Drives { .. } => true,
+            | Order::Drives { .. }
+            | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
             | Order::Quarantine { .. }

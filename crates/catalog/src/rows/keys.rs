@@ -371,6 +371,9 @@ pub fn repair(version: VersionId) -> Vec<u8> {
     [b"f", &version.0[..]].concat()
 }
 
+/// Every repair under way.
+pub const REPAIRS: &[u8] = b"f";
+
 /// `D` drive: a drive and its life.
 pub fn drive(drive: DriveId) -> Vec<u8> {
     [b"D", &drive.0[..]].concat()

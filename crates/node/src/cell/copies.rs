@@ -145,11 +145,9 @@ impl Core {
         when_alone: WhenAlone,
     ) -> Result<Copied> {
         let chunk = puts[0].chunk;
-        let at = self.rings.pick(chunk.version, chunk.index);
         let need = self.class(volume).copies() - 1;
         if need == 0 {
-            self.rings.append(at, puts).await?;
-            return Ok(Copied::here(at));
+            return self.rings.append_any(puts).await.map(Copied::here);
         }
         // Once for the drive here and for the way to the peer.
         puts[0].payload.sum();
@@ -160,7 +158,7 @@ impl Core {
         let long = name.take_if(|name| name.len() > NAME_LEN_MAX);
         let record = ChunkId::new(chunk.version, NAME_INDEX);
         let (local, peers, records) = tokio::join!(
-            self.rings.append(at, puts),
+            self.rings.append_any(puts),
             self.copy_to_peers(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, &[]),
             async {
                 let Some(bytes) = long else { return Ok(Vec::new()) };
@@ -169,7 +167,7 @@ impl Core {
                 self.copy_to_peers(volume, parcel, need, &[]).await
             },
         );
-        local?;
+        let at = local?;
         let copied = peers.and_then(|mut peers| {
             peers.extend(records?);
             Ok(Copied { peers, ..Copied::here(at) })
@@ -257,7 +255,7 @@ impl Core {
     ) -> Result<Vec<Check>> {
         let (here, there): (Vec<HolderRow>, Vec<HolderRow>) =
             holders.iter().cloned().partition(|holder| holder.node == self.node.0);
-        let mut checks = self.rings.guards(&here)?;
+        let mut checks = self.rings.guards(&here).ok_or_else(holders_lost)?;
         if there.is_empty() && fresh.is_empty() {
             return Ok(checks);
         }

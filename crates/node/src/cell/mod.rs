@@ -236,9 +236,9 @@ impl Cell {
     /// The same for something that a lost node left: somebody of its cell, if there is anybody.
     pub fn is_heir(&self, lost: NodeId, id: VersionId) -> bool {
         let view = self.view();
-        let is_of_cell = |node: NodeId| view.is_near(lost, node);
+        let is_of_cell = |node: NodeId| node != lost && view.is_near(lost, node);
         let has_heir = view.nodes().any(|node| is_of_cell(node) && self.is_live(&view, node));
-        self.is_first(id, |node| !has_heir || is_of_cell(node))
+        self.is_first(id, |node| node != lost && (!has_heir || is_of_cell(node)))
     }
 
     fn is_first(&self, id: VersionId, counts: impl Fn(NodeId) -> bool) -> bool {

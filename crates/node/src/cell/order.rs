@@ -23,6 +23,17 @@ impl Core {
     pub(crate) async fn carry_out_here(self: &Arc<Core>, order: Order) -> Result<Report> {
         match order {
             Order::Rebuild => Ok(Report::Rebuild(self.rebuild_here())),
+            Order::Drives { .. } => self.drives_here().await.map(Report::Drives),
+            Order::DriveAdd { path, size_bytes, .. } => {
+                let core = self.clone();
+                // To its end even if whoever asked goes away.
+                let add = async move { core.drive_add(&path, size_bytes).await };
+                self.to_the_end(add).await.map(Report::Drives)
+            }
+            Order::DriveRemove { drive, force, .. } => {
+                self.drive_remove(&drive, force).await.map(Report::Drives)
+            }
+            Order::DriveLosses { drive, .. } => self.drive_losses(&drive).await.map(Report::Lost),
             other => {
                 let message = format!("one node does not ask this of another: {other:?}");
                 Err(StoreError::new(ErrorKind::Invalid, message))

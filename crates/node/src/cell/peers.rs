@@ -154,7 +154,7 @@ impl Cell {
     }
 
     /// Has a node carry out what concerns it alone.
-    pub(super) async fn order_on(&self, node: NodeId, order: Order) -> Result<Report> {
+    pub(crate) async fn order_on(&self, node: NodeId, order: Order) -> Result<Report> {
         let deadline = if order.only_reads() { ASK_MAX } else { ORDER_MAX };
         match self.ask(node, &Ask::Order(order), Body::None, deadline).await?.0 {
             Answer::Report(report) => Ok(*report),

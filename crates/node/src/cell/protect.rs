@@ -83,11 +83,11 @@ impl Core {
         let mut copies = Copies::default();
         if chunks.is_empty() {
             // Somebody has to owe the drain of a file without bytes, too.
-            copies.add(Copied::here(0));
+            copies.add(Copied::here(self.rings.stand_in()));
         }
         let retention = Core::retention(volume);
         for (chunk, len) in chunks {
-            if self.rings.find(chunk).is_none() {
+            if !self.rings.stays(chunk) {
                 self.bring(volume, *chunk, *len, retention, sources).await?;
             }
         }
@@ -192,15 +192,18 @@ impl Core {
         retention: Retention,
         sources: &[NodeId],
     ) -> Result<()> {
-        let Some(bytes) = self.read_peers(chunk, 0..len as usize, sources).await? else {
-            return Err(nowhere(&chunk));
+        // A drive that is to go may have it.
+        let here = self.read_here(chunk, 0..len as usize).await.ok().flatten();
+        let bytes = match here {
+            Some(summed) => Some(summed.bytes),
+            None => self.read_peers(chunk, 0..len as usize, sources).await?,
         };
+        let Some(bytes) = bytes else { return Err(nowhere(&chunk)) };
         let mut payload = self.rings.write_buffer(bytes.len()).await;
         payload.set_len(0);
         payload.fill(&bytes);
         let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
-        let at = self.rings.pick(chunk.version, chunk.index);
-        self.rings.append(at, vec![put]).await
+        self.rings.append_any(vec![put]).await.map(drop)
     }
 
     /// Bytes of a chunk from drives of this node; none if it is not here. Whoever does not have them verified here has to
@@ -213,10 +216,10 @@ impl Core {
     ) -> Result<Option<Summed>> {
         for _ in 0..crate::reader::LOOKS_MAX {
             let Some(drive) = self.rings.position(&chunk) else { return Ok(None) };
-            let ring = &self.rings.drives()[drive].ring;
+            let Some(place) = self.rings.drive(drive) else { continue };
             let read = match verified {
-                true => ring.read(chunk, range.start, range.len()).await,
-                false => ring.read_unchecked(chunk, range.start, range.len()).await,
+                true => place.ring.read(chunk, range.start, range.len()).await,
+                false => place.ring.read_unchecked(chunk, range.start, range.len()).await,
             };
             match read {
                 Ok(view) => {

@@ -1,12 +1,12 @@
 //! Protects again what lost a copy: what a lost node held, what a node that is to go holds. Most endangered first, in
 //! batches that are claimed by a transaction (R12), within a bandwidth and a number of workers.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stoker_catalog::kv::{Check, Commit, Outcome, Write};
+use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
 use stoker_catalog::names::{Located, dirty_writes};
 use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, HolderRow, RepairRow, RowValue, keys};
 use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
@@ -14,9 +14,9 @@ use stoker_store::{Rebuild, Result};
 use tokio::time::Instant;
 
 use super::Protected;
-use super::service::is_nowhere;
 use crate::census::Fate;
 use crate::core::{Core, add};
+use crate::rings::Standing;
 use crate::volumes::Volume;
 use crate::{clock, error, rings};
 
@@ -65,28 +65,42 @@ pub(crate) enum Loss {
     Down(NodeId),
     /// A node that is to be emptied: its copies count until others have them.
     Evacuating(NodeId),
+    /// A drive that failed or was given up.
+    Gone(NodeId, DriveId),
+    /// A drive that is to be emptied.
+    Leaving(NodeId, DriveId),
 }
 
 impl Loss {
     pub fn node(self) -> NodeId {
         match self {
-            Loss::Down(node) | Loss::Evacuating(node) => node,
+            Loss::Down(node) | Loss::Evacuating(node) | Loss::Gone(node, _) | Loss::Leaving(node, _) => node,
+        }
+    }
+
+    fn drive(self) -> Option<DriveId> {
+        match self {
+            Loss::Down(_) | Loss::Evacuating(_) => None,
+            Loss::Gone(_, drive) | Loss::Leaving(_, drive) => Some(drive),
         }
     }
 
     /// The dirty rows that it left.
     fn rows(self) -> Vec<u8> {
-        keys::dirty_of(self.node())
+        match self.drive() {
+            None => keys::dirty_of(self.node()),
+            Some(drive) => keys::dirty_on(self.node(), drive),
+        }
     }
 
     /// Whether it is the place of a holder.
-    fn has(self, node: NodeId, _: DriveId) -> bool {
-        node == self.node()
+    fn has(self, node: NodeId, drive: DriveId) -> bool {
+        node == self.node() && self.drive().is_none_or(|own| own == drive)
     }
 
     /// Whether fewer copies than the class asks for are better than none: the bytes are drained first.
     fn takes_less(self) -> bool {
-        matches!(self, Loss::Down(_))
+        matches!(self, Loss::Down(_) | Loss::Gone(..))
     }
 }
 
@@ -115,14 +129,17 @@ impl Rebuilder {
 
     /// Waits until so many bytes may be moved.
     async fn turn(&self, bytes: u64) {
-        let takes = Duration::from_secs_f64(bytes as f64 / self.options.bytes_per_s_max.max(1) as f64);
-        let start = {
-            let mut free_at = self.free_at.lock().unwrap();
-            let start = free_at.unwrap_or_else(Instant::now).max(Instant::now());
-            *free_at = Some(start + takes);
-            start
-        };
+        let start = self.reserve(bytes, Instant::now());
         tokio::time::sleep_until(start).await;
+    }
+
+    /// Takes a share of the bandwidth; says from when on.
+    fn reserve(&self, bytes: u64, now: Instant) -> Instant {
+        let takes = Duration::from_secs_f64(bytes as f64 / self.options.bytes_per_s_max.max(1) as f64);
+        let mut free_at = self.free_at.lock().unwrap();
+        let start = free_at.unwrap_or(now).max(now);
+        *free_at = Some(start + takes);
+        start
     }
 
     fn note(&self, bytes: u64) {
@@ -184,13 +201,34 @@ impl Core {
     /// What there is to make up for, as this node sees it.
     pub(crate) fn losses(&self) -> Vec<Loss> {
         let view = self.cell.view();
-        let down = view.down().into_iter().map(Loss::Down);
-        down.chain(view.evacuating().into_iter().map(Loss::Evacuating)).collect()
+        let mut losses: BTreeSet<Loss> = view.down().into_iter().map(Loss::Down).collect();
+        losses.extend(view.evacuating().into_iter().map(Loss::Evacuating));
+        // What a node held that is down is made up for as a whole.
+        let gone = view.drives_gone().filter(|(node, _)| !view.is_down(*node));
+        losses.extend(gone.map(|(node, drive)| Loss::Gone(node, drive)));
+        for drive in self.rings.drives() {
+            match drive.standing() {
+                Standing::Serving => {}
+                Standing::Leaving => drop(losses.insert(Loss::Leaving(self.node, drive.id))),
+                Standing::Failed(_) => drop(losses.insert(Loss::Gone(self.node, drive.id))),
+            }
+        }
+        losses.into_iter().collect()
     }
 
     /// Whether this node makes up for a loss in the case of this version.
     fn is_heir_of(&self, loss: Loss, version: VersionId) -> bool {
-        loss.node() != self.node && self.cell.is_heir(loss.node(), version)
+        match (loss, loss.node() == self.node) {
+            // A node makes up for its own drives as long as it has one to do so.
+            (Loss::Gone(..) | Loss::Leaving(..), true) => self.rings.is_serving(),
+            (Loss::Gone(node, _), false) => {
+                !self.cell.view().has_drive(node) && self.cell.is_heir(node, version)
+            }
+            (Loss::Leaving(..), false) => false,
+            (Loss::Down(node) | Loss::Evacuating(node), is_own) => {
+                !is_own && self.cell.is_heir(node, version)
+            }
+        }
     }
 
     /// Protects everything that lost a copy and that this node is to protect.
@@ -198,7 +236,7 @@ impl Core {
         let mut tasks = self.rebuild_tasks().await?;
         if tasks.is_empty() {
             self.cell.rebuilder.trouble.lock().unwrap().take();
-            return Ok(());
+            return self.drop_claims().await;
         }
         self.count_copies(&mut tasks).await?;
         tasks.sort_by_key(rank);
@@ -284,6 +322,21 @@ impl Core {
         }
     }
 
+    /// Ends claims of this session that were left behind: they would keep others from work that this node does not do.
+    async fn drop_claims(&self) -> Result<()> {
+        let page = self.catalog.range(Range::prefix(keys::REPAIRS, BATCH)).await.map_err(error::catalog)?;
+        let mut change = Commit::new();
+        for row in &page.rows {
+            if RepairRow::of(row).map_err(error::catalog)?.session == self.session_id {
+                change = change.seq(row.key.clone(), row.seq).delete(row.key.clone());
+            }
+        }
+        if !change.writes.is_empty() {
+            let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
+        }
+        Ok(())
+    }
+
     /// Protects what was claimed, some at a time; gives the last fault.
     async fn rebuild_batch(self: &Arc<Core>, tasks: Vec<Task>) -> Option<stoker_store::StoreError> {
         let mut queue = VecDeque::from(tasks);
@@ -351,7 +404,7 @@ impl Core {
         };
         let (fresh, sessions) = match &protected {
             Some(protected) => (protected.holders(), protected.sessions()),
-            None => (self.rings.holders([0]), Vec::new()),
+            None => (self.rings.holders([self.rings.stand_in()]), Vec::new()),
         };
         let checks = self.holder_checks(&fresh, &sessions).await?;
         self.note_repair(task, names, &fresh, checks).await
@@ -365,13 +418,15 @@ impl Core {
         chunks: &[(ChunkId, u32)],
         sources: &[NodeId],
     ) -> Result<Protected> {
-        match self.protect(volume, chunks, sources).await {
-            Err(fault) if loss.takes_less() && !is_nowhere(&fault) => {
-                tracing::debug!("too few nodes for a copy, so it is drained first: {fault}");
-                self.protect_here(volume, chunks, sources).await
-            }
-            protected => protected,
+        let need = self.class(volume).copies() - 1;
+        let place = ChunkId::new(VersionId::ZERO, 0);
+        let takers = self.cell.takers(place, volume.policy.spread, &[self.node], &[]);
+        if !loss.takes_less() || takers.len() >= need {
+            return self.protect(volume, chunks, sources).await;
         }
+        // Copies follow as soon as there is somebody to take them.
+        self.cell.raised_for.lock().unwrap().clear();
+        self.protect_here(volume, chunks, sources).await
     }
 
     async fn note_repair(
@@ -484,6 +539,8 @@ impl Core {
         match loss {
             Loss::Down(_) => format!("node {name} is down"),
             Loss::Evacuating(_) => format!("node {name} is being evacuated"),
+            Loss::Gone(_, drive) => format!("drive {drive} of node {name} is gone"),
+            Loss::Leaving(_, drive) => format!("drive {drive} of node {name} is to go"),
         }
     }
 }
@@ -515,13 +572,13 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn bytes_wait_for_their_turn() {
+    #[test]
+    fn bytes_wait_for_their_turn() {
         let rebuilder = Rebuilder::new(RebuildOptions { bytes_per_s_max: 1_000, workers: 1 });
-        let begun = Instant::now();
-        rebuilder.turn(2_000).await;
-        assert_eq!(begun.elapsed().as_secs(), 0);
-        rebuilder.turn(1).await;
-        assert_eq!(begun.elapsed().as_secs(), 2);
+        let now = Instant::now();
+        assert_eq!(rebuilder.reserve(2_000, now), now);
+        assert_eq!(rebuilder.reserve(500, now), now + Duration::from_secs(2));
+        let later = now + Duration::from_secs(60);
+        assert_eq!(rebuilder.reserve(1, later), later);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
@@ -114,13 +115,12 @@ impl Core {
             let chunk = ChunkId::new(version, NAME_INDEX);
             puts.push(Put { chunk, volume, kind: RecordKind::Name, retention, payload: Buf::copy_of(&name) });
         }
-        let at = self.rings.pick(version, chunk.index);
         let core = self.clone();
         // To its end even if the peer gives up: nobody else would know what became of it.
-        self.to_the_end(async move { core.rings.append(at, puts).await }).await?;
+        let at = self.to_the_end(async move { core.rings.append_any(puts).await }).await?;
         add(&self.cell.stats.served_copies, 1);
-        let drive = &self.rings.drives()[at];
-        let (drive, incarnation) = (drive.id.0, drive.row.incarnation);
+        let holder = self.rings.holders([at]).pop();
+        let HolderRow { drive, incarnation, .. } = holder.expect("a number that was given");
         Ok(Answer::Appended { drive, incarnation, session: self.session_id })
     }
 
@@ -166,15 +166,13 @@ impl Core {
             self.cell.guests.hold(id.version, from, session, hold);
         }
         let here: Vec<ChunkId> = ids.iter().filter(|id| self.rings.find(id).is_some()).copied().collect();
-        for drive in self.rings.drives() {
-            drive.ring.mark_dirty(here.clone()).await.map_err(crate::error::ring)?;
-        }
+        self.rings.mark_dirty_here(here).await?;
         let (mut kept, mut drives) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in &ids {
             let at = self.rings.precious_at(id);
             kept.push(at.is_some());
-            if let Some(drive) = at.map(|at| &self.rings.drives()[at]) {
-                let drive = (drive.id.0, drive.row.incarnation);
+            for holder in self.rings.holders(at) {
+                let drive = (holder.drive, holder.incarnation);
                 if !drives.contains(&drive) {
                     drives.push(drive);
                 }

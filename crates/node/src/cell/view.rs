@@ -91,6 +91,17 @@ impl View {
         &self.drives
     }
 
+    /// Whether a node has a drive whose acknowledgements count.
+    pub fn has_drive(&self, node: NodeId) -> bool {
+        self.drives.values().any(|row| row.node == node.0 && row.state == DriveState::Live)
+    }
+
+    /// Drives that were given up, with their nodes.
+    pub fn drives_gone(&self) -> impl Iterator<Item = (NodeId, DriveId)> + '_ {
+        let gone = self.drives.iter().filter(|(_, row)| row.state == DriveState::Gone);
+        gone.map(|(id, row)| (NodeId(row.node), *id))
+    }
+
     /// Whether the acknowledgements of a drive count.
     pub fn is_drive_live(&self, drive: DriveId) -> bool {
         self.drives.get(&drive).is_some_and(|row| row.state == DriveState::Live)
@@ -113,11 +124,10 @@ impl View {
 
     /// Whether new chunks may go to a node.
     pub fn takes_writes(&self, node: NodeId) -> bool {
-        let live = |row: &DriveRow| row.node == node.0 && row.state == DriveState::Live;
         self.is_up(node)
             && self.duty(node) == Duty::Full
             && self.members.get(&node).is_some_and(|member| member.session.is_some())
-            && self.drives.values().any(live)
+            && self.has_drive(node)
     }
 
     /// Nodes that are as far from all of `taken` as demanded, in the order in which they are asked for a copy of a chunk.

@@ -245,7 +245,6 @@ impl Drainer {
 
 /// Starts drains when they are due, until the node closes.
 pub(crate) async fn run(core: Arc<Core>) {
-    let room = core.rings.capacity().await;
     let mut loaded_ms = 0u64;
     while !core.closing.load(Ordering::Relaxed) {
         let now_ms = clock::now_ms();
@@ -261,7 +260,7 @@ pub(crate) async fn run(core: Arc<Core>) {
                 drainer.is_incomplete.store(true, Ordering::Relaxed);
             }
         }
-        drainer.judge(now_ms, room);
+        drainer.judge(now_ms, core.rings.capacity());
         core.start_due(now_ms);
         let next = drainer.planner.lock().unwrap().next_due_ms();
         let sleep_ms = next.map_or(ROUND_MS, |due| due.saturating_sub(clock::now_ms()).min(ROUND_MS)).max(5);

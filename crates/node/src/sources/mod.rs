@@ -125,25 +125,28 @@ impl Track {
 /// What is known of all sources.
 pub(crate) struct Sources {
     begun: Instant,
-    drives: Vec<Track>,
+    /// By their number.
+    drives: RwLock<Vec<Arc<Track>>>,
     others: RwLock<HashMap<Source, Arc<Track>>>,
     budget: Budget,
     hedges: AtomicU64,
     hedges_won: AtomicU64,
 }
 
-impl Sources {
-    pub fn new(drives: usize) -> Sources {
+impl Default for Sources {
+    fn default() -> Sources {
         Sources {
             begun: Instant::now(),
-            drives: (0..drives).map(|_| Track::default()).collect(),
+            drives: RwLock::default(),
             others: RwLock::default(),
             budget: Budget::default(),
             hedges: AtomicU64::new(0),
             hedges_won: AtomicU64::new(0),
         }
     }
+}
 
+impl Sources {
     fn now_us(&self) -> u64 {
         self.begun.elapsed().as_micros() as u64
     }
@@ -154,13 +157,21 @@ impl Sources {
 
     fn with<T>(&self, source: Source, look: impl FnOnce(&Track) -> T) -> Option<T> {
         match source {
-            Source::Drive(at) => self.drives.get(at).map(look),
+            Source::Drive(at) => self.drives.read().unwrap().get(at).map(|track| look(track)),
             _ => self.others.read().unwrap().get(&source).map(|track| look(track)),
         }
     }
 
     fn know(&self, source: Source) {
-        if matches!(source, Source::Drive(_)) || self.others.read().unwrap().contains_key(&source) {
+        if let Source::Drive(at) = source {
+            if at >= self.drives.read().unwrap().len() {
+                let mut drives = self.drives.write().unwrap();
+                let len = drives.len().max(at + 1);
+                drives.resize_with(len, Arc::default);
+            }
+            return;
+        }
+        if self.others.read().unwrap().contains_key(&source) {
             return;
         }
         let mut others = self.others.write().unwrap();
@@ -233,8 +244,8 @@ impl Sources {
     /// Every source that was read from, for people and programs; `name` knows how they are called.
     pub fn status(&self, name: impl Fn(Source) -> String) -> Vec<SourceStatus> {
         let now_us = self.now_us();
-        let others = self.others.read().unwrap();
-        let drives = self.drives.iter().enumerate().map(|(at, track)| (Source::Drive(at), track));
+        let (drives, others) = (self.drives.read().unwrap(), self.others.read().unwrap());
+        let drives = drives.iter().enumerate().map(|(at, track)| (Source::Drive(at), &**track));
         let others = others.iter().map(|(source, track)| (*source, &**track));
         let one = |(source, track): (Source, &Track)| {
             let mean = |size| track.of(size).lock().unwrap().mean_us(now_us);

@@ -242,8 +242,8 @@ impl Core {
     async fn read_local(self: &Arc<Core>, mut drive: usize, wish: &Wish<'_>) -> Result<Bytes> {
         let chunk = wish.slice.chunk;
         for _ in 0..LOOKS_MAX {
-            let ring = &self.rings.drives()[drive].ring;
-            match self.read_drive(ring, chunk, wish.piece, wish.range.clone()).await {
+            let Some(place) = self.rings.drive(drive) else { return Err(rings::missing(&chunk)) };
+            match self.read_drive(&place.ring, chunk, wish.piece, wish.range.clone()).await {
                 Ok(bytes) => return Ok(bytes),
                 // Moved or dropped between the look and the read.
                 Err(fault) if fault.kind == RingKind::NotFound => match self.rings.position(&chunk) {

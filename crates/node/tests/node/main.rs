@@ -5,6 +5,7 @@ mod cell;
 mod cells;
 mod corners;
 mod drain;
+mod drives;
 mod files;
 mod fleet;
 mod harness;

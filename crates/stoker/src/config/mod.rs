@@ -162,6 +162,7 @@ pub struct Peers {
     pub power: String,
     pub plaintext: bool,
     pub grace_s: NonZeroU32,
+    pub rebuild_rate: Size,
 }
 
 /// The door for the command line and for programs, beside its Unix socket.
@@ -226,6 +227,7 @@ impl Default for Peers {
             power: String::new(),
             plaintext: false,
             grace_s: const { NonZeroU32::new(30).unwrap() },
+            rebuild_rate: Size(1 << 30),
         }
     }
 }

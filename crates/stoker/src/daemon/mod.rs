@@ -35,6 +35,9 @@ use s3::S3Door;
 pub use signals::Hangup;
 use signals::{Signals, Wish};
 
+/// A rebuild that is slower would never end.
+const REBUILD_MIN: u64 = 1 << 20;
+
 /// The socket that the command line looks for in a node's directory.
 pub const SOCKET: &str = "stoker.sock";
 
@@ -327,7 +330,10 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
         volume_defaults: plan.volume_defaults.clone(),
         memory_bytes: plan.memory_bytes,
         drain_concurrency: plan.drains_max,
-        rebuild: RebuildOptions::for_cores(plan.cores),
+        rebuild: RebuildOptions {
+            bytes_per_s_max: plan.peers.rebuild_bytes_per_s.max(REBUILD_MIN),
+            ..RebuildOptions::for_cores(plan.cores)
+        },
         ..NodeOptions::new(place.dir())
     }
 }

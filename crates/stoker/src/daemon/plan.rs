@@ -62,6 +62,8 @@ pub struct PeersPlan {
     pub plaintext: bool,
     /// How long a node may be silent before it is declared down.
     pub grace: Duration,
+    /// Bytes per second for files that lost a copy.
+    pub rebuild_bytes_per_s: u64,
 }
 
 /// Everything.

@@ -167,7 +167,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
     let defaults = Config::default();
     let drives = match kept.drives.as_slice() {
         [] => vec![drives::own(dir, args.size)?],
-        paths => paths.iter().map(|path| drives::named(path, args.size)).collect::<Result<_, _>>()?,
+        paths => drives::configured(dir, paths.iter().map(|path| (path.as_path(), args.size)))?,
     };
     let own_lake = || format!("file://{}", dir.join("lake").display());
     let policy =
@@ -202,6 +202,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             labels: args.domain.clone(),
             plaintext: false,
             grace: args.grace,
+            rebuild_bytes_per_s: defaults.peers.rebuild_rate.0,
         },
         tells_protection: false,
         promote: args.promote.wish(),

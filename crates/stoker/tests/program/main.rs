@@ -3,6 +3,7 @@
 mod cells;
 mod cli;
 mod files;
+mod fleet;
 mod refusals;
 mod rig;
 mod sets;

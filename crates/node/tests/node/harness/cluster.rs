@@ -96,10 +96,15 @@ impl Cluster {
 
     /// A node for each name of a cell.
     pub async fn in_cells(cells: &[&str], policy: VolumePolicy) -> Cluster {
+        Cluster::with_drives(cells, 1, policy).await
+    }
+
+    /// The same, each with so many drives.
+    pub async fn with_drives(cells: &[&str], drives: usize, policy: VolumePolicy) -> Cluster {
         let count = cells.len();
         let catalog = Arc::new(Memory::new());
         let mut cluster = Cluster {
-            homes: (0..count).map(|_| Home::new(policy.clone())).collect(),
+            homes: (0..count).map(|_| Home { drives, ..Home::new(policy.clone()) }).collect(),
             net: Arc::default(),
             given: catalog.clone(),
             catalog,

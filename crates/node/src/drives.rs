@@ -1,0 +1,459 @@
+//! Drives that come, fail and go while the node runs. A drive that failed counts no more from the transaction on that says
+//! so; one that is to go counts until everything that is not in the lake is elsewhere, and nothing else takes it out.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stoker_catalog::kv::{Commit, Outcome, Range, prefix_end};
+use stoker_catalog::rows::{DriveRow, DriveState, RowValue, keys};
+use stoker_format::{DriveId, NodeId, VersionId};
+use stoker_ring::Settings;
+use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Result, StoreError};
+
+use crate::census::{Census, Fate};
+use crate::core::Core;
+use crate::error;
+use crate::identity::{Identity, write_durable};
+use crate::node::open_drive;
+use crate::options::{DriveOptions, MemoryPlan};
+use crate::rings::{Drive, Standing};
+
+/// Pause between looks at the drives.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Drives of a node, in its life of one boot.
+const DRIVES_MAX: usize = 256;
+
+/// The file that remembers which drives came and went.
+const KEPT: &str = "drives.json";
+
+/// What opens drives.
+pub(crate) struct Workshop {
+    pub identity: Identity,
+    pub memory: MemoryPlan,
+    pub ring: Settings,
+    pub dir: PathBuf,
+    /// One change at a time.
+    pub busy: tokio::sync::Mutex<()>,
+}
+
+/// Drives that came and went while the node ran: its configuration does not know of them.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Kept {
+    added: Vec<PathBuf>,
+    removed: BTreeSet<PathBuf>,
+}
+
+impl Kept {
+    pub fn read(dir: &Path) -> Result<Kept> {
+        let path = dir.join(KEPT);
+        let broken = |fault: &dyn std::fmt::Display| {
+            let message = format!("{}: {fault}; it says which drives were added and removed", path.display());
+            StoreError::new(ErrorKind::Corrupt, message)
+        };
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|fault| broken(&fault)),
+            Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => Ok(Kept::default()),
+            Err(fault) => Err(broken(&fault)),
+        }
+    }
+
+    /// The drives of a configuration, and what became of them.
+    pub fn apply(&self, configured: &[DriveOptions]) -> Vec<DriveOptions> {
+        let added = self.added.iter().map(|path| DriveOptions { path: path.clone(), size_bytes: None });
+        let known = |path: &Path| configured.iter().any(|drive| drive.path == path);
+        let added = added.filter(|drive| !known(&drive.path));
+        let all = configured.iter().filter(|drive| !self.removed.contains(&drive.path)).cloned();
+        all.chain(added).collect()
+    }
+
+    fn with(mut self, path: &Path) -> Kept {
+        self.removed.remove(path);
+        if !self.added.iter().any(|known| known == path) {
+            self.added.push(path.to_owned());
+        }
+        self
+    }
+
+    fn without(mut self, path: &Path) -> Kept {
+        self.added.retain(|known| known != path);
+        self.removed.insert(path.to_owned());
+        self
+    }
+
+    fn write(&self, dir: &Path) -> Result<()> {
+        let path = dir.join(KEPT);
+        let json = serde_json::to_vec_pretty(self).expect("plain data encodes");
+        write_durable(&path, &json)
+            .map_err(|fault| StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", path.display())))
+    }
+}
+
+/// Drives that were taken out while a node ran, by the path of their ring.
+pub fn drives_removed(dir: &Path) -> Result<BTreeSet<PathBuf>> {
+    Ok(Kept::read(dir)?.removed)
+}
+
+/// What lies at the path of a drive: another one has another number.
+pub(crate) fn mark_of(path: &Path) -> Option<(u64, u64)> {
+    let place = if path.is_dir() { path.join("superblock") } else { path.to_owned() };
+    std::fs::metadata(place).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Looks at the drives until the node closes.
+pub(crate) async fn run(core: Arc<Core>) {
+    while !core.closing.load(Ordering::Relaxed) {
+        tokio::select! {
+            () = core.rings.failed.notified() => {}
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+        for drive in core.rings.drives() {
+            if let Err(fault) = core.look_at(&drive).await {
+                tracing::warn!(drive = %drive.path.display(), "looking at a drive: {fault}");
+            }
+        }
+    }
+}
+
+fn refused(message: String) -> StoreError {
+    StoreError::new(ErrorKind::Conflict, message)
+}
+
+impl Core {
+    async fn look_at(self: &Arc<Core>, drive: &Arc<Drive>) -> Result<()> {
+        if !drive.is_failed() {
+            let poisoned = drive.ring.status().await.map_err(error::ring)?.poisoned;
+            if let Some(why) = poisoned {
+                self.rings.fail(drive, why);
+            } else if mark_of(&drive.path) != Some(drive.mark) {
+                let why = "it is not at its path any more: unplugged, or another one is in its place";
+                self.rings.fail(drive, why.to_owned());
+            }
+        }
+        match drive.standing() {
+            Standing::Serving => Ok(()),
+            Standing::Failed(_) => {
+                self.declare_gone(drive.id, Emptied::No).await?;
+                match drive.goes.load(Ordering::Relaxed) && self.is_empty_drive(drive.id).await? {
+                    true => self.take_out(drive).await,
+                    false => Ok(()),
+                }
+            }
+            Standing::Leaving => match self.is_empty_drive(drive.id).await? {
+                true if self.declare_gone(drive.id, Emptied::Yes).await? => self.take_out(drive).await,
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Says that nothing which a drive acknowledged counts; false if that cannot be said yet.
+    async fn declare_gone(&self, id: DriveId, emptied: Emptied) -> Result<bool> {
+        let key = keys::drive(id);
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let Some(row) = row else { return Ok(true) };
+        let value = DriveRow::of(&row).map_err(error::catalog)?;
+        if value.state == DriveState::Gone {
+            return Ok(true);
+        }
+        let gone = DriveRow { state: DriveState::Gone, ..value };
+        let mut change = Commit::new().seq(key.clone(), row.seq).put(key, gone.encode());
+        if emptied == Emptied::Yes {
+            let all = keys::dirty_on(self.node, id);
+            let end = prefix_end(&all).expect("a table is not 0xff");
+            change = change.at_most(all, end, 0);
+        }
+        let done = matches!(self.catalog.commit(change).await.map_err(error::catalog)?, Outcome::Done { .. });
+        if self.cell.is_joined() {
+            self.load_view().await?;
+        }
+        Ok(done)
+    }
+
+    /// Drives that the catalog knows as this node's and that it was started without: nothing on them counts until they are back.
+    pub(crate) async fn give_up_missing(&self) -> Result<()> {
+        let here: BTreeSet<DriveId> = self.rings.drives().iter().map(|drive| drive.id).collect();
+        let mut missing = Vec::new();
+        self.each(b"D".to_vec(), |row| {
+            let id = row.key.get(1..17).and_then(|id| id.try_into().ok()).map(DriveId);
+            let value = DriveRow::of(row).map_err(error::catalog)?;
+            let is_missed = |id: &DriveId| {
+                value.node == self.node.0 && value.state == DriveState::Live && !here.contains(id)
+            };
+            missing.extend(id.filter(is_missed));
+            Ok(())
+        })
+        .await?;
+        for id in missing {
+            tracing::warn!(drive = %id, "this node was started without one of its drives: what it held is made up for");
+            self.declare_gone(id, Emptied::No).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether no row says that something which is not in the lake is there.
+    async fn is_empty_drive(&self, id: DriveId) -> Result<bool> {
+        let page = self.catalog.range(Range::prefix(&keys::dirty_on(self.node, id), 1)).await;
+        if !page.map_err(error::catalog)?.rows.is_empty() {
+            return Ok(false);
+        }
+        let census = self.census().await?;
+        let only = |part: &crate::census::Part| part.places.iter().all(|(_, drive)| *drive == id);
+        Ok(!census.parts.iter().any(only))
+    }
+
+    async fn take_out(self: &Arc<Core>, drive: &Arc<Drive>) -> Result<()> {
+        let _busy = self.workshop.busy.lock().await;
+        // A new one may be at the same path already.
+        let others = |other: &Arc<Drive>| other.id != drive.id && other.path == drive.path;
+        if !self.rings.drives().iter().any(others) {
+            Kept::read(&self.workshop.dir)?.without(&drive.path).write(&self.workshop.dir)?;
+        }
+        if let Some(drive) = self.rings.retire(drive.id) {
+            tracing::info!(drive = %drive.path.display(), "the drive is taken out");
+            if let Err(fault) = drive.ring.clone().close().await {
+                tracing::debug!(drive = %drive.path.display(), "closing its ring: {fault:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out an order about drives, here or on the node that it is about.
+    pub(crate) async fn order_drive(self: &Arc<Core>, order: Order) -> Result<Report> {
+        let node = match &order {
+            Order::DriveAdd { node, .. }
+            | Order::DriveRemove { node, .. }
+            | Order::DriveLosses { node, .. } => self.node_named(node)?,
+            _ => self.node,
+        };
+        match node == self.node {
+            true => self.carry_out_here(order).await,
+            false => self.cell.order_on(node, order).await,
+        }
+    }
+
+    /// Puts a drive into service.
+    pub(crate) async fn drive_add(
+        self: &Arc<Core>,
+        path: &str,
+        size_bytes: Option<u64>,
+    ) -> Result<Vec<DriveInfo>> {
+        self.check_open()?;
+        let options = DriveOptions::named(Path::new(path), size_bytes)?;
+        let _busy = self.workshop.busy.lock().await;
+        let drives = self.rings.drives();
+        let is_here = |drive: &Arc<Drive>| drive.path == options.path && !drive.is_failed();
+        if drives.iter().any(is_here) {
+            return Err(refused(format!("{} is in service already", options.path.display())));
+        }
+        if drives.len() >= DRIVES_MAX {
+            return Err(refused(format!("a node has at most {DRIVES_MAX} drives; remove some first")));
+        }
+        let (pool, record_min) = (self.rings.pool(), self.chunk_bytes);
+        let drive = open_drive(&options, &self.workshop, pool, &self.catalog, record_min).await?;
+        // After a start every chunk is dirty until the catalog was asked (R8).
+        let precious = self.precious().await?;
+        self.sort_drive(&drive, &precious).await?;
+        Kept::read(&self.workshop.dir)?.with(&options.path).write(&self.workshop.dir)?;
+        let drive = self.rings.add(drive);
+        if self.cell.is_joined() {
+            self.load_view().await?;
+        }
+        self.settle_all_leases().await?;
+        tracing::info!(drive = %drive.path.display(), "the drive is in service");
+        let census = self.census().await?;
+        Ok(vec![self.drive_info(&drive, &census).await])
+    }
+
+    fn drive_named(&self, text: &str) -> Result<Arc<Drive>> {
+        let is_meant = |drive: &&Arc<Drive>| drive.id.to_string() == text || drive.path == Path::new(text);
+        let drives = self.rings.drives();
+        // At one path a drive that failed and a new one in its place: the old one is meant.
+        let mut meant: Vec<&Arc<Drive>> = drives.iter().filter(is_meant).collect();
+        meant.sort_by_key(|drive| drive.is_serving());
+        meant.first().map(|drive| Arc::clone(drive)).ok_or_else(|| {
+            let message = format!("this node has no drive `{text}`; `stoker drive ls` lists them");
+            StoreError::new(ErrorKind::NotFound, message)
+        })
+    }
+
+    /// Lets a drive go: as soon as nothing is only there, or at once, whatever that loses.
+    pub(crate) async fn drive_remove(self: &Arc<Core>, name: &str, force: bool) -> Result<Vec<DriveInfo>> {
+        let drive = self.drive_named(name)?;
+        let serves = |other: &Arc<Drive>| other.id != drive.id && other.is_serving();
+        let is_last = !self.rings.drives().iter().any(serves);
+        let path = drive.path.display().to_string();
+        if is_last && !force {
+            return Err(refused(format!(
+                "{path} is the last drive of this node: add another one first with `stoker drive add`, or empty the node with \
+                 `stoker node evacuate`"
+            )));
+        }
+        if is_last && self.rings.drives().len() == 1 {
+            return Err(refused(format!(
+                "{path} is the only drive of this node, and a node without one cannot start: add another one first with \
+                 `stoker drive add`, or stop the node"
+            )));
+        }
+        drive.goes.store(true, Ordering::Relaxed);
+        drive.set_standing(Standing::Leaving);
+        if force {
+            self.rings.fail(&drive, "a person gave it up".to_owned());
+            self.declare_gone(drive.id, Emptied::No).await?;
+            self.take_out(&drive).await?;
+        }
+        self.rings.failed.notify_one();
+        self.cell.wake.notify_waiters();
+        let census = self.census().await?;
+        Ok(vec![self.drive_info(&drive, &census).await])
+    }
+
+    /// What would be lost with a drive now.
+    pub(crate) async fn drive_losses(&self, name: &str) -> Result<Vec<LostFile>> {
+        let drive = self.drive_named(name)?;
+        let census = self.census().await?;
+        let view = self.cell.view();
+        let counts = |node: NodeId, id: DriveId| id != drive.id && self.is_readable(&view, node, id);
+        let is_there = |places: &[(NodeId, DriveId)]| places.iter().any(|(_, id)| *id == drive.id);
+        let mut lost: Vec<VersionId> = census
+            .versions
+            .iter()
+            .filter(|(_, one)| is_there(&one.places) && census.fate(one, counts) != Fate::Safe)
+            .map(|(version, _)| *version)
+            .collect();
+        lost.sort_unstable();
+        let mut told = Vec::new();
+        for version in lost.iter().take(crate::risk::TOLD_MAX) {
+            self.tell_lost(*version, &census.versions[version], Fate::Lost, &mut told).await?;
+        }
+        Ok(told)
+    }
+
+    /// The drives of this node.
+    pub(crate) async fn drives_here(&self) -> Result<Vec<DriveInfo>> {
+        let census = self.census().await?;
+        let mut all = Vec::new();
+        for drive in self.rings.drives() {
+            all.push(self.drive_info(&drive, &census).await);
+        }
+        Ok(all)
+    }
+
+    async fn drive_info(&self, drive: &Drive, census: &Census) -> DriveInfo {
+        let (state, why) = match drive.standing() {
+            Standing::Serving => ("live", None),
+            Standing::Leaving => ("leaving", Some("it goes when nothing is only there".to_owned())),
+            Standing::Failed(why) => ("failed", Some(why)),
+        };
+        let status = drive.ring.status().await.ok();
+        let (undrained_files, undrained_bytes) = undrained_on(census, drive.id);
+        DriveInfo {
+            drive: drive.id.to_string(),
+            node: self.node.to_string(),
+            name: self.cell.view().name(self.node),
+            path: drive.path.display().to_string(),
+            state: state.to_owned(),
+            why,
+            incarnation: drive.row.incarnation,
+            bytes: drive.bytes,
+            keep_bytes: status.as_ref().map_or(0, |status| status.keep_bytes),
+            clean_bytes: status.as_ref().map_or(0, |status| status.clean_bytes),
+            undrained_files,
+            undrained_bytes,
+        }
+    }
+
+    /// The drives of all nodes, or of one.
+    pub(crate) async fn drive_list(self: &Arc<Core>, only: Option<NodeId>) -> Result<Vec<DriveInfo>> {
+        let view = self.cell.view();
+        let mut all = Vec::new();
+        if only.is_none_or(|node| node == self.node) {
+            all.extend(self.drives_here().await?);
+        }
+        let others: Vec<NodeId> = view
+            .nodes()
+            .filter(|node| *node != self.node && only.is_none_or(|only| only == *node))
+            .filter(|node| !view.is_down(*node) && !self.cell.is_suspect(*node))
+            .collect();
+        let asked = others.iter().map(|node| self.cell.order_on(*node, Order::Drives { node: None }));
+        for report in futures_util::future::join_all(asked).await {
+            if let Ok(Report::Drives(theirs)) = report {
+                all.extend(theirs);
+            }
+        }
+        // Of the rest only what the catalog says.
+        let census = self.census().await?;
+        let told: BTreeSet<String> = all.iter().map(|drive| drive.drive.clone()).collect();
+        for (id, row) in view.drives() {
+            let node = NodeId(row.node);
+            let (undrained_files, undrained_bytes) = undrained_on(&census, *id);
+            let is_gone = row.state == DriveState::Gone;
+            let is_history = is_gone && undrained_files == 0;
+            if told.contains(&id.to_string()) || is_history || only.is_some_and(|only| only != node) {
+                continue;
+            }
+            let (state, why) = match is_gone {
+                true => ("gone", "it was given up with files that the lake does not have".to_owned()),
+                false => ("unknown", format!("node {} does not answer", view.name(node))),
+            };
+            all.push(DriveInfo {
+                drive: id.to_string(),
+                node: node.to_string(),
+                name: view.name(node),
+                path: String::new(),
+                state: state.to_owned(),
+                why: Some(why),
+                incarnation: row.incarnation,
+                bytes: 0,
+                keep_bytes: 0,
+                clean_bytes: 0,
+                undrained_files,
+                undrained_bytes,
+            });
+        }
+        all.sort_by(|a, b| (&a.name, &a.path, &a.drive).cmp(&(&b.name, &b.path, &b.drive)));
+        Ok(all)
+    }
+}
+
+/// Whether a drive has to be empty before it is given up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Emptied {
+    Yes,
+    No,
+}
+
+fn undrained_on(census: &Census, id: DriveId) -> (u64, u64) {
+    let there = census.versions.values().filter(|one| one.places.iter().any(|(_, drive)| *drive == id));
+    there.fold((0, 0), |(files, bytes), one| (files + 1, bytes + one.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_that_came_and_went_are_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let drive = |path: &str| DriveOptions { path: path.into(), size_bytes: None };
+        let configured = [drive("/a"), drive("/b")];
+        let paths = |kept: &Kept| {
+            let all = kept.apply(&configured);
+            all.iter().map(|drive| drive.path.display().to_string()).collect::<Vec<_>>()
+        };
+        let none = Kept::read(dir.path()).unwrap();
+        assert_eq!(paths(&none), ["/a", "/b"]);
+        let kept = none.with(Path::new("/c")).without(Path::new("/a"));
+        kept.write(dir.path()).unwrap();
+        let kept = Kept::read(dir.path()).unwrap();
+        assert_eq!(paths(&kept), ["/b", "/c"]);
+        assert_eq!(paths(&kept.with(Path::new("/a")).without(Path::new("/c"))), ["/a", "/b"]);
+        std::fs::write(dir.path().join(KEPT), "{").unwrap();
+        assert_eq!(Kept::read(dir.path()).unwrap_err().kind, ErrorKind::Corrupt);
+    }
+}
