@@ -20,6 +20,10 @@ pub(crate) async fn run(core: Arc<Core>) {
     while !core.closing.load(std::sync::atomic::Ordering::Relaxed) {
         tokio::time::sleep(PAUSE).await;
         for (at, drive) in core.rings.numbered() {
+            // What a drive has that failed does not count, and is being copied.
+            if drive.is_failed() {
+                continue;
+            }
             let cursor = cursors.entry(at).or_default();
             match drive.ring.scrub(cursor, STEP).await {
                 Ok(bad) => {
