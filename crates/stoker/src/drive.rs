@@ -164,22 +164,28 @@ async fn remove(
     }
     let order = Order::DriveRemove { node: node.clone(), drive, force };
     let asked = drives(client, order).await?;
-    let Some(mut going) = asked.into_iter().next() else { return Err(Failure::confused()) };
+    let Some(going) = asked.into_iter().next() else { return Err(Failure::confused()) };
+    if !force && !no_wait {
+        wait_out(client, &node, &going).await?;
+    }
+    let is_out = force || !no_wait;
+    out::line(format!("{} {}", going.path, if is_out { "is out of service" } else { "goes" }))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what is left until the drive is out.
+async fn wait_out(client: &Client, node: &str, going: &DriveInfo) -> Result<(), Failure> {
     let mut told = None;
-    while !force && !no_wait {
-        let all = drives(client, Order::Drives { node: Some(node.clone()) }).await?;
-        let Some(now) = all.into_iter().find(|one| one.drive == going.drive) else { break };
+    loop {
+        let all = drives(client, Order::Drives { node: Some(node.to_owned()) }).await?;
+        let Some(now) = all.into_iter().find(|one| one.drive == going.drive) else { return Ok(()) };
         if told != Some(now.undrained_bytes) {
             let files = show::count(now.undrained_files, "file");
             out::say(format!("{files}, {} left on {}", size::human(now.undrained_bytes), now.path));
             told = Some(now.undrained_bytes);
         }
-        going = now;
         tokio::time::sleep(LOOK).await;
     }
-    let is_out = force || !no_wait;
-    out::line(format!("{} {}", going.path, if is_out { "is out of service" } else { "goes" }))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Says what is lost, before it is.

@@ -150,6 +150,26 @@ async fn a_drive_goes_when_nothing_is_only_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_drive_leaves_writes_to_the_others() {
+    let cluster = Cluster::new(1, lazy()).await;
+    let small = cluster.folder(0).join("small");
+    std::fs::create_dir(&small).unwrap();
+    add(cluster.node(0), "n0", &small, 256 << 20).await.unwrap();
+    // Half of this would be more than the small one holds.
+    for at in 0..56 {
+        put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
+    }
+    let all = of(cluster.node(0), "n0").await;
+    assert!(all.iter().all(|drive| drive.state == "live"), "{all:?}");
+    let kept: Vec<u64> = all.iter().map(|drive| drive.keep_bytes).collect();
+    assert!(kept.iter().max().unwrap() > &(56 * (9 << 20) / 2), "{all:?}");
+    for at in (0..56).step_by(7) {
+        assert!(get(cluster.node(0), &format!("f/{at}")).await.unwrap() == content(at), "{at}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_with_a_drive_is_named_first() {
     let cluster = Cluster::with_drives(&["", ""], 2, lazy()).await;
     class_one(&cluster).await;
