@@ -193,7 +193,7 @@ impl Core {
         sources: &[NodeId],
     ) -> Result<()> {
         // A drive that is to go may have it.
-        let here = self.read_here(chunk, 0..len as usize).await.ok().flatten();
+        let here = self.read_here(chunk, 0..len as usize, true).await.ok().flatten();
         let bytes = match here {
             Some(summed) => Some(summed.bytes),
             None => self.read_peers(chunk, 0..len as usize, sources).await?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stoker_catalog::kv::{Commit, Outcome};
+use stoker_catalog::kv::{Check, Commit, Outcome};
 use stoker_catalog::rows::{DirtyRow, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, Result, Spread, StoreError};
