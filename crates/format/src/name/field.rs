@@ -26,8 +26,9 @@ const PARENT: u16 = 15;
 const INODE: u16 = 16;
 const CHECKSUM: u16 = 17;
 const SET: u16 = 18;
+const REST: u16 = 19;
 /// Highest tag of this release; tags from 1 to here are all taken.
-const TAG_MAX: u16 = SET;
+const TAG_MAX: u16 = REST;
 
 /// A property that a name change carries. Names and values are bytes: S3, NFS and POSIX do not agree on text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub enum NameField {
     },
     /// The checkpoint set that this belongs to.
     Set([u8; 16]),
+    /// What else the node wants back that the other fields do not say exactly; its own business.
+    Rest(Vec<u8>),
     /// A field of a later release that may be kept unread. The tag is none of this release's.
     Unknown {
         /// Its number.
@@ -170,6 +173,7 @@ impl NameField {
             Self::Inode(_) => INODE,
             Self::Checksum { .. } => CHECKSUM,
             Self::Set(_) => SET,
+            Self::Rest(_) => REST,
             Self::Unknown { tag, .. } => *tag,
         }
     }
@@ -204,6 +208,7 @@ impl NameField {
             | Self::ETag(bytes)
             | Self::ContentType(bytes)
             | Self::Target(bytes)
+            | Self::Rest(bytes)
             | Self::Unknown { bytes, .. } => bytes.len(),
         }
     }
@@ -233,6 +238,7 @@ impl NameField {
             | Self::ETag(bytes)
             | Self::ContentType(bytes)
             | Self::Target(bytes)
+            | Self::Rest(bytes)
             | Self::Unknown { bytes, .. } => out.extend_from_slice(bytes),
         }
     }
@@ -266,6 +272,7 @@ impl NameField {
                 Self::Checksum { algorithm, value: value.to_vec() }
             }
             SET => Self::Set(body.try_into().ok()?),
+            REST => Self::Rest(body.to_vec()),
             _ => Self::Unknown { tag, bytes: body.to_vec() },
         })
     }

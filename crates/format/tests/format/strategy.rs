@@ -213,7 +213,8 @@ fn field() -> impl Strategy<Value = NameField> {
         any::<u64>().prop_map(NameField::Inode),
         (any::<u8>(), bytes(64)).prop_map(|(algorithm, value)| NameField::Checksum { algorithm, value }),
         any::<[u8; 16]>().prop_map(NameField::Set),
-        (19..=u16::MAX, bytes(30)).prop_map(|(tag, bytes)| NameField::Unknown { tag, bytes }),
+        bytes(60).prop_map(NameField::Rest),
+        (20..=u16::MAX, bytes(30)).prop_map(|(tag, bytes)| NameField::Unknown { tag, bytes }),
     ]
 }
 
