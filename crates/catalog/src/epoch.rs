@@ -35,6 +35,13 @@ impl Epoch {
         Epoch { promotion: self.promotion.saturating_add(1), holder: holder.0, run: 0 }
     }
 
+    /// The epoch of a catalog that `holder` restored or rebuilt, at this time in seconds since 1970. Nobody may be left
+    /// who knows the epochs before; no count of promotions comes near the time.
+    #[must_use]
+    pub fn rebuilt(self, holder: NodeId, now_s: u64) -> Epoch {
+        Epoch { promotion: self.promotion.saturating_add(1).max(now_s), holder: holder.0, run: 0 }
+    }
+
     /// The node that serves in this epoch.
     pub fn holder(self) -> NodeId {
         NodeId(self.holder)
@@ -64,6 +71,8 @@ mod tests {
         assert!(Epoch::default() < first && first < restarts);
         assert!(restarts < first.promoted(b) && restarts < first.promoted(a));
         assert_ne!(first.promoted(a), first.promoted(b));
+        let rebuilt = first.rebuilt(b, 1_800_000_000);
+        assert!(restarts < rebuilt && rebuilt < rebuilt.rebuilt(a, 0));
         assert!(first.promoted(b).restarted() < first.promoted(b).promoted(a));
     }
 }

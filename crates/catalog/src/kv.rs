@@ -159,8 +159,37 @@ pub trait Catalog: Send + Sync + 'static {
     /// Milliseconds since the epoch by the catalog's clock, the one clock that all nodes share.
     fn now_ms(&self) -> BoxFuture<'_, Result<u64>>;
 
+    /// One state that holds every commit acknowledged so far, to be read page by page while others go on.
+    ///
+    /// Only a catalog that has its rows at hand gives one: on another node the answer is `Invalid`.
+    fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
+        let message = "this node does not keep the catalog, so it has no copy of it; ask the node that does";
+        Box::pin(std::future::ready(Err(CatalogError::invalid(message))))
+    }
+
     /// Which engine this is and where it keeps its rows, for people; holds no password.
     fn describe(&self) -> String;
+}
+
+/// One state of a catalog; see [`Catalog::snapshot`].
+pub trait Snapshot: Send + Sync + 'static {
+    /// The last commit that is surely in it.
+    fn seq(&self) -> u64;
+
+    /// The rows behind this key, in order, about [`PAGE_BYTES`] of them.
+    fn page<'a>(&'a self, after: Option<&'a [u8]>) -> BoxFuture<'a, Result<Page>>;
+}
+
+/// Most rows of a page of a snapshot.
+const SNAPSHOT_ROWS: usize = 8_192;
+
+/// The range of a page of a snapshot.
+pub(crate) fn snapshot_range(after: Option<&[u8]>) -> Range {
+    let all = Range { start: Vec::new(), end: None, limit: SNAPSHOT_ROWS, reverse: false };
+    match after {
+        Some(after) => all.after(after),
+        None => all,
+    }
 }
 
 /// Wakes when something under a prefix may have changed; see [`Catalog::watch`].

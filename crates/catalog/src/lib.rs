@@ -4,6 +4,7 @@
 //! simulation can all serve. [`engine`] holds the stores behind it, [`remote`] the way to one on another node.
 //! Nothing here knows drives, transports or HTTP.
 
+pub mod backup;
 pub mod engine;
 mod epoch;
 mod error;
@@ -15,5 +16,5 @@ mod wire;
 
 pub use epoch::Epoch;
 pub use error::{CatalogError, ErrorKind, Result};
-pub use kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Watch, Write};
+pub use kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Snapshot, Watch, Write};
 pub use wire::{WIRE_BYTES_MAX, Wire};

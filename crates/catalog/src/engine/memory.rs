@@ -9,7 +9,7 @@ use super::apply::{self, Rows, RowsMut};
 use super::changes::Changes;
 use super::watches::Watches;
 use crate::error::{CatalogError, Result};
-use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Watch};
+use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
 
 /// Where the clock starts: late enough that times before it can be told.
 const NOW_MS_START: u64 = 1_700_000_000_000;
@@ -133,8 +133,29 @@ impl Catalog for Memory {
         Box::pin(ready(self.open().map(|state| state.now_ms)))
     }
 
+    fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
+        let state = self.open().map(|state| {
+            let held =
+                State { rows: state.rows.clone(), seq: state.seq, now_ms: state.now_ms, closed: false };
+            let held = Memory { state: Mutex::new(held), watches: Watches::new() };
+            Box::new(held) as Box<dyn Snapshot>
+        });
+        Box::pin(ready(state))
+    }
+
     fn describe(&self) -> String {
         "memory".into()
+    }
+}
+
+/// A copy that nobody changes.
+impl Snapshot for Memory {
+    fn seq(&self) -> u64 {
+        self.lock().seq
+    }
+
+    fn page<'a>(&'a self, after: Option<&'a [u8]>) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(ready(Memory::page(self, &kv::snapshot_range(after))))
     }
 }
 

@@ -8,8 +8,9 @@ mod postgres;
 pub(crate) mod watches;
 
 pub use embedded::{
-    CatalogFile, Embedded, EmbeddedOptions, Position, PrimaryOptions, PromoteOptions, Promotion, Replication,
-    Role, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, inspect, promote,
+    CatalogFile, Embedded, EmbeddedOptions, Origin, Position, PrimaryOptions, PromoteOptions, Promotion,
+    Replication, Role, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, build,
+    inspect, promote, put_aside, read_file,
 };
 pub use memory::Memory;
 

@@ -403,3 +403,7 @@ pub fn counter_part(counter: &[u8], part: u8) -> Vec<u8> {
 pub const NEXT_INODE: &[u8] = b"!inode";
 /// Numbers that were handed out: volumes.
 pub const NEXT_VOLUME: &[u8] = b"!volume";
+/// What a restored catalog does not know, until that is settled.
+pub const RESTORED: &[u8] = b"!restored";
+/// The secret of the token that lets nodes join, once it was changed.
+pub const JOIN_SECRET: &[u8] = b"!join";

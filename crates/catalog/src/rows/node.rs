@@ -104,3 +104,19 @@ pub struct RepairRow {
 impl RowValue for RepairRow {
     const TABLE: &'static str = "repairs";
 }
+
+/// The catalog came out of a backup. A node that saw a commit between the two numbers knows of changes that the backup
+/// does not have, and must not go on as if they had never been (R9).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RestoredRow {
+    /// The last commit of the backup.
+    pub from_seq: u64,
+    /// Commits of the restored catalog are above this.
+    pub base_seq: u64,
+    /// When it was restored, milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+impl RowValue for RestoredRow {
+    const TABLE: &'static str = "restored";
+}

@@ -1,5 +1,6 @@
 //! One suite for every engine, and what only one of them promises.
 
+mod backups;
 mod bench;
 mod conformance;
 mod embedded;

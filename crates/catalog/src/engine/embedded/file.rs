@@ -11,9 +11,12 @@ use redb::{
 };
 use stoker_format::ClusterId;
 
+use super::lineage::{Lineage, Role};
 use super::{EmbeddedOptions, guarded, table};
 use crate::engine::apply::RowsMut;
+use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
+use crate::kv::Row;
 
 /// What the file says about itself.
 pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
@@ -101,6 +104,50 @@ pub(super) fn copy(snapshot: &ReadTransaction, to: &Path, cluster: ClusterId) ->
     Ok(())
 }
 
+/// Where the history of a new file begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The number of its last commit; the next one is higher.
+    pub seq: u64,
+    /// The epoch that rules from then on; none for a file that never met another node.
+    pub epoch: Option<Epoch>,
+}
+
+/// Makes a catalog of these rows, which come in the order of their keys and keep their numbers. It is there whole or not
+/// at all.
+///
+/// Fails with `Invalid` if there is a file.
+pub fn build(
+    path: &Path,
+    cluster: ClusterId,
+    origin: Origin,
+    mut next: impl FnMut() -> Result<Option<Vec<Row>>>,
+) -> Result<()> {
+    place(path, |database| {
+        header_write(database, cluster, origin.seq)?;
+        if let Some(epoch) = origin.epoch {
+            let transaction = database.begin_write().map_err(failed)?;
+            let mut lineage = Lineage::new(Role::Primary);
+            lineage.begin(epoch, origin.seq);
+            lineage.save(&transaction)?;
+            transaction.commit().map_err(failed)?;
+        }
+        while let Some(rows) = next()? {
+            let mut transaction = database.begin_write().map_err(failed)?;
+            // The last transaction, in `place`, makes all of them durable.
+            transaction
+                .set_durability(Durability::None)
+                .map_err(|error| CatalogError::unavailable(error.to_string()))?;
+            let mut draft = table::Draft::open(&transaction)?;
+            rows.iter().try_for_each(|row| draft.put(&row.key, &row.value, row.seq))?;
+            drop(draft);
+            transaction.commit().map_err(failed)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
 /// Creates an empty catalog.
 fn create(path: &Path, cluster: ClusterId) -> Result<()> {
     match place(path, |database| header_write(database, cluster, 0)) {
@@ -170,7 +217,7 @@ pub(super) fn folder_sync(path: &Path) -> Result<()> {
 }
 
 /// Gives a file another name next to it, where none is; nothing is ever deleted. Gives that name.
-pub(super) fn put_aside(path: &Path) -> Result<PathBuf> {
+pub fn put_aside(path: &Path) -> Result<PathBuf> {
     for number in 0u32.. {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".aside.{number}"));

@@ -30,11 +30,12 @@ use redb::{Database, ReadTransaction, ReadableDatabase};
 use stoker_format::{ClusterId, NodeId};
 use tokio::sync::{oneshot, watch};
 
+pub use self::file::{Origin, build, put_aside};
 pub use self::lineage::{Position, Role};
 pub use self::primary::{PrimaryOptions, Replication};
 pub use self::standby::{
     CatalogFile, PromoteOptions, Promotion, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport,
-    StandbyStatus, WhenAlone, inspect, promote,
+    StandbyStatus, WhenAlone, inspect, promote, read_file,
 };
 
 pub(crate) use self::ledger::CommitName;
@@ -46,7 +47,7 @@ use self::writer::{Work, Writer};
 use super::apply;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
-use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Watch};
+use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
 use crate::wire::Wire;
 
 /// Settings of an embedded catalog.
@@ -325,8 +326,35 @@ impl Catalog for Embedded {
         Box::pin(async move { Ok(now_ms()) })
     }
 
+    fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
+        Box::pin(async move {
+            let transaction = self.snapshot()?;
+            let seq = guarded(|| file::seq(&transaction))?;
+            Ok(Box::new(State { transaction, seq, _database: None }) as Box<dyn Snapshot>)
+        })
+    }
+
     fn describe(&self) -> String {
         format!("embedded, {}", self.path.display())
+    }
+}
+
+/// One state of the file.
+struct State {
+    transaction: Arc<ReadTransaction>,
+    seq: u64,
+    /// Kept open, if nobody else does.
+    _database: Option<Database>,
+}
+
+impl Snapshot for State {
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    fn page<'a>(&'a self, after: Option<&'a [u8]>) -> BoxFuture<'a, Result<Page>> {
+        let range = kv::snapshot_range(after);
+        Box::pin(async move { guarded(|| table::Snapshot::open(&self.transaction)?.page(&range)) })
     }
 }
 

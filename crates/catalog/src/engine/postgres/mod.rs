@@ -14,7 +14,9 @@ mod connection;
 mod fault;
 mod listener;
 mod pool;
+mod restore;
 mod schema;
+mod snapshot;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -38,7 +40,7 @@ use super::apply;
 use super::watches::Watches;
 use crate::error::{CatalogError, ErrorKind, Result};
 use crate::kv::{
-    self, BoxFuture, Catalog, Commit, KEY_BYTES_MAX, Outcome, PAGE_BYTES, Page, Range, Row, Watch,
+    self, BoxFuture, Catalog, Commit, KEY_BYTES_MAX, Outcome, PAGE_BYTES, Page, Range, Row, Snapshot, Watch,
 };
 
 /// The pause after a conflict: up to this, doubled each time, and never above the maximum.
@@ -66,6 +68,7 @@ impl Default for PostgresOptions {
 
 /// A catalog in a PostgreSQL database that all nodes share.
 pub struct Postgres {
+    config: tokio_postgres::Config,
     pool: Pool,
     /// Longer than the server itself goes on.
     answer_timeout: Duration,
@@ -102,7 +105,8 @@ impl Postgres {
         Ok(Postgres {
             description: describe(&config),
             listening: tokio::spawn(Arc::clone(&listener).run(config.clone())),
-            pool: Pool::new(config, options.connections, options.timeout),
+            pool: Pool::new(config.clone(), options.connections, options.timeout),
+            config,
             answer_timeout: options.timeout * 3 / 2,
             conflict_timeout: options.timeout,
             watches,
@@ -328,6 +332,15 @@ impl Catalog for Postgres {
 
     fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
         Box::pin(self.number(|on| &on.now))
+    }
+
+    fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
+        Box::pin(async move {
+            // Before the state is fixed, so that what is told is surely in it.
+            let seq = self.seq().await?;
+            let state = snapshot::State::open(&self.config, self.conflict_timeout, seq).await?;
+            Ok(Box::new(state) as Box<dyn Snapshot>)
+        })
     }
 
     fn describe(&self) -> String {

@@ -49,6 +49,23 @@ impl Names {
         Err(Refusal::Contended)
     }
 
+    /// Writes down a set that was published long ago, so that its directory is where it was and has its number. For a
+    /// catalog that is being rebuilt: the files come later. Refuses with `Exists` if something has the name.
+    pub async fn set_rebuild(
+        &self,
+        volume: VolumeId,
+        id: u64,
+        row: &SetRow,
+    ) -> std::result::Result<(), Refusal> {
+        let set_key = keys::set(volume, id);
+        let open = SetRow { state: SetState::Open, ..row.clone() };
+        let begun = Commit::new().absent(set_key.clone()).put(set_key, open.encode());
+        let seq = self.attempt(&[], begun).await?.ok_or(Refusal::Exists)?;
+        let set = Set { id, seq, row: open, path: None };
+        let change = self.set_link(volume, &set, row).await?;
+        self.attempt(&[], change).await?.map(drop).ok_or(Refusal::Contended)
+    }
+
     /// The change that hangs the directory of a set under its name.
     async fn set_link(
         &self,

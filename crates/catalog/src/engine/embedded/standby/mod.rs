@@ -37,6 +37,7 @@ mod promote;
 mod tests;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use redb::ReadableDatabase;
 use stoker_format::ClusterId;
@@ -51,9 +52,10 @@ pub(super) use self::members::{Members, Verdict};
 pub(super) use self::peers::{Batch, Peers};
 
 use super::lineage::{Lineage, Position, Role};
-use super::{EmbeddedOptions, file, guarded};
+use super::{EmbeddedOptions, State, file, guarded};
 use crate::epoch::Epoch;
 use crate::error::Result;
+use crate::kv::Snapshot;
 
 /// Most bytes of past commits that are kept for standbys, unless configured otherwise.
 pub(super) const TAIL_BYTES: usize = 64 << 20;
@@ -86,4 +88,11 @@ pub fn inspect(path: &Path, cluster: ClusterId) -> Result<Option<CatalogFile>> {
             promised: lineage.promised,
         }))
     })
+}
+
+/// The rows of a catalog's file that nobody has open, whatever it is used for.
+pub fn read_file(path: &Path, cluster: ClusterId) -> Result<Box<dyn Snapshot>> {
+    let (database, seq) = file::open(path, cluster, &EmbeddedOptions::default())?;
+    let transaction = guarded(|| database.begin_read().map_err(file::failed))?;
+    Ok(Box::new(State { transaction: Arc::new(transaction), seq, _database: Some(database) }))
 }
