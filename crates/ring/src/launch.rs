@@ -75,8 +75,24 @@ pub(crate) fn start_thread(parts: StartParts, settings: &Settings) -> Result<Opt
 /// An executor, and why it is not io_uring if it is not.
 pub(crate) type Made = (Box<dyn Executor>, Option<String>);
 
-/// io_uring where it is allowed, its fallback otherwise.
+/// An executor, on a drive that can lose power if the settings say so.
 pub(crate) fn executor(
+    drive: Arc<Drive>,
+    pool: Arc<Pool>,
+    wake: &Arc<EventWake>,
+    settings: &Settings,
+) -> Result<Made> {
+    let made = plain_executor(drive.clone(), pool, wake, settings)?;
+    #[cfg(feature = "power")]
+    if let Some(power) = &settings.power {
+        let powered = crate::io::Powered::new(made.0, drive, power.clone());
+        return Ok((Box::new(powered), made.1));
+    }
+    Ok(made)
+}
+
+/// io_uring where it is allowed, its fallback otherwise.
+fn plain_executor(
     drive: Arc<Drive>,
     pool: Arc<Pool>,
     wake: &Arc<EventWake>,

@@ -24,6 +24,8 @@ mod view;
 pub use drive::{Drive, DriveKind, InitOptions, segment_size_for};
 pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
+#[cfg(feature = "power")]
+pub use io::Power;
 pub use ring::{LocalDriver, OpenOptions, Ring, now_unix_ms};
 pub use settings::{IoMode, Settings, SyncMode};
 pub use stats::Stats;

@@ -65,6 +65,9 @@ pub struct Settings {
     pub spin_us: u32,
     /// Threads of the fallback engine.
     pub psync_threads: usize,
+    /// Lets a test cut the power of the drive.
+    #[cfg(feature = "power")]
+    pub power: Option<std::sync::Arc<crate::Power>>,
 }
 
 impl Default for Settings {
@@ -90,6 +93,8 @@ impl Default for Settings {
             core: None,
             spin_us: 30,
             psync_threads: 8,
+            #[cfg(feature = "power")]
+            power: None,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Executors: they do what the engine and the readers ask, on a real drive, and know nothing of records.
 
 mod background;
+#[cfg(feature = "power")]
+mod powered;
 mod psync;
 mod uring;
 
@@ -15,6 +17,10 @@ use crate::stats::Wake;
 use crate::sys;
 
 pub(crate) use background::Background;
+#[cfg(feature = "power")]
+pub use powered::Power;
+#[cfg(feature = "power")]
+pub(crate) use powered::Powered;
 pub(crate) use psync::Psync;
 pub(crate) use uring::Uring;
 
