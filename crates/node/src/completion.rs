@@ -12,6 +12,7 @@ use stoker_store::{
 
 use crate::cell::is_holders_lost;
 use crate::core::{Core, add, etag};
+use crate::name_record::Cut;
 use crate::properties::Properties;
 use crate::publish::{Job, Keeps, combine};
 use crate::sets::ShardPlace;
@@ -152,9 +153,11 @@ impl Core {
         }
         // The name first (R6), on a drive; then the transaction that makes it true.
         let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
-        let mut record = name_record::put(volume.id, key.as_bytes(), &file, &properties, runs.runs(), seq);
+        let upload_parts = part_sizes(&chosen);
+        let cut = Cut { runs: Some(runs.runs()), upload_parts: &upload_parts };
+        let mut record = name_record::put(volume.id, key.as_bytes(), &file, &properties, cut, seq);
         if let Some(place) = &place {
-            record = name_record::of_set(record, place.set);
+            record = name_record::of_set(record, place.set, place.number);
         }
         self.leave_record(volume, version, &record).await?;
         let mut change = Commit::new();
@@ -189,7 +192,7 @@ impl Core {
         let job = Job {
             row: file,
             runs,
-            upload_parts: part_sizes(&chosen),
+            upload_parts,
             condition,
             append: false,
             has_layout: false,

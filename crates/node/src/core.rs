@@ -62,6 +62,10 @@ pub(crate) struct Core {
     /// Highest commit seen (R9).
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
+    /// Volumes and access keys, beside the catalog.
+    pub kept: crate::kept::Kept,
+    /// States of the catalog that somebody copies.
+    pub snapshots: crate::snapshots::Snapshots,
     pub work: Tracker,
     /// Why this boot is over, once it is.
     pub lost: tokio::sync::watch::Sender<Option<Lost>>,

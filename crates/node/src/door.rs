@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::rows::{AccessKeyRow, Drain, RowValue, keys};
+use stoker_catalog::rows::{Drain, keys};
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
@@ -13,12 +13,13 @@ use stoker_store::{
 };
 
 use crate::core::{Core, add};
-use crate::error;
 use crate::lookup::no_such_key;
 use crate::node::Node;
 use crate::publish::{FilePurpose, check_condition};
+use crate::rotate::StoredKey;
 use crate::volumes::Volume;
 use crate::writer::ChunkWriter;
+use crate::{clock, error};
 
 /// Longest access key.
 const ACCESS_KEY_LEN_MAX: usize = 128;
@@ -127,13 +128,6 @@ impl Core {
     }
 }
 
-fn read_key(row: &stoker_catalog::Row) -> Result<AccessKey> {
-    let body = AccessKeyRow::of(row).map_err(error::catalog)?.body;
-    serde_json::from_slice(&body).map_err(|fault| {
-        StoreError::new(ErrorKind::Corrupt, format!("an access key cannot be read: {fault}"))
-    })
-}
-
 impl Store for Node {
     fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>> {
         Box::pin(async move {
@@ -157,6 +151,7 @@ impl Store for Node {
         Box::pin(async move {
             self.core.check_open()?;
             let volume = self.core.volumes.create(name, options).await?;
+            self.core.keep_rows().await?;
             self.core.settle_leases(&volume).await;
             self.core.drainer.wake();
             self.core.volumes.info(&volume).await
@@ -166,6 +161,7 @@ impl Store for Node {
     fn volume_set<'a>(&'a self, name: &'a str, policy: VolumePolicy) -> BoxFuture<'a, Result<VolumeInfo>> {
         Box::pin(async move {
             let volume = self.core.volumes.set(name, policy).await?;
+            self.core.keep_rows().await?;
             self.core.settle_leases(&volume).await;
             self.core.drainer.reload();
             self.core.volumes.info(&volume).await
@@ -177,6 +173,7 @@ impl Store for Node {
             let volume = self.core.volumes.get(name).await?;
             self.core.sets_forget(&volume).await?;
             self.core.volumes.delete(&volume).await?;
+            self.core.keep_rows().await?;
             self.core.drainer.wake();
             self.core.end_leases(&volume).await
         })
@@ -525,7 +522,7 @@ impl Store for Node {
             let mut found = Vec::new();
             self.core
                 .each(b"A".to_vec(), |row| {
-                    found.push(read_key(row)?);
+                    found.extend(StoredKey::of(row)?.working(clock::now_ms()));
                     Ok(())
                 })
                 .await?;
@@ -540,7 +537,8 @@ impl Store for Node {
             }
             let key = keys::access_key(access_key);
             let row = self.core.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-            row.as_ref().map(read_key).transpose()
+            let stored = row.as_ref().map(StoredKey::of).transpose()?;
+            Ok(stored.and_then(|stored| stored.working(clock::now_ms())))
         })
     }
 
@@ -552,10 +550,11 @@ impl Store for Node {
                 let message = "access and secret keys are printable ASCII without spaces, the access key of at most 128 bytes";
                 return Err(StoreError::about(ErrorKind::Invalid, Subject::AccessKey, message));
             }
-            let row = AccessKeyRow { body: serde_json::to_vec(&key).expect("plain data encodes") };
-            let commit = stoker_catalog::Commit::new().put(keys::access_key(&key.access_key), row.encode());
+            let row_key = keys::access_key(&key.access_key);
+            let row = StoredKey { key, expires_ms: None };
+            let commit = stoker_catalog::Commit::new().put(row_key, row.encode());
             let _ = self.core.catalog.commit(commit).await.map_err(error::catalog)?;
-            Ok(())
+            self.core.keep_rows().await
         })
     }
 
@@ -564,7 +563,7 @@ impl Store for Node {
             let key = keys::access_key(access_key);
             let commit = stoker_catalog::Commit::new().present(key.clone()).delete(key);
             match self.core.catalog.commit(commit).await.map_err(error::catalog)? {
-                stoker_catalog::Outcome::Done { .. } => Ok(()),
+                stoker_catalog::Outcome::Done { .. } => self.core.keep_rows().await,
                 stoker_catalog::Outcome::Failed { .. } => {
                     let message = format!("there is no access key `{access_key}`");
                     Err(StoreError::about(ErrorKind::NotFound, Subject::AccessKey, message))

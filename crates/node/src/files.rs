@@ -7,7 +7,7 @@ use stoker_catalog::names::{
     Forgotten, Located, Plan, Refusal, Removal, Removed, dirty_writes, garbage_writes,
 };
 use stoker_catalog::rows::{
-    Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
+    Drain, EntryRow, FileRow, LakeRef, Layout, RekeyRow, RowValue, SourceRef, TombstoneRow, VersionRow, keys,
 };
 use stoker_format::{ChunkId, NameRecord, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
@@ -18,6 +18,7 @@ use stoker_store::{
 
 use crate::core::{Core, add, copies};
 use crate::lookup::no_such_key;
+use crate::name_record::Cut;
 use crate::properties::Properties;
 use crate::publish::{Job, Keeps, check_condition, is_outdated, tombstone_gone};
 use crate::rings::NAME_INDEX;
@@ -29,7 +30,7 @@ use crate::{clock, error, name_record};
 const COPIES_MAX: usize = 20;
 
 impl Core {
-    fn seq_now(&self) -> u64 {
+    pub fn seq_now(&self) -> u64 {
         self.seq_seen.load(std::sync::atomic::Ordering::Relaxed)
     }
 
@@ -50,6 +51,28 @@ impl Core {
             payload: Buf::copy_of(&record.encode()),
         };
         self.rings.append_any(vec![put]).await.map(drop)
+    }
+
+    /// Leaves the record of a file as it is now, in the place of an older one: its name, what it is made of or its
+    /// properties changed without a write.
+    pub async fn leave_put(&self, volume: &Volume, key: &[u8], file: &FileRow) -> Result<()> {
+        let properties = Properties::decode(&file.properties)?;
+        let (runs, parts) = match file.layout {
+            Layout::Simple { .. } => (self.names.runs(file).await.map_err(error::catalog)?, Vec::new()),
+            Layout::Rows => {
+                let rows = self.names.version_rows(file.version()).await.map_err(error::catalog)?;
+                let parts = rows.first().map(|row| row.upload_parts.clone()).unwrap_or_default();
+                (VersionRow::join(rows.iter()), parts)
+            }
+        };
+        let cut = Cut { runs: Some(&runs), upload_parts: &parts };
+        let put = name_record::put(volume.id, key, file, &properties, cut, self.seq_now());
+        let id = file.name_record.map_or(file.version(), VersionId);
+        self.leave_record(volume, id, &put).await?;
+        if file.drain == Drain::Clean {
+            self.rings.mark_clean(vec![ChunkId::new(id, NAME_INDEX)]).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a file; false if there is none.
@@ -258,14 +281,7 @@ impl Core {
                 // It may be on its way under the old name right now.
                 self.drainer.note(volume, file);
             }
-            let properties = Properties::decode(&file.properties)?;
-            let runs = self.names.runs(file).await.map_err(error::catalog)?;
-            let put = name_record::put(volume.id, to, file, &properties, &runs, self.seq_now());
-            let id = file.name_record.map_or(file.version(), VersionId);
-            self.leave_record(volume, id, &put).await?;
-            if file.drain == Drain::Clean {
-                self.rings.mark_clean(vec![ChunkId::new(id, NAME_INDEX)]).await?;
-            }
+            self.leave_put(volume, to, file).await?;
         }
         Ok(())
     }
@@ -411,7 +427,7 @@ impl Core {
         }
         let mut list = RunList::default();
         runs.iter().for_each(|run| list.push_run(run));
-        let put = name_record::put(volume.id, to, &row, &properties, list.runs(), self.seq_now());
+        let put = name_record::put(volume.id, to, &row, &properties, Cut::whole(list.runs()), self.seq_now());
         self.leave_record(volume, record, &put).await?;
         // The source must still be what it was, or its chunks may be on their way out.
         let check = |located: &Located| Check::Seq(located.spot.row_key(), located.seq);
@@ -462,6 +478,8 @@ impl Core {
         self.check_open()?;
         volume.check_writable()?;
         self.adopt(volume, key).await?;
+        // So that the record that is left here is not that of a file which was deleted meanwhile.
+        let _turn = self.turns.take(volume.id, key).await;
         for _ in 0..100 {
             let located = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
             let located = located.ok_or_else(|| no_such_key(key))?;
@@ -480,6 +498,7 @@ impl Core {
             let commit = commit.put(row_key, EntryRow::File(Box::new(file.clone())).encode());
             if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
                 self.saw(seq);
+                self.leave_put(volume, key, &file).await?;
                 if file.drain == Drain::Dirty {
                     self.drainer.note(volume, &file);
                 }

@@ -110,10 +110,10 @@ impl HighWater {
         let written = HighWater::read(dir)?;
         if catalog_seq < written {
             let message = format!(
-                "the catalog is at commit {catalog_seq}, but this node saw commit {written}: it went back, as after restoring an \
-                 old backup. What was acknowledged since would be lost, so the node does not start; put the right catalog \
-                 back (or remove {} to accept the loss)",
-                path.display()
+                "the catalog is at commit {catalog_seq}, but this node saw commit {written}: it went back, as after its file was \
+                 replaced or lost. What was acknowledged since would be lost, so the node does not start; put the right \
+                 catalog back, or rebuild it with `stoker catalog salvage --dir {}`",
+                dir.display()
             );
             return Err(StoreError::new(ErrorKind::Corrupt, message));
         }

@@ -91,7 +91,7 @@ impl Core {
     }
 
     fn lake_entry(&self, volume: &Volume, object: &ObjectInfo) -> Result<ListEntry> {
-        let row = lake_row(volume, self.chunk_bytes, object)?;
+        let row = lake_row(volume.id, self.chunk_bytes, object)?;
         Ok(ListEntry::File(Box::new(Core::info(&object.key, &row)?)))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use stoker_catalog::names::Located;
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, Layout, RowValue, TombstoneRow, keys};
+use stoker_format::VolumeId;
 use stoker_lake::ObjectInfo;
 use stoker_store::{ErrorKind, LakeMode, Result, StoreError};
 
@@ -139,7 +140,7 @@ impl Core {
             Err(fault) => return Err(error::lake(fault)),
         };
         let Some(object) = object else { return Ok(None) };
-        let file = lake_row(volume, self.chunk_bytes, &object)?;
+        let file = lake_row(volume.id, self.chunk_bytes, &object)?;
         self.looks.put(volume, key, &file, now_ms, begun);
         Ok(Some(file))
     }
@@ -194,8 +195,8 @@ impl Core {
 }
 
 /// A lake object as a file.
-pub(crate) fn lake_row(volume: &Volume, chunk_len: u32, object: &ObjectInfo) -> Result<FileRow> {
-    let version = clock::lake_version(volume.id.0, &object.key, &object.etag);
+pub(crate) fn lake_row(volume: VolumeId, chunk_len: u32, object: &ObjectInfo) -> Result<FileRow> {
+    let version = clock::lake_version(volume.0, &object.key, &object.etag);
     let properties = match &object.attributes {
         Some(kept) => attributes::from_lake(kept),
         None => Properties::default(),

@@ -10,8 +10,8 @@ use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
-    DriveRow, DriveState, Duty, NodeRow, PartRow, RekeyRow, RowValue, SessionRow, SetRow, SetState,
-    TombstoneRow, keys,
+    DriveRow, DriveState, Duty, NodeRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow,
+    SetState, TombstoneRow, keys,
 };
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
@@ -26,13 +26,14 @@ use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
 use crate::identity::{HighWater, Identity};
+
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
 use crate::sets::record_id;
 use crate::sources::Sources;
 use crate::stage::Flights;
 use crate::volumes::{Lakes, Volumes};
-use crate::{clock, collector, drain, error, scrubber};
+use crate::{clock, collector, drain, error, kept, scrubber};
 
 /// How often the highest commit is written down.
 const SEQ_PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +53,12 @@ pub struct Node {
     engine: Engine,
     high_water: Arc<Mutex<HighWater>>,
     keeper: OnceLock<Weak<Keeper>>,
+    /// Makes a token for joining out of its secret.
+    pub(crate) join_token: OnceLock<TokenForm>,
 }
+
+/// From the secret of a token to its text.
+pub(crate) type TokenForm = Box<dyn Fn([u8; 16]) -> String + Send + Sync>;
 
 impl Node {
     /// Opens a node: makes what is missing, refuses what does not belong together, recovers the rings, continues every
@@ -67,6 +73,7 @@ impl Node {
         let (catalog, engine) = open_catalog(&options, identity, &memory).await?;
         let seq = catalog.seq().await.map_err(error::catalog)?;
         let high_water = HighWater::open(&options.dir, seq)?;
+        check_restored(&*catalog, HighWater::read(&options.dir)?).await?;
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
         let pool = Pool::new(memory.pool_bytes).map_err(io)?;
         let workshop = Workshop {
@@ -130,6 +137,8 @@ impl Node {
             runtime: tokio::runtime::Handle::current(),
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
+            kept: kept::Kept::new(&options.dir, identity.cluster),
+            snapshots: Default::default(),
             work: Default::default(),
             lost: tokio::sync::watch::Sender::new(None),
             catalog,
@@ -140,6 +149,7 @@ impl Node {
         core.give_up_missing().await?;
         core.sort_records().await?;
         core.settle_all_leases().await?;
+        core.keep_rows().await?;
         let high_water = Arc::new(Mutex::new(high_water));
         let node = Node {
             core: core.clone(),
@@ -147,6 +157,7 @@ impl Node {
             engine,
             high_water: high_water.clone(),
             keeper: OnceLock::new(),
+            join_token: OnceLock::new(),
         };
         let watermark = watermark(core.clone(), high_water);
         let mut loops = vec![
@@ -161,6 +172,7 @@ impl Node {
             tokio::spawn(scrubber::run(core.clone())),
             tokio::spawn(drives::run(core.clone())),
             tokio::spawn(watermark),
+            tokio::spawn(kept::run(core.clone())),
         ];
         if core.cell.is_joined() {
             loops.push(tokio::spawn(core.clone().follow_cluster()));
@@ -215,12 +227,31 @@ impl Node {
             task.abort();
             let _ = task.await;
         }
+        self.core.snapshots.clear();
         self.core.rings.close().await;
         self.high_water.lock().unwrap().raise(self.core.seq_seen.load(Ordering::Relaxed));
         if let Engine::Embedded(catalog) = &self.engine {
             catalog.close().await;
         }
     }
+}
+
+/// Refuses a catalog out of a backup that does not have what this node saw (R9).
+async fn check_restored(catalog: &dyn Catalog, seen: u64) -> Result<()> {
+    let row = catalog.get(&[keys::RESTORED]).await.map_err(error::catalog)?.pop().flatten();
+    let Some(row) = row.as_ref().map(RestoredRow::of).transpose().map_err(error::catalog)? else {
+        return Ok(());
+    };
+    if seen <= row.from_seq || seen > row.base_seq {
+        return Ok(());
+    }
+    let message = format!(
+        "the catalog was restored from a backup that ends with commit {}, but this node saw commit {seen}. What was \
+         acknowledged since would be lost, so the node does not start; find it with `stoker catalog salvage`, or restore \
+         with --accept-loss",
+        row.from_seq
+    );
+    Err(StoreError::new(ErrorKind::Corrupt, message))
 }
 
 /// Commits what may be committed twice, however long the catalog takes to be there.
@@ -247,6 +278,7 @@ async fn watermark(core: Arc<Core>, high_water: Arc<Mutex<HighWater>>) {
     loop {
         tokio::time::sleep(SEQ_PAUSE).await;
         let seq = core.seq_seen.load(Ordering::Relaxed);
+        core.snapshots.tidy();
         let high_water = high_water.clone();
         let _ = tokio::task::spawn_blocking(move || high_water.lock().unwrap().raise(seq)).await;
     }

@@ -31,7 +31,25 @@ impl Node {
                 self.can_stop(node).await.map(Report::CanStop)
             }
             Order::Protection => self.core.protection().await.map(Report::Protection),
+            Order::CatalogRows { state, after } => {
+                let page = self.core.catalog_rows(state, after.as_deref()).await;
+                page.map(Report::CatalogRows).map_err(|fault| self.where_catalog(fault))
+            }
+            Order::KeyRotate { access_key, grace_ms } => {
+                self.core.key_rotate(&access_key, grace_ms).await.map(Report::Key)
+            }
+            Order::JoinTokenRotate => self.join_token_rotate().await.map(Report::JoinToken),
             order => self.core.carry_out(order).await,
+        }
+    }
+
+    /// Says which node to ask, if that is what is wrong.
+    fn where_catalog(&self, fault: StoreError) -> StoreError {
+        match self.keeper().map(|keeper| keeper.holder()) {
+            Some(holder) if fault.kind == ErrorKind::Invalid && holder != self.core.node => {
+                StoreError { message: format!("{} (node {holder})", fault.message), ..fault }
+            }
+            _ => fault,
         }
     }
 

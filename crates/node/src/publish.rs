@@ -12,6 +12,7 @@ use stoker_store::{
 
 use crate::cell::{Protected, is_holders_lost};
 use crate::core::{Core, etag};
+use crate::name_record::Cut;
 use crate::properties::Properties;
 use crate::volumes::Volume;
 use crate::writer::{Purpose, RunList, Written};
@@ -88,7 +89,10 @@ impl Purpose for FilePurpose {
         let row = self.row(core, written, finish)?;
         let seq = core.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
         let properties = self.properties(finish);
-        Ok(Some(name_record::put(self.volume.id, &self.key, &row, &properties, written.runs.runs(), seq)))
+        // What an append goes on with is known to its transaction only; it leaves the whole record behind it.
+        let runs = Some(written.runs.runs()).filter(|_| !self.request.append);
+        let cut = Cut { runs, upload_parts: &[] };
+        Ok(Some(name_record::put(self.volume.id, &self.key, &row, &properties, cut, seq)))
     }
 
     fn publish(
@@ -213,6 +217,9 @@ impl Core {
             Err(refusal) => return Err(error::refusal(refusal)),
         };
         self.after_publish(volume, key, &published);
+        if job.append {
+            self.leave_put(volume, key, &published.file).await?;
+        }
         Core::receipt(volume, key, &published.file, published.seq)
     }
 

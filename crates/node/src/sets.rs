@@ -57,7 +57,7 @@ struct ShardPurpose {
 impl Purpose for ShardPurpose {
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>> {
         let record = self.file.name_record(core, written, finish)?;
-        Ok(record.map(|record| name_record::of_set(record, self.place.set)))
+        Ok(record.map(|record| name_record::of_set(record, self.place.set, self.place.number)))
     }
 
     fn publish(

@@ -1,6 +1,6 @@
 //! How a subcommand reaches a node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -46,6 +46,14 @@ impl Target {
         }
         let dir = self.dir.clone().or_else(|| of_env("STOKER_DIR").map(PathBuf::from));
         Ok(Endpoint::Unix(dir.unwrap_or_else(|| DIR_DEFAULT.into()).join(SOCKET)))
+    }
+
+    /// The folder of the node, if it is one of this machine.
+    pub fn folder(&self) -> Result<Option<PathBuf>, Failure> {
+        Ok(match self.endpoint()? {
+            Endpoint::Unix(socket) => socket.parent().map(Path::to_path_buf),
+            Endpoint::Tcp(_) => None,
+        })
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

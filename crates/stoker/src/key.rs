@@ -1,15 +1,16 @@
 //! `stoker key`: access keys for S3.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use stoker_store::{Access, AccessKey, ErrorKind, Store, StoreError, Subject};
+use stoker_store::{Access, AccessKey, ErrorKind, Order, Report, Store, StoreError, Subject};
 
 use crate::address::Address;
 use crate::connect::{self, Target};
-use crate::daemon::Credentials;
+use crate::daemon::{self, Credentials};
 use crate::failure::Failure;
-use crate::{clock, out};
+use crate::{clock, out, span};
 
 /// What to do with access keys.
 #[derive(clap::Subcommand)]
@@ -22,6 +23,8 @@ pub enum Verb {
     Show(NameArgs),
     /// Remove an access key; whoever uses it is refused from then on.
     Rm(NameArgs),
+    /// Replace an access key, or the token that lets nodes join, by a new one, while everything runs.
+    Rotate(RotateArgs),
 }
 
 /// Arguments of `key ls`.
@@ -68,6 +71,25 @@ pub struct NameArgs {
     target: Target,
 }
 
+/// Arguments of `key rotate`.
+#[derive(clap::Args)]
+pub struct RotateArgs {
+    /// The public part of the key that is to go.
+    #[arg(required_unless_present = "join_token")]
+    access_key: Option<String>,
+    /// How long the old key works on, so that whoever uses it has time to change; 0s for not at all.
+    #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = span::parse)]
+    grace: Duration,
+    /// Replace the token that lets nodes join. The old one is refused at once; nodes that joined stay.
+    #[arg(long, conflicts_with = "access_key")]
+    join_token: bool,
+    /// Print one object: the new key, secret_key included, and old_until; or join_token.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
 /// Runs a subcommand.
 pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
@@ -89,6 +111,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             let key = client.access_key(&args.access_key).await?;
             tell(&key.ok_or_else(|| missing(&args.access_key))?, args.json)
         }),
+        Verb::Rotate(args) => rotate(args),
         Verb::Rm(args) => connect::run(&args.target, async |client| {
             if client.access_key(&args.access_key).await?.is_none() {
                 return Err(missing(&args.access_key));
@@ -97,6 +120,37 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }),
     }
+}
+
+fn rotate(args: &RotateArgs) -> Result<ExitCode, Failure> {
+    connect::run(&args.target, async |client| {
+        let Some(access_key) = args.access_key.clone() else {
+            let Report::JoinToken(token) = client.operate(Order::JoinTokenRotate).await? else {
+                return Err(Failure::confused());
+            };
+            match args.json {
+                true => out::json(&json!({ "join_token": token }))?,
+                false => out::line(token)?,
+            }
+            return Ok(ExitCode::SUCCESS);
+        };
+        let grace_ms = u64::try_from(args.grace.as_millis()).unwrap_or(u64::MAX);
+        let order = Order::KeyRotate { access_key: access_key.clone(), grace_ms };
+        let Report::Key(key) = client.operate(order).await? else { return Err(Failure::confused()) };
+        if let Some(dir) = args.target.folder()? {
+            daemon::replace_credentials(&dir, &access_key, &key)?;
+        }
+        let until = clock::rfc3339(clock::unix_ms().saturating_add(grace_ms));
+        if args.json {
+            let mut shape = shape(&key, Secret::Shown);
+            shape["old_until"] = json!(until);
+            out::json(&shape)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        tell(&key, args.json)?;
+        out::say(format!("{access_key} works until {until}"));
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn missing(access_key: &str) -> Failure {

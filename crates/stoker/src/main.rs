@@ -40,6 +40,7 @@ mod span;
 mod stage;
 mod stat;
 mod status;
+mod support_bundle;
 mod sys;
 mod transfer;
 mod up;
@@ -95,7 +96,7 @@ enum Verb {
     /// Write, publish and show checkpoint sets.
     #[command(subcommand)]
     Set(set::Verb),
-    /// Make, show and remove access keys for S3.
+    /// Make, show, replace and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
     /// Show how a node is and what is at risk.
@@ -109,7 +110,7 @@ enum Verb {
     Drain(drain::Args),
     /// Bring files from the lake onto drives.
     Stage(stage::Args),
-    /// Show who keeps the catalog, and let another node take it over.
+    /// Show who keeps the catalog, let another node take it over, keep it and bring it back.
     #[command(subcommand)]
     Catalog(catalog::Verb),
     /// List nodes, take them out of placement or empty them, ask whether one can stop.
@@ -123,6 +124,8 @@ enum Verb {
     /// Show how far the protection of what lost a copy is.
     #[command(subcommand)]
     Rebuild(rebuild::Verb),
+    /// Gather what somebody who helps needs to know, without secrets.
+    SupportBundle(support_bundle::Args),
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
     Ring(ring::Verb),
@@ -158,6 +161,7 @@ fn main() -> ExitCode {
         Verb::Drive(verb) => drive::run(&verb),
         Verb::Risk(args) => risk::run(&args),
         Verb::Rebuild(verb) => rebuild::run(&verb),
+        Verb::SupportBundle(args) => support_bundle::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),
     };

@@ -105,7 +105,8 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
     })
 }
 
-fn lake(lake: &config::Lake, dir: &Path) -> LakePlan {
+/// The lake that a configuration names.
+pub fn lake(lake: &config::Lake, dir: &Path) -> LakePlan {
     let own = || format!("file://{}", dir.join("lake").display());
     LakePlan {
         url: lake.url.clone().unwrap_or_else(own),

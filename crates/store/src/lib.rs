@@ -27,9 +27,9 @@ pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use operator::{
-    Access, AccessKey, CatalogPromotion, CatalogStatus, Conflict, Counter, Explanation, HolderInfo,
-    NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus, StandbyInfo, StopVerdict,
-    VolumeProtection,
+    Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Counter,
+    Explanation, HolderInfo, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus,
+    StandbyInfo, StopVerdict, VolumeProtection,
 };
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{

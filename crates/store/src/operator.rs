@@ -293,6 +293,22 @@ pub enum Order {
         /// Its id or its path.
         drive: String,
     },
+    /// A page of one state of the catalog, for a backup. The node that keeps the catalog answers.
+    CatalogRows {
+        /// The state to go on with; none begins one. One that is not asked for a while is gone.
+        state: Option<u64>,
+        /// The rows behind this key; none for the first.
+        after: Option<Vec<u8>>,
+    },
+    /// Replace an access key by a new one of the same rights. The old one works on for a while.
+    KeyRotate {
+        /// Its public part.
+        access_key: String,
+        /// How long the old one works on, milliseconds.
+        grace_ms: u64,
+    },
+    /// Replace the word that lets new nodes join, on every node.
+    JoinTokenRotate,
 }
 
 /// What became of an [`Order`].
@@ -320,6 +336,12 @@ pub enum Report {
     Rebuild(Rebuild),
     /// Of [`Order::Drives`], and the drive that an order was about.
     Drives(Vec<DriveInfo>),
+    /// Of [`Order::CatalogRows`].
+    CatalogRows(CatalogPage),
+    /// Of [`Order::KeyRotate`]: the new one.
+    Key(AccessKey),
+    /// Of [`Order::JoinTokenRotate`]: the new one.
+    JoinToken(String),
 }
 
 impl Order {
@@ -335,6 +357,7 @@ impl Order {
             | Order::Lost
             | Order::Rebuild
             | Order::Drives { .. }
+            | Order::CatalogRows { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -342,9 +365,37 @@ impl Order {
             | Order::Rejoin { .. }
             | Order::Evacuate { .. }
             | Order::DriveAdd { .. }
+            | Order::KeyRotate { .. }
+            | Order::JoinTokenRotate
             | Order::DriveRemove { .. } => false,
         }
     }
+}
+
+/// A row of the catalog.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CatalogRow {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The commit that wrote it last.
+    pub seq: u64,
+}
+
+/// A part of one state of the catalog.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CatalogPage {
+    /// Names the state; for the next page.
+    pub state: u64,
+    /// Cluster id.
+    pub cluster: String,
+    /// Every commit up to this one is in it.
+    pub seq: u64,
+    /// Rows in the order of their keys.
+    pub rows: Vec<CatalogRow>,
+    /// There are more.
+    pub more: bool,
 }
 
 /// How the files of a volume are protected that are not in the lake yet.

@@ -82,6 +82,9 @@ pub struct Promote {
     pub accept_loss: bool,
 }
 
+/// Pause before the token for joining is looked up again after a failure.
+const SECRET_PAUSE: Duration = Duration::from_secs(1);
+
 /// A node that runs as a member.
 pub struct Member {
     node: Arc<Node>,
@@ -89,7 +92,7 @@ pub struct Member {
     pings: Mutex<Option<Pings>>,
     keeper: Option<Arc<Keeper>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    token: Token,
+    desk: Arc<Desk>,
     gossip: Vec<SocketAddr>,
 }
 
@@ -130,7 +133,7 @@ impl Member {
         let fault = |fault: transport::CredentialsError| broken("certificates", &fault);
         let now_s = clock::now_ms() / 1_000;
         let credentials = Credentials::issue(&authority, identity.node, now_s).map_err(fault)?;
-        let token = Token { fingerprint: authority.fingerprint(), secret: keys.token_secret };
+        let fingerprint = authority.fingerprint();
         let renewals = Arc::new(Renewals(authority));
         keys.boot = keys.boot.saturating_add(1).max(clock::now_ms());
         keys.starts += 1;
@@ -195,12 +198,19 @@ impl Member {
             keeper.set_node(&node);
             node.set_keeper(keeper);
         }
+        let form = move |secret| Token { fingerprint, secret }.to_string();
+        let _ = node.join_token.set(Box::new(form));
+        let changes = node.catalog().watch(stoker_catalog::rows::keys::JOIN_SECRET.to_vec());
+        if let Some(secret) = crate::rotate::join_secret(&**node.catalog()).await? {
+            desk.set_secret(secret);
+        }
         desk.set_members(&node, keeper.as_ref(), &gossip);
         doorway.open_node(node.clone());
         let pings = pings.start(&keys, identity, gossip.clone(), options.grace, &node)?;
         let tasks = vec![
             tokio::spawn(wire.watch_latencies()),
             tokio::spawn(transport::renew_forever(credentials, renewals, |_| {})),
+            tokio::spawn(follow_secret(node.clone(), desk.clone(), changes)),
         ];
         Ok(Arc::new(Member {
             node,
@@ -208,7 +218,7 @@ impl Member {
             pings: Mutex::new(Some(pings)),
             keeper,
             tasks: Mutex::new(tasks),
-            token,
+            desk,
             gossip,
         }))
     }
@@ -230,7 +240,7 @@ impl Member {
 
     /// What another node needs to join, with one of the addresses.
     pub fn token(&self) -> String {
-        self.token.to_string()
+        self.node.join_token.get().map(|form| form(self.desk.secret())).unwrap_or_default()
     }
 
     /// Waits until this node has to be stopped and started again, and says why: its catalog was replaced, or the others went
@@ -271,6 +281,23 @@ impl Member {
         self.transport.stop(STOP_MAX).await;
         for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
             task.abort();
+        }
+    }
+}
+
+/// Takes another word for joining as soon as somebody changed it.
+async fn follow_secret(node: Arc<Node>, desk: Arc<Desk>, mut changes: stoker_catalog::Watch) {
+    loop {
+        match crate::rotate::join_secret(&**node.catalog()).await {
+            Ok(secret) => secret.into_iter().for_each(|secret| desk.set_secret(secret)),
+            Err(fault) => {
+                tracing::warn!("whether the token for joining changed is not known: {fault}");
+                tokio::time::sleep(SECRET_PAUSE).await;
+                continue;
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
         }
     }
 }

@@ -120,6 +120,15 @@ impl Desk {
         Desk { keys: Mutex::new(keys), keeper: OnceLock::new(), node: OnceLock::new() }
     }
 
+    /// The word that lets nodes join is another one from now on.
+    pub fn set_secret(&self, secret: [u8; 16]) {
+        self.keys.lock().unwrap().token_secret = secret;
+    }
+
+    pub fn secret(&self) -> [u8; 16] {
+        self.keys.lock().unwrap().token_secret
+    }
+
     /// What new nodes are told of this one.
     pub fn set_members(&self, node: &Arc<Node>, keeper: Option<&Arc<Keeper>>, gossip: &[SocketAddr]) {
         let mut keys = self.keys.lock().unwrap();

@@ -23,7 +23,7 @@ use crate::volumes::Volume;
 use crate::{clock, error};
 
 /// Lake keys of such writes begin with this.
-const AWAY: &[u8] = b".stoker-alone/";
+pub(crate) const AWAY: &[u8] = b".stoker-alone/";
 
 /// Pause before an undo that failed is tried again.
 const UNDO_PAUSE: Duration = Duration::from_secs(1);

@@ -12,6 +12,7 @@ use crate::properties::Properties;
 const PREFIX: &str = "stoker-";
 const VERSION: &str = "stoker-version";
 const ETAG: &str = "stoker-etag";
+const NAME: &str = "stoker-name";
 const MODE: &str = "stoker-mode";
 const OWNER: &str = "stoker-owner";
 const MTIME: &str = "stoker-mtime-ns";
@@ -21,20 +22,29 @@ const XATTRS: &str = "stoker-xattrs";
 /// An MD5 with a count of parts.
 const ETAG_LEN_MAX: usize = 32 + "-10000".len();
 
-/// Metadata that the object of a version gets.
-pub(crate) fn to_lake(file: &FileRow, properties: &Properties) -> stoker_lake::Attributes {
-    describe(file.version(), file.etag.clone(), &properties.attributes)
+/// Metadata that the object of a version gets. `seq` is a commit that was seen before: of two objects of one name the one
+/// with the higher number is the later one.
+pub(crate) fn to_lake(file: &FileRow, properties: &Properties, seq: u64) -> stoker_lake::Attributes {
+    let name = file.name_record.map_or(file.version(), VersionId);
+    describe(file.version(), file.etag.clone(), (name, seq), &properties.attributes)
 }
 
 /// The same of a version that is not there yet: as long as it can get.
 pub(crate) fn to_lake_later(attributes: &Attributes) -> stoker_lake::Attributes {
-    describe(VersionId::ZERO, "0".repeat(ETAG_LEN_MAX), attributes)
+    describe(VersionId::ZERO, "0".repeat(ETAG_LEN_MAX), (VersionId::ZERO, u64::MAX), attributes)
 }
 
-fn describe(version: VersionId, etag: String, attributes: &Attributes) -> stoker_lake::Attributes {
+/// Metadata of an object, with its name: the id of its record and a commit.
+pub(crate) fn describe(
+    version: VersionId,
+    etag: String,
+    (name, seq): (VersionId, u64),
+    attributes: &Attributes,
+) -> stoker_lake::Attributes {
     let mut meta = attributes.meta.clone();
     meta.push((VERSION.into(), version.to_string()));
     meta.push((ETAG.into(), etag));
+    meta.push((NAME.into(), format!("{name}-{seq}")));
     if let Some(mode) = attributes.mode {
         meta.push((MODE.into(), format!("{mode:o}")));
     }
@@ -62,6 +72,22 @@ fn describe(version: VersionId, etag: String, attributes: &Attributes) -> stoker
 /// The version that an object says it is.
 pub(crate) fn version(kept: &stoker_lake::Attributes) -> Option<&str> {
     find(kept, VERSION)
+}
+
+/// The name that an object was written under, by the id of its record, and a commit that was seen before.
+pub(crate) fn name(kept: &stoker_lake::Attributes) -> Option<(VersionId, u64)> {
+    let (name, seq) = find(kept, NAME)?.rsplit_once('-')?;
+    Some((name.parse().ok()?, seq.parse().ok()?))
+}
+
+/// Whether two descriptions differ at most in when they were written.
+pub(crate) fn is_same(kept: &stoker_lake::Attributes, wanted: &stoker_lake::Attributes) -> bool {
+    let lasting = |attributes: &stoker_lake::Attributes| -> Vec<(String, String)> {
+        attributes.meta.iter().filter(|(name, _)| name != NAME).cloned().collect()
+    };
+    // A lake gives a type to an object that was sent without one.
+    let same_type = wanted.content_type.is_none() || kept.content_type == wanted.content_type;
+    same_type && kept.headers == wanted.headers && lasting(kept) == lasting(wanted)
 }
 
 /// The S3 ETag that an object of ours had.
@@ -130,7 +156,9 @@ mod tests {
         };
         let properties = Properties { attributes, ..Properties::default() };
         let file = crate::testing::file_row();
-        let kept = to_lake(&file, &properties);
+        let kept = to_lake(&file, &properties, 77);
+        assert_eq!(name(&kept), Some((file.version(), 77)));
+        assert!(is_same(&kept, &to_lake(&file, &properties, 78)));
         assert_eq!(from_lake(&kept).attributes, properties.attributes);
         assert_eq!(version(&kept), Some(file.version().to_string().as_str()));
         assert_eq!(etag(&kept), Some(file.etag));

@@ -21,7 +21,7 @@ const SHOWN_MAX: usize = 10_000;
 
 /// Why a lake could never hold a file under this key; none if it could.
 pub(super) fn refused(lake: &dyn Lake, key: &[u8], file: &FileRow) -> Result<Option<String>> {
-    let attributes = attributes::to_lake(file, &Properties::decode(&file.properties)?);
+    let attributes = attributes::to_lake(file, &Properties::decode(&file.properties)?, u64::MAX);
     Ok(lake.check(key, &attributes).err().map(|fault| fault.message))
 }
 
@@ -117,7 +117,7 @@ impl Core {
         let theirs = lake.head(path).await.map_err(error::lake)?;
         match (resolution, theirs) {
             (Resolution::Theirs, Some(object)) => {
-                let file = lake_row(volume, self.chunk_bytes, &object)?;
+                let file = lake_row(volume.id, self.chunk_bytes, &object)?;
                 let guards = self.guards(volume);
                 let taken = self.names.publish(volume.id, path, &guards, |_| {
                     let mut plan = stoker_catalog::names::Plan::simple(file.clone());
@@ -147,7 +147,7 @@ impl Core {
         let lake = volume.lake(self.volumes.lakes()).await?;
         let Some(lake) = lake else { return Ok(()) };
         let Some(object) = lake.head(path).await.map_err(error::lake)? else { return Ok(()) };
-        let file = lake_row(volume, self.chunk_bytes, &object)?;
+        let file = lake_row(volume.id, self.chunk_bytes, &object)?;
         let guards = self.guards(volume);
         let taken = self.names.publish(volume.id, path, &guards, |_| {
             let mut plan = stoker_catalog::names::Plan::simple(file.clone());

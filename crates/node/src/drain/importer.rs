@@ -69,7 +69,7 @@ impl Core {
         }
         // Listings carry no metadata: content type and owner are asked for each object.
         let Some(object) = lake.head(key).await.map_err(error::lake)? else { return Ok(()) };
-        let file = lake_row(volume, self.chunk_bytes, &object)?;
+        let file = lake_row(volume.id, self.chunk_bytes, &object)?;
         let guards = self.guards(volume);
         let taken = self.names.publish(volume.id, key, &guards, |present| {
             let (file, present) = (file.clone(), present.is_some());

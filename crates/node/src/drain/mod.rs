@@ -30,7 +30,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{clock, error};
-pub(crate) use alone::away;
+pub(crate) use alone::{AWAY, away};
 use pace::Pace;
 use planner::{Planner, Task};
 

@@ -66,6 +66,10 @@ impl Core {
         let mut trouble = None;
         while let Some(found) = walk.next().await.map_err(error::catalog)? {
             let Found::File { key, spot, file } = found else { continue };
+            if file.drain == Drain::Never {
+                // No lake will say where it is now, so its own record has to.
+                self.leave_put(volume, &key, &file).await?;
+            }
             let is_elsewhere =
                 file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
             if !is_elsewhere {
@@ -111,7 +115,7 @@ impl Core {
         }
         let properties = Properties::decode(&file.properties)?;
         let options = PutOptions {
-            attributes: attributes::to_lake(file, &properties),
+            attributes: attributes::to_lake(file, &properties, self.seq_now()),
             condition: match &claim.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,

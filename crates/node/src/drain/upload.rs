@@ -218,7 +218,7 @@ impl Core {
         };
         let properties = Properties::decode(&file.properties).map_err(wrap)?;
         let options = PutOptions {
-            attributes: attributes::to_lake(file, &properties),
+            attributes: attributes::to_lake(file, &properties, self.seq_now()),
             condition: match &claim.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,

@@ -13,6 +13,8 @@ mod lake_limits;
 mod lake_trouble;
 mod leases;
 mod minutes;
+mod power;
 mod quota;
 mod reads;
+mod salvage;
 mod sets;

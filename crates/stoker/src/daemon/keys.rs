@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stoker_store::{Access, AccessKey, Store};
 
-use super::place::{Place, read_small};
+use super::place::{self, Place, read_small};
 use super::refused;
 use crate::clock;
 use crate::failure::Failure;
@@ -94,6 +94,17 @@ pub async fn credentials(
     };
     store.access_key_put(key).await.map_err(refused)?;
     Ok(Some(credentials))
+}
+
+/// Writes a new key into the file of a node's directory, if the old one was there.
+pub fn replace_credentials(dir: &Path, old: &str, new: &AccessKey) -> Result<(), Failure> {
+    let path = dir.join(CREDENTIALS);
+    let kept = read_small(&path)?.as_deref().and_then(Credentials::of_text);
+    if kept.is_none_or(|kept| kept.access_key != old) {
+        return Ok(());
+    }
+    let new = Credentials { access_key: new.access_key.clone(), secret_key: new.secret_key.clone() };
+    place::write_small(dir, CREDENTIALS, &new.to_text())
 }
 
 /// The token in the node's directory, made if it is missing; or the one in a file that a person chose.

@@ -26,7 +26,7 @@ use stoker_store::{ErrorKind, NodeStatus, Order, Report, Store, StoreError, Volu
 
 use crate::failure::Failure;
 use crate::out;
-pub use keys::{CREDENTIALS, Credentials};
+pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
 use place::Place;
 pub use plan::{FirstVolume, LakePlan, Listen, PeersPlan, Plan, S3Plan};

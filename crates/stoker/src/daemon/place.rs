@@ -60,22 +60,27 @@ impl Place {
 
     /// Replaces a small file, durably and at once; only the owner can read it.
     pub fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let path = self.dir.join(name);
-        let new = self.dir.join(format!("{name}.new"));
-        let write = || -> io::Result<()> {
-            // One that a crash left may have another mode.
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.dir)?.sync_all()
-        };
-        write().map_err(|e| Failure::io(path.display(), &e))
+        write_small(&self.dir, name, text)
     }
+}
+
+/// Replaces a small file of a directory, durably and at once; only the owner can read it.
+pub fn write_small(dir: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let path = dir.join(name);
+    let new = dir.join(format!("{name}.new"));
+    let write = || -> io::Result<()> {
+        // One that a crash left may have another mode.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(|e| Failure::io(path.display(), &e))
 }
 
 /// A file of a sane length; none if it is not there.

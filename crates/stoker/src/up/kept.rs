@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::place::Place;
+use crate::daemon::place::{Place, read_small};
 use crate::failure::Failure;
 
 const FILE: &str = "up.json";
@@ -22,9 +22,14 @@ pub struct Kept {
 impl Kept {
     /// The choices so far.
     pub fn read(place: &Place) -> Result<Kept, Failure> {
-        let Some(text) = place.read(FILE)? else { return Ok(Kept::default()) };
+        Kept::read_in(place.dir())
+    }
+
+    /// The choices of a node that somebody else may use.
+    pub fn read_in(dir: &Path) -> Result<Kept, Failure> {
+        let path = dir.join(FILE);
+        let Some(text) = read_small(&path)? else { return Ok(Kept::default()) };
         serde_json::from_str(&text).map_err(|error| {
-            let path = place.dir().join(FILE);
             Failure::new(format!("{} cannot be read: {error}", path.display()))
                 .hint("remove it and give --lake and --drive once again")
         })

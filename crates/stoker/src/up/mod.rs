@@ -1,7 +1,7 @@
 //! `stoker up`: a node on this machine by one command, without a configuration.
 
 mod greeting;
-mod kept;
+pub mod kept;
 mod nodes;
 
 use std::net::SocketAddr;

@@ -1,5 +1,7 @@
 //! The program as people call it.
 
+mod bundle;
+mod catalog;
 mod cells;
 mod cli;
 mod files;

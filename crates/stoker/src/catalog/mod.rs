@@ -1,4 +1,7 @@
-//! `stoker catalog`: where the catalog is, and how another node takes it over.
+//! `stoker catalog`: where the catalog is, how another node takes it over, and how it is kept and brought back.
+
+mod backup;
+mod offline;
 
 use std::process::ExitCode;
 
@@ -18,6 +21,14 @@ pub enum Verb {
     Promote(PromoteArgs),
     /// Let a node that followed the catalog go for good, so that nobody waits for it.
     Detach(DetachArgs),
+    /// Write one state of the catalog to a file, while everything goes on.
+    Backup(backup::Args),
+    /// Put a backup into the place of the catalog of a stopped node.
+    Restore(offline::RestoreArgs),
+    /// Rebuild the catalog of stopped nodes from their drives and lakes.
+    Salvage(offline::SalvageArgs),
+    /// Compare two catalogs: backups, or directories of stopped nodes. The exit code is 0 if they say the same.
+    Compare(offline::CompareArgs),
 }
 
 /// Arguments of `catalog status`.
@@ -64,6 +75,10 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }),
         Verb::Promote(args) => promote(args),
+        Verb::Backup(args) => backup::run(args),
+        Verb::Restore(args) => offline::restore(args),
+        Verb::Salvage(args) => offline::salvage(args),
+        Verb::Compare(args) => offline::compare(args),
         Verb::Detach(args) => connect::run(&args.target, async |client| {
             client.operate(Order::CatalogDetach { node: args.node.clone() }).await?;
             Ok(ExitCode::SUCCESS)

@@ -1,0 +1,154 @@
+//! What lakes tell: their objects, and the markers of published sets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use serde::Deserialize;
+use stoker_lake::{Lake, ObjectInfo};
+use stoker_store::{Result, SET_MARKER, StoreError};
+
+use super::SalvageOptions;
+use super::knowledge::VolumeFound;
+use super::replay::Replayed;
+use crate::error;
+use crate::offline::Tell;
+
+/// Objects of one page of a listing.
+const PAGE: usize = 1_000;
+
+/// Objects asked about at the same time.
+const AT_ONCE: usize = 16;
+
+/// Largest marker that is read.
+const MARKER_BYTES_MAX: u64 = 64 << 20;
+
+/// A set that comes back.
+pub(super) struct SetFound {
+    pub set: u64,
+    pub target: Vec<u8>,
+    /// The commit that published it, or one before.
+    pub seq: u64,
+    pub owner: String,
+    pub begun_ms: u64,
+    pub published_ms: u64,
+    pub expected: Option<u32>,
+    /// Numbers of shards by their keys below the target, and who wrote them.
+    pub shards: BTreeMap<Vec<u8>, (u32, String)>,
+}
+
+/// A marker, as far as it is read.
+#[derive(Deserialize)]
+struct Marker {
+    set: u64,
+    seq: u64,
+    owner: String,
+    begun_ms: u64,
+    published_ms: u64,
+    shards_expected: u32,
+    shards: Vec<MarkerShard>,
+}
+
+#[derive(Deserialize)]
+struct MarkerShard {
+    shard: u32,
+    key: String,
+    #[serde(default)]
+    writer: String,
+}
+
+async fn open(volume: &VolumeFound, options: &SalvageOptions) -> Result<Option<Arc<dyn Lake>>> {
+    let Some(url) = volume.row.lake.as_ref().filter(|_| volume.whose().drains) else { return Ok(None) };
+    if let Some(opener) = &options.lake_opener {
+        return Ok(Some((opener.0)(url)));
+    }
+    let lake = stoker_lake::open(url, &options.lake_options)
+        .await
+        .map_err(|fault| said(volume, error::lake(fault)))?;
+    Ok(Some(lake))
+}
+
+fn said(volume: &VolumeFound, fault: StoreError) -> StoreError {
+    let message = format!(
+        "the lake of volume `{}`: {}; it has to answer, because it has what was drained",
+        volume.name, fault.message
+    );
+    StoreError { message, ..fault }
+}
+
+/// Every object of a volume's lake, with its metadata.
+pub(super) async fn objects(
+    volume: &VolumeFound,
+    options: &SalvageOptions,
+    tell: Tell<'_>,
+) -> Result<BTreeMap<Vec<u8>, ObjectInfo>> {
+    let mut found = BTreeMap::new();
+    let Some(lake) = open(volume, options).await? else { return Ok(found) };
+    let mut after = None::<Vec<u8>>;
+    loop {
+        let page = lake.list(b"", after.as_deref(), None, PAGE).await;
+        let page = page.map_err(|fault| said(volume, error::lake(fault)))?;
+        // Listings carry no metadata.
+        let heads = page.objects.iter().map(|object| lake.head(&object.key));
+        let mut heads = futures_util::stream::iter(heads).buffer_unordered(AT_ONCE);
+        while let Some(head) = heads.next().await {
+            if let Some(object) = head.map_err(|fault| said(volume, error::lake(fault)))? {
+                found.insert(object.key.clone(), object);
+            }
+        }
+        tell("looking at the lake", found.len() as u64);
+        after = page.next.clone();
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// Sets that records or markers call published, in the order of their publishes.
+pub(super) async fn sets(
+    volume: &VolumeFound,
+    options: &SalvageOptions,
+    replayed: &Replayed,
+    objects: &BTreeMap<Vec<u8>, ObjectInfo>,
+) -> Result<Vec<SetFound>> {
+    let of_record = |set: &super::replay::PublishedSet| SetFound {
+        set: set.set,
+        target: set.target.clone(),
+        seq: set.seq,
+        owner: String::new(),
+        begun_ms: 0,
+        published_ms: 0,
+        expected: None,
+        shards: BTreeMap::new(),
+    };
+    let mut found: Vec<SetFound> = replayed.sets.iter().map(of_record).collect();
+    let Some(lake) = open(volume, options).await? else { return Ok(found) };
+    for (key, object) in objects {
+        let Some(target) = key.strip_suffix(SET_MARKER.as_bytes()) else { continue };
+        if !target.ends_with(b"/") || object.size > MARKER_BYTES_MAX {
+            continue;
+        }
+        let bytes = lake.get(key, 0..object.size, Some(&object.etag)).await;
+        let bytes = bytes.map_err(|fault| said(volume, error::lake(fault)))?;
+        // Anybody can write such a file.
+        let Ok(marker) = serde_json::from_slice::<Marker>(&bytes) else { continue };
+        let shards =
+            marker.shards.into_iter().map(|shard| (shard.key.into_bytes(), (shard.shard, shard.writer)));
+        let told = SetFound {
+            set: marker.set,
+            target: target.to_vec(),
+            seq: marker.seq,
+            owner: marker.owner,
+            begun_ms: marker.begun_ms,
+            published_ms: marker.published_ms,
+            expected: Some(marker.shards_expected),
+            shards: shards.collect(),
+        };
+        match found.iter_mut().find(|known| known.set == told.set) {
+            Some(known) => *known = told,
+            None => found.push(told),
+        }
+    }
+    found.sort_by_key(|set| (set.seq, set.set));
+    Ok(found)
+}

@@ -1,0 +1,238 @@
+//! Writes what comes back into a catalog that nobody else uses.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use stoker_catalog::engine::Embedded;
+use stoker_catalog::kv::{Catalog, Commit, Outcome as Committed, Write};
+use stoker_catalog::names::{Names, Plan, Published, Refusal};
+use stoker_catalog::rows::{Drain, Layout, RekeyRow, RowValue, SetRow, SetState, ShardRow, VersionRow, keys};
+use stoker_format::VersionId;
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use super::knowledge::VolumeFound;
+use super::lakes::SetFound;
+use super::settle::{Outcome, Settled};
+use super::{LOST_NAMED, SalvageReport};
+use crate::offline::Tell;
+use crate::publish::owners;
+use crate::{clock, error};
+
+/// Files written at the same time: they share flushes.
+const AT_ONCE: usize = 64;
+
+/// Rows of one commit.
+const ROWS_AT_ONCE: usize = 1_000;
+
+/// A catalog in the making.
+pub(super) struct Rebuild {
+    names: Names,
+    catalog: Arc<Embedded>,
+    /// Versions that use the chunks of an owner.
+    users: BTreeMap<VersionId, BTreeSet<VersionId>>,
+    inode_next: u64,
+    report: SalvageReport,
+}
+
+/// A shard that was written down as a file, and is to be one of its set.
+struct Shard {
+    set: u64,
+    number: Option<u32>,
+    writer: String,
+    published: Published,
+}
+
+impl Rebuild {
+    /// Begins; inodes are handed out from above the one that is given.
+    pub async fn begin(catalog: Arc<Embedded>, inode_next: u64) -> Result<Rebuild> {
+        let names = Names::new(catalog.clone());
+        let (users, report) = Default::default();
+        Ok(Rebuild { names, catalog, users, inode_next, report })
+    }
+
+    /// Writes down a volume.
+    pub async fn volume(
+        &mut self,
+        volume: &VolumeFound,
+        settled: Outcome,
+        sets: Vec<SetFound>,
+        tell: Tell<'_>,
+    ) -> Result<()> {
+        self.lost(volume, &settled.lost);
+        let sets = self.sets(volume, &settled.files, sets).await?;
+        for file in &settled.files {
+            for owner in owners(&file.runs, VersionId(file.row.version)) {
+                self.users.entry(owner).or_default().insert(VersionId(file.row.version));
+            }
+            self.users.entry(VersionId(file.row.version)).or_default().insert(VersionId(file.row.version));
+            self.report.files += 1;
+            self.report.bytes += file.row.size;
+            if file.row.drain == Drain::Dirty {
+                self.report.dirty_files += 1;
+                self.report.dirty_bytes += file.row.size;
+            }
+        }
+        let done_before = self.report.files - settled.files.len() as u64;
+        let names = &self.names;
+        let written = settled.files.into_iter().map(|file| put(names, volume, file, &sets));
+        let mut written = futures_util::stream::iter(written).buffer_unordered(AT_ONCE);
+        let (mut shards, mut done) = (Vec::new(), done_before);
+        while let Some(shard) = written.next().await {
+            shards.extend(shard?);
+            done += 1;
+            tell("writing names", done);
+        }
+        drop(written);
+        self.shards(volume, shards).await?;
+        self.report.deletes += settled.tombstones.len() as u64;
+        let rows = settled.tombstones.iter();
+        let writes = rows.map(|(key, row)| Write::Put(keys::tombstone(volume.id(), key), row.encode()));
+        self.write(writes.collect()).await
+    }
+
+    fn lost(&mut self, volume: &VolumeFound, keys: &[Vec<u8>]) {
+        self.report.lost_files += keys.len() as u64;
+        let room = LOST_NAMED.saturating_sub(self.report.lost.len());
+        let named = keys.iter().take(room);
+        let named = named.map(|key| format!("{}/{}", volume.name, String::from_utf8_lossy(key)));
+        self.report.lost.extend(named);
+    }
+
+    /// Hangs the directories of sets, so that files find them. Gives the sets that are back.
+    async fn sets(
+        &mut self,
+        volume: &VolumeFound,
+        files: &[Settled],
+        sets: Vec<SetFound>,
+    ) -> Result<Vec<SetFound>> {
+        let mut back = Vec::new();
+        let highest = sets.iter().map(|set| set.set + 1).max().unwrap_or(0);
+        self.inode_next = self.inode_next.max(highest);
+        if self.inode_next > 0 {
+            let next = Write::Put(keys::NEXT_INODE.to_vec(), self.inode_next.to_le_bytes().to_vec());
+            self.write(vec![next]).await?;
+            // Numbers that were taken from the row before are not to be used.
+            self.names = Names::new(self.catalog.clone());
+        }
+        let names: HashSet<&[u8]> = files.iter().map(|file| file.key.as_slice()).collect();
+        for set in sets {
+            let is_inside = |key: &&[u8]| key.starts_with(&set.target) && key.len() > set.target.len();
+            if !names.iter().any(is_inside) {
+                continue;
+            }
+            let count = files.iter().filter(|file| file.set.is_some_and(|(id, _)| id == set.set)).count();
+            let row = SetRow {
+                state: SetState::Published,
+                owner: set.owner.clone(),
+                target: set.target.clone(),
+                expected: set.expected.unwrap_or(count as u32),
+                deadline_ms: 0,
+                created_ms: set.begun_ms,
+                closed_ms: if set.published_ms == 0 { clock::now_ms() } else { set.published_ms },
+                drains: volume.whose().drains,
+            };
+            match self.names.set_rebuild(volume.id(), set.set, &row).await {
+                Ok(()) => back.push(set),
+                // Two sets had this name, one after the other; the files are those of the last.
+                Err(Refusal::Exists) => {}
+                Err(refusal) => return Err(error::refusal(refusal)),
+            }
+        }
+        self.report.sets += back.len() as u64;
+        Ok(back)
+    }
+
+    /// Rows of shards.
+    async fn shards(&mut self, volume: &VolumeFound, mut shards: Vec<Shard>) -> Result<()> {
+        shards.sort_by(|a, b| {
+            (a.set, a.number, &a.published.spot.name).cmp(&(b.set, b.number, &b.published.spot.name))
+        });
+        let mut taken: HashSet<(u64, u32)> =
+            shards.iter().filter_map(|shard| Some((shard.set, shard.number?))).collect();
+        let mut writes = Vec::new();
+        for shard in shards {
+            let number = match shard.number {
+                Some(number) => number,
+                None => {
+                    let free =
+                        (0..).find(|number| !taken.contains(&(shard.set, *number))).unwrap_or(u32::MAX);
+                    taken.insert((shard.set, free));
+                    free
+                }
+            };
+            let file = &shard.published.file;
+            let row = ShardRow {
+                parent: shard.published.spot.parent,
+                name: shard.published.spot.name.clone(),
+                version: file.version,
+                size: file.size,
+                crc64: file.crc64,
+                node: file.home,
+                session: [0; 16],
+                writer: shard.writer,
+                added_ms: file.modified_ms,
+            };
+            writes.push(Write::Put(keys::shard(shard.set, number), row.encode()));
+        }
+        let _ = volume;
+        self.write(writes).await
+    }
+
+    async fn write(&self, writes: Vec<Write>) -> Result<()> {
+        for writes in writes.chunks(ROWS_AT_ONCE) {
+            let commit = Commit { checks: Vec::new(), writes: writes.to_vec() };
+            match self.catalog.commit(commit).await.map_err(error::catalog)? {
+                Committed::Done { .. } => {}
+                Committed::Failed { .. } => {
+                    return Err(StoreError::new(ErrorKind::Conflict, "somebody else writes this catalog"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes who shares chunks with whom, and gives the report.
+    pub async fn end(self) -> Result<SalvageReport> {
+        let mut writes = Vec::new();
+        for (owner, users) in &self.users {
+            if users.len() > 1 {
+                let others = users.iter().filter(|user| *user != owner);
+                writes.extend(others.map(|user| Write::Put(keys::share(*owner, *user), Vec::new())));
+            }
+        }
+        self.write(writes).await?;
+        Ok(self.report)
+    }
+}
+
+/// Writes down a file, and what goes with it; gives the shard that it is.
+async fn put(names: &Names, volume: &VolumeFound, file: Settled, sets: &[SetFound]) -> Result<Option<Shard>> {
+    let Settled { key, row, runs, upload_parts, set } = file;
+    let layout = match row.layout {
+        Layout::Rows => VersionRow::split(&runs, upload_parts),
+        Layout::Simple { .. } => Vec::new(),
+    };
+    let planned = names.publish(volume.id(), &key, &[], |_| {
+        let plan = Plan { layout: layout.clone(), ..Plan::simple(row.clone()) };
+        Box::pin(async move { Ok(plan) })
+    });
+    let published = planned.await.map_err(error::refusal)?;
+    let elsewhere = published.file.lake.as_ref().filter(|lake| row.drain == Drain::Clean && lake.key != key);
+    if let Some(lake) = elsewhere {
+        // Its object follows the rename, and stays until then.
+        let version = published.file.version();
+        let rekey = RekeyRow { since_ms: clock::now_ms(), name_record: None };
+        let commit = Commit::new()
+            .put(keys::relier(volume.id(), &lake.key, version, published.file.inode), Vec::new())
+            .put(keys::rekey_file(volume.id(), version), rekey.encode());
+        let _ = names.catalog().commit(commit).await.map_err(error::catalog)?;
+    }
+    let told = sets.iter().find_map(|found| {
+        let shard = found.shards.get(key.strip_prefix(found.target.as_slice())?)?;
+        Some((found.set, Some(shard.0), shard.1.clone()))
+    });
+    let recorded = set.filter(|(id, _)| sets.iter().any(|found| found.set == *id));
+    let shard = told.or_else(|| recorded.map(|(id, number)| (id, number, String::new())));
+    Ok(shard.map(|(set, number, writer)| Shard { set, number, writer, published }))
+}

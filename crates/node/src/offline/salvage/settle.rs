@@ -1,0 +1,342 @@
+//! Files out of names, drives and the lake: which version of each key is the newest one that has all its bytes, and where
+//! they are. No I/O.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stoker_catalog::rows::{Drain, FileRow, LakeRef, SourceRef, TombstoneRow};
+use stoker_format::{ChunkRun, VersionId, VolumeId};
+use stoker_lake::ObjectInfo;
+use stoker_store::Result;
+
+use super::drives::Inventory;
+use super::replay::{Moment, Named, Replayed};
+use crate::drain::{AWAY, attributes};
+use crate::lookup::lake_row;
+use crate::properties::Properties;
+use crate::writer::RunList;
+
+/// A volume, as far as it matters here.
+#[derive(Clone, Copy)]
+pub(super) struct Whose {
+    pub volume: VolumeId,
+    /// Its files go to a lake.
+    pub drains: bool,
+    /// Nobody else writes there: what is in the lake is in the catalog.
+    pub owned: bool,
+    pub now_ms: u64,
+}
+
+/// Length of the chunks of files that only the lake knows.
+const CHUNK_LEN: u32 = 4 << 20;
+
+/// A file that comes back.
+pub(super) struct Settled {
+    pub key: Vec<u8>,
+    pub row: FileRow,
+    pub runs: Vec<ChunkRun>,
+    pub upload_parts: Vec<(u64, u32)>,
+    pub set: Option<(u64, Option<u32>)>,
+}
+
+/// What comes back.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub files: Vec<Settled>,
+    pub tombstones: Vec<(Vec<u8>, TombstoneRow)>,
+    /// Keys of which records tell and whose bytes are nowhere.
+    pub lost: Vec<Vec<u8>>,
+}
+
+/// Decides for a volume.
+pub(super) fn settle(
+    whose: Whose,
+    replayed: &Replayed,
+    inventory: &Inventory,
+    objects: &BTreeMap<Vec<u8>, ObjectInfo>,
+) -> Result<Outcome> {
+    let mut settler = Settler {
+        whose,
+        inventory,
+        lake: Lake::new(replayed, objects),
+        used: HashSet::new(),
+        out: Outcome::default(),
+    };
+    // A record says what a file was called when it was drained; the lake follows renames of directories after that.
+    let mut names: BTreeMap<Vec<u8>, Vec<Named>> = BTreeMap::new();
+    for (key, versions) in &replayed.names {
+        for named in versions {
+            let moved = settler.lake.moved(named).filter(|_| whose.drains);
+            names.entry(moved.unwrap_or(key).to_vec()).or_default().push(named.clone());
+        }
+    }
+    for (key, versions) in &mut names {
+        versions.sort_by_key(|named| (named.seq, named.id));
+        settler.name(key, versions, replayed)?;
+    }
+    settler.lake_only(replayed)?;
+    Ok(settler.out)
+}
+
+/// The version that an object says it is.
+fn version_of(object: &ObjectInfo) -> Option<VersionId> {
+    attributes::version(object.attributes.as_ref()?)?.parse().ok()
+}
+
+/// When a version was begun, milliseconds since 1970.
+fn begun_ms(version: VersionId) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[2..].copy_from_slice(&version.0[..6]);
+    u64::from_be_bytes(bytes)
+}
+
+/// The name that an object was written under, and a commit before that.
+fn name_of(object: &ObjectInfo) -> Option<(VersionId, u64)> {
+    attributes::name(object.attributes.as_ref()?)
+}
+
+/// Whether an object was written before something happened. Commits say it; of an object that does not know of any, the
+/// clocks have to.
+fn is_before(object: &ObjectInfo, moment: &Moment) -> bool {
+    match name_of(object) {
+        Some((_, seq)) => seq < moment.seq,
+        None => version_of(object).map_or(object.modified_ms, begun_ms) < begun_ms(moment.id),
+    }
+}
+
+/// The lake under the names that its objects have now.
+struct Lake<'l> {
+    objects: &'l BTreeMap<Vec<u8>, ObjectInfo>,
+    /// From a name to the object.
+    shown: BTreeMap<Vec<u8>, &'l ObjectInfo>,
+    by_version: HashMap<VersionId, Vec<&'l ObjectInfo>>,
+    /// Where each name is now, and the commit before that.
+    by_name: HashMap<VersionId, (Vec<u8>, u64)>,
+    /// Objects whose names moved on; what is to be removed of them.
+    left: Vec<&'l ObjectInfo>,
+}
+
+impl<'l> Lake<'l> {
+    fn new(replayed: &Replayed, objects: &'l BTreeMap<Vec<u8>, ObjectInfo>) -> Lake<'l> {
+        let (shown, by_version, by_name, left) = Default::default();
+        let mut lake = Lake { objects, shown, by_version, by_name, left };
+        let mut latest: HashMap<VersionId, (u64, &[u8])> = HashMap::new();
+        for (key, object) in objects.iter().filter(|(key, _)| !key.starts_with(AWAY)) {
+            if let Some((name, seq)) = name_of(object) {
+                let known = latest.entry(name).or_insert((seq, key));
+                *known = (*known).max((seq, key));
+            }
+        }
+        for (key, object) in objects {
+            if let Some(version) = version_of(object) {
+                lake.by_version.entry(version).or_default().push(object);
+            }
+            if key.starts_with(AWAY) {
+                continue;
+            }
+            let name = name_of(object);
+            // Copied to another key by a rename, and not yet removed here.
+            if name.and_then(|(name, _)| latest.get(&name)).is_some_and(|(_, now)| *now != key.as_slice()) {
+                lake.left.push(object);
+                continue;
+            }
+            // Of a directory that was renamed, the lake may have the old name still.
+            let mut shown = key.clone();
+            for (from, to, moment) in &replayed.renames {
+                if shown.starts_with(from) && is_before(object, moment) {
+                    shown = [to.as_slice(), &shown[from.len()..]].concat();
+                }
+            }
+            if let Some((name, seq)) = name {
+                lake.by_name.insert(name, (shown.clone(), seq));
+            }
+            if shown == *key || !objects.contains_key(&shown) {
+                lake.shown.insert(shown, object);
+            }
+        }
+        lake
+    }
+
+    /// The key that a name has now, if the lake has heard of it later than its record.
+    fn moved(&self, named: &Named) -> Option<&[u8]> {
+        let (key, seq) = self.by_name.get(&named.id)?;
+        (*seq >= named.seq).then_some(key.as_slice())
+    }
+}
+
+struct Settler<'s> {
+    whose: Whose,
+    inventory: &'s Inventory,
+    lake: Lake<'s>,
+    /// Lake keys whose objects have a file.
+    used: HashSet<Vec<u8>>,
+    out: Outcome,
+}
+
+impl Settler<'_> {
+    /// The drives that hold a version; none if some of it is on no drive.
+    fn held(&self, named: &Named) -> Option<u64> {
+        let runs = named.runs.as_ref()?;
+        let size: u64 = runs.iter().map(ChunkRun::byte_len).sum();
+        if size != named.size {
+            return None;
+        }
+        match runs.is_empty() {
+            true => Some(1 << named.drive.unwrap_or(0)),
+            false => self.inventory.holders(runs),
+        }
+    }
+
+    fn name(&mut self, key: &[u8], versions: &[Named], replayed: &Replayed) -> Result<()> {
+        let in_lake = |named: &Named| self.whose.drains && self.lake.by_version.contains_key(&named.version);
+        let best = versions.iter().rev().find(|named| self.held(named).is_some() || in_lake(named));
+        let here = self.lake.shown.get(key).copied();
+        let newer = |named: &&Named| {
+            let theirs = here.and_then(version_of).filter(|theirs| *theirs != named.version);
+            theirs.is_none_or(|theirs| begun_ms(theirs) <= begun_ms(named.version))
+        };
+        let Some(named) = best.filter(newer) else {
+            // What the lake shows under this name is newer, or all there is.
+            if here.is_none() || !self.whose.drains {
+                self.out.lost.push(key.to_vec());
+            }
+            return Ok(());
+        };
+        if !self.whose.drains {
+            match self.held(named) {
+                Some(drives) => self.keep(key, named, Drain::Never, None, None, drives),
+                None => self.out.lost.push(key.to_vec()),
+            }
+            return Ok(());
+        }
+        if let Some(object) = here {
+            self.used.insert(object.key.clone());
+        }
+        let expected = self.lake.objects.get(key);
+        let expected = expected.filter(|object| self.whose.owned || version_of(object).is_some());
+        let expected = expected.map(|object| LakeRef { key: object.key.clone(), etag: object.etag.clone() });
+        if let Some(object) = here.filter(|object| version_of(object) == Some(named.version)) {
+            match is_same(named, object)? {
+                true => self.clean(key, named, object),
+                false => self.relying(key, named, object, expected),
+            }
+            return Ok(());
+        }
+        if let Some(drives) = self.held(named) {
+            self.keep(key, named, Drain::Dirty, expected, None, drives);
+            return Ok(());
+        }
+        let elsewhere = self.lake.by_version.get(&named.version).into_iter().flatten().copied();
+        let Some(object) = elsewhere.min_by_key(|object| object.key.starts_with(AWAY)) else { return Ok(()) };
+        // A record with an id of its own is a second name, and so is what has its name still.
+        let keeps_name = replayed
+            .names
+            .get(&object.key)
+            .is_some_and(|versions| versions.iter().any(|other| other.version == named.version));
+        if named.id != named.version || keeps_name || object.key.starts_with(AWAY) {
+            self.relying(key, named, object, expected);
+        } else {
+            self.used.insert(object.key.clone());
+            self.clean(key, named, object);
+        }
+        Ok(())
+    }
+
+    /// Objects that no record tells of.
+    fn lake_only(&mut self, replayed: &Replayed) -> Result<()> {
+        if !self.whose.drains {
+            return Ok(());
+        }
+        let shown: Vec<(Vec<u8>, ObjectInfo)> =
+            self.lake.shown.iter().map(|(key, object)| (key.clone(), (*object).clone())).collect();
+        let named: HashSet<Vec<u8>> = self.out.files.iter().map(|file| file.key.clone()).collect();
+        for (key, object) in shown {
+            if self.used.contains(&object.key) || named.contains(&key) {
+                continue;
+            }
+            let deleted = replayed.deleted.get(&key);
+            if deleted.is_some_and(|moment| is_before(&object, moment)) {
+                continue;
+            }
+            let shard = replayed.shards.get(&key).filter(|named| version_of(&object) == Some(named.version));
+            if let Some(named) = shard {
+                self.clean(&key, named, &object);
+            } else if self.whose.owned || object.key != key {
+                let row = lake_row(self.whose.volume, CHUNK_LEN, &object)?;
+                let (runs, upload_parts) = Default::default();
+                self.out.files.push(Settled { key, row, runs, upload_parts, set: None });
+            }
+        }
+        let live: HashSet<&[u8]> = self.out.files.iter().map(|file| file.key.as_slice()).collect();
+        let mut gone: BTreeMap<&[u8], Option<VersionId>> = BTreeMap::new();
+        gone.extend(self.lake.left.iter().map(|object| (object.key.as_slice(), None)));
+        gone.extend(replayed.deleted.iter().map(|(key, moment)| (key.as_slice(), Some(moment.id))));
+        for (key, record) in gone.into_iter().filter(|(key, _)| !live.contains(key)) {
+            let etag = self.lake.objects.get(key).map(|object| object.etag.clone());
+            let name_record = record.map(|record| record.0);
+            self.out
+                .tombstones
+                .push((key.to_vec(), TombstoneRow { since_ms: self.whose.now_ms, etag, name_record }));
+        }
+        Ok(())
+    }
+
+    /// The lake has it.
+    fn clean(&mut self, key: &[u8], named: &Named, object: &ObjectInfo) {
+        let lake = Some(LakeRef { key: object.key.clone(), etag: object.etag.clone() });
+        self.keep(key, named, Drain::Clean, lake, None, 0);
+    }
+
+    /// The lake has its bytes, under another name or with other properties.
+    fn relying(&mut self, key: &[u8], named: &Named, object: &ObjectInfo, expected: Option<LakeRef>) {
+        let (volume, key_there, etag) = (self.whose.volume.0, object.key.clone(), object.etag.clone());
+        let source = SourceRef { volume, key: key_there, etag };
+        self.keep(key, named, Drain::Dirty, expected, Some(source), 1);
+    }
+
+    fn keep(
+        &mut self,
+        key: &[u8],
+        named: &Named,
+        drain: Drain,
+        lake: Option<LakeRef>,
+        source: Option<SourceRef>,
+        drives: u64,
+    ) {
+        let mut list = RunList::default();
+        named.runs.iter().flatten().for_each(|run| list.push_run(run));
+        let holders = self.inventory.rows(drives);
+        let row = FileRow {
+            inode: 0,
+            version: named.version.0,
+            size: named.size,
+            etag: named.etag.clone(),
+            modified_ms: named.modified_ms,
+            crc64: named.crc64,
+            layout: list.layout(named.version),
+            home: holders.first().map(|holder| holder.node).unwrap_or_default(),
+            holders,
+            drain,
+            lake,
+            source,
+            dirty_since_ms: if drain == Drain::Clean { 0 } else { named.modified_ms },
+            publishes: 0,
+            name_record: (named.id != named.version).then_some(named.id.0),
+            properties: named.properties.clone(),
+        };
+        self.out.files.push(Settled {
+            key: key.to_vec(),
+            row,
+            runs: list.runs().to_vec(),
+            upload_parts: named.upload_parts.clone(),
+            set: named.set,
+        });
+    }
+}
+
+/// Whether an object has the properties that a record tells of.
+fn is_same(named: &Named, object: &ObjectInfo) -> Result<bool> {
+    let properties = Properties::decode(&named.properties)?;
+    let name = (named.id, named.seq);
+    let wanted = attributes::describe(named.version, named.etag.clone(), name, &properties.attributes);
+    Ok(object.attributes.as_ref().is_some_and(|kept| attributes::is_same(kept, &wanted)))
+}
