@@ -190,6 +190,7 @@ pub fn name() -> NameRecord {
             NameField::Checksum { algorithm: 2, value: vec![0xde, 0xad] },
             NameField::Set([0x5e; 16]),
             NameField::Unknown { tag: 900, bytes: b"later".to_vec() },
+            NameField::Rest(b"of the node".to_vec()),
         ],
     }
 }

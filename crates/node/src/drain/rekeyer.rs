@@ -66,15 +66,13 @@ impl Core {
         let mut trouble = None;
         while let Some(found) = walk.next().await.map_err(error::catalog)? {
             let Found::File { key, spot, file } = found else { continue };
-            if file.drain == Drain::Never {
-                // No lake will say where it is now, so its own record has to.
+            if file.drain != Drain::Clean {
+                // No lake says where it is now, so its own record has to.
                 self.leave_put(volume, &key, &file).await?;
             }
             let is_elsewhere =
                 file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
             if !is_elsewhere {
-                // The record of the rename is needed until what was not drained is.
-                done &= file.drain != Drain::Dirty;
                 continue;
             }
             if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {

@@ -255,6 +255,13 @@ async fn random_changes_are_all_found_again_without_a_catalog() {
         let found = differences(&before, &state(&node).await);
         assert!(found.is_empty(), "seed {seed}: {found:#?} {report:?}");
         assert_eq!(report.files, before.files.len() as u64, "seed {seed}: {report:?}");
+        // And once more: what the first one wrote down is found as well.
+        stop(node).await;
+        std::fs::remove_file(catalog(&home)).unwrap();
+        let report = salvaged(&home, None).await;
+        let node = home.open().await;
+        let found = differences(&before, &state(&node).await);
+        assert!(found.is_empty(), "seed {seed}, again: {found:#?} {report:?}");
         // It is a catalog like any other: what is dirty drains, what is deleted goes.
         put(&node, "after", b"life goes on").await;
         node.drain("data", b"").await.unwrap();

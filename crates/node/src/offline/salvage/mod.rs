@@ -149,6 +149,7 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
         let settled = settle::settle(volume.whose(), &replayed, &inventory, &objects)?;
         let sets = lakes::sets(volume, options, &replayed, &objects).await?;
         rebuild.volume(volume, settled, sets, tell).await?;
+        rebuild.renames(volume, &replayed.renames).await?;
     }
     let mut report = rebuild.end().await?;
     report.records = records;

@@ -1,6 +1,6 @@
 //! Writes what comes back into a catalog that nobody else uses.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::knowledge::VolumeFound;
 use super::lakes::SetFound;
+use super::replay::Moment;
 use super::settle::{Outcome, Settled};
 use super::{LOST_NAMED, SalvageReport};
 use crate::offline::Tell;
@@ -24,6 +25,9 @@ const AT_ONCE: usize = 64;
 
 /// Rows of one commit.
 const ROWS_AT_ONCE: usize = 1_000;
+
+/// Sets that are back, by their directories.
+type Sets = BTreeMap<Vec<u8>, SetFound>;
 
 /// A catalog in the making.
 pub(super) struct Rebuild {
@@ -84,11 +88,31 @@ impl Rebuild {
             tell("writing names", done);
         }
         drop(written);
-        self.shards(volume, shards).await?;
+        self.shards(shards).await?;
         self.report.deletes += settled.tombstones.len() as u64;
         let rows = settled.tombstones.iter();
         let writes = rows.map(|(key, row)| Write::Put(keys::tombstone(volume.id(), key), row.encode()));
         self.write(writes.collect()).await
+    }
+
+    /// Directories that were renamed: records of the files in them have the old names, and are written anew soon after the
+    /// start. Until then the record of the rename stays.
+    pub async fn renames(&self, volume: &VolumeFound, renames: &[(Vec<u8>, Vec<u8>, Moment)]) -> Result<()> {
+        let mut writes = Vec::new();
+        for (at, (_, to, moment)) in renames.iter().enumerate() {
+            let mut now = to.clone();
+            for (from, to, _) in &renames[at + 1..] {
+                if now.starts_with(from) {
+                    now = [to.as_slice(), &now[from.len()..]].concat();
+                }
+            }
+            let spot = self.names.resolve(volume.id(), &now).await.map_err(error::catalog)?;
+            if let Some(spot) = spot.filter(|spot| spot.name.is_empty()) {
+                let row = RekeyRow { since_ms: clock::now_ms(), name_record: Some(moment.id.0) };
+                writes.push(Write::Put(keys::rekey_directory(volume.id(), spot.parent), row.encode()));
+            }
+        }
+        self.write(writes).await
     }
 
     fn lost(&mut self, volume: &VolumeFound, keys: &[Vec<u8>]) {
@@ -100,13 +124,8 @@ impl Rebuild {
     }
 
     /// Hangs the directories of sets, so that files find them. Gives the sets that are back.
-    async fn sets(
-        &mut self,
-        volume: &VolumeFound,
-        files: &[Settled],
-        sets: Vec<SetFound>,
-    ) -> Result<Vec<SetFound>> {
-        let mut back = Vec::new();
+    async fn sets(&mut self, volume: &VolumeFound, files: &[Settled], sets: Vec<SetFound>) -> Result<Sets> {
+        let mut back = Sets::new();
         let highest = sets.iter().map(|set| set.set + 1).max().unwrap_or(0);
         self.inode_next = self.inode_next.max(highest);
         if self.inode_next > 0 {
@@ -115,25 +134,29 @@ impl Rebuild {
             // Numbers that were taken from the row before are not to be used.
             self.names = Names::new(self.catalog.clone());
         }
-        let names: HashSet<&[u8]> = files.iter().map(|file| file.key.as_slice()).collect();
+        let names: BTreeSet<&[u8]> = files.iter().map(|file| file.key.as_slice()).collect();
+        let mut counts: HashMap<u64, u32> = HashMap::new();
+        for (set, _) in files.iter().filter_map(|file| file.set) {
+            *counts.entry(set).or_default() += 1;
+        }
         for set in sets {
-            let is_inside = |key: &&[u8]| key.starts_with(&set.target) && key.len() > set.target.len();
-            if !names.iter().any(is_inside) {
+            let mut inside = names.range(set.target.as_slice()..);
+            if !inside.next().is_some_and(|key| key.starts_with(&set.target)) {
                 continue;
             }
-            let count = files.iter().filter(|file| file.set.is_some_and(|(id, _)| id == set.set)).count();
+            let count = counts.get(&set.set).copied().unwrap_or(0);
             let row = SetRow {
                 state: SetState::Published,
                 owner: set.owner.clone(),
                 target: set.target.clone(),
-                expected: set.expected.unwrap_or(count as u32),
+                expected: set.expected.unwrap_or(count),
                 deadline_ms: 0,
                 created_ms: set.begun_ms,
                 closed_ms: if set.published_ms == 0 { clock::now_ms() } else { set.published_ms },
                 drains: volume.whose().drains,
             };
             match self.names.set_rebuild(volume.id(), set.set, &row).await {
-                Ok(()) => back.push(set),
+                Ok(()) => drop(back.insert(set.target.clone(), set)),
                 // Two sets had this name, one after the other; the files are those of the last.
                 Err(Refusal::Exists) => {}
                 Err(refusal) => return Err(error::refusal(refusal)),
@@ -144,7 +167,7 @@ impl Rebuild {
     }
 
     /// Rows of shards.
-    async fn shards(&mut self, volume: &VolumeFound, mut shards: Vec<Shard>) -> Result<()> {
+    async fn shards(&self, mut shards: Vec<Shard>) -> Result<()> {
         shards.sort_by(|a, b| {
             (a.set, a.number, &a.published.spot.name).cmp(&(b.set, b.number, &b.published.spot.name))
         });
@@ -175,7 +198,6 @@ impl Rebuild {
             };
             writes.push(Write::Put(keys::shard(shard.set, number), row.encode()));
         }
-        let _ = volume;
         self.write(writes).await
     }
 
@@ -207,7 +229,7 @@ impl Rebuild {
 }
 
 /// Writes down a file, and what goes with it; gives the shard that it is.
-async fn put(names: &Names, volume: &VolumeFound, file: Settled, sets: &[SetFound]) -> Result<Option<Shard>> {
+async fn put(names: &Names, volume: &VolumeFound, file: Settled, sets: &Sets) -> Result<Option<Shard>> {
     let Settled { key, row, runs, upload_parts, set } = file;
     let layout = match row.layout {
         Layout::Rows => VersionRow::split(&runs, upload_parts),
@@ -228,11 +250,19 @@ async fn put(names: &Names, volume: &VolumeFound, file: Settled, sets: &[SetFoun
             .put(keys::rekey_file(volume.id(), version), rekey.encode());
         let _ = names.catalog().commit(commit).await.map_err(error::catalog)?;
     }
-    let told = sets.iter().find_map(|found| {
-        let shard = found.shards.get(key.strip_prefix(found.target.as_slice())?)?;
+    let told = folders(&key).find_map(|target| {
+        let found = sets.get(target)?;
+        let shard = found.shards.get(&key[target.len()..])?;
         Some((found.set, Some(shard.0), shard.1.clone()))
     });
-    let recorded = set.filter(|(id, _)| sets.iter().any(|found| found.set == *id));
+    let is_back = |id: u64| folders(&key).any(|target| sets.get(target).is_some_and(|found| found.set == id));
+    let recorded = set.filter(|(id, _)| is_back(*id));
     let shard = told.or_else(|| recorded.map(|(id, number)| (id, number, String::new())));
     Ok(shard.map(|(set, number, writer)| Shard { set, number, writer, published }))
+}
+
+/// Every directory that a key is in, with its `/`.
+fn folders(key: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = key.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.map(|(at, _)| &key[..=at])
 }

@@ -190,11 +190,16 @@ impl Settler<'_> {
         let in_lake = |named: &Named| self.whose.drains && self.lake.by_version.contains_key(&named.version);
         let best = versions.iter().rev().find(|named| self.held(named).is_some() || in_lake(named));
         let here = self.lake.shown.get(key).copied();
-        let newer = |named: &&Named| {
-            let theirs = here.and_then(version_of).filter(|theirs| *theirs != named.version);
-            theirs.is_none_or(|theirs| begun_ms(theirs) <= begun_ms(named.version))
+        // The lake has another version of ours that is later by commits and by clocks: the record is of one that was
+        // replaced, and was to go. Where the two do not agree, what is on the drives counts.
+        let is_latest = |named: &&Named| {
+            let Some(theirs) = here.and_then(version_of).filter(|theirs| *theirs != named.version) else {
+                return true;
+            };
+            let later_commit = here.and_then(name_of).is_none_or(|(_, seq)| seq > named.seq);
+            !later_commit || begun_ms(theirs) <= begun_ms(named.version)
         };
-        let Some(named) = best.filter(newer) else {
+        let Some(named) = best.filter(is_latest) else {
             // What the lake shows under this name is newer, or all there is.
             if here.is_none() || !self.whose.drains {
                 self.out.lost.push(key.to_vec());
