@@ -73,7 +73,9 @@ pub(super) fn settle(
         versions.sort_by_key(|named| (named.seq, named.id));
         settler.name(key, versions, replayed)?;
     }
-    settler.lake_only(replayed)?;
+    let recorded = names.iter().flat_map(|(key, versions)| versions.iter().map(move |named| (key, named)));
+    let recorded = recorded.map(|(key, named)| (named.id, (key.as_slice(), named.seq))).collect();
+    settler.lake_only(replayed, &recorded)?;
     Ok(settler.out)
 }
 
@@ -246,8 +248,8 @@ impl Settler<'_> {
         Ok(())
     }
 
-    /// Objects that no record tells of.
-    fn lake_only(&mut self, replayed: &Replayed) -> Result<()> {
+    /// Objects that no record tells of. `recorded` has the key of each record, and a commit that it came after.
+    fn lake_only(&mut self, replayed: &Replayed, recorded: &HashMap<VersionId, (&[u8], u64)>) -> Result<()> {
         if !self.whose.drains {
             return Ok(());
         }
@@ -256,6 +258,12 @@ impl Settler<'_> {
         let named: HashSet<Vec<u8>> = self.out.files.iter().map(|file| file.key.clone()).collect();
         for (key, object) in shown {
             if self.used.contains(&object.key) || named.contains(&key) {
+                continue;
+            }
+            // It was on its way under this name when it was renamed, and has its bytes on drives.
+            let record = name_of(&object).and_then(|(name, seq)| Some((recorded.get(&name)?, seq)));
+            if record.is_some_and(|((now, later), seq)| *now != key.as_slice() && *later > seq) {
+                self.lake.left.extend(self.lake.objects.get(&object.key));
                 continue;
             }
             let deleted = replayed.deleted.get(&key);
