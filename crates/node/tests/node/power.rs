@@ -86,7 +86,7 @@ async fn cut_once(home: &Home, sync: SyncMode, io: IoMode, seed: u64, model: &Mo
     let undone = tokio::task::spawn_blocking(move || {
         cut.cut(|| {
             dice = mix(dice);
-            dice % 3 == 0
+            dice.is_multiple_of(3)
         })
     });
     let undone = undone.await.unwrap().unwrap();
