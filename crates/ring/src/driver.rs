@@ -208,7 +208,9 @@ pub(crate) struct Driver {
     readers_idle: Vec<usize>,
     prepared_waiters: Vec<Arc<Call>>,
     stopping: Vec<Arc<Call>>,
-    started: Instant,
+    /// The runtime's clock, so that a simulation's time is the engine's.
+    started: tokio::time::Instant,
+    now_unix_ms: Box<dyn Fn() -> u64 + Send>,
     /// Wall clock in milliseconds, and when it was read.
     wall: (u64, u64),
     // Kept for their capacity between steps.
@@ -227,6 +229,7 @@ pub(crate) struct DriverParts {
     pub wake: Arc<EventWake>,
     pub stats: Arc<Stats>,
     pub damages: Arc<Mutex<Vec<Damage>>>,
+    pub now_unix_ms: Box<dyn Fn() -> u64 + Send>,
     pub spin: Duration,
 }
 
@@ -244,7 +247,6 @@ const SPINS_VAIN_MAX: u32 = 16;
 const DAMAGES_MAX: usize = 4096;
 
 impl Driver {
-    #[expect(clippy::disallowed_methods, reason = "the edge: the monotonic clock starts here")]
     pub fn new(parts: DriverParts) -> Driver {
         Driver {
             engine: parts.engine,
@@ -260,8 +262,9 @@ impl Driver {
             readers_idle: Vec::new(),
             prepared_waiters: Vec::new(),
             stopping: Vec::new(),
-            started: Instant::now(),
-            wall: (unix_now_ms(), 0),
+            started: tokio::time::Instant::now(),
+            wall: ((parts.now_unix_ms)(), 0),
+            now_unix_ms: parts.now_unix_ms,
             requests: VecDeque::new(),
             finished: Vec::new(),
             changed: Vec::new(),
@@ -329,7 +332,7 @@ impl Driver {
         let now_us = self.started.elapsed().as_micros() as u64;
         // The wall clock goes into headers only; the monotonic one carries it on between looks.
         if now_us - self.wall.1 > 1_000_000 {
-            self.wall = (unix_now_ms(), now_us);
+            self.wall = ((self.now_unix_ms)(), now_us);
         }
         self.engine.set_time(self.wall.0 + (now_us - self.wall.1) / 1000, now_us);
         for request in requests.drain(..) {

@@ -21,8 +21,8 @@ pub(crate) struct StartParts {
     pub wake: Arc<EventWake>,
     pub stats: Arc<Stats>,
     pub damages: Arc<Mutex<Vec<Damage>>>,
-    pub drive: Arc<Drive>,
     pub pool: Arc<Pool>,
+    pub now_unix_ms: Box<dyn Fn() -> u64 + Send>,
 }
 
 impl StartParts {
@@ -35,21 +35,25 @@ impl StartParts {
             wake: self.wake,
             stats: self.stats,
             damages: self.damages,
+            now_unix_ms: self.now_unix_ms,
             spin: Duration::from_micros(u64::from(settings.spin_us)),
         })
     }
 }
 
 /// Starts the driver thread; returns why io_uring is not used, if it is not.
-pub(crate) fn start_thread(parts: StartParts, settings: &Settings) -> Result<Option<String>> {
+pub(crate) fn start_thread(
+    parts: StartParts,
+    drive: Arc<Drive>,
+    settings: &Settings,
+) -> Result<Option<String>> {
     let settings = settings.clone();
     let (tell, told) = std::sync::mpsc::channel();
     let run = move || {
         let pinned = settings.core.map_or(Ok(()), sys::pin_to_core);
         let pinned = pinned.map_err(|e| RingError::io("pinning the driver thread", &e));
         // The ring is set up by the thread that will use it: SINGLE_ISSUER binds it to that thread.
-        let made =
-            pinned.and_then(|()| executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &settings));
+        let made = pinned.and_then(|()| executor(drive, parts.pool.clone(), &parts.wake, &settings));
         let (executor, fallback) = match made {
             Ok(made) => made,
             Err(e) => {

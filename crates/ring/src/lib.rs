@@ -19,6 +19,7 @@ pub mod settings;
 pub mod stats;
 mod sys;
 pub mod tables;
+mod twin;
 mod view;
 
 pub use drive::{Drive, DriveKind, InitOptions, segment_size_for};
@@ -32,4 +33,5 @@ pub use stats::Stats;
 pub use stoker_buffer as buffer;
 pub use stoker_buffer::{Buf, Pool};
 pub use sys::disk_space;
+pub use twin::{Ending, TwinDrive};
 pub use view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};

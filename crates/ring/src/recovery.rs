@@ -9,8 +9,8 @@ use std::io;
 
 use stoker_format::{
     BLOCK, ChunkId, Footer, FooterEntry, GRAIN, Generation, Record, RecordFault, RecordFlags, RecordHeader,
-    RecordKind, RecordPlace, RingId, SegmentHeader, SegmentKind, SegmentState, Seq, crc32c, decode_deaths,
-    footer_span, header_len, header_span,
+    RecordKind, RecordPlace, RingId, SegmentHeader, SegmentKind, SegmentState, Seq, Superblock, crc32c,
+    decode_deaths, footer_span, header_len, header_span,
 };
 
 use crate::buffer::{Buf, blocks_up};
@@ -95,6 +95,17 @@ pub struct Shape {
     pub segment_size: u32,
     /// Number of segments.
     pub segment_count: u32,
+}
+
+impl Shape {
+    /// The shape that a superblock describes.
+    pub fn of(superblock: &Superblock) -> Shape {
+        Shape {
+            ring: superblock.ring,
+            segment_size: superblock.segment_size as u32,
+            segment_count: superblock.segment_count,
+        }
+    }
 }
 
 /// Reads every segment and fills the index. Deaths win over all older records of their chunk.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use stoker_format::{BLOCK, ChunkId, ClusterId, Seq, VolumeId};
 
 use crate::buffer::{Buf, Pool};
-use crate::drive::{Drive, DriveKind};
+use crate::drive::Drive;
 use crate::driver::{Answer, Call, Inbox, Request, unix_now_ms};
 use crate::engine::{Append, Damage, Engine, EngineParts};
 use crate::error::{ErrorKind, Result, RingError};
@@ -17,11 +17,12 @@ use crate::index::{Entry, Index, Marks, Pin as SegmentPin};
 use crate::io::{Background, EventWake};
 use crate::launch::{StartParts, executor, start_thread};
 use crate::read::{self, Life, ReadPlan};
-use crate::recovery::{self, Report};
+use crate::recovery::{self, Media, Report, Shape};
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::sys;
 use crate::tables::{Table, Tables};
+use crate::twin::{Place, TwinDrive, TwinExecutor};
 use crate::view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};
 
 /// How a ring is opened.
@@ -44,7 +45,7 @@ struct Inner {
     tables: Arc<Tables>,
     stats: Arc<Stats>,
     pool: Arc<Pool>,
-    drive: Arc<Drive>,
+    place: Place,
     settings: Settings,
     gate: Arc<Gate>,
     deaths_max: usize,
@@ -80,8 +81,8 @@ enum Check {
 impl Ring {
     /// Opens a ring: takes the lock, recovers, starts the driver thread. Blocks for as long as recovery reads.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Ring> {
-        let (mut ring, parts) = Ring::recover(path, options)?;
-        let io_fallback = start_thread(parts, &ring.settings)?;
+        let (mut ring, parts, drive) = Ring::recover(path, options)?;
+        let io_fallback = start_thread(parts, drive, &ring.settings)?;
         ring.io_fallback = io_fallback;
         Ok(Ring { inner: Arc::new(ring) })
     }
@@ -89,30 +90,61 @@ impl Ring {
     /// Opens a ring whose driver is a task: the future has to be polled, on this thread and inside a tokio runtime with
     /// I/O, for as long as the ring is used. Requests from this thread then cost no thread hop.
     pub fn open_local(path: &Path, options: OpenOptions) -> Result<(Ring, LocalDriver)> {
-        let (mut ring, parts) = Ring::recover(path, options)?;
+        let (mut ring, parts, drive) = Ring::recover(path, options)?;
         // A polled ring needs somebody who polls it; a task waits for an event.
         ring.settings.iopoll = false;
-        let (executor, io_fallback) =
-            executor(parts.drive.clone(), parts.pool.clone(), &parts.wake, &ring.settings)?;
+        let (executor, io_fallback) = executor(drive, parts.pool.clone(), &parts.wake, &ring.settings)?;
         ring.io_fallback = io_fallback;
         let driver = parts.driver(executor, &ring.settings);
         Ok((Ring { inner: Arc::new(ring) }, Box::pin(driver.run_local())))
     }
 
-    fn recover(path: &Path, options: OpenOptions) -> Result<(Inner, StartParts)> {
-        let settings = options.settings;
+    /// Opens a ring on a simulated drive. Everything runs in the task that polls the future: no thread, no file.
+    pub fn open_twin(drive: Arc<dyn TwinDrive>, options: OpenOptions) -> Result<(Ring, LocalDriver)> {
+        let superblock = drive.superblock();
+        if let Some(cluster) = options.cluster.filter(|cluster| *cluster != superblock.cluster) {
+            let message = format!("the drive belongs to cluster {}, not to {cluster}", superblock.cluster);
+            return Err(RingError::new(ErrorKind::Foreign, message));
+        }
+        let entropy = {
+            let drive = drive.clone();
+            Box::new(move || drive.random_u64())
+        };
+        let (ring, mut parts) =
+            Ring::assemble(Place::Twin(Box::new(superblock)), drive.as_ref(), entropy, options)?;
+        let executor = Box::new(TwinExecutor::new(drive.clone(), ring.index.clone(), parts.wake.clone()));
+        parts.now_unix_ms = Box::new(move || drive.now_unix_ms());
+        let driver = parts.driver(executor, &ring.settings);
+        Ok((Ring { inner: Arc::new(ring) }, Box::pin(driver.run_local())))
+    }
+
+    fn recover(path: &Path, options: OpenOptions) -> Result<(Inner, StartParts, Arc<Drive>)> {
         let drive = Arc::new(Drive::open(path, options.cluster)?);
-        let shape = drive.shape();
+        let place = Place::Drive(drive.clone());
+        let (inner, mut parts) = Ring::assemble(place, drive.as_ref(), Box::new(sys::random_u64), options)?;
+        let background = Background::new(drive.clone(), inner.index.clone(), parts.wake.clone());
+        parts.background = background.map_err(|e| RingError::io(path.display(), &e))?;
+        Ok((inner, parts, drive))
+    }
+
+    /// Recovers, and puts the parts together that do not depend on who does the I/O.
+    fn assemble(
+        place: Place,
+        media: &dyn Media,
+        entropy: Box<dyn Fn() -> u64 + Send>,
+        options: OpenOptions,
+    ) -> Result<(Inner, StartParts)> {
+        let settings = options.settings;
+        let shape = Shape::of(place.superblock());
         settings.check(u64::from(shape.segment_size)).map_err(|e| RingError::new(ErrorKind::Invalid, e))?;
-        let io_error = |e: std::io::Error| RingError::io(path.display(), &e);
+        let io_error = |e: std::io::Error| RingError::io("making a ring", &e);
         let pool = match options.pool {
             Some(pool) => pool,
             None => Pool::new(settings.pool_bytes).map_err(io_error)?,
         };
         let wake = EventWake::new().map_err(io_error)?;
-        let index =
-            Index::new(settings.index_entries_max(), shape.segment_count, sys::random_u64(), wake.clone());
-        let recovered = recovery::recover(drive.as_ref(), shape, &index)?;
+        let index = Index::new(settings.index_entries_max(), shape.segment_count, entropy(), wake.clone());
+        let recovered = recovery::recover(media, shape, &index)?;
         let (tables, stats) = (Arc::new(Tables::new(settings.tables_bytes_max)), Arc::new(Stats::default()));
         let engine = Engine::new(EngineParts {
             settings: settings.clone(),
@@ -124,11 +156,10 @@ impl Ring {
             pool: pool.clone(),
             segments: recovered.segments,
             // Above everything that an earlier boot can have written, also where it cannot be read today.
-            next_seq: recovered.next_seq.max(Seq(drive.superblock().boot << BOOT_SEQ_BITS)),
-            entropy: Box::new(sys::random_u64),
+            next_seq: recovered.next_seq.max(Seq(place.superblock().boot << BOOT_SEQ_BITS)),
+            entropy,
         });
         let inbox = Arc::new(Inbox::new(wake.clone()));
-        let background = Background::new(drive.clone(), index.clone(), wake.clone()).map_err(io_error)?;
         let damages: Arc<Mutex<Vec<Damage>>> = Arc::default();
         let inner = Inner {
             gate: Arc::new(Gate::new(settings.queue_bytes_max)),
@@ -141,11 +172,12 @@ impl Ring {
             tables,
             stats: stats.clone(),
             pool: pool.clone(),
-            drive: drive.clone(),
+            place,
             settings,
             damages: damages.clone(),
         };
-        Ok((inner, StartParts { engine, background, inbox, wake, stats, damages, drive, pool }))
+        let (background, now_unix_ms) = (Background::none(), Box::new(unix_now_ms));
+        Ok((inner, StartParts { engine, background, inbox, wake, stats, damages, pool, now_unix_ms }))
     }
 
     /// Appends records; when this returns they survive power loss. The buffers come back.
@@ -291,7 +323,7 @@ impl Ring {
     }
 
     fn table_from_header(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Result<Table> {
-        let shape = self.inner.drive.shape();
+        let shape = Shape::of(self.inner.place.superblock());
         let (generation, nonce) = self.inner.index.segment(entry.segment).life();
         let life = Life { ring: shape.ring, generation, nonce, segment_size: shape.segment_size };
         let Some(table) = read::table_of(chunk, entry, &life, bytes) else {
@@ -376,7 +408,7 @@ impl Ring {
 
     /// Gives a volume segments of its own, so that leases on its records can be had; false if too many have.
     pub async fn set_leasable(&self, volume: VolumeId, leasable: bool) -> Result<bool> {
-        if self.inner.drive.kind() != DriveKind::Directory {
+        if !self.inner.place.gives_leases() {
             return Ok(!leasable);
         }
         let answer = Answer::new();
@@ -403,7 +435,7 @@ impl Ring {
                     self.table_from_header(&chunk, &entry, header.as_slice())?
                 }
             };
-            let file = self.inner.drive.lease_file(entry.segment);
+            let file = self.inner.place.lease_file(entry.segment);
             let file = file.map_err(|e| RingError::io("lease", &e))?;
             drop(pin);
             return Ok(Lease { file, offset: u64::from(entry.payload_offset), len: entry.len, table });
@@ -452,7 +484,7 @@ impl Ring {
         self.inner.inbox.push(Request::Snapshot(answer.clone()))?;
         let snapshot = answer.wait().await;
         Ok(Status {
-            superblock: self.inner.drive.superblock().clone(),
+            superblock: self.inner.place.superblock().clone(),
             segments: snapshot.counts,
             records: self.inner.index.len(),
             keep_bytes: snapshot.keep_bytes,
@@ -461,7 +493,7 @@ impl Ring {
             poisoned: snapshot.poisoned,
             io_engine: snapshot.engine,
             io_fallback: self.inner.io_fallback.clone(),
-            direct: self.inner.drive.is_direct(),
+            direct: self.inner.place.is_direct(),
             sync: self.inner.settings.sync,
             recovery: self.inner.report,
             memory_bytes_max: self.inner.settings.memory_bytes_max(),

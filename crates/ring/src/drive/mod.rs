@@ -246,12 +246,7 @@ impl Drive {
 
     /// Geometry for the engine and recovery.
     pub fn shape(&self) -> Shape {
-        let superblock = &self.superblock;
-        Shape {
-            ring: superblock.ring,
-            segment_size: superblock.segment_size as u32,
-            segment_count: superblock.segment_count,
-        }
+        Shape::of(&self.superblock)
     }
 
     /// The descriptor that holds the drive's lock. An io_uring must keep it registered: after a kill its writes may still

@@ -34,11 +34,17 @@ impl Background {
         Ok(Background { jobs: Some(jobs), finished, thread: Some(thread), pending: 0 })
     }
 
+    /// No thread: every command goes to the executor.
+    pub fn none() -> Background {
+        Background { jobs: None, finished: Finished::default(), thread: None, pending: 0 }
+    }
+
     /// Takes a command if it is of the slow kind; gives it back otherwise.
     pub fn take(&mut self, tag: Tag, io: Io) -> Option<(Tag, Io)> {
-        if matches!(io, Io::Prepare { .. } | Io::Scan { .. } | Io::MarkLeased { .. }) {
+        if let Some(jobs) = &self.jobs
+            && matches!(io, Io::Prepare { .. } | Io::Scan { .. } | Io::MarkLeased { .. })
+        {
             self.pending += 1;
-            let jobs = self.jobs.as_ref().expect("open until dropped");
             jobs.send((tag, io)).expect("the thread lives until dropped");
             return None;
         }
