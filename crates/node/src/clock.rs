@@ -4,16 +4,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stoker_format::VersionId;
 
+use crate::world;
+
 /// Milliseconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "the edge: everything else takes time as an argument")]
 pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as u64
+    let real = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as u64;
+    world::current(|world| world.now_ms()).unwrap_or_else(real)
 }
 
 /// Random bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    if world::current(|world| world.fill(&mut bytes)).is_none() {
+        getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    }
     bytes
 }
 

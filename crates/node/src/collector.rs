@@ -29,6 +29,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             Err(fault) => tracing::warn!("deleting chunks that nothing refers to: {fault}"),
         }
         tokio::select! {
+            biased;
             () = core.garbage.notified() => {}
             () = tokio::time::sleep(PAUSE) => {}
         }

@@ -22,6 +22,7 @@ use crate::properties::Properties;
 use crate::rings::Rings;
 use crate::tracker::Tracker;
 use crate::volumes::{Volume, Volumes};
+use crate::world::Tasks;
 
 /// The parts of a node.
 pub(crate) struct Core {
@@ -58,7 +59,7 @@ pub(crate) struct Core {
     pub chunk_bytes: u32,
     /// How long a lake may take to carry out a request whose answer nobody saw.
     pub lake_settle_ms: u64,
-    pub runtime: tokio::runtime::Handle,
+    pub tasks: Tasks,
     /// Highest commit seen (R9).
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
@@ -137,7 +138,7 @@ impl Core {
         change: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let stopped = |_| StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere");
-        self.runtime.spawn(change).await.map_err(stopped)?
+        self.tasks.spawn(change).await.map_err(stopped)?
     }
 
     pub fn check_open(&self) -> Result<()> {

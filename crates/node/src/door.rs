@@ -106,7 +106,7 @@ impl Core {
             }
             self.check_open()?;
             let pause = tokio::time::sleep(std::time::Duration::from_millis(500));
-            tokio::select! { () = cleaned => {}, () = pause => {} }
+            tokio::select! { biased; () = cleaned => {}, () = pause => {} }
         }
     }
 

@@ -40,6 +40,9 @@ pub(crate) struct Workshop {
     pub dir: PathBuf,
     /// One change at a time.
     pub busy: tokio::sync::Mutex<()>,
+    /// What opens drives, if they are not real.
+    pub opener: Option<DriveOpener>,
+    pub world: Option<GivenWorld>,
 }
 
 /// Drives that came and went while the node ran: its configuration does not know of them.

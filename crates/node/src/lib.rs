@@ -51,6 +51,7 @@ mod tracker;
 mod trial;
 mod uploads;
 mod volumes;
+mod world;
 mod writer;
 
 pub use self::core::Lost;
@@ -58,5 +59,6 @@ pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
 pub use cluster::{ClusterOptions, Member, Promote, join};
 pub use drives::drives_removed;
 pub use node::Node;
-pub use options::{CatalogChoice, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
+pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
 pub use trial::ChunkTrial;
+pub use world::{GivenWorld, InWorld, World};

@@ -112,7 +112,7 @@ impl Core {
             return;
         }
         let (core, holders, work) = (self.clone(), holders.to_vec(), self.work.begin());
-        self.runtime.spawn(async move {
+        self.tasks.spawn(async move {
             let _work = work;
             // What is collected meanwhile must not come back.
             let _pin = core.pins.pin(chunk.version);

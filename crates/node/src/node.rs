@@ -33,6 +33,7 @@ use crate::sets::record_id;
 use crate::sources::Sources;
 use crate::stage::Flights;
 use crate::volumes::{Lakes, Volumes};
+use crate::world::Tasks;
 use crate::{clock, collector, drain, error, kept, scrubber};
 
 /// How often the highest commit is written down.
@@ -82,6 +83,8 @@ impl Node {
             ring: options.ring.clone(),
             dir: options.dir.clone(),
             busy: Default::default(),
+            opener: options.drive_opener.clone(),
+            world: options.world.clone(),
         };
         let mut drives = Vec::new();
         for drive in &drives_wanted {
@@ -134,7 +137,7 @@ impl Node {
             session_id,
             chunk_bytes,
             lake_settle_ms: options.lake_settle_ms,
-            runtime: tokio::runtime::Handle::current(),
+            tasks: Tasks::new(options.world.clone()),
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
             kept: kept::Kept::new(&options.dir, identity.cluster),
@@ -159,24 +162,24 @@ impl Node {
             keeper: OnceLock::new(),
             join_token: OnceLock::new(),
         };
-        let watermark = watermark(core.clone(), high_water);
+        let (watermark, tasks) = (watermark(core.clone(), high_water), &core.tasks);
         let mut loops = vec![
-            tokio::spawn(drain::run(core.clone())),
-            tokio::spawn(drain::chore(core.clone(), Chore::Rekey)),
-            tokio::spawn(drain::chore(core.clone(), Chore::Sweep)),
-            tokio::spawn(drain::chore(core.clone(), Chore::Bury)),
-            tokio::spawn(drain::chore(core.clone(), Chore::Import)),
-            tokio::spawn(drain::chore(core.clone(), Chore::Tidy)),
-            tokio::spawn(drain::chore(core.clone(), Chore::Sets)),
-            tokio::spawn(collector::run(core.clone())),
-            tokio::spawn(scrubber::run(core.clone())),
-            tokio::spawn(drives::run(core.clone())),
-            tokio::spawn(watermark),
-            tokio::spawn(kept::run(core.clone())),
+            tasks.spawn(drain::run(core.clone())),
+            tasks.spawn(drain::chore(core.clone(), Chore::Rekey)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Sweep)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Bury)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Import)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Tidy)),
+            tasks.spawn(drain::chore(core.clone(), Chore::Sets)),
+            tasks.spawn(collector::run(core.clone())),
+            tasks.spawn(scrubber::run(core.clone())),
+            tasks.spawn(drives::run(core.clone())),
+            tasks.spawn(watermark),
+            tasks.spawn(kept::run(core.clone())),
         ];
         if core.cell.is_joined() {
-            loops.push(tokio::spawn(core.clone().follow_cluster()));
-            loops.push(tokio::spawn(cell::look_after(core.clone())));
+            loops.push(tasks.spawn(core.clone().follow_cluster()));
+            loops.push(tasks.spawn(cell::look_after(core.clone())));
         }
         *node.loops.lock().unwrap() = loops;
         Ok(Arc::new(node))
@@ -197,7 +200,7 @@ impl Node {
     }
 
     /// Tells once that the others went on without this node, and why.
-    pub(crate) fn lost(&self) -> tokio::sync::watch::Receiver<Option<Lost>> {
+    pub fn lost(&self) -> tokio::sync::watch::Receiver<Option<Lost>> {
         self.core.lost.subscribe()
     }
 
@@ -280,7 +283,7 @@ async fn watermark(core: Arc<Core>, high_water: Arc<Mutex<HighWater>>) {
         let seq = core.seq_seen.load(Ordering::Relaxed);
         core.snapshots.tidy();
         let high_water = high_water.clone();
-        let _ = tokio::task::spawn_blocking(move || high_water.lock().unwrap().raise(seq)).await;
+        core.tasks.blocking(move || high_water.lock().unwrap().raise(seq)).await;
     }
 }
 
@@ -348,6 +351,21 @@ fn has_ring(path: &Path) -> bool {
     stoker_ring::Drive::open_read_only(path).is_ok()
 }
 
+/// Opens the ring of a drive, and makes it if there is none.
+async fn open_ring(drive: &DriveOptions, identity: Identity, open: OpenOptions) -> Result<Ring> {
+    let is_new = match drive.path.is_dir() || !drive.path.exists() {
+        true => !drive.path.join("superblock").exists(),
+        false => !has_ring(&drive.path),
+    };
+    if is_new {
+        make_ring(drive, identity)?;
+    }
+    let path = drive.path.clone();
+    let opened = tokio::task::spawn_blocking(move || Ring::open(&path, open)).await;
+    let closed = |fault: tokio::task::JoinError| StoreError::new(ErrorKind::Closed, fault.to_string());
+    opened.map_err(closed)?.map_err(error::ring)
+}
+
 /// Opens a drive, makes its ring if there is none, and has the catalog know it as one of this node. Its records must be able
 /// to hold so many bytes.
 pub(crate) async fn open_drive(
@@ -357,25 +375,21 @@ pub(crate) async fn open_drive(
     catalog: &Arc<dyn Catalog>,
     record_min: u32,
 ) -> Result<Drive> {
-    let is_new = match drive.path.is_dir() || !drive.path.exists() {
-        true => !drive.path.join("superblock").exists(),
-        false => !has_ring(&drive.path),
-    };
     let (identity, memory) = (workshop.identity, &workshop.memory);
-    if is_new {
-        make_ring(drive, identity)?;
-    }
     let settings = stoker_ring::Settings {
         index_bytes_max: memory.index_bytes,
         tables_bytes_max: memory.tables_bytes,
         ..workshop.ring.clone()
     };
     let open = OpenOptions { settings, cluster: Some(identity.cluster), pool: Some(pool.clone()) };
-    let path = drive.path.clone();
-    let opened = tokio::task::spawn_blocking(move || Ring::open(&path, open)).await;
-    let ring = opened
-        .map_err(|fault| StoreError::new(ErrorKind::Closed, fault.to_string()))?
-        .map_err(error::ring)?;
+    let ring = match &workshop.opener {
+        Some(opener) => {
+            let (ring, driver) = (opener.0)(&drive.path, open).map_err(error::ring)?;
+            Tasks::new(workshop.world.clone()).spawn(driver);
+            ring
+        }
+        None => open_ring(drive, identity, open).await?,
+    };
     let record_max = ring.record_len_max();
     if record_max < record_min as usize {
         let message = format!(

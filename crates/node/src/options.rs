@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use stoker_catalog::Catalog;
 use stoker_lake::{Lake, LakeOptions};
-use stoker_ring::DriveKind;
+use stoker_ring::{DriveKind, LocalDriver, OpenOptions, Ring};
 use stoker_store::{ErrorKind, Result, StoreError, VolumePolicy};
 
 use crate::cell::{CellOptions, RebuildOptions};
+use crate::world::GivenWorld;
 
 /// A drive of the node.
 #[derive(Clone, Debug)]
@@ -127,6 +128,19 @@ impl fmt::Debug for LakeOpener {
     }
 }
 
+/// From the path of a drive to its ring.
+type OpenRing = dyn Fn(&Path, OpenOptions) -> stoker_ring::Result<(Ring, LocalDriver)> + Send + Sync;
+
+/// Opens drives instead of the real ones; for simulation.
+#[derive(Clone)]
+pub struct DriveOpener(pub Arc<OpenRing>);
+
+impl fmt::Debug for DriveOpener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DriveOpener")
+    }
+}
+
 /// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -160,6 +174,10 @@ pub struct NodeOptions {
     pub lake_settle_ms: u64,
     /// How much of the node goes into protecting what lost a copy.
     pub rebuild: RebuildOptions,
+    /// What opens drives, if they are not real.
+    pub drive_opener: Option<DriveOpener>,
+    /// What is around the node, if it is not a real machine.
+    pub world: Option<GivenWorld>,
 }
 
 impl NodeOptions {
@@ -181,6 +199,8 @@ impl NodeOptions {
             cell: None,
             lake_settle_ms: 30_000,
             rebuild: RebuildOptions::default(),
+            drive_opener: None,
+            world: None,
         }
     }
 }

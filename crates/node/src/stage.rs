@@ -200,7 +200,7 @@ impl Core {
             let flight = flights.entry(slice.chunk).or_insert_with(|| {
                 let (core, slice, extent) = (self.clone(), *slice, extent.clone());
                 // A task of its own: the first reader may go away while others wait.
-                let task = self.runtime.spawn(async move {
+                let task = self.tasks.spawn(async move {
                     let got = core.fetch_now(&slice, &extent, via).await;
                     if let Ok(bytes) = &got {
                         core.flights.landed.lock().unwrap().put(slice.chunk, bytes, has_others);

@@ -178,7 +178,8 @@ impl ChunkWriter {
         let put = self.put(index, buf);
         let (core, volume) = (self.core.clone(), self.volume.clone());
         let when_alone = self.when_alone;
-        self.appends.spawn(async move { core.commit_records(&volume, vec![put], when_alone).await });
+        let append = async move { core.commit_records(&volume, vec![put], when_alone).await };
+        self.core.tasks.spawn_into(&mut self.appends, append);
     }
 
     async fn land_one(&mut self) -> Result<()> {
@@ -347,7 +348,7 @@ impl Drop for ChunkWriter {
         let mut appends = std::mem::take(&mut self.appends);
         let mut copies = std::mem::take(&mut self.copies);
         let work = core.work.begin();
-        self.core.runtime.spawn(async move {
+        self.core.tasks.spawn(async move {
             let _work = work;
             // Not aborted: an append that is under way would land after the delete.
             while let Some(landed) = appends.join_next().await {

@@ -297,6 +297,6 @@ impl Core {
             return;
         }
         let core = self.clone();
-        self.runtime.spawn(async move { core.cell.tell_done(&nodes, &versions, hold).await });
+        self.tasks.spawn(async move { core.cell.tell_done(&nodes, &versions, hold).await });
     }
 }

@@ -65,6 +65,7 @@ impl Cell {
             }
         };
         let answer = tokio::select! {
+            biased;
             answer = self.ask(node, &ask, Body::Shared(bytes), APPEND_MAX) => answer?.0,
             () = given_up => return Err(unreachable(node, "it does not answer pings")),
         };

@@ -1,7 +1,7 @@
 //! Brings chunks to as many nodes as a class asks for: after a node was lost, and when bytes that were only a cache become
 //! the only ones again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -100,7 +100,7 @@ impl Core {
             let drive = self.rings.precious_at(id).ok_or_else(|| nowhere(id))?;
             copies.add(Copied::here(drive));
         }
-        let versions: HashSet<VersionId> = ids.iter().map(|id| id.version).collect();
+        let versions: BTreeSet<VersionId> = ids.iter().map(|id| id.version).collect();
         Ok(Protected {
             core: self.clone(),
             copies,

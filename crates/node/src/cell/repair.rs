@@ -17,6 +17,9 @@ use crate::node::Node;
 /// Pause between looks when nothing happens.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// Pause before a transaction about a lost node is tried again.
+const DECLARE_PAUSE: Duration = Duration::from_secs(2);
+
 /// Every so many looks everything that is held for others is compared with the catalog.
 const INVENTORY_EVERY: u64 = 150;
 
@@ -31,6 +34,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         looks += 1;
         tokio::select! {
+            biased;
             () = woken => {}
             () = tokio::time::sleep(PAUSE) => {}
         }
@@ -43,6 +47,25 @@ impl Node {
     /// tell so later than the catalog does.
     pub async fn declare_down(&self, node: NodeId, silent: Duration) -> Result<bool> {
         self.core.declare(node, NodeState::Down, silent).await
+    }
+
+    /// Declares a node down that was silent for the grace period, unless it is back or somebody else did.
+    pub async fn give_up(&self, lost: NodeId, grace: Duration) {
+        while self.is_suspect(lost) {
+            // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up.
+            if self.is_answered_by(lost).await {
+                tokio::time::sleep(DECLARE_PAUSE).await;
+                continue;
+            }
+            match self.declare_down(lost, grace).await {
+                Ok(true) => return tracing::warn!("node {lost} was silent for too long: declared down"),
+                Ok(false) => return,
+                Err(fault) => {
+                    tracing::warn!("node {lost} is silent, and cannot be declared down yet: {fault}");
+                    tokio::time::sleep(DECLARE_PAUSE).await;
+                }
+            }
+        }
     }
 
     /// Announces that this node stops, or that it is back.

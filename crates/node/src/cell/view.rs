@@ -249,6 +249,7 @@ impl Core {
             }
             let [nodes, sessions, drives, volumes] = &mut watches;
             tokio::select! {
+                biased;
                 changed = nodes.changed() => if changed.is_err() { return },
                 changed = sessions.changed() => if changed.is_err() { return },
                 changed = drives.changed() => if changed.is_err() { return },

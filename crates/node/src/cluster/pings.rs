@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_cell::membership::{Event, Identity as PingIdentity, Membership, Options, Profile, Settings};
-use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
@@ -17,9 +16,6 @@ use crate::node::Node;
 
 /// Most nodes that are asked for others at a start.
 const SEEDS_MAX: usize = 64;
-
-/// Pause before a transaction about a lost node is tried again.
-const DECLARE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Sockets that are taken, so that their ports are known before anybody is told.
 pub(super) struct Taken;
@@ -102,7 +98,8 @@ fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
         Event::Suspect(_) | Event::Left(_) => node.peer_health(about, Health::Suspect),
         Event::Gone(_) => {
             node.peer_health(about, Health::Suspect);
-            tokio::spawn(declare(node.clone(), about, grace));
+            let node = node.clone();
+            tokio::spawn(async move { node.give_up(about, grace).await });
         }
         Event::Duplicate { older, newer, address, .. } => {
             tracing::error!(
@@ -110,25 +107,6 @@ fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
             );
             if about == node.id() && older == boot {
                 node.set_lost(Lost::Duplicate);
-            }
-        }
-    }
-}
-
-/// Declares a node down, unless it is back or somebody else did.
-async fn declare(node: Arc<Node>, lost: NodeId, grace: Duration) {
-    while node.is_suspect(lost) {
-        // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up.
-        if node.is_answered_by(lost).await {
-            tokio::time::sleep(DECLARE_PAUSE).await;
-            continue;
-        }
-        match node.declare_down(lost, grace).await {
-            Ok(true) => return tracing::warn!("node {lost} was silent for too long: declared down"),
-            Ok(false) => return,
-            Err(fault) => {
-                tracing::warn!("node {lost} is silent, and cannot be declared down yet: {fault}");
-                tokio::time::sleep(DECLARE_PAUSE).await;
             }
         }
     }

@@ -130,7 +130,7 @@ impl Core {
     /// Undoes a write of this node that failed, in the background. If this boot ends before, the next one does it.
     fn undo_soon(self: &Arc<Core>, volume: VolumeId, at: Vec<u8>) {
         let core = self.clone();
-        self.runtime.spawn(async move {
+        self.tasks.spawn(async move {
             while core.check_open().is_ok() {
                 match core.undo(volume, &at).await {
                     Ok(()) => return,

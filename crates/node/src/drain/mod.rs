@@ -266,6 +266,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         let sleep_ms = next.map_or(ROUND_MS, |due| due.saturating_sub(clock::now_ms()).min(ROUND_MS)).max(5);
         // While all turns are taken, whoever ends a turn wakes us.
         tokio::select! {
+            biased;
             () = drainer.wake.notified() => {}
             () = tokio::time::sleep(Duration::from_millis(sleep_ms)) => {}
         }
@@ -304,7 +305,7 @@ pub(crate) async fn chore(core: Arc<Core>, chore: Chore) {
         match chore {
             Chore::Tidy => pause.await,
             Chore::Sets => core.drainer.sets.wait(pause).await,
-            _ => tokio::select! { () = woken => {}, () = pause => {} },
+            _ => tokio::select! { biased; () = woken => {}, () = pause => {} },
         }
     }
 }
@@ -360,7 +361,7 @@ impl Core {
             let Some(task) = self.drainer.planner.lock().unwrap().next(now_ms) else { return };
             let core = self.clone();
             let work = self.work.begin();
-            self.runtime.spawn(async move {
+            self.tasks.spawn(async move {
                 let _work = work;
                 let ended = core.drain_version(&task).await;
                 let now_ms = clock::now_ms();

@@ -4,7 +4,7 @@
 //! The marker is a file like any other, so that renames and deletes of the directory take it along. It is written when
 //! every shard is clean, and nothing else writes it; in the lake it is therefore the last object of its set.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::Check;
@@ -57,11 +57,11 @@ impl Progress {
 
     /// Waits for news, or until the pause is over.
     pub async fn wait(&self, pause: impl Future<Output = ()>) {
-        tokio::select! { () = self.news.notified() => {}, () = pause => {} }
+        tokio::select! { biased; () = self.news.notified() => {}, () = pause => {} }
     }
 
     /// These sets, and no others, are on their way. True if some were not before.
-    fn note(&self, draining: &HashSet<(VolumeId, u64)>) -> bool {
+    fn note(&self, draining: &BTreeSet<(VolumeId, u64)>) -> bool {
         let mut sets = self.sets.lock().unwrap();
         sets.retain(|set, _| draining.contains(set));
         let known = sets.len();
@@ -109,7 +109,7 @@ impl Core {
                 self.garbage.notify_one();
             }
         }
-        let mut draining = HashSet::new();
+        let mut draining = BTreeSet::new();
         self.each(keys::SET_WORK.to_vec(), |row| {
             let work = SetWork::of(row).map_err(error::catalog)?;
             if let (SetWork::Drain, Some(volume), Some(set)) =

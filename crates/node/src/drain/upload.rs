@@ -549,7 +549,7 @@ impl Core {
         let peers = self.cell.by_latency(peers);
         if !peers.is_empty() {
             let core = self.clone();
-            self.runtime.spawn(async move { core.cell.tell_reconsider(&peers, &[version]).await });
+            self.tasks.spawn(async move { core.cell.tell_reconsider(&peers, &[version]).await });
         }
         self.release(version, &names).await
     }
