@@ -116,6 +116,10 @@ impl Core {
                 holders.push(holder.clone());
             }
         }
+        if holders.is_empty() {
+            // Somebody has to owe the drain of a file without bytes, too.
+            holders = self.rings.holders([0]);
+        }
         let now_ms = clock::now_ms();
         let mut file = FileRow {
             inode: 0,
@@ -151,6 +155,7 @@ impl Core {
             (file.holders, sessions) = (again.holders(), again.sessions());
             keeps.lock().unwrap().push(again);
         }
+        file.home = self.home_among(&file.holders);
         // The name first (R6), on a drive; then the transaction that makes it true.
         let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
         let upload_parts = part_sizes(&chosen);

@@ -141,6 +141,13 @@ impl Core {
         self.tasks.spawn(change).await.map_err(stopped)?
     }
 
+    /// The node that owes the drain of bytes with these holders: this one if it is one of them. Another would not find them
+    /// after a restart, when it looks for what its own drives hold.
+    pub fn home_among(&self, holders: &[HolderRow]) -> [u8; 16] {
+        let is_here = holders.iter().any(|holder| holder.node == self.node.0);
+        holders.first().filter(|_| !is_here).map_or(self.node.0, |holder| holder.node)
+    }
+
     pub fn check_open(&self) -> Result<()> {
         if self.closing.load(Ordering::Relaxed) {
             return Err(StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere"));

@@ -305,9 +305,12 @@ impl Core {
             RekeyRow { since_ms: now_ms, name_record: None }.encode(),
         )];
         if let Some(lake) = source.file.lake.as_ref().filter(|_| source.file.drain == Drain::Clean) {
-            // Its bytes stay under the old lake key until they were copied.
-            writes
-                .push(Write::Put(keys::relier(volume.id, &lake.key, version, source.file.inode), Vec::new()));
+            // Its bytes stay under the old lake key until they were copied; unless that is the key that it gets back.
+            let relier = keys::relier(volume.id, &lake.key, version, source.file.inode);
+            writes.push(match lake.key == to {
+                true => Write::Delete(relier),
+                false => Write::Put(relier, Vec::new()),
+            });
         }
         // Objects of files that had these names before may lie there. The sweep looks, should nobody replace them.
         writes.push(Write::Put(keys::attempt(volume.id, from), Vec::new()));
@@ -425,6 +428,7 @@ impl Core {
             (row.holders, sessions) = (kept.holders(), kept.sessions());
             keeps.lock().unwrap().push(kept);
         }
+        row.home = self.home_among(&row.holders);
         let mut list = RunList::default();
         runs.iter().for_each(|run| list.push_run(run));
         let put = name_record::put(volume.id, to, &row, &properties, Cut::whole(list.runs()), self.seq_now());
