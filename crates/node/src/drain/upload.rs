@@ -396,7 +396,6 @@ impl Core {
                     let entry = sent.spot.row_key();
                     change.checks.push(Check::Seq(entry.clone(), now.seq));
                     change.writes.push(Write::Put(entry, EntryRow::File(Box::new(file)).encode()));
-                    change.writes.push(Write::Delete(keys::rekey_file(volume.id, version)));
                 }
                 // A newer version has the name: what it adds to the lake is what came after this one.
                 Some(now) if now.file.version() != version && now.file.drain == Drain::Dirty => {
