@@ -159,7 +159,7 @@ impl Core {
         let (never, hold) = (retention == Retention::Never, protected.hold);
         let lacking = chunks.iter().filter_map(|(chunk, len)| {
             let found = have.get(chunk).map_or(0, Vec::len);
-            (found < need).then_some((*chunk, *len, need - found))
+            (found < need).then(|| (*chunk, *len, need - found))
         });
         let sent = lacking.map(|(chunk, len, lack)| {
             let has = have.get(&chunk).cloned().unwrap_or_default();

@@ -146,8 +146,31 @@ impl Core {
         Ok(())
     }
 
+    /// Rows of this node that say undrained although all names are clean, or none is left. Whoever drains the last name of a
+    /// version knows the holders of that name; others may have held it for a name that was copied from or replaced.
+    async fn tidy_rows(self: &Arc<Core>) -> Result<()> {
+        let mut versions: BTreeMap<VersionId, Vec<Vec<u8>>> = BTreeMap::new();
+        self.each(keys::dirty_of(self.node), |row| {
+            if let Some(version) = keys::dirty_version(&row.key) {
+                versions.entry(version).or_default().push(row.key.to_vec());
+            }
+            Ok(())
+        })
+        .await?;
+        for (version, rows) in versions {
+            let names = self.names_of(version).await?;
+            if names.is_empty() {
+                self.forget_rows(version, &rows).await?;
+            } else if names.iter().all(|located| located.file.drain == Drain::Clean) {
+                self.settle_version(version).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// What is dirty here, but neither in use nor needed by any row, may go (R7, R8).
     async fn take_inventory(self: &Arc<Core>) -> Result<()> {
+        self.tidy_rows().await?;
         let in_use = |version: VersionId| self.cell.guests.has(version) || self.pins.is_pinned(version);
         let mut found: HashSet<ChunkId> = HashSet::new();
         for drive in self.rings.drives() {
