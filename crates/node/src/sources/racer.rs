@@ -263,9 +263,21 @@ impl Core {
         Err(StoreError::new(ErrorKind::NotFound, format!("chunk {chunk} moves all the time")))
     }
 
+    /// Whether a holder was not asked because it is declared down: what it has is not lost.
+    fn is_with_the_lost(&self, holders: &[NodeId]) -> bool {
+        let others = self.cell.others();
+        holders.iter().any(|node| *node != self.node && !others.contains(node))
+    }
+
     fn no_source(&self, wish: &Wish<'_>, why: Option<StoreError>) -> StoreError {
         match why {
             Some(fault) if fault.kind != ErrorKind::NotFound => fault,
+            _ if self.is_with_the_lost(wish.holders) => {
+                let chunk = wish.slice.chunk;
+                let message =
+                    format!("chunk {chunk} is with nodes that are down: it is there when they are back");
+                StoreError::new(ErrorKind::Unavailable, message)
+            }
             _ => rings::missing(&wish.slice.chunk),
         }
     }
