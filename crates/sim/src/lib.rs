@@ -1,9 +1,12 @@
-//! Seeded simulation of Stoker: the real decision code over simulated drives, crashed at every I/O boundary.
+//! Seeded simulation of Stoker: one ring over a simulated drive, crashed at every I/O boundary, and whole clusters of
+//! real nodes over simulated machines, network, catalog and lake.
 //!
 //! Same seed, same history. A failure prints the one command that replays it.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cell")]
+pub mod cell;
 pub mod drive;
 pub mod ring;
 pub mod rng;

@@ -52,7 +52,18 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("stoker-admin", &["stoker-store"]),
-    ("stoker-sim", &["stoker-format", "stoker-buffer", "stoker-ring"]),
+    (
+        "stoker-sim",
+        &[
+            "stoker-format",
+            "stoker-buffer",
+            "stoker-ring",
+            "stoker-catalog",
+            "stoker-lake",
+            "stoker-store",
+            "stoker-node",
+        ],
+    ),
     (
         "stoker",
         &[

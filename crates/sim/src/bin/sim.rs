@@ -1,4 +1,5 @@
-//! `sim ring --seeds N [--first S]`: runs seeded histories and prints the command that replays a failure.
+//! `sim ring|cell --seeds N [--first S]`: runs seeded histories and prints the command that replays a failure.
+//! `sim mutations --seeds N`: plants one bug after the other and tells which seed finds it.
 
 #![expect(clippy::print_stdout, reason = "the result is the output")]
 
@@ -6,9 +7,17 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stoker_sim::ring::{Tally, run_seed};
+use stoker_sim::ring;
 
-const USAGE: &str = "usage: sim ring --seeds N [--first S] [--threads T]";
+const USAGE: &str = "usage: sim ring|cell|mutations --seeds N [--first S] [--threads T] [--all]";
+
+struct Seeds {
+    count: u64,
+    first: u64,
+    threads: u64,
+    /// Goes on after a failure, and names every seed that fails.
+    all: bool,
+}
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -16,49 +25,131 @@ fn main() -> ExitCode {
         let at = args.iter().position(|a| a == name);
         at.map_or(Some(default), |at| args.get(at + 1)?.parse().ok())
     };
-    let (Some("ring"), Some(seeds), Some(first), Some(threads)) = (
-        args.first().map(String::as_str),
-        number("--seeds", 100),
-        number("--first", 1),
-        number("--threads", std::thread::available_parallelism().map_or(1, |n| n.get() as u64)),
-    ) else {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let seeds = (number("--seeds", 100), number("--first", 1), number("--threads", threads));
+    let (Some(count), Some(first), Some(threads)) = seeds else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    run_ring(seeds, first, threads)
+    let seeds = Seeds { count, first, threads, all: args.iter().any(|arg| arg == "--all") };
+    match args.first().map(String::as_str) {
+        Some("ring") => run_ring(&seeds),
+        #[cfg(feature = "cell")]
+        Some("cell") => run_cell(&seeds),
+        #[cfg(feature = "cell")]
+        Some("mutations") => run_mutations(&seeds),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
 }
 
-fn run_ring(seeds: u64, first: u64, threads: u64) -> ExitCode {
-    let next = AtomicU64::new(first);
-    let state = Mutex::new((Tally::default(), None::<(u64, String)>));
+/// Runs every seed on some thread; none if one failed, which is told.
+fn run<T: Default + Send>(
+    what: &str,
+    seeds: &Seeds,
+    one: impl Fn(u64) -> Result<T, String> + Sync + std::panic::RefUnwindSafe,
+    add: impl Fn(&mut T, &T) + Sync,
+) -> Option<T> {
+    let next = AtomicU64::new(seeds.first);
+    let state = Mutex::new((T::default(), Vec::<(u64, String)>::new()));
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for _ in 0..seeds.threads.max(1) {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds || state.lock().unwrap().1.is_some() {
+                    let stops = !seeds.all && !state.lock().unwrap().1.is_empty();
+                    if seed >= seeds.first + seeds.count || stops {
                         return;
                     }
-                    let outcome = std::panic::catch_unwind(|| run_seed(seed))
-                        .unwrap_or_else(|_| Err("the engine panicked (see above)".into()));
+                    let outcome = std::panic::catch_unwind(|| one(seed))
+                        .unwrap_or_else(|_| Err("the code under test panicked (see above)".into()));
                     let mut state = state.lock().unwrap();
                     match outcome {
-                        Ok(tally) => state.0.add(&tally),
-                        Err(why) => state.1 = Some((seed, why)),
+                        Ok(tally) => add(&mut state.0, &tally),
+                        Err(why) => state.1.push((seed, why)),
                     }
                 }
             });
         }
     });
-    let (tally, failure) = state.into_inner().unwrap();
-    if let Some((seed, why)) = failure {
-        eprintln!("seed {seed}: {why}");
-        eprintln!("replay: cargo xtask sim ring --seeds 1 --first {seed}");
-        return ExitCode::FAILURE;
+    let (tally, mut failures) = state.into_inner().unwrap();
+    failures.sort();
+    for (seed, why) in failures.iter().skip(1) {
+        eprintln!("seed {seed}: {}", why.lines().last().unwrap_or_default());
     }
+    let (seed, why) = match failures.into_iter().next() {
+        Some(first) => first,
+        None => return Some(tally),
+    };
+    eprintln!("seed {seed}: {why}");
+    eprintln!("replay: cargo xtask sim {what} --seeds 1 --first {seed}");
+    None
+}
+
+fn run_ring(seeds: &Seeds) -> ExitCode {
+    let Some(tally) = run("ring", seeds, ring::run_seed, ring::Tally::add) else {
+        return ExitCode::FAILURE;
+    };
     println!(
-        "{seeds} seeds from {first}: {} crash points, {} crashes, {} I/Os, {} requests ({} refused as full), {} segments reclaimed; no promise broken",
-        tally.crash_points, tally.crashes, tally.ios, tally.requests, tally.refusals, tally.reclaimed
+        "{} seeds from {}: {} crash points, {} crashes, {} I/Os, {} requests ({} refused as full), {} segments reclaimed; no promise broken",
+        seeds.count,
+        seeds.first,
+        tally.crash_points,
+        tally.crashes,
+        tally.ios,
+        tally.requests,
+        tally.refusals,
+        tally.reclaimed
     );
     ExitCode::SUCCESS
+}
+
+#[cfg(feature = "cell")]
+fn run_cell(seeds: &Seeds) -> ExitCode {
+    use stoker_sim::cell;
+    let Some(tally) = run("cell", seeds, cell::run_seed, cell::Tally::add) else {
+        return ExitCode::FAILURE;
+    };
+    println!(
+        "{} seeds from {}: {} faults, {} requests ({} answered), {} events in {} s of simulated time; no promise broken (traces {:016x})",
+        seeds.count,
+        seeds.first,
+        tally.faults,
+        tally.requests,
+        tally.acknowledged,
+        tally.events,
+        tally.simulated_ms / 1_000,
+        tally.hash
+    );
+    ExitCode::SUCCESS
+}
+
+/// Every planted bug has to be found.
+#[cfg(feature = "cell")]
+fn run_mutations(seeds: &Seeds) -> ExitCode {
+    use stoker_sim::cell::{mutations::MUTATIONS, run_mutated};
+    // Tasks of nodes may well panic with a bug in them.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = 0;
+    for mutation in MUTATIONS {
+        let found = (seeds.first..seeds.first + seeds.count).find_map(|seed| {
+            let outcome = std::panic::catch_unwind(|| run_mutated(seed, Some(mutation)));
+            let outcome = outcome.unwrap_or_else(|_| Err("a panic".into()));
+            outcome.err().map(|why| (seed, why))
+        });
+        match found {
+            Some((seed, why)) => {
+                let last = why.lines().last().unwrap_or_default();
+                let last = last.strip_prefix("end of the trace above; ").unwrap_or(last);
+                println!("{mutation:?}: found by seed {seed}: {last}");
+            }
+            None => {
+                missed += 1;
+                println!("{mutation:?}: not found by {} seeds from {}", seeds.count, seeds.first);
+            }
+        }
+    }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

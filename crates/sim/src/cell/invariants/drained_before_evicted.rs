@@ -1,0 +1,26 @@
+//! At rest every file is a plain object of the lake under its own key, with its bytes, and the lake holds nothing else.
+
+use std::collections::BTreeMap;
+
+use super::Broken;
+use crate::cell::client::Clients;
+use crate::cell::model::words;
+
+/// Compares the lake with what clients know, once that is certain.
+pub async fn check(clients: &Clients) -> Result<(), Broken> {
+    let broken = |how: String| Broken::new("drained_before_evicted", how);
+    let mut objects: BTreeMap<Vec<u8>, _> = clients.cluster.lake.objects();
+    let names = clients.model().keys();
+    for name in names {
+        let content = clients.model().possible(&name).pop().flatten();
+        let found = objects.remove(name.as_bytes()).map(|object| object.body.to_vec());
+        if content.as_deref() != found.as_ref() {
+            let (want, have) = (words(&content), words(&found.map(std::sync::Arc::new)));
+            return Err(broken(format!("the lake has {have} under `{name}`, the cluster {want}")));
+        }
+    }
+    match objects.keys().next() {
+        Some(key) => Err(broken(format!("the lake has `{}`, which nobody wrote", key.escape_ascii()))),
+        None => Ok(()),
+    }
+}

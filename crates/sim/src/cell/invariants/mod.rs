@@ -1,0 +1,26 @@
+//! The promises, one file each, checked while the cluster runs or when it has come to rest.
+
+pub mod acked_survives;
+pub mod drained_before_evicted;
+pub mod heals;
+pub mod read_your_writes;
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken {
+    promise: &'static str,
+    how: String,
+}
+
+impl Broken {
+    /// Names the promise and what was seen.
+    pub fn new(promise: &'static str, how: impl Into<String>) -> Broken {
+        Broken { promise, how: how.into() }
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` is broken: {}", self.promise, self.how)
+    }
+}

@@ -1,0 +1,243 @@
+//! The lake as nodes reach it: what was sent takes time, and arrives even if its sender dies meanwhile.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use stoker_lake::{
+    Attributes, BoxFuture, Capabilities, Condition, Lake, LakeError, ListPage, ObjectInfo, PartTag,
+    PutOptions, RetryLake, RetryOptions, Timer, TwinLake,
+};
+
+use super::mutations::Mutation;
+use super::trace::Trace;
+use crate::rng::Rng;
+
+type Result<T> = std::result::Result<T, LakeError>;
+
+/// A way to the one lake of a cluster.
+#[derive(Clone)]
+pub struct SimLake {
+    twin: Arc<TwinLake>,
+    trace: Trace,
+    mutation: Option<Mutation>,
+    /// What was sent, for a bug that takes that for what is there.
+    sent: Arc<Mutex<BTreeMap<Vec<u8>, ObjectInfo>>>,
+    delays: Arc<Mutex<(Rng, usize)>>,
+}
+
+impl SimLake {
+    /// A way to this lake.
+    pub fn new(twin: Arc<TwinLake>, mutation: Option<Mutation>, trace: Trace, rng: Rng) -> SimLake {
+        SimLake { twin, trace, mutation, sent: Arc::default(), delays: Arc::new(Mutex::new((rng, 20))) }
+    }
+
+    /// The lake as nodes use the real ones.
+    pub fn with_retries(self) -> Arc<dyn Lake> {
+        let timer = LakeTimer(self.clone());
+        Arc::new(RetryLake::new(Arc::new(self), RetryOptions::default(), Arc::new(timer)))
+    }
+
+    /// Every call takes up to so long.
+    pub fn set_slow_ms(&self, slow_ms: usize) {
+        self.delays.lock().unwrap().1 = slow_ms;
+    }
+
+    async fn travel(&self) {
+        let delay_ms = {
+            let (rng, slow_ms) = &mut *self.delays.lock().unwrap();
+            rng.below(1 + *slow_ms)
+        };
+        tokio::time::sleep(Duration::from_millis(delay_ms as u64)).await;
+    }
+
+    fn bend(&self, options: &mut PutOptions) {
+        if self.mutation == Some(Mutation::WriteBlindly) {
+            options.condition = Condition::None;
+        }
+    }
+
+    /// A put whose failure nobody looks at, and which a look at the lake does not disprove.
+    async fn put_unconfirmed(&self, key: Vec<u8>, body: Vec<Bytes>, options: PutOptions) -> Result<String> {
+        let (size, crc64) = (body.iter().map(Bytes::len).sum::<usize>() as u64, options.crc64);
+        let (own, attributes) = (key.clone(), options.attributes.clone());
+        let put = self.send("put", &key, |lake| Box::pin(async move { lake.put(&own, body, options).await }));
+        let etag = put.await.unwrap_or_else(|_| "unconfirmed".to_owned());
+        let info = ObjectInfo {
+            key: key.clone(),
+            size,
+            etag: etag.clone(),
+            modified_ms: 0,
+            attributes: Some(attributes),
+            crc64,
+        };
+        self.sent.lock().unwrap().insert(key, info);
+        Ok(etag)
+    }
+
+    /// A call whose effect does not depend on whether its sender lives to see the answer.
+    async fn send<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        key: &[u8],
+        call: impl FnOnce(Arc<TwinLake>) -> BoxFuture<'static, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (this, key) = (self.clone(), key.escape_ascii().to_string());
+        let sent = tokio::spawn(async move {
+            this.travel().await;
+            let answer = call(this.twin.clone()).await;
+            let word = if answer.is_ok() { "done" } else { "failed" };
+            this.trace.note(format_args!("lake: {what} {key}: {word}"));
+            this.travel().await;
+            answer
+        });
+        sent.await.unwrap_or_else(|_| Err(LakeError::unavailable("simulated: the run is over")))
+    }
+}
+
+/// Time and chance of the retries.
+struct LakeTimer(SimLake);
+
+impl Timer for LakeTimer {
+    fn now_us(&self) -> u64 {
+        self.0.trace.now_ms() * 1_000
+    }
+
+    fn sleep_ms(&self, ms: u64) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
+    }
+
+    fn random(&self) -> u64 {
+        self.0.delays.lock().unwrap().0.number()
+    }
+}
+
+impl Lake for SimLake {
+    fn head<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<ObjectInfo>>> {
+        let own = key.to_vec();
+        if let Some(sent) = self.sent.lock().unwrap().get(key).cloned() {
+            return Box::pin(async { Ok(Some(sent)) });
+        }
+        Box::pin(self.send("head", key, |lake| Box::pin(async move { lake.head(&own).await })))
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: &'a [u8],
+        range: Range<u64>,
+        if_match: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Bytes>> {
+        let (own, if_match) = (key.to_vec(), if_match.map(str::to_owned));
+        Box::pin(self.send("get", key, |lake| {
+            Box::pin(async move { lake.get(&own, range, if_match.as_deref()).await })
+        }))
+    }
+
+    fn put<'a>(
+        &'a self,
+        key: &'a [u8],
+        body: Vec<Bytes>,
+        mut options: PutOptions,
+    ) -> BoxFuture<'a, Result<String>> {
+        let own = key.to_vec();
+        self.bend(&mut options);
+        if self.mutation == Some(Mutation::CleanUnconfirmed) {
+            return Box::pin(self.put_unconfirmed(own, body, options));
+        }
+        Box::pin(self.send("put", key, |lake| Box::pin(async move { lake.put(&own, body, options).await })))
+    }
+
+    fn upload_begin<'a>(&'a self, key: &'a [u8], attributes: Attributes) -> BoxFuture<'a, Result<String>> {
+        let own = key.to_vec();
+        Box::pin(
+            self.send("begin", key, |lake| {
+                Box::pin(async move { lake.upload_begin(&own, attributes).await })
+            }),
+        )
+    }
+
+    fn upload_part<'a>(
+        &'a self,
+        key: &'a [u8],
+        upload: &'a str,
+        number: u32,
+        body: Vec<Bytes>,
+    ) -> BoxFuture<'a, Result<PartTag>> {
+        let (own, upload) = (key.to_vec(), upload.to_owned());
+        Box::pin(self.send("part", key, move |lake| {
+            Box::pin(async move { lake.upload_part(&own, &upload, number, body).await })
+        }))
+    }
+
+    fn upload_parts<'a>(&'a self, key: &'a [u8], upload: &'a str) -> BoxFuture<'a, Result<Vec<PartTag>>> {
+        let (own, upload) = (key.to_vec(), upload.to_owned());
+        Box::pin(
+            self.send("parts", key, |lake| Box::pin(async move { lake.upload_parts(&own, &upload).await })),
+        )
+    }
+
+    fn upload_complete<'a>(
+        &'a self,
+        key: &'a [u8],
+        upload: &'a str,
+        parts: Vec<PartTag>,
+        options: PutOptions,
+    ) -> BoxFuture<'a, Result<String>> {
+        let (own, upload) = (key.to_vec(), upload.to_owned());
+        Box::pin(self.send("complete", key, |lake| {
+            Box::pin(async move { lake.upload_complete(&own, &upload, parts, options).await })
+        }))
+    }
+
+    fn upload_abort<'a>(&'a self, key: &'a [u8], upload: &'a str) -> BoxFuture<'a, Result<()>> {
+        let (own, upload) = (key.to_vec(), upload.to_owned());
+        Box::pin(
+            self.send("abort", key, |lake| Box::pin(async move { lake.upload_abort(&own, &upload).await })),
+        )
+    }
+
+    fn copy<'a>(
+        &'a self,
+        from: &'a [u8],
+        if_match: &'a str,
+        to: &'a [u8],
+        mut options: PutOptions,
+    ) -> BoxFuture<'a, Result<String>> {
+        self.bend(&mut options);
+        let (from, if_match, own) = (from.to_vec(), if_match.to_owned(), to.to_vec());
+        Box::pin(self.send("copy", to, |lake| {
+            Box::pin(async move { lake.copy(&from, &if_match, &own, options).await })
+        }))
+    }
+
+    fn delete<'a>(&'a self, key: &'a [u8], if_match: Option<&'a str>) -> BoxFuture<'a, Result<()>> {
+        let if_match = if_match.filter(|_| self.mutation != Some(Mutation::WriteBlindly));
+        let (own, if_match) = (key.to_vec(), if_match.map(str::to_owned));
+        Box::pin(self.send("delete", key, |lake| {
+            Box::pin(async move { lake.delete(&own, if_match.as_deref()).await })
+        }))
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        after: Option<&'a [u8]>,
+        delimiter: Option<u8>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<ListPage>> {
+        let (own, after) = (prefix.to_vec(), after.map(<[u8]>::to_vec));
+        Box::pin(self.send("list", prefix, move |lake| {
+            Box::pin(async move { lake.list(&own, after.as_deref(), delimiter, limit).await })
+        }))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.twin.capabilities()
+    }
+
+    fn describe(&self) -> String {
+        "twin://simulated".to_owned()
+    }
+}
