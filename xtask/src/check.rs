@@ -31,8 +31,9 @@ impl Tier {
 enum Action {
     /// Arguments of cargo, split at spaces.
     Cargo(&'static str),
-    /// `sim ring` over that many seeds, starting at the first.
-    SimRing {
+    /// `sim ring` or `sim cell` over that many seeds, starting at the first.
+    Sim {
+        what: &'static str,
         seeds: &'static str,
     },
     Tidy,
@@ -61,9 +62,13 @@ const STEPS: &[Step] = &[
     step("clippy", EVERY, Action::Cargo("clippy --workspace --all-targets --locked -- -D warnings")),
     step("tidy", EVERY, Action::Tidy),
     step("test", EVERY, Action::Cargo("test --workspace --locked")),
-    step("sim ring, 40 seeds", &[Tier::Normal], Action::SimRing { seeds: "40" }),
-    step("sim ring, 400 seeds", &[Tier::Full], Action::SimRing { seeds: "400" }),
-    step("sim ring, 4000 seeds", &[Tier::Long], Action::SimRing { seeds: "4000" }),
+    step("sim ring, 40 seeds", &[Tier::Normal], Action::Sim { what: "ring", seeds: "40" }),
+    step("sim ring, 400 seeds", &[Tier::Full], Action::Sim { what: "ring", seeds: "400" }),
+    step("sim ring, 4000 seeds", &[Tier::Long], Action::Sim { what: "ring", seeds: "4000" }),
+    step("sim cell, 1000 seeds", &[Tier::Normal], Action::Sim { what: "cell", seeds: "1000" }),
+    step("sim cell, 5000 seeds", &[Tier::Full], Action::Sim { what: "cell", seeds: "5000" }),
+    step("sim cell, 100000 seeds", &[Tier::Long], Action::Sim { what: "cell", seeds: "100000" }),
+    step("planted bugs", &[Tier::Full, Tier::Long], Action::Sim { what: "mutations", seeds: "10000" }),
     step("clients", &[Tier::Normal], Action::Clients { tier: "quick" }),
     step("clients, SeaweedFS as a lake", &[Tier::Full], Action::Clients { tier: "full" }),
     step("clients, SeaweedFS and Garage as lakes", &[Tier::Long], Action::Clients { tier: "long" }),
@@ -73,7 +78,6 @@ const STEPS: &[Step] = &[
 /// taken for more than it is.
 const LATER: &[(&[Tier], &str, &str)] = &[
     (&[Tier::Full, Tier::Long], "real clients of NFS and FUSE", "no such gateways yet"),
-    (&[Tier::Long], "simulated cluster", "no cell yet"),
     (&[Tier::Long], "fuzzing", "needs cargo-fuzz, which the gate must not; run `cargo xtask fuzz`"),
 ];
 
@@ -132,7 +136,7 @@ impl Step {
     fn command_line(&self) -> String {
         match self.action {
             Action::Cargo(args) => format!("cargo {args}"),
-            Action::SimRing { seeds } => format!("cargo xtask sim ring --seeds {seeds}"),
+            Action::Sim { what, seeds } => format!("cargo xtask sim {what} --seeds {seeds}"),
             Action::Tidy => "cargo xtask tidy".into(),
             Action::Clients { tier } => format!("cargo xtask clients --tier {tier}"),
         }
@@ -145,7 +149,7 @@ impl Step {
                 succeeds(cargo().args(args.split(' ')).env("STOKER_FULL", "1"))
             }
             Action::Cargo(args) => succeeds(cargo().args(args.split(' '))),
-            Action::SimRing { seeds } => sim::run(&["ring", "--seeds", seeds].map(String::from)).is_ok(),
+            Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
             Action::Clients { tier: wanted } => {
                 let without = if tier == Tier::Normal { Without::Skip } else { Without::Fail };
@@ -189,7 +193,7 @@ mod tests {
         for tier in EVERY {
             let names = names(*tier);
             assert_eq!(names[..4], ["fmt", "clippy", "tidy", "test"]);
-            for once in ["sim ring", "clients"] {
+            for once in ["sim ring", "sim cell", "clients"] {
                 assert_eq!(names.iter().filter(|name| name.starts_with(once)).count(), 1, "{tier:?}: {once}");
             }
         }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use stoker_node::{InWorld, Node};
 use stoker_store::{
-    Condition, CopyRequest, ErrorKind, Finish, Key, PartChoice, PartInfo, RenameMode, Result, Store,
+    Condition, CopyRequest, ErrorKind, Finish, Key, PartChoice, PartInfo, Receipt, RenameMode, Result, Store,
     StoreError, UploadId, WriteRequest,
 };
 
-use super::invariants::{Broken, read_your_writes};
+use super::invariants::{Broken, no_quiet_degradation, read_your_writes};
 use super::model::{Content, Model, words};
 use super::network::Host;
+use super::workloads::sets::Set;
 use super::world::{Cluster, VOLUME};
 use crate::rng::Rng;
 
@@ -26,6 +27,7 @@ pub struct Clients {
     model: Mutex<Model>,
     rng: Mutex<Rng>,
     counts: Mutex<(u64, u64)>,
+    sets: Mutex<Vec<Set>>,
 }
 
 /// A change of one key.
@@ -45,12 +47,17 @@ impl Clients {
     /// Clients of a cluster.
     pub fn new(cluster: Arc<Cluster>, seed: u64) -> Clients {
         let rng = Mutex::new(Rng::new(seed));
-        Clients { cluster, model: Mutex::default(), rng, counts: Mutex::default() }
+        Clients { cluster, model: Mutex::default(), rng, counts: Mutex::default(), sets: Mutex::default() }
     }
 
     /// What they know.
     pub fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap()
+    }
+
+    /// The checkpoint sets that they began.
+    pub fn sets(&self) -> MutexGuard<'_, Vec<Set>> {
+        self.sets.lock().unwrap()
     }
 
     /// Requests, and how many of them were acknowledged.
@@ -147,9 +154,9 @@ impl Clients {
     }
 
     /// Changes a key through a node.
-    pub async fn change(&self, host: &Host, name: &str, change: Change) {
+    pub async fn change(&self, host: &Host, name: &str, change: Change) -> std::result::Result<(), Broken> {
         if !self.model().take(name) {
-            return;
+            return Ok(());
         }
         let bytes = self.fresh();
         let before = self.model().possible(name);
@@ -167,21 +174,22 @@ impl Clients {
         };
         self.model().begin(name, &wanted);
         let (node, own) = (host.node.clone(), key(name));
-        let outcome: Result<()> = match change {
+        let outcome: Result<Option<Receipt>> = match change {
             Change::Put | Change::Append => {
                 let size = Some(bytes.len() as u64);
                 let append = change == Change::Append;
                 let request = WriteRequest { size, append, ..WriteRequest::default() };
                 self.on(host, async move {
                     let writer = node.create(VOLUME, &own, request).await?;
-                    write(writer, &bytes).await
+                    write(writer, &bytes).await.map(Some)
                 })
                 .await
             }
             Change::Delete => {
                 self.on(host, async move {
                     let deleted = node.delete(VOLUME, vec![(own, Condition::default())]).await?;
-                    deleted.into_iter().try_for_each(|one| one.map(drop))
+                    deleted.into_iter().try_for_each(|one| one.map(drop))?;
+                    Ok(None)
                 })
                 .await
             }
@@ -197,8 +205,10 @@ impl Clients {
                 }
             }
         };
-        self.ended(host, &format!("{change:?}"), name, &wanted, outcome);
+        let receipt = outcome.as_ref().ok().cloned().flatten();
+        self.ended(host, &format!("{change:?}"), name, &wanted, outcome.map(drop));
         self.model().give(name);
+        receipt.map_or(Ok(()), |receipt| no_quiet_degradation::check(name, &receipt))
     }
 
     fn ended(&self, host: &Host, what: &str, name: &str, wanted: &[Content], outcome: Result<()>) {
@@ -270,7 +280,7 @@ pub fn key(name: &str) -> Key {
     Key::new(name).expect("a short name is a key")
 }
 
-async fn write(mut writer: Box<dyn stoker_store::Writer>, bytes: &[u8]) -> Result<()> {
+async fn write(mut writer: Box<dyn stoker_store::Writer>, bytes: &[u8]) -> Result<Receipt> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let mut buf = writer.buffer().await?;
@@ -280,7 +290,7 @@ async fn write(mut writer: Box<dyn stoker_store::Writer>, bytes: &[u8]) -> Resul
         writer.write(buf).await?;
         rest = &rest[len..];
     }
-    writer.finish(Finish::default()).await.map(drop)
+    writer.finish(Finish::default()).await
 }
 
 async fn upload(node: Arc<Node>, key: Key, bytes: Vec<u8>) -> Result<UploadId> {
@@ -291,10 +301,12 @@ async fn upload(node: Arc<Node>, key: Key, bytes: Vec<u8>) -> Result<UploadId> {
     Ok(upload)
 }
 
-async fn complete(node: Arc<Node>, key: Key, upload: UploadId) -> Result<()> {
+async fn complete(node: Arc<Node>, key: Key, upload: UploadId) -> Result<Option<Receipt>> {
     let parts = node.upload_parts(VOLUME, &key, &upload, 0, 100).await?.parts;
     let choose = |part: PartInfo| PartChoice { number: part.number, etag: part.etag, checksum: None };
     let chosen = parts.into_iter().map(choose).collect();
     let finish = Finish::default();
-    node.upload_complete(VOLUME, &key, &upload, chosen, Condition::default(), finish).await.map(drop)
+    node.upload_complete(VOLUME, &key, &upload, chosen, Condition::default(), finish).await?;
+    // Its holders are those of its parts, which had their own receipts.
+    Ok(None)
 }

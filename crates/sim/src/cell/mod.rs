@@ -137,6 +137,7 @@ async fn run(cluster: &Arc<Cluster>, rng: &mut Rng) -> Result<Tally, Broken> {
     open.map_err(|_| Broken::new("heals", "a node does not come back although nothing is wrong"))?;
     invariants::heals::check(cluster).await?;
     invariants::acked_survives::check(&clients).await?;
+    invariants::all_or_nothing::check(&clients).await?;
     invariants::drained_before_evicted::check(&clients).await?;
     let (requests, acknowledged) = clients.counts();
     let trace = &cluster.trace;

@@ -71,6 +71,7 @@ pub struct Cluster {
     /// What happened.
     pub trace: Trace,
     folder: Folder,
+    rings: Arc<Mutex<BTreeMap<usize, Ring>>>,
 }
 
 /// Where identities are kept, in memory where that can be had; removed at the end.
@@ -110,6 +111,7 @@ impl Cluster {
             lake,
             trace,
             folder: Folder::new(),
+            rings: Arc::default(),
             shape,
         });
         for at in 0..cluster.shape.nodes {
@@ -120,6 +122,13 @@ impl Cluster {
         let create = async { first.node.volume_create(VOLUME, VolumeOptions::default()).await };
         InWorld::new(&first.world(), create).await.expect("a volume can be made in a healthy cluster");
         cluster
+    }
+
+    /// The rings of the machines that are not lost.
+    pub fn rings(&self) -> Vec<(usize, Ring)> {
+        let lost = self.lost.lock().unwrap();
+        let rings = self.rings.lock().unwrap();
+        rings.iter().filter(|(at, _)| !lost.contains(at)).map(|(at, ring)| (*at, ring.clone())).collect()
     }
 
     /// Waits until every node that is not lost is open and sees all others.
@@ -140,10 +149,12 @@ impl Cluster {
 
     fn options(&self, at: usize, process: &Arc<Process>) -> NodeOptions {
         let way = self.lake_way.clone();
-        let drive = process.clone();
+        let (drive, rings) = (process.clone(), self.rings.clone());
         let open_drive = move |_: &std::path::Path, open: stoker_ring::OpenOptions| {
             drive.set_cluster(open.cluster);
-            Ring::open_twin(Arc::new(ProcessDrive(drive.clone())), open)
+            let (ring, driver) = Ring::open_twin(Arc::new(ProcessDrive(drive.clone())), open)?;
+            rings.lock().unwrap().insert(at, ring.clone());
+            Ok((ring, driver))
         };
         let cell = CellOptions {
             wire: Arc::new(Port { net: self.net.clone(), at }),

@@ -1,8 +1,10 @@
 //! The promises, one file each, checked while the cluster runs or when it has come to rest.
 
 pub mod acked_survives;
+pub mod all_or_nothing;
 pub mod drained_before_evicted;
 pub mod heals;
+pub mod no_quiet_degradation;
 pub mod read_your_writes;
 
 /// A promise that was broken.

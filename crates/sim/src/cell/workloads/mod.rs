@@ -1,5 +1,7 @@
 //! What clients do.
 
+pub mod sets;
+
 use std::time::Duration;
 
 use super::client::{Change, Clients};
@@ -30,10 +32,11 @@ async fn one_client(clients: &Clients, mut rng: Rng, requests: usize, pause_ms: 
         let Some(host) = clients.some_host() else { continue };
         match kind {
             0..35 => drop(clients.get(&host, name).await?),
-            35..70 => clients.change(&host, name, Change::Put).await,
-            70..76 => clients.change(&host, name, Change::Append).await,
-            76..84 => clients.change(&host, name, Change::Delete).await,
-            84..88 => clients.change(&host, name, Change::Upload).await,
+            35..66 => clients.change(&host, name, Change::Put).await?,
+            66..70 => sets::write(clients, &host).await,
+            70..76 => clients.change(&host, name, Change::Append).await?,
+            76..84 => clients.change(&host, name, Change::Delete).await?,
+            84..88 => clients.change(&host, name, Change::Upload).await?,
             88..94 => clients.move_or_copy(&host, name, other, true).await,
             _ => clients.move_or_copy(&host, name, other, false).await,
         }
