@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Catalog, Range};
+use stoker_catalog::rows::{RowValue, SetWork, keys};
+use stoker_format::RecordKind;
 use stoker_node::InWorld;
 use stoker_store::Store;
 
@@ -17,7 +19,7 @@ use crate::cell::world::{Cluster, VOLUME};
 const PATIENCE_S: u64 = 700;
 
 /// Tables that are empty when there is nothing left to do, and what their rows are.
-const TABLES: [(&[u8], &str); 11] = [
+const TABLES: [(&[u8], &str); 12] = [
     (b"d", "undrained bytes"),
     (b"a", "requests to the lake that are not confirmed"),
     (b"i", "writes that go to the lake first"),
@@ -29,6 +31,7 @@ const TABLES: [(&[u8], &str); 11] = [
     (b"u", "uploads"),
     (b"x", "conflicts"),
     (b"o", "sets that gather"),
+    (b"q", "work for sets"),
 ];
 
 /// Waits for the rest.
@@ -78,7 +81,11 @@ async fn rows_left(cluster: &Cluster) -> String {
     let mut left = Vec::new();
     for (table, words) in TABLES {
         let page = cluster.catalog.memory().range(Range::prefix(table, 1_000)).await;
-        let rows = page.map(|page| page.rows).unwrap_or_default();
+        let mut rows = page.map(|page| page.rows).unwrap_or_default();
+        if table == keys::SET_WORK {
+            // That a set was given up is remembered for late shards.
+            rows.retain(|row| !matches!(SetWork::of(row), Ok(SetWork::Remember { .. })));
+        }
         if let Some(first) = rows.first() {
             left.push(format!("{words} ({} rows, the first is {})", rows.len(), first.key.escape_ascii()));
         }
@@ -94,7 +101,9 @@ async fn rows_left(cluster: &Cluster) -> String {
 fn records_left(cluster: &Cluster) -> String {
     let mut left = Vec::new();
     for (at, ring) in cluster.rings() {
-        let dirty = ring.dirty();
+        // The record of a set that was given up stays as long as the set is remembered. Its id begins with a volume's number.
+        let mut dirty = ring.dirty();
+        dirty.retain(|record| record.kind == RecordKind::Chunk || record.chunk.version.0[..2] != [0, 0]);
         if let Some(first) = dirty.first() {
             left.push(format!("{} on m{at}, the first is {:?} {}", dirty.len(), first.kind, first.chunk));
         }
