@@ -20,8 +20,9 @@ use crate::core::Core;
 use crate::error;
 use crate::identity::{Identity, write_durable};
 use crate::node::open_drive;
-use crate::options::{DriveOptions, MemoryPlan};
+use crate::options::{DriveOpener, DriveOptions, MemoryPlan};
 use crate::rings::{Drive, Standing};
+use crate::world::GivenWorld;
 
 /// Pause between looks at the drives.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -113,6 +114,7 @@ pub(crate) fn mark_of(path: &Path) -> Option<(u64, u64)> {
 pub(crate) async fn run(core: Arc<Core>) {
     while !core.closing.load(Ordering::Relaxed) {
         tokio::select! {
+            biased;
             () = core.rings.failed.notified() => {}
             () = tokio::time::sleep(PAUSE) => {}
         }
@@ -134,7 +136,7 @@ impl Core {
             let poisoned = drive.ring.status().await.map_err(error::ring)?.poisoned;
             if let Some(why) = poisoned {
                 self.rings.fail(drive, why);
-            } else if mark_of(&drive.path) != Some(drive.mark) {
+            } else if self.workshop.opener.is_none() && mark_of(&drive.path) != Some(drive.mark) {
                 let why = "it is not at its path any more: unplugged, or another one is in its place";
                 self.rings.fail(drive, why.to_owned());
             }

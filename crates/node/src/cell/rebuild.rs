@@ -389,7 +389,7 @@ impl Core {
     async fn repair(self: &Arc<Core>, task: &Task) -> Result<bool> {
         let names = self.names_of(task.version).await?;
         let Some(first) = names.first() else {
-            return self.forget_rows(task).await;
+            return self.forget_rows(task.version, &task.rows).await;
         };
         let file = &first.file;
         let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { return Ok(false) };
@@ -471,11 +471,11 @@ impl Core {
     }
 
     /// Rows of a version that nothing refers to.
-    async fn forget_rows(&self, task: &Task) -> Result<bool> {
-        let all = keys::references(task.version);
+    pub(super) async fn forget_rows(&self, version: VersionId, rows: &[Vec<u8>]) -> Result<bool> {
+        let all = keys::references(version);
         let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
-        let mut change = Commit::new().at_most(all, end, 0).delete(keys::repair(task.version));
-        change.writes.extend(task.rows.iter().cloned().map(Write::Delete));
+        let mut change = Commit::new().at_most(all, end, 0).delete(keys::repair(version));
+        change.writes.extend(rows.iter().cloned().map(Write::Delete));
         let done = self.catalog.commit(change).await.map_err(error::catalog)?;
         Ok(matches!(done, Outcome::Done { .. }))
     }

@@ -1,12 +1,12 @@
 //! Loops of a node in a cell: what it holds for others is looked up in the catalog, and what lost a copy is protected again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome};
-use stoker_catalog::rows::{DirtyRow, NodeRow, NodeState, RowValue, keys};
+use stoker_catalog::rows::{DirtyRow, Drain, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, Result, Spread, StoreError};
 

@@ -29,7 +29,7 @@ pub fn configured<'p>(
 }
 
 /// A drive that a person named.
-fn named(path: &Path, size: Option<u64>) -> Result<DriveOptions, Failure> {
+pub fn named(path: &Path, size: Option<u64>) -> Result<DriveOptions, Failure> {
     if !path.exists() {
         let cause = format!("drive {} is not there", path.display());
         return Err(Failure::new(cause).hint("mount it, or make the directory"));
