@@ -152,7 +152,8 @@ impl Step {
             Action::Cargo(args) if tier != Tier::Normal => {
                 succeeds(cargo().args(args.split(' ')).env("STOKER_FULL", "1"))
             }
-            Action::Cargo(args) => succeeds(cargo().args(args.split(' '))),
+            // Many tests wait for nodes more than they compute: one more than the cores of a small machine keeps it busy.
+            Action::Cargo(args) => succeeds(cargo().args(args.split(' ')).env("RUST_TEST_THREADS", "3")),
             Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
             Action::Clients { tier: wanted } => {

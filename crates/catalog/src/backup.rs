@@ -222,7 +222,7 @@ impl<R: Read> Reader<R> {
         let mut rest = [0; END_BYTES - 8];
         fill(&mut self.from, &mut rest)?;
         let (rows, sum) = (u64::from_le_bytes(part(&rest, 0)), u64::from_le_bytes(part(&rest, 8)));
-        if rows != self.rows || sum != self.passed.sum {
+        if head[4..] != [0; 4] || rows != self.rows || sum != self.passed.sum {
             return Err(damaged("its end"));
         }
         if self.from.read(&mut [0]).map_err(|error| unreadable(&error))? != 0 {

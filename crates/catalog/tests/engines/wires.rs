@@ -1,6 +1,6 @@
 //! Ways to another node that lose requests, lose answers, and deliver late, by a seed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::engine::Standby;
@@ -34,6 +34,8 @@ pub struct Way {
     trouble: usize,
     /// Requests arrive and answers do not.
     deaf: AtomicBool,
+    /// Answers that did not arrive because of that.
+    unheard: AtomicU64,
 }
 
 enum Fate {
@@ -50,7 +52,7 @@ impl Way {
 
     pub fn bad(end: Arc<dyn Answers>, trouble: usize, seed: u64) -> Arc<Way> {
         let (end, dice) = (Mutex::new(Some(end)), Mutex::new(Dice::new(seed)));
-        Arc::new(Way { end, dice, trouble, deaf: AtomicBool::new(false) })
+        Arc::new(Way { end, dice, trouble, deaf: AtomicBool::new(false), unheard: AtomicU64::new(0) })
     }
 
     /// Another end from now on; calls under way go on.
@@ -64,6 +66,10 @@ impl Way {
 
     pub fn answers_lost(&self, lost: bool) {
         self.deaf.store(lost, Ordering::SeqCst);
+    }
+
+    pub fn unheard(&self) -> u64 {
+        self.unheard.load(Ordering::SeqCst)
     }
 
     fn fate(&self) -> (Fate, usize) {
@@ -111,7 +117,11 @@ impl Wire for Way {
                 }
                 Fate::Good => {
                     let answer = end.answer(request).await;
-                    if self.deaf.load(Ordering::SeqCst) { lost("an answer") } else { Ok(answer) }
+                    if !self.deaf.load(Ordering::SeqCst) {
+                        return Ok(answer);
+                    }
+                    self.unheard.fetch_add(1, Ordering::SeqCst);
+                    lost("an answer")
                 }
             }
         })
