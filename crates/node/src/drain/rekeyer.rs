@@ -66,13 +66,15 @@ impl Core {
         let mut trouble = None;
         while let Some(found) = walk.next().await.map_err(error::catalog)? {
             let Found::File { key, spot, file } = found else { continue };
-            if file.drain != Drain::Clean {
-                // No lake says where it is now, so its own record has to.
+            if file.drain == Drain::Never {
+                // No lake will say where it is now, so its own record has to.
                 self.leave_put(volume, &key, &file).await?;
             }
             let is_elsewhere =
                 file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
             if !is_elsewhere {
+                // A drain under the old name may still be under way, and the record of the rename is needed until it is done.
+                done &= file.drain != Drain::Dirty;
                 continue;
             }
             if let Some(located) = self.names.file_at(spot).await.map_err(error::catalog)? {
