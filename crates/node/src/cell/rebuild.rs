@@ -2,7 +2,7 @@
 //! batches that are claimed by a transaction (R12), within a bandwidth and a number of workers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -114,12 +114,15 @@ pub(crate) struct Rebuilder {
     free_at: Mutex<Option<Instant>>,
     failed: Mutex<HashMap<VersionId, u64>>,
     trouble: Mutex<Option<String>>,
+    /// Claims may have been left behind: after a start, and whenever something was lost.
+    has_claims: AtomicBool,
 }
 
 impl Rebuilder {
     pub fn new(options: RebuildOptions) -> Rebuilder {
         let (files, bytes, lately, free_at, failed, trouble) = Default::default();
-        Rebuilder { options, files, bytes, lately, free_at, failed, trouble }
+        let has_claims = AtomicBool::new(true);
+        Rebuilder { options, files, bytes, lately, free_at, failed, trouble, has_claims }
     }
 
     /// Why the last try failed, if it did.
@@ -233,7 +236,11 @@ impl Core {
 
     /// Protects everything that lost a copy and that this node is to protect.
     pub(super) async fn rebuild(self: &Arc<Core>) -> Result<()> {
-        let mut tasks = self.rebuild_tasks().await?;
+        let losses = self.losses();
+        if !losses.is_empty() {
+            self.cell.rebuilder.has_claims.store(true, Ordering::Relaxed);
+        }
+        let mut tasks = self.rebuild_tasks(losses).await?;
         if tasks.is_empty() {
             self.cell.rebuilder.trouble.lock().unwrap().take();
             return self.drop_claims().await;
@@ -254,10 +261,10 @@ impl Core {
         Ok(())
     }
 
-    async fn rebuild_tasks(&self) -> Result<Vec<Task>> {
+    async fn rebuild_tasks(&self, losses: Vec<Loss>) -> Result<Vec<Task>> {
         let mut tasks: BTreeMap<(VersionId, Loss), Task> = BTreeMap::new();
         let now_ms = clock::now_ms();
-        for loss in self.losses() {
+        for loss in losses {
             self.each(loss.rows(), |row| {
                 let Some(version) = keys::dirty_version(&row.key) else { return Ok(()) };
                 if !self.is_heir_of(loss, version) || !self.cell.rebuilder.is_due(version, now_ms) {
@@ -322,19 +329,33 @@ impl Core {
         }
     }
 
-    /// Ends claims of this session that were left behind: they would keep others from work that this node does not do.
+    /// Ends claims that were left behind, of this session or of one that is over, whose work somebody else did meanwhile.
     async fn drop_claims(&self) -> Result<()> {
+        if !self.cell.rebuilder.has_claims.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let done = self.drop_some_claims().await;
+        if !matches!(done, Ok(false)) {
+            self.cell.rebuilder.has_claims.store(true, Ordering::Relaxed);
+        }
+        done.map(drop)
+    }
+
+    /// A bounded number of them; false if there are none.
+    async fn drop_some_claims(&self) -> Result<bool> {
+        let view = self.cell.view();
         let page = self.catalog.range(Range::prefix(keys::REPAIRS, BATCH)).await.map_err(error::catalog)?;
         let mut change = Commit::new();
         for row in &page.rows {
-            if RepairRow::of(row).map_err(error::catalog)?.session == self.session_id {
+            let session = RepairRow::of(row).map_err(error::catalog)?.session;
+            if session == self.session_id || view.node_of(session).is_none() {
                 change = change.seq(row.key.clone(), row.seq).delete(row.key.clone());
             }
         }
         if !change.writes.is_empty() {
             let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
         }
-        Ok(())
+        Ok(!page.rows.is_empty())
     }
 
     /// Protects what was claimed, some at a time; gives the last fault.
@@ -347,7 +368,7 @@ impl Core {
                 && let Some(task) = queue.pop_front()
             {
                 let (core, work) = (self.clone(), self.work.begin());
-                running.spawn(async move {
+                self.tasks.spawn_into(&mut running, async move {
                     let _work = work;
                     core.cell.rebuilder.turn(task.bytes).await;
                     let done = core.repair(&task).await;
@@ -372,8 +393,12 @@ impl Core {
             }
         }
         if !left.is_empty() {
-            // A claim that stays behind is this session's, and does no harm.
-            let _ = self.catalog.commit(Commit { checks: Vec::new(), writes: left }).await;
+            // Only while the session lasts: afterwards the claims may be somebody else's.
+            let mut change = Commit::new().value(self.session.0.clone(), self.session.1.clone());
+            change.writes = left;
+            if let Err(fault) = self.catalog.commit(change).await {
+                tracing::debug!("claims of rebuilds stay for now: {fault}");
+            }
         }
         trouble
     }

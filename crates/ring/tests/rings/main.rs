@@ -1,5 +1,4 @@
 //! A ring on real files.
 
 mod corners;
-mod limits;
 mod ring;

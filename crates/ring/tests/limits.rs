@@ -1,4 +1,5 @@
-//! What a ring must hold to at size: memory, footers only, a stable subset. One test at a time: memory is the process's.
+//! What a ring must hold to at size: memory, footers only, a stable subset. A program of its own and one test at a time:
+//! memory is the process's.
 
 use std::path::Path;
 use std::sync::Mutex;
