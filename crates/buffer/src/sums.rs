@@ -13,6 +13,8 @@ pub(crate) struct Sums {
     table: Vec<u32>,
     /// None once bytes came that it does not cover.
     crc64: Option<Digest>,
+    /// CRC32C of all bytes, where nobody asked for that of blocks.
+    whole: Option<u32>,
     /// Bytes that count.
     len: usize,
 }
@@ -20,7 +22,12 @@ pub(crate) struct Sums {
 impl Sums {
     pub(crate) fn new(capacity: usize) -> Sums {
         let table = Vec::with_capacity(capacity.div_ceil(BLOCK));
-        Sums { table, crc64: Some(Digest::new(CrcAlgorithm::Crc64Nvme)), len: 0 }
+        Sums { table, crc64: Some(Digest::new(CrcAlgorithm::Crc64Nvme)), whole: None, len: 0 }
+    }
+
+    /// Sums of bytes that are summed as a whole.
+    pub(crate) fn whole() -> Sums {
+        Sums { table: Vec::new(), crc64: None, whole: Some(0), len: 0 }
     }
 
     /// Takes note that `bytes`, all of them so far, grew.
@@ -38,15 +45,21 @@ impl Sums {
     }
 
     fn sum_blocks(&mut self, bytes: &[u8]) {
+        if let Some(whole) = &mut self.whole {
+            let new = &bytes[self.len..];
+            *whole = crc32c_combine(*whole, crc32c(new), new.len() as u64);
+            self.len = bytes.len();
+            return;
+        }
         self.len = bytes.len();
         for block in bytes[self.table.len() * BLOCK..].chunks_exact(BLOCK) {
             self.table.push(crc32c(block));
         }
     }
 
-    /// Whether they are of so many bytes.
+    /// Whether they are of the blocks of so many bytes.
     pub(crate) fn cover(&self, len: usize) -> bool {
-        self.len == len
+        self.len == len && self.whole.is_none()
     }
 
     /// CRC-64/NVME, if these bytes are the ones that were summed.
@@ -57,6 +70,9 @@ impl Sums {
 
     /// CRC32C, if these bytes are the ones that were summed.
     pub(crate) fn crc32c(&self, bytes: &[u8]) -> Option<u32> {
+        if self.whole.is_some() {
+            return self.whole.filter(|_| self.len == bytes.len());
+        }
         let whole = self.table.len() * BLOCK;
         let rest = bytes.get(whole..).filter(|_| self.len == bytes.len())?;
         Some(crc32c_combine(table_crc(&self.table, whole), crc32c(rest), rest.len() as u64))
@@ -64,6 +80,9 @@ impl Sums {
 
     /// CRC32C of every block, if these bytes are the ones that were summed.
     pub(crate) fn into_table(mut self, bytes: &[u8]) -> Option<Vec<u32>> {
+        if self.whole.is_some() {
+            return None;
+        }
         let rest = bytes.get(self.table.len() * BLOCK..).filter(|_| self.len == bytes.len())?;
         if !rest.is_empty() {
             self.table.push(crc32c(rest));

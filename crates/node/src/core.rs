@@ -9,8 +9,8 @@ use stoker_catalog::rows::{Drain, FileRow, HolderRow, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_ring::Retention;
 use stoker_store::{
-    Checksum, ChecksumKind, DrainPolicy, DrainState, ErrorKind, FileInfo, Holder, Key, Receipt, Result,
-    StoreError,
+    Checksum, ChecksumKind, Class, DrainPolicy, DrainState, ErrorKind, FileInfo, Holder, Key, Receipt,
+    Result, StoreError,
 };
 use tokio::sync::Notify;
 
@@ -212,8 +212,8 @@ impl Core {
             size: file.size,
             etag: file.etag.clone(),
             checksums: checksums(file.crc64, properties.checksums),
-            class: volume.policy.class.in_cluster(copies(&file.holders) as usize),
-            copies: copies(&file.holders),
+            class: volume.policy.class.in_cluster(nodes(&file.holders)),
+            copies: copies(&file.holders, volume.policy.class),
             holders: file.holders.iter().map(holder).collect(),
             seq,
             drain: state(file.drain),
@@ -223,15 +223,19 @@ impl Core {
     }
 }
 
-fn holder(row: &HolderRow) -> Holder {
+pub(crate) fn holder(row: &HolderRow) -> Holder {
     Holder::new(NodeId(row.node), stoker_format::DriveId(row.drive), row.incarnation)
 }
 
-/// Different nodes that hold it.
-/// Nodes that hold something.
-pub(crate) fn copies(holders: &[HolderRow]) -> u32 {
-    let nodes: std::collections::HashSet<[u8; 16]> = holders.iter().map(|holder| holder.node).collect();
-    nodes.len() as u32
+/// How many nodes hold something of it.
+pub(crate) fn nodes(holders: &[HolderRow]) -> usize {
+    holders.iter().map(|holder| holder.node).collect::<std::collections::HashSet<_>>().len()
+}
+
+/// Copies of each of its bytes: the chunks of a large file go to different peers, so more nodes may hold something.
+pub(crate) fn copies(holders: &[HolderRow], class: Class) -> u32 {
+    let nodes = nodes(holders);
+    nodes.min(class.in_cluster(nodes).copies()) as u32
 }
 
 pub(crate) fn state(drain: Drain) -> DrainState {

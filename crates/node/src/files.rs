@@ -420,7 +420,7 @@ impl Core {
             {
                 (row.source, row.holders) = (None, kept.holders());
             }
-        } else if copies(&row.holders) < self.class(volume).copies() as u32 {
+        } else if copies(&row.holders, from_volume.policy.class) < self.class(volume).copies() as u32 {
             let kept = self.secure(volume, &runs, &row.holders).await?;
             let gone =
                 || StoreError::new(ErrorKind::Unavailable, "the bytes of the source cannot be reached now");

@@ -11,7 +11,7 @@ use stoker_store::{
     StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
-use crate::core::{Core, copies, etag, state};
+use crate::core::{Core, copies, etag, holder, nodes, state};
 use crate::part_copy::Borrowed;
 use crate::properties::Properties;
 use crate::publish::{outdated, owners};
@@ -398,9 +398,9 @@ fn part_receipt(volume: &Volume, key: &[u8], part: &PartRow, seq: u64) -> Result
         size: part.size,
         etag: part.etag.clone(),
         checksums: info.checksums,
-        class: volume.policy.class.in_cluster(copies(&part.holders) as usize),
-        copies: 1,
-        holders: Vec::new(),
+        class: volume.policy.class.in_cluster(nodes(&part.holders)),
+        copies: copies(&part.holders, volume.policy.class),
+        holders: part.holders.iter().map(holder).collect(),
         seq,
         drain: state(Core::drain_of(volume)),
         lake: None,

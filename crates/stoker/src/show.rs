@@ -3,6 +3,8 @@
 //! JSON names are those of the door's types. Bytes that are not UTF-8 are shown lossily, with the exact bytes beside
 //! them in hex; checksums are in base64, as in S3.
 
+use std::collections::BTreeSet;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
@@ -140,9 +142,13 @@ pub fn lake_mode(mode: LakeMode) -> &'static str {
 
 /// A receipt in words: what is true of the bytes now, and what happens next.
 pub fn receipt(receipt: &Receipt) -> String {
-    let mut copies = match receipt.copies {
-        1 => "1 copy on 1 node".to_owned(),
-        count => format!("{count} copies on {count} nodes"),
+    let nodes: BTreeSet<&str> = receipt.holders.iter().map(|holder| holder.node.as_str()).collect();
+    let mut copies = match (receipt.copies, nodes.len()) {
+        (1, 0 | 1) => "1 copy on 1 node".to_owned(),
+        (1, nodes) => format!("1 copy, on {nodes} nodes"),
+        (count, nodes) if nodes <= count as usize => format!("{count} copies on {count} nodes"),
+        // The chunks of a large file go to different peers.
+        (count, nodes) => format!("{count} copies of each byte, on {nodes} nodes"),
     };
     if receipt.drain == DrainState::Dirty && receipt.lake_etag.is_some() {
         copies.push_str(" and one in the lake, for want of nodes");

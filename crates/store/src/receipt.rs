@@ -42,7 +42,7 @@ pub struct Receipt {
     pub checksums: Vec<Checksum>,
     /// Class that the volume asks for.
     pub class: Class,
-    /// Copies on different nodes that are durable.
+    /// Durable copies of each byte, on different nodes; of a large file more nodes may hold something.
     pub copies: u32,
     /// Who holds it.
     pub holders: Vec<Holder>,

@@ -1,13 +1,13 @@
 //! Frames that come in: header and head through a small buffer, bodies straight into aligned memory.
 //!
-//! The sums of a body's blocks are taken piece by piece while the bytes are still in the processor's cache. They are what
-//! the body is checked by, and they stay with it for the ring.
+//! The sums of a body are taken piece by piece while the bytes are still in the processor's cache. They are what the body is
+//! checked by. Those of a request's blocks stay with it for the ring; an answer goes to a reader and is summed as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use stoker_buffer::Pool;
+use stoker_buffer::{Buf, Pool};
 use tokio::io::{AsyncReadExt, BufReader};
 
 use super::end::End;
@@ -46,8 +46,22 @@ impl Intake {
         Ok((header, head.into()))
     }
 
-    /// The message that header and head began.
-    pub async fn message(&mut self, header: &Header, head: Bytes) -> Result<Message, End> {
+    /// The request that header and head began.
+    pub async fn request(&mut self, header: &Header, head: Bytes) -> Result<Message, End> {
+        self.message(header, head, Buf::grow).await
+    }
+
+    /// The answer that header and head began.
+    pub async fn answer(&mut self, header: &Header, head: Bytes) -> Result<Message, End> {
+        self.message(header, head, Buf::grow_whole).await
+    }
+
+    async fn message(
+        &mut self,
+        header: &Header,
+        head: Bytes,
+        grow: fn(&mut Buf, usize),
+    ) -> Result<Message, End> {
         let len = header.body_len as usize;
         if len == 0 {
             return Ok(Message::new(header.kind, head));
@@ -62,7 +76,7 @@ impl Intake {
             if read == 0 {
                 return Err(End::Io(std::io::ErrorKind::UnexpectedEof.into()));
             }
-            buf.grow(read);
+            grow(&mut buf, read);
             self.received(read);
         }
         let crc = buf.crc32c().expect("a buffer that only grew knows its sums");

@@ -192,7 +192,7 @@ impl Link {
                 if waiting.answer.is_closed() {
                     return intake.skip_body(&header).await;
                 }
-                let message = intake.message(&header, head).await?;
+                let message = intake.answer(&header, head).await?;
                 // Whoever gave up meanwhile does not mind.
                 let _ = waiting.answer.send(outcome(&header, message));
             }

@@ -75,7 +75,7 @@ impl Served {
                     turn.unserved(Unserved::Stopping);
                     return Ok(());
                 }
-                let request = intake.message(&header, head).await?;
+                let request = intake.request(&header, head).await?;
                 tokio::spawn(serve(service.clone(), header, request, turn, cancelled));
             }
             Form::Cancel => self.under_way.lock().unwrap().cancel(header.id),

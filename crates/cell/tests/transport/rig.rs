@@ -95,7 +95,12 @@ impl Service for Steered {
             let answer = match request.kind {
                 ECHO => {
                     let crc = request.body_crc;
-                    let body = Body::Buf(request.body.into_buf());
+                    let mut buf = request.body.into_buf();
+                    if !buf.is_empty() {
+                        let table = stoker_format::block_table(buf.as_slice());
+                        assert_eq!(buf.take_block_table(), Some(table), "the ring need not sum it again");
+                    }
+                    let body = Body::Buf(buf);
                     Ok(Message { body_crc: crc, ..Message::new(ECHO, request.head).with_body(body) })
                 }
                 COUNT => Ok(Message::new(COUNT, request.body.len().to_string())),

@@ -10,7 +10,7 @@ use stoker_catalog::rows::{DirtyRow, Drain, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, Result, Spread, StoreError};
 
-use crate::core::{Core, add, copies};
+use crate::core::{Core, add, nodes};
 use crate::error;
 use crate::node::Node;
 
@@ -136,8 +136,8 @@ impl Core {
             let names = self.names_of(version).await?;
             let Some(first) = names.first() else { continue };
             let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { continue };
-            let wanted = self.class(&volume).copies() as u32;
-            if first.file.source.is_none() && copies(&first.file.holders) < wanted {
+            let wanted = self.class(&volume).copies();
+            if first.file.source.is_none() && nodes(&first.file.holders) < wanted {
                 self.raise(version, set).await?;
                 add(&self.cell.stats.repaired, 1);
             }

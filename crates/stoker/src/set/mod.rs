@@ -255,7 +255,7 @@ async fn add(client: &Client, args: &AddArgs) -> Result<ExitCode, Failure> {
         if args.json {
             out::json(&show::receipt_json(&receipt))?;
         } else {
-            let copies = show::count(u64::from(receipt.copies), "drive");
+            let copies = show::count(u64::from(receipt.copies), "node");
             let (name, size) = (show::name(key.as_bytes()), size::human(receipt.size));
             out::line(format!("shard {number}  {volume}/{name}  {size}, on {copies}, not visible yet"))?;
         }
