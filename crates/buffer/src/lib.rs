@@ -157,7 +157,7 @@ impl Buf {
         self.grow_by(len, Sums::new);
     }
 
-    /// The same, summed as a whole: half the work, for bytes that no ring will take.
+    /// The same, summed as a whole: less work, for bytes that go to a reader. A ring that takes them sums them again.
     pub fn grow_whole(&mut self, len: usize) {
         self.grow_by(len, |_| Sums::whole());
     }
