@@ -1,11 +1,10 @@
 //! `cargo xtask clients`: real S3 clients against a real node, by `tests/clients/run.py`.
 
-use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Failure;
-use crate::workspace::{cargo, root, succeeds};
+use crate::workspace::{built, cargo, root, succeeds};
 
 /// What the suite ends with if the client programs could not be had.
 const EXIT_NO_PROGRAMS: i32 = 3;
@@ -51,8 +50,6 @@ pub fn run_or(args: &[String], without: Without) -> Result<(), Failure> {
     }
 }
 
-/// Where cargo puts the program of the development profile.
 fn program() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("debug").join("stoker")
+    built("stoker")
 }

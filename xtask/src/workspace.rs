@@ -25,6 +25,12 @@ pub fn cargo() -> Command {
     command
 }
 
+/// Where cargo puts a program of the development profile.
+pub fn built(name: &str) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("debug").join(name)
+}
+
 /// Runs a command to its end with its output streamed; true if it succeeded.
 pub fn succeeds(command: &mut Command) -> bool {
     match command.status() {

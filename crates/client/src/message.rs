@@ -1,13 +1,14 @@
 //! What is asked and answered. Variants are only ever added at the end; a change of a type raises the protocol version.
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest, NoLease, NodeStatus,
-    Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, SetId, SetInfo,
-    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo,
-    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
+    NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution,
+    SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId,
+    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::fault::Fault;
@@ -217,6 +218,31 @@ pub enum Request {
         volume: String,
         prefix: Vec<u8>,
     },
+    /// The writer's id is the id of this request.
+    Edit {
+        volume: String,
+        key: Key,
+        request: EditRequest,
+    },
+    /// The bytes are few, and their CRC-64/NVME comes with them.
+    EditNow {
+        volume: String,
+        key: Key,
+        request: EditRequest,
+        bytes: Bytes,
+        crc64: u64,
+    },
+    Entry {
+        volume: String,
+        key: Key,
+    },
+    Inodes {
+        count: u32,
+    },
+    Directory {
+        volume: String,
+        inode: u64,
+    },
 }
 
 impl Request {
@@ -239,6 +265,11 @@ impl Request {
             | Request::SetFind { .. }
             | Request::Sets { .. }
             | Request::SetLatest { .. } => 3,
+            Request::Edit { .. }
+            | Request::EditNow { .. }
+            | Request::Entry { .. }
+            | Request::Inodes { .. }
+            | Request::Directory { .. } => 4,
             _ => 1,
         }
     }
@@ -262,6 +293,10 @@ impl Request {
             Request::Volumes
             | Request::Volume { .. }
             | Request::Stat { .. }
+            | Request::Entry { .. }
+            | Request::Directory { .. }
+            // Numbers that nobody hears of are lost, which does no harm.
+            | Request::Inodes { .. }
             | Request::Open { .. }
             | Request::Read { .. }
             | Request::Lease { .. }
@@ -286,6 +321,8 @@ impl Request {
             | Request::VolumeSet { .. }
             | Request::VolumeDelete { .. }
             | Request::Create { .. }
+            | Request::Edit { .. }
+            | Request::EditNow { .. }
             | Request::Finish { .. }
             | Request::Copy(_)
             | Request::Rename { .. }
@@ -310,14 +347,24 @@ impl Request {
 
     /// True if it begins a writer.
     pub fn opens_writer(&self) -> bool {
-        matches!(self, Request::Create { .. } | Request::UploadPart { .. } | Request::SetShard { .. })
+        matches!(
+            self,
+            Request::Create { .. }
+                | Request::Edit { .. }
+                | Request::UploadPart { .. }
+                | Request::SetShard { .. }
+        )
     }
 
     /// True if it may rightly take for ever: it waits for the lake, or moves a file's bytes.
     pub fn is_long(&self) -> bool {
         matches!(
             self,
-            Request::Wait { .. } | Request::Drain { .. } | Request::Stage { .. } | Request::Finish { .. }
+            Request::Wait { .. }
+                | Request::Drain { .. }
+                | Request::Stage { .. }
+                | Request::Finish { .. }
+                | Request::EditNow { .. }
         )
     }
 
@@ -333,7 +380,10 @@ impl Request {
             Request::UploadPartCopy { key, source, .. } => check(key).and_then(|()| check(&source.key)),
             Request::Stat { key, .. }
             | Request::Open { key, .. }
+            | Request::Entry { key, .. }
             | Request::Create { key, .. }
+            | Request::Edit { key, .. }
+            | Request::EditNow { key, .. }
             | Request::SetAttributes { key, .. }
             | Request::UploadCreate { key, .. }
             | Request::UploadPart { key, .. }
@@ -389,6 +439,8 @@ pub enum Response {
     SetFound(Option<SetInfo>),
     SetStatus(Box<SetStatus>),
     Sets(SetsPage),
+    Entry(Entry),
+    Path(Vec<u8>),
 }
 
 /// Writes a message.

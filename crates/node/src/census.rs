@@ -78,6 +78,11 @@ impl Undrained {
 
 /// A part of an upload that is not complete.
 pub(crate) struct Part {
+    pub upload: VersionId,
+    pub number: u16,
+    pub version: VersionId,
+    pub bytes: u64,
+    pub since_ms: u64,
     pub places: Vec<(NodeId, DriveId)>,
 }
 
@@ -187,12 +192,23 @@ impl Core {
             Ok(())
         })
         .await?;
-        self.each(b"p".to_vec(), |row| {
+        self.each(keys::PARTS.to_vec(), |row| {
             let part = PartRow::of(row).map_err(error::catalog)?;
             let place =
                 |holder: &stoker_catalog::rows::HolderRow| (NodeId(holder.node), DriveId(holder.drive));
+            let (Some(upload), Some(number)) = (keys::part_upload(&row.key), keys::part_number(&row.key))
+            else {
+                return Ok(());
+            };
             match census.parts.len() < VERSIONS_MAX {
-                true => census.parts.push(Part { places: part.holders.iter().map(place).collect() }),
+                true => census.parts.push(Part {
+                    upload,
+                    number,
+                    version: VersionId(part.version),
+                    bytes: part.size,
+                    since_ms: part.modified_ms,
+                    places: part.holders.iter().map(place).collect(),
+                }),
                 false => census.at_least = true,
             }
             Ok(())

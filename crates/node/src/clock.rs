@@ -31,6 +31,13 @@ pub(crate) fn mint() -> VersionId {
     VersionId(id)
 }
 
+/// When a version was minted, milliseconds since 1970.
+pub(crate) fn minted_ms(version: VersionId) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[2..].copy_from_slice(&version.0[..6]);
+    u64::from_be_bytes(bytes)
+}
+
 /// The version of a lake object that was not written by us: the same object has the same one on every node. The first
 /// bit is 1, so that it cannot be one of ours.
 pub(crate) fn lake_version(volume: u32, key: &[u8], etag: &str) -> VersionId {

@@ -11,8 +11,8 @@ use stoker_format::{ChunkId, ChunkRun, VersionId};
 use stoker_store::Result;
 
 use crate::core::{Core, add};
-use crate::error;
 use crate::rings::{self, NAME_INDEX};
+use crate::{clock, error};
 
 /// Rows looked at in one round.
 const ROUND: usize = 500;
@@ -36,8 +36,18 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
+/// Clocks of nodes may differ by so much, and versions begin with their time.
+const SKEW_MS: u64 = 60_000;
+
+/// Records of deletes that one round lets go.
+const RECORDS_MAX: usize = 10_000;
+
 fn version_of(row: &Row) -> Option<VersionId> {
-    Some(VersionId(row.key.get(1..13)?.try_into().ok()?))
+    keys::garbage_version(&row.key)
+}
+
+fn is_delete_record(rows: &[(Row, GarbageRow)]) -> bool {
+    rows.iter().any(|(_, garbage)| garbage.is_delete_record())
 }
 
 /// The dead version, and those whose chunks it uses.
@@ -50,9 +60,9 @@ fn versions_in(rows: &[(Row, GarbageRow)]) -> impl Iterator<Item = VersionId> + 
 impl Core {
     /// Deletes a bounded number of versions; true if more may be there.
     async fn collect_round(self: &Arc<Core>) -> Result<bool> {
-        let mut range = Range::prefix(b"g", ROUND);
-        let mut deleted = false;
-        loop {
+        let mut range = Range::prefix(keys::GARBAGE, ROUND);
+        let (mut deleted, mut records) = (false, Vec::new());
+        let more = loop {
             let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
             let mut versions: Vec<Vec<(Row, GarbageRow)>> = Vec::new();
             for row in &page.rows {
@@ -69,13 +79,53 @@ impl Core {
                 versions.push(self.all_rows(last).await?);
             }
             versions.retain(|rows| !self.in_use(rows));
-            self.leave_to_readers(&mut versions).await;
-            if !versions.is_empty() {
-                deleted |= self.collect(versions).await?;
+            let (later, mut now): (Vec<_>, Vec<_>) =
+                versions.into_iter().partition(|rows| is_delete_record(rows));
+            records.extend(later.into_iter().take(RECORDS_MAX.saturating_sub(records.len())));
+            self.leave_to_readers(&mut now).await;
+            if !now.is_empty() {
+                deleted |= self.collect(now).await?;
             }
             match page.rows.last() {
                 Some(last) if page.more => range = range.after(&last.key),
-                _ => return Ok(deleted && page.more),
+                _ => break page.more,
+            }
+        };
+        if !records.is_empty() {
+            self.collect_records(records).await?;
+        }
+        Ok(deleted && more)
+    }
+
+    /// Lets records of deletes go whose dead are gone, on whichever node. Were a record gone first and then the catalog, what is
+    /// left of the dead on drives would look alive.
+    async fn collect_records(self: &Arc<Core>, mut records: Vec<Vec<(Row, GarbageRow)>>) -> Result<()> {
+        if let Some(oldest_ms) = self.oldest_dead_ms().await? {
+            let is_after = |rows: &Vec<(Row, GarbageRow)>| {
+                let record = rows.first().and_then(|(row, _)| version_of(row));
+                record.is_none_or(|record| clock::minted_ms(record) + SKEW_MS < oldest_ms)
+            };
+            records.retain(is_after);
+        }
+        if !records.is_empty() {
+            self.collect(records).await?;
+        }
+        Ok(())
+    }
+
+    /// When the oldest version was begun that is dead and has not been deleted from all drives.
+    async fn oldest_dead_ms(&self) -> Result<Option<u64>> {
+        let mut range = Range::prefix(keys::GARBAGE, ROUND);
+        loop {
+            let page = self.catalog.range(range.clone()).await.map_err(error::catalog)?;
+            for row in &page.rows {
+                if !GarbageRow::of(row).map_err(error::catalog)?.is_delete_record() {
+                    return Ok(version_of(row).map(clock::minted_ms));
+                }
+            }
+            match page.rows.last() {
+                Some(last) if page.more => range = range.after(&last.key),
+                _ => return Ok(None),
             }
         }
     }
@@ -91,11 +141,13 @@ impl Core {
         Ok(all)
     }
 
-    /// Whether somebody here still reads a version, or chunks that it uses.
+    /// Whether somebody here still reads one of the chunks, or may.
     fn in_use(&self, rows: &[(Row, GarbageRow)]) -> bool {
-        let mut versions = versions_in(rows).peekable();
-        let Some(&version) = versions.peek() else { return true };
-        !self.cell.is_mine(version) || versions.any(|version| self.pins.is_pinned(version))
+        let Some(version) = versions_in(rows).next() else { return true };
+        let mut runs = rows.iter().flat_map(|(_, garbage)| &garbage.runs);
+        !self.cell.is_mine(version)
+            || self.pins.is_held(version)
+            || runs.any(|run| self.pins.is_read(VersionId(run.version), run.first_index, run.count))
     }
 
     /// Takes out what somebody reads on another node. One that does not answer may have readers until it is declared down.

@@ -10,6 +10,7 @@ use stoker_store::{
     StoreError, Subject, UploadId,
 };
 
+use crate::cell::Keepers;
 use crate::cell::is_holders_lost;
 use crate::core::{Core, add, etag};
 use crate::name_record::Cut;
@@ -164,7 +165,7 @@ impl Core {
         if let Some(place) = &place {
             record = name_record::of_set(record, place.set, place.number);
         }
-        self.leave_record(volume, version, &record).await?;
+        let left = self.leave_record(volume, version, &record, Keepers::Holders(&file.holders)).await?;
         let mut change = Commit::new();
         for part in &chosen {
             for owner in owners_of(part) {
@@ -200,20 +201,22 @@ impl Core {
             upload_parts,
             condition,
             append: false,
+            base: None,
             has_layout: false,
             checks: change.checks,
             writes: change.writes,
             sessions,
             keeps,
+            has_marks: true,
         };
         let published = match &place {
             None => self.publish(volume, key.as_bytes(), job).await,
             Some(place) => self.add_shard(volume, key.as_bytes(), place, job).await,
         };
         if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
-            let id = stoker_format::ChunkId::new(version, crate::rings::NAME_INDEX);
-            self.rings.delete(&[id]).await?;
+            self.forget_record(version).await?;
         }
+        drop(left);
         self.garbage.notify_one();
         let receipt = published?;
         add(&self.stats.publishes, 1);

@@ -6,10 +6,11 @@ use stoker_catalog::rows::{Drain, keys};
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest,
-    NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result,
-    SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject,
-    UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
+    Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode,
+    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
+    Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -31,18 +32,29 @@ impl Core {
         key: &Key,
         request: WriteRequest,
     ) -> Result<ChunkWriter> {
-        self.check_open()?;
-        volume.check_writable()?;
-        self.check_lake(&volume, key.as_bytes(), &request.attributes).await?;
-        if !request.condition.is_empty() {
-            let seen = self.seen(&volume, key.as_bytes()).await?;
-            check_condition(&request.condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
-        }
+        self.check_write(&volume, key, &request.attributes, &request.condition).await?;
         self.check_quota(&volume, request.size.unwrap_or(1)).await?;
         let size = request.size;
-        let (key, checks) = (key.as_bytes().to_vec(), Vec::new());
-        let purpose = FilePurpose { volume: volume.clone(), key, request, checks };
+        let purpose = FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request);
         Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
+    }
+
+    /// Refuses at the start what could not be published.
+    pub async fn check_write(
+        &self,
+        volume: &Arc<Volume>,
+        key: &Key,
+        attributes: &Attributes,
+        condition: &Condition,
+    ) -> Result<()> {
+        self.check_open()?;
+        volume.check_writable()?;
+        self.check_lake(volume, key.as_bytes(), attributes).await?;
+        if !condition.is_empty() {
+            let seen = self.seen(volume, key.as_bytes()).await?;
+            check_condition(condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
+        }
+        Ok(())
     }
 
     /// Refuses what the lake of the volume could never hold.
@@ -217,6 +229,45 @@ impl Store for Node {
             let volume = self.core.volumes.get(volume).await?;
             let writer = self.core.begin_write(volume, key, request).await?;
             Ok(Box::new(writer) as Box<dyn Writer>)
+        })
+    }
+
+    fn edit<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: EditRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let writer = self.core.begin_edit(volume, key, request).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
+        })
+    }
+
+    fn entry<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.entry_of(&volume, key.as_bytes()).await
+        })
+    }
+
+    fn directory<'a>(&'a self, volume: &'a str, inode: u64) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(async move {
+            self.core.check_open()?;
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.directory_of(&volume, inode).await
+        })
+    }
+
+    fn inodes(&self, count: u32) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            if count == 0 || count > INODES_MAX {
+                let message = format!("1 to {INODES_MAX} numbers are handed out at once");
+                return Err(StoreError::new(ErrorKind::Invalid, message));
+            }
+            self.core.names.inodes().reserve(u64::from(count)).await.map_err(error::catalog)
         })
     }
 

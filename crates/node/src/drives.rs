@@ -150,10 +150,16 @@ impl Core {
                     false => Ok(()),
                 }
             }
-            Standing::Leaving => match self.is_empty_drive(drive.id).await? {
-                true if self.declare_gone(drive.id, Emptied::Yes).await? => self.take_out(drive).await,
-                _ => Ok(()),
-            },
+            Standing::Leaving => {
+                let is_given_up =
+                    self.is_empty_drive(drive.id).await? && self.declare_gone(drive.id, Emptied::Yes).await?;
+                // A part of an upload may have come between the look and the transaction, after which none can come. It is moved
+                // from here like the others.
+                match is_given_up && self.is_empty_drive(drive.id).await? {
+                    true => self.take_out(drive).await,
+                    false => Ok(()),
+                }
+            }
         }
     }
 
@@ -208,8 +214,8 @@ impl Core {
             return Ok(false);
         }
         let census = self.census().await?;
-        let only = |part: &crate::census::Part| part.places.iter().all(|(_, drive)| *drive == id);
-        Ok(!census.parts.iter().any(only))
+        let there = |part: &crate::census::Part| part.places.iter().any(|(_, drive)| *drive == id);
+        Ok(!census.parts.iter().any(there))
     }
 
     async fn take_out(self: &Arc<Core>, drive: &Arc<Drive>) -> Result<()> {
@@ -336,6 +342,7 @@ impl Core {
         for version in lost.iter().take(crate::risk::TOLD_MAX) {
             self.tell_lost(*version, &census.versions[version], Fate::Lost, &mut told).await?;
         }
+        self.tell_lost_parts(&census, |part| is_there(&part.places), counts, &mut told).await?;
         Ok(told)
     }
 

@@ -4,24 +4,23 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write};
 use stoker_catalog::names::{
-    Forgotten, Located, Plan, Refusal, Removal, Removed, dirty_writes, garbage_writes,
+    Forgotten, Located, Plan, Refusal, Removal, Removed, delete_record_garbage, dirty_writes,
 };
 use stoker_catalog::rows::{
-    Drain, EntryRow, FileRow, LakeRef, Layout, RekeyRow, RowValue, SourceRef, TombstoneRow, VersionRow, keys,
+    Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
 };
-use stoker_format::{ChunkId, NameRecord, RecordKind, VersionId};
-use stoker_ring::{Put, Retention};
+use stoker_format::VersionId;
 use stoker_store::{
-    Attributes, AttributesChange, Buf, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode,
+    Attributes, AttributesChange, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode,
     Result, StoreError,
 };
 
+use crate::cell::Keepers;
 use crate::core::{Core, add, copies};
 use crate::lookup::no_such_key;
 use crate::name_record::Cut;
 use crate::properties::Properties;
 use crate::publish::{Job, Keeps, check_condition, is_outdated, tombstone_gone};
-use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 use crate::writer::{RunList, is_unknown};
 use crate::{clock, error, name_record};
@@ -32,47 +31,6 @@ const COPIES_MAX: usize = 20;
 impl Core {
     pub fn seq_now(&self) -> u64 {
         self.seq_seen.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Leaves a name record on a drive.
-    pub async fn leave_record(&self, volume: &Volume, id: VersionId, record: &NameRecord) -> Result<()> {
-        let fault =
-            |fault: stoker_format::FormatError| StoreError::new(ErrorKind::Invalid, fault.to_string());
-        record.check().map_err(fault)?;
-        let retention = match Core::drain_of(volume) {
-            Drain::Never => Retention::Never,
-            _ => Retention::Dirty,
-        };
-        let put = Put {
-            chunk: ChunkId::new(id, NAME_INDEX),
-            volume: volume.id,
-            kind: RecordKind::Name,
-            retention,
-            payload: Buf::copy_of(&record.encode()),
-        };
-        self.rings.append_any(vec![put]).await.map(drop)
-    }
-
-    /// Leaves the record of a file as it is now, in the place of an older one: its name, what it is made of or its
-    /// properties changed without a write.
-    pub async fn leave_put(&self, volume: &Volume, key: &[u8], file: &FileRow) -> Result<()> {
-        let properties = Properties::decode(&file.properties)?;
-        let (runs, parts) = match file.layout {
-            Layout::Simple { .. } => (self.names.runs(file).await.map_err(error::catalog)?, Vec::new()),
-            Layout::Rows => {
-                let rows = self.names.version_rows(file.version()).await.map_err(error::catalog)?;
-                let parts = rows.first().map(|row| row.upload_parts.clone()).unwrap_or_default();
-                (VersionRow::join(rows.iter()), parts)
-            }
-        };
-        let cut = Cut { runs: Some(&runs), upload_parts: &parts };
-        let put = name_record::put(volume.id, key, file, &properties, cut, self.seq_now());
-        let id = file.name_record.map_or(file.version(), VersionId);
-        self.leave_record(volume, id, &put).await?;
-        if file.drain == Drain::Clean {
-            self.rings.mark_clean(vec![ChunkId::new(id, NAME_INDEX)]).await?;
-        }
-        Ok(())
     }
 
     /// Deletes a file; false if there is none.
@@ -107,12 +65,8 @@ impl Core {
         match removed.await.map_err(error::refusal)? {
             Some(removed) => {
                 self.after_remove(volume, key, &removed);
-                self.leave_record(
-                    volume,
-                    record,
-                    &name_record::delete(volume.id, key, record, self.seq_now()),
-                )
-                .await?;
+                let name = name_record::delete(volume.id, key, record, self.seq_now());
+                self.leave_after(volume, record, &name, Keepers::Anybody).await?;
                 add(&self.stats.deletes, 1);
                 Ok(true)
             }
@@ -141,7 +95,7 @@ impl Core {
     ) -> Vec<Write> {
         if volume.lake_url.is_none() {
             // With the chunks of what it deletes, the record has done its duty.
-            return garbage_writes(record, &[]);
+            return delete_record_garbage(record);
         }
         let row = |etag: Option<String>| {
             TombstoneRow { since_ms: clock::now_ms(), etag, name_record: Some(record.0) }.encode()
@@ -232,8 +186,8 @@ impl Core {
             other => error::refusal(other),
         })?;
         self.saw(renamed.seq);
-        self.leave_record(volume, record, &name_record::rename(volume.id, from, to, record, self.seq_now()))
-            .await?;
+        let name = name_record::rename(volume.id, from, to, record, self.seq_now());
+        self.leave_after(volume, record, &name, Keepers::Anybody).await?;
         self.drainer.wake();
         Ok(())
     }
@@ -281,7 +235,7 @@ impl Core {
                 // It may be on its way under the old name right now.
                 self.drainer.note(volume, file);
             }
-            self.leave_put(volume, to, file).await?;
+            self.leave_put(volume, to, file, renamed.seq).await?;
         }
         Ok(())
     }
@@ -432,7 +386,7 @@ impl Core {
         let mut list = RunList::default();
         runs.iter().for_each(|run| list.push_run(run));
         let put = name_record::put(volume.id, to, &row, &properties, Cut::whole(list.runs()), self.seq_now());
-        self.leave_record(volume, record, &put).await?;
+        let left = self.leave_record(volume, record, &put, Keepers::Holders(&row.holders)).await?;
         // The source must still be what it was, or its chunks may be on their way out.
         let check = |located: &Located| Check::Seq(located.spot.row_key(), located.seq);
         let job = Job {
@@ -441,20 +395,24 @@ impl Core {
             upload_parts: Vec::new(),
             condition: request.condition.clone(),
             append: false,
+            base: None,
             has_layout: true,
             checks: seen.located.as_ref().map(check).into_iter().collect(),
             writes: Vec::new(),
             sessions,
             keeps,
+            has_marks: true,
         };
-        match self.publish(volume, to, job).await {
+        let published = self.publish(volume, to, job).await;
+        drop(left);
+        match published {
             Ok(receipt) => {
                 add(&self.stats.publishes, 1);
                 Ok(Some(receipt))
             }
             Err(fault) => {
                 if !is_unknown(&fault) {
-                    self.rings.delete(&[ChunkId::new(record, NAME_INDEX)]).await?;
+                    self.forget_record(record).await?;
                 }
                 match is_outdated(&fault) {
                     true => Ok(None),
@@ -502,7 +460,7 @@ impl Core {
             let commit = commit.put(row_key, EntryRow::File(Box::new(file.clone())).encode());
             if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
                 self.saw(seq);
-                self.leave_put(volume, key, &file).await?;
+                self.leave_put(volume, key, &file, seq).await?;
                 if file.drain == Drain::Dirty {
                     self.drainer.note(volume, &file);
                 }

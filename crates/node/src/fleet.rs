@@ -124,7 +124,11 @@ impl Core {
                 told.bytes_only_there += one.bytes;
             }
         }
-        told.done = view.duty(node) == Duty::Evacuating && told.files_left == 0 && told.parts_only_there == 0;
+        for part in census.parts.iter().filter(|part| part.places.iter().any(|(at, _)| *at == node)) {
+            told.files_left += 1;
+            told.bytes_left += part.bytes;
+        }
+        told.done = view.duty(node) == Duty::Evacuating && told.files_left == 0;
         if !told.done {
             told.trouble = self.cell.rebuilder.trouble();
         }

@@ -17,6 +17,8 @@ mod core;
 mod door;
 mod drain;
 mod drives;
+mod edit;
+mod entries;
 mod error;
 mod files;
 mod fleet;
@@ -56,7 +58,7 @@ mod writer;
 
 pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
-pub use cluster::{ClusterOptions, Member, Promote, join};
+pub use cluster::{AuthorityChange, ClusterOptions, Member, Promote, authority_rotate, join};
 pub use drives::drives_removed;
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

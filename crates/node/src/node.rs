@@ -10,8 +10,8 @@ use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
-    DriveRow, DriveState, Duty, NodeRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow,
-    SetState, TombstoneRow, keys,
+    DriveRow, DriveState, Duty, GarbageRow, NodeRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow,
+    SetRow, SetState, TombstoneRow, keys,
 };
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
@@ -490,6 +490,12 @@ impl Core {
         self.each(b"t".to_vec(), |row| {
             let tombstone = TombstoneRow::of(row).map_err(error::catalog)?;
             precious.extend(tombstone.name_record.map(VersionId));
+            Ok(())
+        })
+        .await?;
+        self.each(keys::GARBAGE.to_vec(), |row| {
+            let is_record = GarbageRow::of(row).map_err(error::catalog)?.is_delete_record();
+            precious.extend(keys::garbage_version(&row.key).filter(|_| is_record));
             Ok(())
         })
         .await?;

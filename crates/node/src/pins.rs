@@ -1,41 +1,152 @@
-//! Versions in use: the collector leaves them alone.
+//! Versions and chunks in use: the collector leaves them alone.
+//!
+//! A file that was changed in the middle is read by versions that use some chunks of one owner, and not others. So a
+//! reader says which chunks it reads; whoever does not know them yet keeps all of a version.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use stoker_format::VersionId;
+use stoker_format::{ChunkRun, VersionId};
+
+/// Users of one version on this node.
+#[derive(Default)]
+struct Uses {
+    /// All of them.
+    all: usize,
+    /// Those that did not say which chunks.
+    whole: usize,
+    /// Chunks of it that open files read, by the file's number: first and behind the last.
+    read: Vec<(u64, u32, u32)>,
+}
 
 /// Counts users of versions on this node.
 #[derive(Default)]
 pub(crate) struct Pins {
-    counts: Mutex<HashMap<VersionId, usize>>,
+    uses: Mutex<HashMap<VersionId, Uses>>,
+    next: std::sync::atomic::AtomicU64,
 }
 
 /// One use; ends when dropped.
 pub(crate) struct Pin {
     pins: Arc<Pins>,
     version: VersionId,
+    /// The file that said which chunks it reads.
+    reader: Option<u64>,
 }
 
 impl Pins {
     pub fn pin(self: &Arc<Pins>, version: VersionId) -> Pin {
-        *self.counts.lock().unwrap().entry(version).or_default() += 1;
-        Pin { pins: self.clone(), version }
+        let mut uses = self.uses.lock().unwrap();
+        let uses = uses.entry(version).or_default();
+        uses.all += 1;
+        uses.whole += 1;
+        Pin { pins: self.clone(), version, reader: None }
+    }
+
+    /// Pins what an open file reads: the chunks of its layout, and its version by the pin that it has.
+    pub fn pin_reader(self: &Arc<Pins>, mut own: Pin, runs: &[ChunkRun]) -> Vec<Pin> {
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut owners: Vec<VersionId> = runs.iter().map(|run| run.version).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let mut table = self.uses.lock().unwrap();
+        for run in runs {
+            let uses = table.entry(run.version).or_default();
+            uses.read.push((number, run.first_index, run.first_index + run.count));
+        }
+        if let Some(uses) = table.get_mut(&own.version).filter(|_| own.reader.is_none()) {
+            uses.whole -= 1;
+        }
+        own.reader = Some(number);
+        owners.retain(|owner| *owner != own.version);
+        let pin = |owner: VersionId| {
+            table.entry(owner).or_default().all += 1;
+            Pin { pins: self.clone(), version: owner, reader: Some(number) }
+        };
+        let mut pins: Vec<Pin> = owners.into_iter().map(pin).collect();
+        pins.push(own);
+        pins
     }
 
     pub fn is_pinned(&self, version: VersionId) -> bool {
-        self.counts.lock().unwrap().contains_key(&version)
+        self.uses.lock().unwrap().contains_key(&version)
+    }
+
+    /// Whether somebody may need all of a version.
+    pub fn is_held(&self, version: VersionId) -> bool {
+        self.uses.lock().unwrap().get(&version).is_some_and(|uses| uses.whole > 0)
+    }
+
+    /// Whether somebody reads one of these chunks, or may.
+    pub fn is_read(&self, version: VersionId, first: u32, count: u32) -> bool {
+        let end = first.saturating_add(count);
+        let uses = self.uses.lock().unwrap();
+        let overlaps = |(_, from, to): &(u64, u32, u32)| *from < end && first < *to;
+        uses.get(&version).is_some_and(|uses| uses.whole > 0 || uses.read.iter().any(overlaps))
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut counts = self.pins.counts.lock().unwrap();
-        if let Some(count) = counts.get_mut(&self.version) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.version);
-            }
+        let mut table = self.pins.uses.lock().unwrap();
+        let Some(uses) = table.get_mut(&self.version) else { return };
+        uses.all -= 1;
+        match self.reader {
+            Some(number) => uses.read.retain(|(reader, ..)| *reader != number),
+            None => uses.whole -= 1,
         }
+        if uses.all == 0 {
+            table.remove(&self.version);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_hold_the_chunks_that_they_read() {
+        let pins = Arc::new(Pins::default());
+        let (old, new) = (VersionId([1; 12]), VersionId([2; 12]));
+        let run = |version, first_index, count| ChunkRun {
+            file_offset: 0,
+            version,
+            first_index,
+            count,
+            chunk_len: 10,
+            last_len: 10,
+        };
+        let own = pins.pin(new);
+        assert!(pins.is_held(new) && pins.is_read(new, 7, 1));
+        let held = pins.pin_reader(own, &[run(old, 0, 2), run(new, 0, 1), run(old, 3, 1)]);
+        assert!(!pins.is_held(new) && pins.is_pinned(new) && pins.is_pinned(old));
+        for (version, first, count, expect) in [
+            (old, 0, 1, true),
+            (old, 1, 5, true),
+            (old, 2, 1, false),
+            (old, 3, 1, true),
+            (old, 4, 9, false),
+            (new, 0, 1, true),
+            (new, 1, 1, false),
+        ] {
+            assert_eq!(pins.is_read(version, first, count), expect, "{version} {first} {count}");
+        }
+        let whole = pins.pin(old);
+        assert!(pins.is_read(old, 2, 1));
+        drop(whole);
+        assert!(!pins.is_read(old, 2, 1));
+        drop(held);
+        assert!(!pins.is_pinned(old) && !pins.is_pinned(new) && pins.uses.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_without_chunks_is_pinned_all_the_same() {
+        let pins = Arc::new(Pins::default());
+        let version = VersionId([1; 12]);
+        let held = pins.pin_reader(pins.pin(version), &[]);
+        assert!(pins.is_pinned(version) && !pins.is_held(version));
+        drop(held);
+        assert!(!pins.is_pinned(version));
     }
 }

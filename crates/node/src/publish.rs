@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Write};
-use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, garbage_writes};
+use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, delete_record_garbage};
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId, crc64, crc64_combine};
 use stoker_store::{
@@ -25,6 +25,12 @@ pub(crate) struct FilePurpose {
     pub request: WriteRequest,
     /// What else must hold when it is published.
     pub checks: Vec<Check>,
+    /// The version that it goes on with chunks of.
+    pub base: Option<VersionId>,
+    /// The number of the file if it is new; 0 for any.
+    pub inode: u64,
+    /// What becomes of it if there are too few nodes for its class.
+    pub when_alone: WhenAlone,
 }
 
 /// The error for a condition that does not hold.
@@ -47,6 +53,11 @@ pub(crate) fn check_condition(condition: &Condition, etag: Option<&str>) -> Resu
 }
 
 impl FilePurpose {
+    pub fn new(volume: Arc<Volume>, key: Vec<u8>, request: WriteRequest) -> FilePurpose {
+        let when_alone = volume.policy.when_alone;
+        FilePurpose { volume, key, request, checks: Vec::new(), base: None, inode: 0, when_alone }
+    }
+
     pub fn properties(&self, finish: &Finish) -> Properties {
         Properties {
             attributes: self.request.attributes.clone(),
@@ -58,12 +69,13 @@ impl FilePurpose {
     pub fn row(&self, core: &Core, written: &Written, finish: &Finish) -> Result<FileRow> {
         let now_ms = clock::now_ms();
         Ok(FileRow {
-            inode: 0,
+            inode: self.inode,
             version: written.version.0,
             size: written.runs.size(),
             etag: finish.etag.clone().unwrap_or_else(|| etag(written.version, written.crc64, 1)),
             modified_ms: now_ms,
-            crc64: Some(written.crc64),
+            // Of what it goes on with, nobody knows the sum.
+            crc64: Some(written.crc64).filter(|_| self.base.is_none()),
             layout: written.runs.layout(written.version),
             holders: written.holders.clone(),
             drain: Core::drain_of(&self.volume),
@@ -80,9 +92,9 @@ impl FilePurpose {
 
 impl Purpose for FilePurpose {
     fn when_alone(&self) -> WhenAlone {
-        // What an append goes on with may be in no lake.
-        let can = !self.request.append && Core::drain_of(&self.volume) != Drain::Never;
-        if can { self.volume.policy.when_alone } else { WhenAlone::Refuse }
+        // What it goes on with may be in no lake.
+        let can = !self.request.append && self.base.is_none() && Core::drain_of(&self.volume) != Drain::Never;
+        if can { self.when_alone } else { WhenAlone::Refuse }
     }
 
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>> {
@@ -107,6 +119,7 @@ impl Purpose for FilePurpose {
             let job = Job {
                 condition: self.request.condition.clone(),
                 append: self.request.append,
+                base: self.base,
                 checks: self.checks,
                 ..Job::of(row, written)
             };
@@ -126,6 +139,8 @@ pub(crate) struct Job {
     pub upload_parts: Vec<(u64, u32)>,
     pub condition: Condition,
     pub append: bool,
+    /// The version that it goes on with chunks of; its runs are among those of the job.
+    pub base: Option<VersionId>,
     /// The rows of its layout are there already: it is a version that has a name.
     pub has_layout: bool,
     pub checks: Vec<Check>,
@@ -134,6 +149,8 @@ pub(crate) struct Job {
     pub sessions: Vec<(NodeId, [u8; 16])>,
     /// What peers keep for it until it is published.
     pub keeps: Keeps,
+    /// Whoever publishes holds `marks` for reading.
+    pub has_marks: bool,
 }
 
 impl Job {
@@ -146,11 +163,13 @@ impl Job {
             upload_parts,
             condition: Condition::default(),
             append: false,
+            base: None,
             has_layout: false,
             checks,
             writes,
             sessions: written.sessions,
             keeps: Keeps::default(),
+            has_marks: false,
         }
     }
 }
@@ -176,18 +195,41 @@ impl Core {
                 Err(fault) if is_holders_lost(&fault) && recommits < RECOMMITS_MAX => recommits += 1,
                 ended => return ended,
             }
-            self.recommit(volume, &mut job).await?;
+            self.recommit(volume, key, &mut job).await?;
         }
     }
 
     /// Copies chunks again because a node that had them is gone.
-    pub async fn recommit(self: &Arc<Core>, volume: &Arc<Volume>, job: &mut Job) -> Result<()> {
-        let own: Vec<ChunkRun> =
-            job.runs.runs().iter().filter(|run| run.version == job.row.version()).copied().collect();
-        let _marks = self.marks.read().await;
-        let again = self.secure(volume, &own, &job.row.holders).await?;
+    pub async fn recommit(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: &mut Job) -> Result<()> {
+        // Not a second time: somebody who wants it for writing may wait in between, and both would wait for ever.
+        let _marks = match job.has_marks {
+            true => None,
+            false => Some(self.marks.read().await),
+        };
+        if job.row.source.is_some() {
+            // The lake has the bytes, so anybody may owe the drain.
+            (job.row.holders, job.sessions) = (self.rings.holders([self.rings.stand_in()]), Vec::new());
+            return Ok(());
+        }
+        // What it goes on with of the version before is looked after when it is planned. All else is its own, whichever version
+        // it was written for: the parts of an upload, the source of a copy.
+        let goes_on = job.append || job.base.is_some();
+        let is_own = |run: &&ChunkRun| !goes_on || run.version == job.row.version();
+        let own: Vec<ChunkRun> = job.runs.runs().iter().filter(is_own).copied().collect();
+        let again = match own.is_empty() {
+            // Of a file without bytes the name is what is copied.
+            true => {
+                let properties = Properties::decode(&job.row.properties)?;
+                let cut = Cut { runs: Some(job.runs.runs()), upload_parts: &job.upload_parts };
+                let record = name_record::put(volume.id, key, &job.row, &properties, cut, self.seq_now());
+                let id = job.row.name_record.map_or(job.row.version(), VersionId);
+                Some(self.protect_name(volume, id, &record).await?)
+            }
+            false => self.secure(volume, &own, &job.row.holders).await?,
+        };
         let again = again.ok_or_else(|| StoreError::new(ErrorKind::Unavailable, "the bytes are gone"))?;
         (job.row.holders, job.sessions) = (again.holders(), again.sessions());
+        job.row.home = self.home_among(&job.row.holders);
         job.keeps.lock().unwrap().push(again);
         Ok(())
     }
@@ -196,7 +238,7 @@ impl Core {
         volume.check_writable()?;
         let guards = self.guards(volume);
         let _turn = self.turns.take(volume.id, key).await;
-        let _marks = match job.append {
+        let _marks = match job.append || job.base.is_some() {
             true => Some(self.marks.read().await),
             false => None,
         };
@@ -211,14 +253,17 @@ impl Core {
         let published = match published {
             Ok(published) => published,
             Err(Refusal::Guard(at)) if at >= guards.len() => {
-                let has_sources = !job.checks.is_empty() || job.append || !job.upload_parts.is_empty();
+                let has_sources = !job.checks.is_empty()
+                    || job.append
+                    || job.base.is_some()
+                    || !job.upload_parts.is_empty();
                 return Err(self.why_refused(&job.row.holders, &job.sessions, has_sources).await);
             }
             Err(refusal) => return Err(error::refusal(refusal)),
         };
         self.after_publish(volume, key, &published);
         if job.append {
-            self.leave_put(volume, key, &published.file).await?;
+            self.leave_put(volume, key, &published.file, published.seq).await?;
         }
         Core::receipt(volume, key, &published.file, published.seq)
     }
@@ -273,6 +318,11 @@ impl Core {
                 // Its bytes are in the lake or were put there by somebody else: nothing of ours goes on.
                 plan.inherited.clear();
             }
+        }
+        if let Some(base) = job.base {
+            let old = present.as_ref().filter(|located| located.file.version() == base);
+            let old = old.ok_or_else(|| condition_failed(present.is_some(), &job.condition))?;
+            self.keep_chunks(volume, old, &mut plan, &runs, &job.keeps).await?;
         }
         plan.checks.extend(self.holder_checks(&plan.file.holders, &job.sessions).await?);
         let replaced = present.as_ref().map_or(0, |located| located.file.size);
@@ -347,7 +397,7 @@ impl Core {
 pub(crate) fn tombstone_gone(volume: &Volume, key: &[u8], row: Option<&TombstoneRow>) -> Vec<Write> {
     let record = row.and_then(|row| row.name_record).map(VersionId);
     let mut writes = vec![Write::Delete(keys::tombstone(volume.id, key))];
-    writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
+    writes.extend(record.into_iter().flat_map(delete_record_garbage));
     writes
 }
 

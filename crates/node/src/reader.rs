@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stoker_catalog::rows::FileRow;
+use stoker_catalog::kv::Range;
+use stoker_catalog::rows::{FileRow, keys};
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, StoreError};
 
 use crate::cache::{Cache, PIECE, bytes_of};
 use crate::core::{Core, add};
-use crate::error;
 use crate::pins::Pin;
 use crate::sources::Wish;
 use crate::stage::Extent;
 use crate::volumes::Volume;
+use crate::{error, rings};
 
 /// A wish for at least this much of a piece brings the whole piece.
 const WHOLE_PIECE_FROM: usize = 64 << 10;
+
+/// Pieces that are read at once, if so much is wanted and none of it is in memory.
+const PIECES_AT_ONCE: usize = 2;
 
 /// Times that a chunk which moved between two looks is looked for again.
 pub(crate) const LOOKS_MAX: usize = 8;
@@ -107,9 +111,29 @@ impl NodeFile {
             || StoreError::new(ErrorKind::Corrupt, format!("the layout of `{}` has a hole", self.info.key));
         let slice = slice_at(&self.runs, offset, len).ok_or_else(lost)?;
         let is_home = self.is_home && slice.chunk.version == self.info.version;
-        let bytes = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers, is_home).await?;
+        let read = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers, is_home).await;
+        let bytes = match read {
+            Err(fault) if rings::is_missing(&fault) => return Err(self.why_missing(fault).await),
+            read => read?,
+        };
         add(&self.core.stats.read_bytes, bytes.len() as u64);
         Ok(bytes)
+    }
+
+    /// Who reads a version keeps it from being deleted, unless its node was declared down meanwhile. Then nothing is damaged.
+    async fn why_missing(&self, fault: StoreError) -> StoreError {
+        let names = Range::prefix(&keys::references(self.info.version), 1);
+        match self.core.catalog.range(names).await {
+            Ok(page) if page.rows.is_empty() => {
+                let key = &self.info.key;
+                let message = format!(
+                    "`{key}` was replaced or deleted while this node did not answer, and what it was is gone: open it again"
+                );
+                StoreError::new(ErrorKind::Unavailable, message)
+            }
+            Ok(_) => fault,
+            Err(fault) => error::catalog(fault),
+        }
     }
 }
 
@@ -128,7 +152,7 @@ impl File for NodeFile {
 }
 
 impl Core {
-    /// Bytes of a chunk: at most to the end of the piece that the slice starts in.
+    /// Bytes of a chunk: at most to the end of the piece that the slice starts in, or of the next one.
     pub async fn read_slice(
         self: &Arc<Core>,
         slice: &Slice,
@@ -147,15 +171,39 @@ impl Core {
             }
         }
         add(&self.stats.cache_misses, 1);
-        let whole = want.len() >= WHOLE_PIECE_FROM || want.len() == end - start;
-        let range = if whole { start..end } else { want.clone() };
         if let Some(chunk) = self.flights.landed(slice.chunk, piece, self.cell.has_others()) {
             return Ok(chunk.slice(want));
         }
+        let whole = want.len() >= WHOLE_PIECE_FROM || want.len() == end - start;
+        let (want, range) = match self.long_range(slice) {
+            Some(range) => (slice.offset..(slice.offset + slice.len).min(range.end), range),
+            None if whole => (want, start..end),
+            None => (want.clone(), want),
+        };
         let within = want.start - range.start..want.end - range.start;
-        let piece = whole.then_some(piece as u32);
+        let piece = (whole || range.len() > PIECE).then_some(piece as u32);
         let wish = Wish { slice, range, piece, extent, holders: peers, is_home };
         Ok(self.read_best(&wish).await?.slice(within))
+    }
+
+    /// Several pieces, if a slice wants them from their beginning.
+    fn long_range(&self, slice: &Slice) -> Option<std::ops::Range<usize>> {
+        let next = slice.offset + PIECE;
+        let end = (slice.offset + PIECES_AT_ONCE * PIECE).min(slice.chunk_len);
+        let rest = (slice.offset + slice.len).checked_sub(next)?;
+        let is_wanted = slice.offset.is_multiple_of(PIECE) && next < end;
+        let is_wanted = is_wanted && (rest >= WHOLE_PIECE_FROM || next + rest >= end);
+        let is_cached = || self.cache.has(slice.chunk, (next / PIECE) as u32, end - next);
+        (is_wanted && !is_cached()).then_some(slice.offset..end)
+    }
+
+    /// Keeps those of the pieces that came together which somebody wanted before.
+    pub fn keep_pieces(&self, chunk: ChunkId, first: u32, bytes: &[u8]) {
+        for (piece, bytes) in (first..).zip(bytes.chunks(PIECE)) {
+            if self.cache.wants(chunk, piece) {
+                self.cache.put_copy(chunk, piece, bytes);
+            }
+        }
     }
 
     pub async fn read_drive(
@@ -165,6 +213,15 @@ impl Core {
         piece: Option<u32>,
         range: std::ops::Range<usize>,
     ) -> stoker_ring::Result<Bytes> {
+        if range.len() > PIECE {
+            let view = ring.read(chunk, range.start, range.len()).await?;
+            let at = view.range();
+            let bytes = bytes_of(view.into_buf(), at);
+            if let Some(first) = piece {
+                self.keep_pieces(chunk, first, &bytes);
+            }
+            return Ok(bytes);
+        }
         let keep = piece.filter(|piece| self.cache.wants(chunk, *piece));
         if let Some(piece) = keep
             && Cache::is_large(range.len())
@@ -195,8 +252,7 @@ impl Core {
     ) -> Result<NodeFile> {
         let (runs, part_sizes) = self.names.runs_and_parts(file).await.map_err(error::catalog)?;
         // A later version may go on with these chunks and die before this reader is done.
-        let owners = crate::publish::owners(&runs, file.version());
-        let pins = owners.into_iter().map(|owner| self.pins.pin(owner)).chain([pin]).collect();
+        let pins = self.pins.pin_reader(pin, &runs);
         let info = FileInfo { part_sizes, ..Core::info(key, file)? };
         let extent = self.extent(volume, file).await?;
         let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();

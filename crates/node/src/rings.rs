@@ -403,7 +403,14 @@ pub(crate) fn drive_row(node: NodeId, ring: [u8; 16], incarnation: u64) -> Drive
     DriveRow { node: node.0, ring, incarnation, state: DriveState::Live }
 }
 
+const MISSING: &str = "is on no drive of this node and in no lake";
+
 /// The error for a chunk that should be here and is not.
 pub(crate) fn missing(chunk: &ChunkId) -> StoreError {
-    StoreError::new(ErrorKind::Corrupt, format!("chunk {chunk} is on no drive of this node and in no lake"))
+    StoreError::new(ErrorKind::Corrupt, format!("chunk {chunk} {MISSING}"))
+}
+
+/// Whether it is that.
+pub(crate) fn is_missing(fault: &StoreError) -> bool {
+    fault.kind == ErrorKind::Corrupt && fault.message.ends_with(MISSING)
 }

@@ -1,11 +1,12 @@
 //! What would be lost with a node or a cell, and what is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
+use stoker_catalog::rows::keys;
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 use stoker_store::{LostFile, Result, Risk, RiskReport};
 
-use crate::census::{Fate, Undrained};
+use crate::census::{Census, Fate, Part, Undrained};
 use crate::clock;
 use crate::core::Core;
 
@@ -64,7 +65,53 @@ impl Core {
         for (version, one, fate) in lost.into_iter().take(TOLD_MAX) {
             self.tell_lost(*version, one, fate, &mut told).await?;
         }
+        self.tell_lost_parts(&census, |_| true, counts, &mut told).await?;
         Ok(told)
+    }
+
+    /// One for each part of an unfinished upload, of those asked for, that no place has which counts.
+    pub(crate) async fn tell_lost_parts(
+        &self,
+        census: &Census,
+        is_asked: impl Fn(&Part) -> bool,
+        counts: impl Fn(NodeId, DriveId) -> bool,
+        told: &mut Vec<LostFile>,
+    ) -> Result<()> {
+        let is_lost =
+            |part: &&Part| is_asked(part) && !part.places.iter().any(|(node, drive)| counts(*node, *drive));
+        let lost: Vec<&Part> = census.parts.iter().filter(is_lost).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let mut uploads: HashMap<VersionId, (VolumeId, Vec<u8>)> = HashMap::new();
+        self.each(keys::UPLOADS.to_vec(), |row| {
+            if let (Some((key, upload)), Some(volume)) =
+                (keys::upload_parts(&row.key), keys::volume_part(&row.key))
+            {
+                uploads.insert(upload, (volume, key.to_vec()));
+            }
+            Ok(())
+        })
+        .await?;
+        let view = self.cell.view();
+        for part in lost.into_iter().take(TOLD_MAX.saturating_sub(told.len())) {
+            // Aborted meanwhile.
+            let Some((volume, key)) = uploads.get(&part.upload) else { continue };
+            let name = self.volumes.by_id(*volume).await?.map(|volume| volume.name.clone());
+            let words = format!(" (part {} of an unfinished upload)", part.number);
+            let nodes: BTreeSet<String> = part.places.iter().map(|(node, _)| view.name(*node)).collect();
+            told.push(LostFile {
+                volume: name.unwrap_or_else(|| volume.0.to_string()),
+                key: [key, words.as_bytes()].concat(),
+                version: part.version.to_string(),
+                bytes: part.bytes,
+                since_ms: part.since_ms,
+                whole: true,
+                nodes: nodes.into_iter().collect(),
+                may_return: part.places.iter().any(|(_, drive)| view.is_drive_live(*drive)),
+            });
+        }
+        Ok(())
     }
 
     /// One for each name of a version.

@@ -11,17 +11,17 @@ use stoker_catalog::names::{self, Plan, Refusal, SetPublish, Shard, Spot};
 use stoker_catalog::rows::{
     Abort, DirRow, Layout, NOWHERE, OpenSetRow, RowValue, SetState as RowState, SetWork, VersionRow, keys,
 };
-use stoker_format::{ChunkId, NameRecord, VersionId, VolumeId};
+use stoker_format::{NameRecord, VersionId, VolumeId};
 use stoker_store::{
     BoxFuture, DrainState, ErrorKind, Finish, KEY_LEN_MAX, Key, Receipt, Result, SET_DEADLINE_S_DEFAULT,
     SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId, SetInfo, SetRequest,
     SetState, SetStatus, SetsPage, ShardRequest, StoreError, Subject, WriteRequest,
 };
 
+use crate::cell::Keepers;
 use crate::cell::is_holders_lost;
 use crate::core::{Core, add};
 use crate::publish::{FilePurpose, Job, RECOMMITS_MAX};
-use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 use crate::writer::{ChunkWriter, Purpose, Written, is_unknown};
 use crate::{error, name_record};
@@ -248,7 +248,7 @@ impl Core {
         self.check_quota(&volume, size.unwrap_or(1)).await?;
         let request = WriteRequest { attributes, size, ..WriteRequest::default() };
         let (key, checks) = (key.as_bytes().to_vec(), Vec::new());
-        let file = FilePurpose { volume: volume.clone(), key, request, checks };
+        let file = FilePurpose { checks, ..FilePurpose::new(volume.clone(), key, request) };
         Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(ShardPurpose { file, place })))
     }
 
@@ -266,7 +266,7 @@ impl Core {
                 Err(fault) if is_holders_lost(&fault) && recommits < RECOMMITS_MAX => recommits += 1,
                 ended => return ended,
             }
-            self.recommit(volume, &mut job).await?;
+            self.recommit(volume, key, &mut job).await?;
         }
     }
 
@@ -343,6 +343,7 @@ impl Core {
         let set = self.set_of(volume, id).await?;
         let record = record_id(volume.id, id.0);
         let _pin = self.pins.pin(record);
+        let mut left = None;
         if set.row.state == RowState::Open {
             let laggards = self.names.set_laggards(&set).await.map_err(error::catalog)?;
             if !laggards.is_empty() {
@@ -350,7 +351,7 @@ impl Core {
             }
             let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
             let name = name_record::publish_set(volume.id, &set.row.target, record, id.0, seq);
-            self.leave_record(volume, record, &name).await?;
+            left = Some(self.leave_record(volume, record, &name, Keepers::Anybody).await?);
         }
         let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
         let published = match self.names.set_publish(volume.id, id.0, &self.guards(volume), now_ms).await {
@@ -360,8 +361,9 @@ impl Core {
             Err(refusal) => Err(refused(refusal)),
         };
         if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
-            self.rings.delete(&[ChunkId::new(record, NAME_INDEX)]).await?;
+            self.forget_record(record).await?;
         }
+        drop(left);
         let set = published?;
         add(&self.stats.sets_published, 1);
         self.saw(set.seq);

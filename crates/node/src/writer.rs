@@ -122,6 +122,8 @@ pub(crate) struct ChunkWriter {
     version: VersionId,
     next_index: u32,
     runs: RunList,
+    /// Runs since the last chunks of another version.
+    short_chunks: usize,
     crc64: u64,
     pending: Option<(u32, Buf)>,
     appends: JoinSet<Result<Copied>>,
@@ -149,6 +151,7 @@ impl ChunkWriter {
             version,
             next_index: 0,
             runs: RunList::default(),
+            short_chunks: 0,
             crc64: crc64(b""),
             pending: None,
             appends: JoinSet::new(),
@@ -190,7 +193,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    async fn take(&mut self, buf: Buf) -> Result<()> {
+    /// Adds a chunk.
+    pub async fn take(&mut self, buf: Buf) -> Result<()> {
         if buf.is_empty() {
             return Ok(());
         }
@@ -199,14 +203,16 @@ impl ChunkWriter {
             let message = format!("more bytes came than the {limit} that were announced or allowed");
             return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
         }
-        if self.runs.runs().len() > SHORT_CHUNKS_MAX {
+        if self.short_chunks > SHORT_CHUNKS_MAX {
             let message = "the bytes come in too many small pieces; send them without long pauses";
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
         let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
         self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
         self.core.drainer.pace.wrote(buf.len() as u64);
+        let runs = self.runs.runs().len();
         self.runs.push(self.version, self.next_index, buf.len() as u32);
+        self.short_chunks += self.runs.runs().len() - runs;
         let buf = if self.size.is_none() { self.core.rings.fitting(buf) } else { buf };
         if let Some((index, waiting)) = self.pending.replace((self.next_index, buf)) {
             self.send(index, waiting);
@@ -262,7 +268,26 @@ impl ChunkWriter {
         Ok(written)
     }
 
-    async fn complete(mut self, finish: Finish) -> Result<Receipt> {
+    /// Memory for so many bytes.
+    pub async fn room(&mut self, len: usize) -> Result<Buf> {
+        self.core.check_open()?;
+        // Whoever waits for memory must not sit on some.
+        if let Some((index, waiting)) = self.pending.take() {
+            self.send(index, waiting);
+        }
+        let mut buf = self.core.rings.write_buffer(len).await;
+        buf.set_len(0);
+        Ok(buf)
+    }
+
+    /// Goes on with chunks of another version, which the caller keeps where they are.
+    pub fn refer(&mut self, run: &ChunkRun) {
+        self.runs.push_run(run);
+        self.short_chunks = 0;
+    }
+
+    /// Publishes.
+    pub async fn complete(mut self, finish: Finish) -> Result<Receipt> {
         self.core.check_open()?;
         if let Some(size) = self.size.filter(|size| *size != self.runs.size()) {
             let message = format!("{} bytes came, {size} were announced", self.runs.size());
@@ -297,16 +322,9 @@ pub(crate) fn is_unknown(fault: &StoreError) -> bool {
 impl Writer for ChunkWriter {
     fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
         Box::pin(async move {
-            self.core.check_open()?;
-            // Whoever waits for memory must not sit on some.
-            if let Some((index, waiting)) = self.pending.take() {
-                self.send(index, waiting);
-            }
             let chunk = u64::from(self.core.chunk_bytes);
             let left = self.size.map_or(chunk, |size| size.saturating_sub(self.runs.size()));
-            let mut buf = self.core.rings.write_buffer(left.clamp(1, chunk) as usize).await;
-            buf.set_len(0);
-            Ok(buf)
+            self.room(left.clamp(1, chunk) as usize).await
         })
     }
 

@@ -48,6 +48,8 @@ pub struct Faults {
     pub read_fail_percent: u64,
     /// The n-th write fails.
     pub fail_write_at: Option<u64>,
+    /// Every write fails.
+    pub is_failing: bool,
 }
 
 /// A simulated drive of equal segments.
@@ -63,6 +65,8 @@ pub struct SimDrive {
     leased: Vec<bool>,
     /// Faults in force.
     pub faults: Faults,
+    /// A planted bug: a leased segment is written again in place, instead of being replaced by another file.
+    pub reuses_leased: bool,
     /// Byte ranges (segment, start, end) that a fault has touched.
     pub tainted: Vec<(u32, usize, usize)>,
     /// A fault has touched something, at some time.
@@ -81,6 +85,7 @@ impl SimDrive {
             next_inode: 1,
             leased: vec![false; segments as usize],
             faults,
+            reuses_leased: false,
             tainted: Vec::new(),
             was_tainted: false,
             writes: 0,
@@ -146,7 +151,7 @@ impl SimDrive {
 
     fn write(&mut self, segment: u32, offset: u32, data: WriteData, durable: bool, rng: &mut Rng) -> Outcome {
         self.writes += 1;
-        if self.faults.fail_write_at == Some(self.writes) {
+        if self.faults.is_failing || self.faults.fail_write_at == Some(self.writes) {
             return Outcome::Failed("simulated write error".into());
         }
         let mut write = Write { segment, offset: offset as usize, bytes: gather(&data) };
@@ -188,7 +193,7 @@ impl SimDrive {
     }
 
     fn prepare(&mut self, segment: u32, header: &[u8], replace: bool, rng: &mut Rng) -> Outcome {
-        if rng.percent(self.faults.no_space_percent) {
+        if self.faults.is_failing || rng.percent(self.faults.no_space_percent) {
             return Outcome::Failed("simulated: no space left on device".into());
         }
         let mut bytes = vec![0; self.segment_size];
@@ -198,7 +203,9 @@ impl SimDrive {
         self.unflushed.retain(|w| w.segment != segment);
         self.tainted.retain(|t| t.0 != segment);
         let bytes = Arc::new(bytes);
-        let file = File { inode: self.next_inode, live: bytes.clone(), durable: bytes };
+        let old = self.files[segment as usize].as_ref().filter(|_| self.reuses_leased);
+        let inode = old.map_or(self.next_inode, |old| old.inode);
+        let file = File { inode, live: bytes.clone(), durable: bytes };
         self.next_inode += 1;
         if let Some(old) = self.files[segment as usize].replace(file) {
             assert!(replace, "an existing segment was prepared again without being replaced");

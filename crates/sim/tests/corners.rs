@@ -397,3 +397,30 @@ fn one_failed_read_in_reclaim_does_not_drop_dirty_records() {
         .collect();
     assert!(failed && lost.is_empty(), "failed {failed}; acknowledged dirty records dropped: {lost:?}");
 }
+#[test]
+fn a_lease_held_across_a_restart_and_a_lap_shows_the_old_bytes() {
+    let mut h = H::new(16, 128 << 10, base());
+    h.engine.set_leasable(VolumeId(1), true);
+    h.put(id(0), 1, Retention::Dirty, &[7; 10_000], 1);
+    h.run();
+    assert!(matches!(h.res(1), Some(Ok(()))), "{:?}", h.res(1));
+    h.engine.lease(&id(0), 2);
+    h.run();
+    assert!(matches!(h.res(2), Some(Ok(()))), "{:?}", h.res(2));
+    let entry = h.index.get(&id(0)).unwrap();
+    let inode = h.drive.inode(entry.segment);
+    // Nobody tells the next boot of the lease but the mark on the drive.
+    let mut h = h.reopen().unwrap();
+    h.engine.set_leasable(VolumeId(1), true);
+    h.engine.delete(&[id(0)], 3);
+    h.run();
+    for n in 100..400 {
+        h.put(id(n), 1, Retention::Dirty, &[n as u8; 10_000], u64::from(n) * 2);
+        h.run();
+        h.engine.delete(&[id(n)], u64::from(n) * 2 + 1);
+        h.run();
+    }
+    assert_ne!(h.drive.inode(entry.segment), inode, "the ring never came round to the leased segment");
+    let shown = h.drive.leased_bytes(inode, entry.payload_offset as usize, 10_000);
+    assert_eq!(shown, Some(&[7; 10_000][..]));
+}

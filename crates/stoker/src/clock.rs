@@ -14,6 +14,11 @@ pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as u64
 }
 
+/// The same in nanoseconds, for times of files.
+pub fn unix_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i64)
+}
+
 /// A wall clock time as people write it: `2026-07-01T12:00:00Z`.
 pub fn rfc3339(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;

@@ -70,7 +70,8 @@ impl Target {
         Ok(token.filter(|token| !token.is_empty()))
     }
 
-    async fn connect(&self) -> Result<Client, Failure> {
+    /// A connection to it.
+    pub async fn connect(&self) -> Result<Client, Failure> {
         let endpoint = self.endpoint()?;
         Client::connect(&endpoint, self.token()?.as_deref()).await.map_err(|error| {
             let advice = match (&endpoint, error.kind) {

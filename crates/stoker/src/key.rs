@@ -1,13 +1,16 @@
 //! `stoker key`: access keys for S3.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use stoker_node::AuthorityChange;
 use stoker_store::{Access, AccessKey, ErrorKind, Order, Report, Store, StoreError, Subject};
 
 use crate::address::Address;
 use crate::connect::{self, Target};
+use crate::daemon::place::Place;
 use crate::daemon::{self, Credentials};
 use crate::failure::Failure;
 use crate::{clock, out, span};
@@ -23,7 +26,7 @@ pub enum Verb {
     Show(NameArgs),
     /// Remove an access key; whoever uses it is refused from then on.
     Rm(NameArgs),
-    /// Replace an access key, or the token that lets nodes join, by a new one, while everything runs.
+    /// Replace an access key or the token that lets nodes join, while everything runs, or the authority of stopped nodes.
     Rotate(RotateArgs),
 }
 
@@ -75,7 +78,7 @@ pub struct NameArgs {
 #[derive(clap::Args)]
 pub struct RotateArgs {
     /// The public part of the key that is to go.
-    #[arg(required_unless_present = "join_token")]
+    #[arg(required_unless_present_any = ["join_token", "authority"])]
     access_key: Option<String>,
     /// How long the old key works on, so that whoever uses it has time to change; 0s for not at all.
     #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = span::parse)]
@@ -83,6 +86,10 @@ pub struct RotateArgs {
     /// Replace the token that lets nodes join. The old one is refused at once; nodes that joined stay.
     #[arg(long, conflicts_with = "access_key")]
     join_token: bool,
+    /// Replace the certificate authority of the cluster. All its nodes have to be stopped, and each gets this command with the same
+    /// FILE before it starts again: the first one makes it, the others take it from there.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["access_key", "join_token"])]
+    authority: Option<PathBuf>,
     /// Print one object: the new key, secret_key included, and old_until; or join_token.
     #[arg(long)]
     json: bool,
@@ -122,7 +129,27 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     }
 }
 
+fn rotate_authority(args: &RotateArgs, file: &Path) -> Result<ExitCode, Failure> {
+    let elsewhere = || {
+        Failure::new("the authority is changed in the directory of a stopped node").hint("name it with --dir")
+    };
+    let place = Place::of_node(&args.target.folder()?.ok_or_else(elsewhere)?)?;
+    let name = file.display();
+    out::say(match stoker_node::authority_rotate(place.dir(), file)? {
+        AuthorityChange::Made => {
+            format!("{name} has a new authority, and this node too: run this with it on every other node")
+        }
+        AuthorityChange::Taken => format!("this node has the authority of {name}"),
+        AuthorityChange::Known => format!("this node had the authority of {name} already"),
+    });
+    out::say("start nodes when all of them have it, then remove the file".to_owned());
+    Ok(ExitCode::SUCCESS)
+}
+
 fn rotate(args: &RotateArgs) -> Result<ExitCode, Failure> {
+    if let Some(file) = &args.authority {
+        return rotate_authority(args, file);
+    }
     connect::run(&args.target, async |client| {
         let Some(access_key) = args.access_key.clone() else {
             let Report::JoinToken(token) = client.operate(Order::JoinTokenRotate).await? else {

@@ -22,6 +22,7 @@ mod join;
 mod key;
 mod log;
 mod ls;
+mod mount;
 mod mv;
 mod node;
 mod out;
@@ -43,6 +44,7 @@ mod status;
 mod support_bundle;
 mod sys;
 mod transfer;
+mod umount;
 mod up;
 mod volume;
 mod wait;
@@ -88,6 +90,10 @@ enum Verb {
     Mv(mv::Args),
     /// Show what is known of a file.
     Stat(stat::Args),
+    /// Show a volume as a file system.
+    Mount(mount::Args),
+    /// Take a mounted volume away.
+    Umount(umount::Args),
     /// Wait until a file is committed or in the lake.
     Wait(wait::Args),
     /// Make, show, change and remove volumes.
@@ -147,6 +153,8 @@ fn main() -> ExitCode {
         Verb::Cp(args) => cp::run(&args),
         Verb::Mv(args) => mv::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Mount(args) => mount::run(&args),
+        Verb::Umount(args) => umount::run(&args),
         Verb::Wait(args) => wait::run(&args),
         Verb::Volume(verb) => volume::run(&verb),
         Verb::Set(verb) => set::run(&verb),

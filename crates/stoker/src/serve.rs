@@ -12,7 +12,8 @@ use stoker_node::{CatalogChoice, Labels};
 use crate::config::{self, CatalogKind, Config, Size};
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, CREDENTIALS, Hangup, LakePlan, Listen, PeersPlan, Plan, Promotion, Ready, S3Plan, drives, limits,
+    self, CREDENTIALS, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, Ready, S3Plan, drives,
+    limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, sys};
@@ -26,7 +27,7 @@ pub struct Args {
     /// What to log on stderr; comes before the configuration's.
     #[arg(long, value_name = "LEVEL", env = "STOKER_LOG")]
     log: Option<log::Level>,
-    /// Print one line of JSON when ready: s3, region, admin, door, lake, dir, socket, pid.
+    /// Print one line of JSON when ready: s3, region, nfs, admin, door, lake, dir, socket, pid.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -80,6 +81,10 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             connections_max: s3.connections_max.get(),
             tls: s3.tls(),
         },
+        nfs: NfsPlan {
+            listen: config.nfs.listen.clone(),
+            exports: config.nfs.exports.iter().map(|export| export.0.clone()).collect(),
+        },
         peers: PeersPlan {
             listen: match config.peers.listen.as_slice() {
                 [] => Listen::Kept,
@@ -130,6 +135,7 @@ fn tell_json(ready: &Ready) -> Result<(), Failure> {
     out::json(&json!({
         "s3": ready.s3,
         "region": ready.region,
+        "nfs": ready.nfs,
         "admin": ready.admin,
         "door": ready.door,
         "lake": ready.lake,
@@ -144,6 +150,9 @@ fn tell(ready: &Ready) -> Result<(), Failure> {
     let status = &ready.status;
     tracing::info!(node = status.node, cluster = status.cluster, dir = %ready.dir.display(), "ready");
     tracing::info!(s3 = ready.s3.join(" "), admin = ready.admin, door = ready.door.join(" "), "doors");
+    for address in &ready.nfs {
+        tracing::info!("{}", daemon::nfs::mount_command(*address, "VOLUME"));
+    }
     for ring in &status.rings {
         tracing::info!(drive = ring.path, size = size::human(ring.bytes), io = ring.io, "drive");
     }

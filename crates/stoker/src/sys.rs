@@ -1,9 +1,12 @@
 //! Thin wrappers around the system calls that the standard library does not offer.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 /// User and system time that all threads of this process have used, in seconds.
@@ -39,6 +42,32 @@ pub fn stop_with_parent(command: &mut Command) {
 pub fn terminate(child: u32) {
     // SAFETY: kill touches no memory; the number cannot be another process's before the child was waited for.
     unsafe { libc::kill(child as libc::pid_t, libc::SIGTERM) };
+}
+
+/// The user and group that this process acts as.
+pub fn user() -> (u32, u32) {
+    // SAFETY: both calls only return numbers.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// When something is unmounted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unmount {
+    /// If nobody uses it; an error otherwise.
+    WhenUnused,
+    /// The name goes now, the rest when nobody uses it any more.
+    Now,
+}
+
+/// Unmounts what is on a directory.
+pub fn unmount(directory: &Path, when: Unmount) -> io::Result<()> {
+    let path = CString::new(directory.as_os_str().as_bytes())?;
+    let flags = if when == Unmount::Now { libc::MNT_DETACH } else { 0 };
+    // SAFETY: the path is a string with an end that lives until the call is over.
+    match unsafe { libc::umount2(path.as_ptr(), flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Has the kernel drop what it holds of a file in memory.

@@ -42,6 +42,6 @@ fn nodes_of_a_cell_die_and_nothing_is_lost() {
         nodes[victim] = Some(Node::start(&["up", "--grace", "3s"], &home(dir.path(), victim)));
     }
     load.after(20);
-    let acks = load.finish();
+    let (_, _, acks) = load.finish();
     eprintln!("{rounds} kills, {promotions} promotions, {acks} acknowledged operations");
 }

@@ -42,7 +42,7 @@ pub struct Evacuation {
     pub name: String,
     /// What the cluster decided about it, as in [`NodeInfo`].
     pub state: String,
-    /// Files that are not in the lake and still have a copy there.
+    /// Files, and parts of unfinished uploads, that are not in the lake and still have a copy there.
     pub files_left: u64,
     /// Their bytes.
     pub bytes_left: u64,

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use stoker_buffer::Buf;
 use stoker_format::VersionId;
 
-use crate::error::Result;
+use crate::edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EditRequest, Entry};
+use crate::error::{ErrorKind, Result, StoreError, Subject};
 use crate::file::FileInfo;
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
@@ -90,6 +91,73 @@ pub trait Store: Send + Sync + 'static {
         key: &'a Key,
         request: WriteRequest,
     ) -> BoxFuture<'a, Result<Box<dyn Writer>>>;
+    /// Begins a new version of a file that keeps ranges of the present one. The writer takes the bytes of the pieces
+    /// that are not kept, in their order.
+    fn edit<'a>(
+        &'a self,
+        _volume: &'a str,
+        _key: &'a Key,
+        _request: EditRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        let message = "files behind this door are written as a whole";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
+    /// The same in one call, for few bytes that are at hand: at most
+    /// [`EDIT_NOW_LEN_MAX`](crate::EDIT_NOW_LEN_MAX).
+    fn edit_now<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: EditRequest,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        Box::pin(async move {
+            if bytes.len() > EDIT_NOW_LEN_MAX {
+                let message = format!("at most {EDIT_NOW_LEN_MAX} bytes are written in one call");
+                return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
+            }
+            let mut writer = self.edit(volume, key, request).await?;
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let mut buf = writer.buffer().await?;
+                let part = rest.len().min(buf.capacity());
+                buf.fill(&rest[..part]);
+                rest = &rest[part..];
+                writer.write(buf).await?;
+            }
+            writer.finish(Finish::default()).await
+        })
+    }
+    /// What a name is: a file, a directory, both or neither. The key has no `/` at its end.
+    fn entry<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            let known = |found: Result<FileInfo>| match found {
+                Ok(info) => Ok(Some(Box::new(info))),
+                Err(fault) if fault.kind == ErrorKind::NotFound && fault.subject == Subject::Key => Ok(None),
+                Err(fault) => Err(fault),
+            };
+            let file = known(self.stat(volume, key).await)?;
+            let Ok(inside) = Key::new([key.as_bytes(), b"/"].concat()) else {
+                return Ok(Entry { file, directory: None });
+            };
+            let marker = known(self.stat(volume, &inside).await)?;
+            let is_there = marker.is_some() || {
+                let request = ListRequest { prefix: inside.into_bytes(), limit: 1, ..ListRequest::default() };
+                !self.list(volume, request).await?.entries.is_empty()
+            };
+            Ok(Entry { file, directory: is_there.then_some(DirectoryInfo { inode: 0, marker }) })
+        })
+    }
+    /// The key of the directory with this number, with a `/` at its end; empty for the root, which is 1.
+    fn directory<'a>(&'a self, _volume: &'a str, _inode: u64) -> BoxFuture<'a, Result<Vec<u8>>> {
+        let message = "directories behind this door have no numbers";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
+    /// Numbers for files to come, which no other file has or gets: the first, and as many as were asked for.
+    fn inodes(&self, _count: u32) -> BoxFuture<'_, Result<u64>> {
+        let message = "files behind this door get their numbers when they are published";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
     /// Copies by reference.
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>>;
     /// Renames a file, or a directory if both keys end with `/`, in one transaction.

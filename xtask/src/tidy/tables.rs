@@ -51,6 +51,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-ring",
         ],
     ),
+    ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
+    ("stoker-gateway-fuse", &["stoker-files"]),
+    ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
     ("stoker-admin", &["stoker-store"]),
     (
         "stoker-sim",
@@ -76,6 +79,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-store",
             "stoker-node",
             "stoker-client",
+            "stoker-files",
+            "stoker-gateway-fuse",
+            "stoker-gateway-nfs",
             "stoker-gateway-s3",
             "stoker-admin",
         ],
@@ -101,6 +107,7 @@ pub const UNSAFE: &[Exception] = &[
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
     exception("crates/stoker/src/sys", "signals and getrusage, which the standard library does not wrap"),
     exception("crates/stoker/src/bench/raw", "measures the drive without the ring, with its own io_uring"),
+    exception("crates/stoker/src/bench/posix/libnfs.rs", "libnfs is a library in C"),
 ];
 
 /// Source files that may be longer than the limit.

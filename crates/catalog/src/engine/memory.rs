@@ -1,9 +1,11 @@
-//! A catalog in memory, for simulations and tests: it never waits, and its clock moves only when told to.
+//! A catalog in memory, for simulations and tests: it never waits, and its clock moves only when told to,
+//! unless it was asked for one that runs.
 
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::apply::{self, Rows, RowsMut};
 use super::changes::Changes;
@@ -26,7 +28,15 @@ struct State {
     rows: Table,
     seq: u64,
     now_ms: u64,
+    /// Since when the clock runs by itself; none: it does not.
+    runs_since: Option<Instant>,
     closed: bool,
+}
+
+impl State {
+    fn now_ms(&self) -> u64 {
+        self.now_ms + self.runs_since.map_or(0, |since| since.elapsed().as_millis() as u64)
+    }
 }
 
 type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
@@ -34,8 +44,17 @@ type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 impl Memory {
     /// An empty catalog.
     pub fn new() -> Memory {
-        let state = State { rows: Table::new(), seq: 0, now_ms: NOW_MS_START, closed: false };
+        let state =
+            State { rows: Table::new(), seq: 0, now_ms: NOW_MS_START, runs_since: None, closed: false };
         Memory { state: Mutex::new(state), watches: Watches::new() }
+    }
+
+    /// An empty catalog whose clock runs, for nodes that wait for it.
+    #[expect(clippy::disallowed_methods, reason = "this machine's clock is the clock of such a catalog")]
+    pub fn with_running_clock() -> Memory {
+        let memory = Memory::new();
+        memory.lock().runs_since = Some(Instant::now());
+        memory
     }
 
     /// Moves the clock forward.
@@ -130,13 +149,18 @@ impl Catalog for Memory {
     }
 
     fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(ready(self.open().map(|state| state.now_ms)))
+        Box::pin(ready(self.open().map(|state| state.now_ms())))
     }
 
     fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
         let state = self.open().map(|state| {
-            let held =
-                State { rows: state.rows.clone(), seq: state.seq, now_ms: state.now_ms, closed: false };
+            let held = State {
+                rows: state.rows.clone(),
+                seq: state.seq,
+                now_ms: state.now_ms(),
+                runs_since: None,
+                closed: false,
+            };
             let held = Memory { state: Mutex::new(held), watches: Watches::new() };
             Box::new(held) as Box<dyn Snapshot>
         });

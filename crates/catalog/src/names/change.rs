@@ -48,6 +48,12 @@ pub fn garbage_writes(version: VersionId, runs: &[RunRow]) -> Vec<Write> {
     }
 }
 
+/// The row that hands the record of a delete to the collector. It goes after everything that was dead by then: as long as a drive
+/// has what was deleted, something has to say that it was (R6).
+pub fn delete_record_garbage(record: VersionId) -> Vec<Write> {
+    garbage_writes(record, &[RunRow::nothing(record)])
+}
+
 impl Names {
     /// Adds the directories that a way lacks; returns the last one. The ones that exist must stay.
     pub(super) async fn make_way(&self, change: &mut Commit, volume: VolumeId, way: &Way<'_>) -> Result<u64> {

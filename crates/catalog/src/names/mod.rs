@@ -25,7 +25,7 @@ use crate::error::{CatalogError, Result};
 use crate::kv::{Catalog, Check, Commit, Outcome};
 use crate::rows::{EntryRow, FileRow, RowValue, keys};
 
-pub use change::{Forgotten, garbage_writes};
+pub use change::{Forgotten, delete_record_garbage, garbage_writes};
 pub use inodes::Inodes;
 pub use path::Spot;
 pub use publish::{Plan, Published, dirty_writes, share_writes};
@@ -94,6 +94,35 @@ impl Names {
     /// The catalog below.
     pub fn catalog(&self) -> &Arc<dyn Catalog> {
         &self.catalog
+    }
+
+    /// Numbers for files.
+    pub fn inodes(&self) -> &Inodes {
+        &self.inodes
+    }
+
+    /// What stands at a place: the file, and the directory of its name with the file that is its own.
+    pub async fn entry_at(&self, spot: &Spot) -> Result<(Option<Located>, Option<(u64, Option<Located>)>)> {
+        let inside = [spot.name.as_slice(), b"/"].concat();
+        let (file, directory) = (spot.row_key(), keys::entry(spot.volume, spot.parent, &inside));
+        let mut rows = self.catalog.get(&[&file, &directory]).await?;
+        let (directory, file) = (rows.pop().flatten(), rows.pop().flatten());
+        let file = match file
+            .as_ref()
+            .map(|row| Ok::<_, CatalogError>((row.seq, EntryRow::of(row)?)))
+            .transpose()?
+        {
+            Some((seq, EntryRow::File(file))) => Some(Located { spot: spot.clone(), seq, file: *file }),
+            _ => None,
+        };
+        let directory = match directory.as_ref().map(EntryRow::of).transpose()? {
+            Some(EntryRow::Directory(inode)) => {
+                let own = Spot { volume: spot.volume, parent: inode, name: Vec::new() };
+                Some((inode, self.file_at(own).await?))
+            }
+            _ => None,
+        };
+        Ok((file, directory))
     }
 
     /// The file of a key.

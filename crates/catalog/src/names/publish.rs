@@ -9,17 +9,20 @@ use super::usage::usage_adds;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::error::Result;
 use crate::kv::{BoxFuture, Check, Commit, Range, Write};
-use crate::rows::{DirtyRow, Drain, EntryRow, Fate, FileRow, RefRow, RowValue, VersionRow, keys};
+use crate::rows::{DirtyRow, Drain, EntryRow, Fate, FileRow, RefRow, RowValue, RunRow, VersionRow, keys};
 
 /// A version to be made visible.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The file. Inode, number of publishes and the age of undrained changes are filled in here.
+    /// The file. Number of publishes, the age of undrained changes and, unless it brings one, the inode of a new file
+    /// are filled in here.
     pub file: FileRow,
     /// Rows of its layout, unless that is simple or there already.
     pub layout: Vec<VersionRow>,
     /// Owners of the chunks that it takes over from the version that it replaces.
     pub inherited: Vec<VersionId>,
+    /// Chunks of the version that it replaces which it does not use any more, if it takes over others.
+    pub dropped: Vec<RunRow>,
     /// What else must hold, like the guards; counted behind them.
     pub checks: Vec<Check>,
     /// What else changes.
@@ -33,9 +36,18 @@ pub struct Plan {
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
-        let (layout, inherited, checks, writes) = Default::default();
-        Plan { file, layout, inherited, checks, writes, set: None, receipt_ms: None }
+        let (layout, inherited, dropped, checks, writes) = Default::default();
+        Plan { file, layout, inherited, dropped, checks, writes, set: None, receipt_ms: None }
     }
+}
+
+/// A version that goes on with chunks of the one before it.
+struct Heir<'h> {
+    version: VersionId,
+    /// Owners of what it goes on with.
+    owners: &'h [VersionId],
+    /// What it does not go on with.
+    dropped: &'h [RunRow],
 }
 
 /// A version that is visible now.
@@ -98,6 +110,8 @@ impl Names {
         };
         file.inode = match &present {
             Some(old) => old.file.inode,
+            // Numbers that only a lake's object had are not ours.
+            None if file.inode != 0 && file.inode < 1 << 63 => file.inode,
             None => self.inodes.next().await?,
         };
         file.publishes = present.as_ref().map_or(0, |old| old.file.publishes).wrapping_add(1);
@@ -119,7 +133,10 @@ impl Names {
                 if !same {
                     let fate = match plan.inherited.as_slice() {
                         [] => self.forget(change, spot, &old.file).await?,
-                        owners => self.inherit(change, spot, &old.file, file.version(), owners).await?,
+                        owners => {
+                            let heir = Heir { version: file.version(), owners, dropped: &plan.dropped };
+                            self.inherit(change, spot, &old.file, heir).await?
+                        }
                     };
                     if let Some(at_ms) = plan.receipt_ms {
                         let fate = Fate::Replaced { drained: old.file.drain == Drain::Clean };
@@ -171,21 +188,21 @@ impl Names {
         change: &mut Commit,
         spot: &Spot,
         old: &FileRow,
-        heir: VersionId,
-        owners: &[VersionId],
+        heir: Heir<'_>,
     ) -> Result<Forgotten> {
+        let Heir { version: heir, owners, dropped } = heir;
         let before = change.writes.len();
         let fate = self.forget(change, spot, old).await?;
         if let Forgotten::Shared(_) = fate {
             share_writes(change, owners, old.version(), heir);
             return Ok(fate);
         }
-        // Its chunks live on, its name record does not.
+        // Its chunks live on but for some, its name record does not.
         let garbage = keys::garbage_all(old.version());
         let chunks = |write: &Write| matches!(write, Write::Put(key, _) if key.starts_with(&garbage));
         let tail: Vec<Write> = change.writes.drain(before..).filter(|write| !chunks(write)).collect();
         change.writes.extend(tail);
-        change.writes.extend(garbage_writes(old.version(), &[]));
+        change.writes.extend(garbage_writes(old.version(), dropped));
         for &owner in owners {
             if owner == old.version() {
                 // The owner ends here: if others use its chunks, the heir is one of them by name.

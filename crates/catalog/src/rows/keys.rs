@@ -192,6 +192,17 @@ pub fn parts(upload: VersionId) -> Vec<u8> {
     [b"p", &upload.0[..]].concat()
 }
 
+/// All parts of all uploads.
+pub const PARTS: &[u8] = b"p";
+
+/// All uploads.
+pub const UPLOADS: &[u8] = b"u";
+
+/// The upload inside a part key.
+pub fn part_upload(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(1..13)?.try_into().ok()?))
+}
+
 /// The number inside a part key.
 pub fn part_number(key: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(key.get(13..15)?.try_into().ok()?))
@@ -200,6 +211,14 @@ pub fn part_number(key: &[u8]) -> Option<u16> {
 /// `g` version part: chunks that nothing refers to, to be deleted from the drives.
 pub fn garbage(version: VersionId, part: u16) -> Vec<u8> {
     [b"g", &version.0[..], &part.to_be_bytes()].concat()
+}
+
+/// All of them.
+pub const GARBAGE: &[u8] = b"g";
+
+/// The version inside such a key.
+pub fn garbage_version(key: &[u8]) -> Option<VersionId> {
+    Some(VersionId(key.get(1..13)?.try_into().ok()?))
 }
 
 /// Every row of a dead version.

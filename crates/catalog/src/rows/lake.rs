@@ -32,6 +32,18 @@ impl RowValue for LakeKeyRow {
     const TABLE: &'static str = "lake keys";
 }
 
+/// A lake key where something was sent that nobody confirmed: it is looked at until what is there is known. Most of these rows
+/// have no value at all; one with a value is what is left of a key that was deleted.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct GraveRow {
+    /// The key is looked at once more then, by the catalog's clock, milliseconds since 1970.
+    pub look_ms: u64,
+}
+
+impl RowValue for GraveRow {
+    const TABLE: &'static str = "attempts";
+}
+
 /// A write that found too few nodes: its bytes go to this lake key before it is published. While the row is there nothing was
 /// published. The publish removes it in its own transaction; if the session is over, so does whoever finds it, and leaves a
 /// tombstone for what may be there.

@@ -36,6 +36,11 @@ pub struct RunRow {
 }
 
 impl RunRow {
+    /// A run of no chunks: a mark in a row of garbage.
+    pub fn nothing(version: VersionId) -> RunRow {
+        RunRow { version: version.0, first_index: 0, count: 0, chunk_len: 0, last_len: 0 }
+    }
+
     /// The run at a place in the file.
     pub fn at(&self, file_offset: u64) -> ChunkRun {
         ChunkRun {

@@ -18,7 +18,7 @@ mod volume;
 
 pub use codec::RowValue;
 pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
-pub use lake::{ConflictRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, TombstoneRow};
+pub use lake::{ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, TombstoneRow};
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use node::{Duty, NodeRow, NodeState, RepairRow, RestoredRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, RefRow, SessionRow};

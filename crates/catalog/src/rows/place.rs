@@ -45,6 +45,14 @@ pub struct GarbageRow {
     pub runs: Vec<RunRow>,
 }
 
+impl GarbageRow {
+    /// It stands for the record of a delete, which is marked by a run of no chunks. Releases that do not know the mark find no chunks
+    /// in it, and let the record go at once.
+    pub fn is_delete_record(&self) -> bool {
+        self.runs.iter().any(|run| run.count == 0)
+    }
+}
+
 impl RowValue for GarbageRow {
     const TABLE: &'static str = "garbage";
 }

@@ -1,12 +1,13 @@
 //! The calls of the door, one request each.
 
-use stoker_format::VersionId;
+use bytes::Bytes;
+use stoker_format::{VersionId, crc64};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, Explanation, File, FileInfo, Finish, Key, ListPage, ListRequest, NodeStatus, Order,
-    PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo,
-    SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage,
-    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
+    ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
+    Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
+    UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::file::RemoteFile;
@@ -79,6 +80,45 @@ impl Store for Client {
             let request = Request::Create { volume: volume.to_owned(), key: key.clone(), request };
             Ok(Box::new(RemoteWriter::create(self, request, size).await?) as Box<dyn Writer>)
         })
+    }
+
+    fn edit<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: EditRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            let size = request.take_len();
+            let request = Request::Edit { volume: volume.to_owned(), key: key.clone(), request };
+            Ok(Box::new(RemoteWriter::create(self, request, size).await?) as Box<dyn Writer>)
+        })
+    }
+
+    fn edit_now<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: EditRequest,
+        bytes: Bytes,
+    ) -> BoxFuture<'a, Result<Receipt>> {
+        let (volume, key, crc64) = (volume.to_owned(), key.clone(), crc64(&bytes));
+        let request = Request::EditNow { volume, key, request, bytes, crc64 };
+        ask!(self, request, Response::Receipt(receipt) => *receipt)
+    }
+
+    fn entry<'a>(&'a self, volume: &'a str, key: &'a Key) -> BoxFuture<'a, Result<Entry>> {
+        let request = Request::Entry { volume: volume.to_owned(), key: key.clone() };
+        ask!(self, request, Response::Entry(entry) => entry)
+    }
+
+    fn directory<'a>(&'a self, volume: &'a str, inode: u64) -> BoxFuture<'a, Result<Vec<u8>>> {
+        let request = Request::Directory { volume: volume.to_owned(), inode };
+        ask!(self, request, Response::Path(path) => path)
+    }
+
+    fn inodes(&self, count: u32) -> BoxFuture<'_, Result<u64>> {
+        ask!(self, Request::Inodes { count }, Response::Number(first) => first)
     }
 
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>> {

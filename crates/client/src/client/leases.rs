@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use stoker_format::{BLOCK, crc32c};
 use stoker_store::{Buf, LeaseExtent};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Client;
 use super::link::{Link, Reply};
@@ -25,6 +26,9 @@ const WINDOW: u64 = 64 << 20;
 const EXTENTS_MAX: usize = 256;
 /// Separate stretches without leases above which a file asks no more.
 const CLOSED_MAX: usize = 64;
+
+/// Reads up to this are done by the thread that asks.
+const SHORT: usize = 64 << 10;
 
 /// What is known of a file's leases in one connection.
 pub(super) struct FileLeases {
@@ -150,8 +154,13 @@ impl FileLeases {
         buf.set_len(plan.len);
         let reading = extent.clone();
         let view = plan.view.clone();
-        // An O_DIRECT read blocks its thread for as long as the drive takes.
-        let read = tokio::task::spawn_blocking(move || plan.run(&reading.place, &files, buf)).await;
+        // An O_DIRECT read blocks its thread for as long as the drive takes. A thread that waits for this one read may as
+        // well do it; on a thread that others wait for, too, a short one costs less than two switches of threads.
+        let is_short = plan.len <= SHORT && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let read = match is_short {
+            true => Ok(tokio::task::block_in_place(|| plan.run(&reading.place, &files, buf))),
+            false => tokio::task::spawn_blocking(move || plan.run(&reading.place, &files, buf)).await,
+        };
         match read {
             Ok(Ok(buf)) => Some(client.0.spares.freeze(buf).slice(view)),
             Ok(Err(error)) => {

@@ -1,6 +1,6 @@
 //! From a request to the call of the door.
 
-use stoker_format::VersionId;
+use stoker_format::{VersionId, crc64};
 use stoker_store::{
     ErrorKind, ListPage, PartsPage, Result, SetsPage, Store, StoreError, UploadsPage, Writer,
 };
@@ -20,6 +20,7 @@ pub(super) async fn answer(store: &dyn Store, request: Request) -> Response {
 pub(super) async fn create(store: &dyn Store, request: &Request) -> Result<Box<dyn Writer>> {
     match request {
         Request::Create { volume, key, request } => store.create(volume, key, request.clone()).await,
+        Request::Edit { volume, key, request } => store.edit(volume, key, request.clone()).await,
         Request::UploadPart { volume, key, upload, number, size } => {
             store.upload_part(volume, key, upload, *number, *size).await
         }
@@ -46,6 +47,16 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::VolumeSet { name, policy } => Response::Volume(store.volume_set(&name, policy).await?),
         Request::VolumeDelete { name } => store.volume_delete(&name).await.map(done)?,
         Request::Stat { volume, key } => Response::File(Box::new(store.stat(&volume, &key).await?)),
+        Request::EditNow { volume, key, request, bytes, crc64: sum } => {
+            if crc64(&bytes) != sum {
+                let message = "bytes changed between client and store: their CRC-64/NVME differ";
+                return Err(StoreError::new(ErrorKind::Corrupt, message));
+            }
+            store.edit_now(&volume, &key, request, bytes).await.map(receipt)?
+        }
+        Request::Entry { volume, key } => Response::Entry(store.entry(&volume, &key).await?),
+        Request::Directory { volume, inode } => Response::Path(store.directory(&volume, inode).await?),
+        Request::Inodes { count } => Response::Number(store.inodes(count).await?),
         Request::List { volume, request } => Response::Page(cut_list(store.list(&volume, request).await?)),
         Request::Copy(copy) => store.copy(copy).await.map(receipt)?,
         Request::Rename { volume, from, to, mode } => {
@@ -113,6 +124,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         | Request::Read { .. }
         | Request::Lease { .. }
         | Request::Create { .. }
+        | Request::Edit { .. }
         | Request::UploadPart { .. }
         | Request::SetShard { .. }
         | Request::Finish { .. } => return Err(misplaced()),

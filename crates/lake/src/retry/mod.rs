@@ -6,9 +6,11 @@
 //! conflict with itself.
 //!
 //! Two things cannot be healed here. A write whose answer was lost may take effect late, even after this call
-//! has failed: whoever owns the key must fence it. And a begin whose answer was lost leaves an empty upload.
+//! has failed, or was sent again and succeeded: [`doubts`] remembers such keys for whoever owns them. And a begin
+//! whose answer was lost leaves an empty upload.
 
 mod budget;
+mod doubts;
 mod gate;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use crate::types::{
 };
 
 use budget::Budget;
+use doubts::Doubts;
 use gate::Gate;
 pub use timer::{RuntimeTimer, Timer};
 
@@ -45,6 +48,7 @@ pub struct RetryLake {
     gate: Arc<Gate>,
     budget: Budget,
     counters: Counters,
+    doubts: Doubts,
 }
 
 /// What an object must be to be the one that was written.
@@ -63,6 +67,7 @@ impl RetryLake {
             gate: Gate::new(options.requests_max),
             budget: Budget::new(options.budget),
             counters: Counters::default(),
+            doubts: Doubts::default(),
         }
     }
 
@@ -242,7 +247,7 @@ impl Lake for RetryLake {
     ) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             let len = body_len(&body);
-            let call = || self.inner.put(key, body.clone(), options.clone());
+            let call = || self.doubts.watch(key, self.inner.put(key, body.clone(), options.clone()));
             let etag = match &options.condition {
                 Condition::None => self.again(Operation::Put, len, call).await?,
                 condition => {
@@ -297,6 +302,7 @@ impl Lake for RetryLake {
             let mut is_unknown = false;
             loop {
                 let call = self.inner.upload_complete(key, upload, parts.clone(), options.clone());
+                let call = self.doubts.watch(key, call);
                 // The lake may have to copy all parts.
                 let error = match self.once(Operation::Upload, size, call).await {
                     Ok(etag) => return Ok(etag),
@@ -342,7 +348,7 @@ impl Lake for RetryLake {
             // The copy takes as long as the source is large.
             let source = self.head(from).await?;
             let size = source.as_ref().map_or(0, |info| info.size);
-            let call = || self.inner.copy(from, if_match, to, options.clone());
+            let call = || self.doubts.watch(to, self.inner.copy(from, if_match, to, options.clone()));
             match &options.condition {
                 Condition::None => self.again(Operation::Copy, size, call).await,
                 condition => {
@@ -359,7 +365,8 @@ impl Lake for RetryLake {
     }
 
     fn delete<'a>(&'a self, key: &'a [u8], if_match: Option<&'a str>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.again(Operation::Delete, 0, move || self.inner.delete(key, if_match)))
+        let call = move || self.doubts.watch(key, self.inner.delete(key, if_match));
+        Box::pin(self.again(Operation::Delete, 0, call))
     }
 
     fn list<'a>(
@@ -378,6 +385,10 @@ impl Lake for RetryLake {
 
     fn check(&self, key: &[u8], attributes: &Attributes) -> Result<()> {
         self.inner.check(key, attributes)
+    }
+
+    fn take_doubt(&self, key: &[u8]) -> bool {
+        self.doubts.take(key)
     }
 
     fn describe(&self) -> String {

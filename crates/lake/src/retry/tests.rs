@@ -116,6 +116,24 @@ fn a_lone_writer_never_sees_a_conflict() {
     }
 }
 
+/// A try without an answer may come late, so that the key stays in doubt although the next try worked.
+#[test]
+fn a_write_that_was_sent_twice_is_in_doubt_once() {
+    let (mut twice, mut once) = (0, 0);
+    for seed in seeds() {
+        let twin = Arc::new(TwinLake::new(seed));
+        twin.set_faults(Faults { late: 0.5, ..Faults::default() });
+        let lake = wrap(&twin, patient());
+        let options = PutOptions { condition: Condition::Absent, ..PutOptions::default() };
+        block_on(lake.put(b"k", body("x"), options)).unwrap();
+        let is_late = twin.fault_counts().late > 0;
+        assert_eq!(lake.take_doubt(b"k"), is_late, "seed {seed}");
+        assert!(!lake.take_doubt(b"k"), "seed {seed}: it was taken");
+        *(if is_late { &mut twice } else { &mut once }) += 1;
+    }
+    assert!(twice > 0 && once > 0);
+}
+
 #[test]
 fn a_real_conflict_is_still_one() {
     for seed in seeds() {

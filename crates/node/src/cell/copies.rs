@@ -167,9 +167,22 @@ impl Core {
                 self.copy_to_peers(volume, parcel, need, &[]).await
             },
         );
-        let at = local?;
+        let at = match local {
+            Ok(at) => at,
+            Err(fault) => {
+                let held = [peers, records].into_iter().flatten().flatten();
+                held.for_each(|copy| self.cell.owe(&copy, chunk.version, 0));
+                return Err(fault);
+            }
+        };
         let copied = peers.and_then(|mut peers| {
-            peers.extend(records?);
+            match records {
+                Ok(records) => peers.extend(records),
+                Err(fault) => {
+                    peers.iter().for_each(|copy| self.cell.owe(copy, chunk.version, 0));
+                    return Err(fault);
+                }
+            }
             Ok(Copied { peers, ..Copied::here(at) })
         });
         match copied {
@@ -226,7 +239,11 @@ impl Core {
                     failed.push(node);
                     why = Some(fault);
                 }
-                None => return Err(self.too_few(volume, taken.len(), need + has.len() + 1, why)),
+                None => {
+                    // Those who have it do not count, and have to hear that.
+                    copies.iter().for_each(|copy| self.cell.owe(copy, chunk.version, hold));
+                    return Err(self.too_few(volume, taken.len(), need + has.len() + 1, why));
+                }
             }
         }
     }
@@ -293,7 +310,7 @@ impl Core {
 
     /// Tells peers in the background that a write is over.
     pub fn end_holds(self: &Arc<Core>, nodes: Vec<NodeId>, versions: Vec<VersionId>, hold: u64) {
-        if nodes.is_empty() || versions.is_empty() {
+        if versions.is_empty() || !self.cell.is_joined() {
             return;
         }
         let core = self.clone();

@@ -8,9 +8,13 @@ mod copies;
 mod guests;
 mod message;
 mod order;
+mod owed;
+mod parts;
 mod peers;
+mod progress;
 mod protect;
 mod rebuild;
+mod records;
 mod repair;
 mod service;
 mod view;
@@ -26,9 +30,11 @@ use stoker_store::{BoxFuture, Buf, ErrorKind, PeerStatus, Result, Spread, StoreE
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use guests::Guests;
+use owed::Owed;
 pub(crate) use protect::Protected;
 pub use rebuild::RebuildOptions;
 pub(crate) use rebuild::Rebuilder;
+pub(crate) use records::Keepers;
 pub(crate) use repair::run as look_after;
 pub(crate) use view::View;
 
@@ -145,6 +151,7 @@ pub(crate) struct Cell {
     /// What pings say of each node, and since when, milliseconds since 1970.
     health: RwLock<HashMap<NodeId, (Health, u64)>>,
     pub guests: Guests,
+    owed: Owed,
     /// Versions to be looked at: their chunks here may be clean by now.
     reconsider: Mutex<Vec<VersionId>>,
     /// Nodes that took writes when all files here last had the copies of their class.
@@ -176,6 +183,7 @@ impl Cell {
             view,
             health,
             guests: Guests::default(),
+            owed: Owed::default(),
             reconsider,
             raised_for,
             wake: Default::default(),
@@ -212,6 +220,14 @@ impl Cell {
 
     pub fn is_suspect(&self, node: NodeId) -> bool {
         self.silent_since(node).is_some()
+    }
+
+    /// Whether there should be several others, and none of them answers.
+    pub fn hears_nobody(&self) -> bool {
+        let view = self.view();
+        let others: Vec<NodeId> =
+            view.nodes().filter(|node| *node != self.node && view.is_up(*node)).collect();
+        others.len() > 1 && others.iter().all(|node| self.is_suspect(*node))
     }
 
     /// Since when a node does not answer, milliseconds since 1970; none if it does.

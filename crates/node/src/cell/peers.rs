@@ -52,6 +52,7 @@ impl Cell {
 
     /// Keeps a chunk with a peer; durable there when this returns.
     pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Summed) -> Result<PeerCopy> {
+        let (version, hold) = (VersionId(head.chunk.0), head.hold);
         let ask = Ask::Append(head);
         // A peer that is suspected in the middle of it is not waited for: there are others.
         let given_up = async {
@@ -66,10 +67,11 @@ impl Cell {
         };
         let answer = tokio::select! {
             biased;
-            answer = self.ask(node, &ask, Body::Shared(bytes), APPEND_MAX) => answer?.0,
-            () = given_up => return Err(unreachable(node, "it does not answer pings")),
+            answer = self.ask(node, &ask, Body::Shared(bytes), APPEND_MAX) => answer,
+            () = given_up => Err(unreachable(node, "it does not answer pings")),
         };
-        match answer {
+        let answer = answer.inspect_err(|_| self.owed.asked(node, version, hold));
+        match answer?.0 {
             Answer::Appended { drive, incarnation, session } => {
                 Ok(PeerCopy { holder: HolderRow { node: node.0, drive, incarnation }, session })
             }
@@ -114,7 +116,11 @@ impl Cell {
         let (mut all, mut copies) = (Vec::with_capacity(chunks.len()), Vec::new());
         for part in chunks.chunks(IDS_MAX) {
             let ask = Ask::Keep { chunks: part.iter().map(to_wire).collect(), session, hold };
-            match self.ask(node, &ask, Body::None, ASK_MAX).await?.0 {
+            let answer = self.ask(node, &ask, Body::None, ASK_MAX).await;
+            let answer = answer.inspect_err(|_| {
+                part.iter().for_each(|chunk| self.owed.asked(node, chunk.version, hold));
+            });
+            match answer?.0 {
                 Answer::Kept { kept, drives, session } if kept.len() == part.len() => {
                     all.extend(kept);
                     for (drive, incarnation) in drives {
@@ -173,11 +179,43 @@ impl Cell {
         futures_util::future::join_all(told).await;
     }
 
-    /// A write is over, whatever came of it.
+    /// A peer has a copy that the write does without.
+    pub(super) fn owe(&self, copy: &PeerCopy, version: VersionId, hold: u64) {
+        self.owed.asked(NodeId(copy.holder.node), version, hold);
+    }
+
+    /// A write is over, whatever came of it. Who does not hear it is told later.
     pub async fn tell_done(&self, nodes: &[NodeId], versions: &[VersionId], hold: u64) {
-        for part in versions.chunks(IDS_MAX) {
-            let versions = part.iter().map(|version| version.0).collect();
-            self.hint(nodes, &Ask::Done { versions, hold }).await;
+        versions.iter().for_each(|version| self.owed.over(*version, hold));
+        let told = nodes.iter().map(|node| async move {
+            for part in versions.chunks(IDS_MAX) {
+                self.tell_done_to(*node, part, hold).await;
+            }
+        });
+        futures_util::future::join_all(told).await;
+    }
+
+    async fn tell_done_to(&self, node: NodeId, versions: &[VersionId], hold: u64) -> bool {
+        let ids = versions.iter().map(|version| version.0).collect();
+        let told = self.ask(node, &Ask::Done { versions: ids, hold }, Body::None, ASK_MAX).await;
+        if let Err(fault) = &told {
+            tracing::debug!(%node, "the end of a write was not heard: {fault}");
+            self.owed.missed(node, versions, hold);
+        }
+        told.is_ok()
+    }
+
+    /// Tells those who missed it that a write is over, as far as they answer. A node that has another session since, or none,
+    /// holds nothing of that write.
+    pub(super) async fn tell_owed(&self) {
+        let view = self.view();
+        let is_over = |node: NodeId| view.session(node).is_none();
+        loop {
+            let next = self.owed.take(IDS_MAX, is_over, |node| !self.is_suspect(node));
+            let Some((node, hold, versions)) = next else { return };
+            if !self.tell_done_to(node, &versions, hold).await {
+                return;
+            }
         }
     }
 

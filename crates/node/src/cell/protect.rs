@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use stoker_catalog::rows::HolderRow;
-use stoker_format::{ChunkId, ChunkRun, NodeId, RecordKind, VersionId};
+use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId};
 use stoker_ring::{ErrorKind as RingKind, Put, Retention};
-use stoker_store::{ErrorKind, Result};
+use stoker_store::{Buf, ErrorKind, Result};
 
 use super::Summed;
 use super::copies::{Copied, Copies, Parcel, place_of};
@@ -19,6 +19,7 @@ use super::service::{is_nowhere, nowhere};
 use crate::cache::bytes_of;
 use crate::core::{Core, add};
 use crate::reader::Slice;
+use crate::rings::NAME_INDEX;
 use crate::stage::Extent;
 use crate::volumes::Volume;
 use crate::{clock, error, rings};
@@ -128,6 +129,38 @@ impl Core {
             Err(fault) if is_nowhere(&fault) => Ok(None),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Leaves a name record here and with as many peers as the class of its volume asks for: the holders of a file without bytes.
+    pub async fn protect_name(
+        self: &Arc<Core>,
+        volume: &Volume,
+        id: VersionId,
+        record: &NameRecord,
+    ) -> Result<Protected> {
+        let (chunk, bytes) = (ChunkId::new(id, NAME_INDEX), record.encode());
+        let retention = Core::retention(volume);
+        let payload = Buf::copy_of(&bytes);
+        let put = Put { chunk, volume: volume.id, kind: RecordKind::Name, retention, payload };
+        let at = self.rings.append_any(vec![put]).await?;
+        let mut protected = Protected {
+            core: self.clone(),
+            copies: Copies::default(),
+            hold: u64::from_le_bytes(clock::random()) | 1,
+            versions: vec![id],
+            asked: Vec::new(),
+        };
+        protected.copies.add(Copied::here(at));
+        let need = self.class(volume).copies() - 1;
+        if need > 0 {
+            let never = retention == Retention::Never;
+            let bytes = Summed { bytes: Bytes::from(bytes), crc: None, is_claimed: false };
+            let parcel = Parcel { chunk, never, bytes, name: None, hold: protected.hold };
+            let peers = self.copy_to_peers(volume, parcel, need, &[]).await?;
+            protected.asked = peers.iter().map(|copy| NodeId(copy.holder.node)).collect();
+            protected.copies.add_peers(peers);
+        }
+        Ok(protected)
     }
 
     async fn protect_elsewhere(
@@ -258,7 +291,7 @@ impl Core {
         Ok(self.received(self.cell.read_on(node, slice.chunk, range, lake).await?))
     }
 
-    fn received(&self, buf: stoker_store::Buf) -> Bytes {
+    fn received(&self, buf: Buf) -> Bytes {
         add(&self.cell.stats.reads, 1);
         add(&self.cell.stats.read_bytes, buf.len() as u64);
         let len = buf.len();

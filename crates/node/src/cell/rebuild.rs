@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
-use stoker_catalog::names::{Located, dirty_writes};
-use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, HolderRow, RepairRow, RowValue, keys};
+use stoker_catalog::names::{Located, Spot, dirty_writes};
+use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, FileRow, HolderRow, RepairRow, RowValue, keys};
 use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
-use stoker_store::{Rebuild, Result};
+use stoker_store::Result;
 use tokio::time::Instant;
 
 use super::Protected;
-use crate::census::Fate;
+use super::parts::PartPlace;
 use crate::core::{Core, add};
 use crate::rings::Standing;
 use crate::volumes::Volume;
@@ -94,7 +94,7 @@ impl Loss {
     }
 
     /// Whether it is the place of a holder.
-    fn has(self, node: NodeId, drive: DriveId) -> bool {
+    pub(super) fn has(self, node: NodeId, drive: DriveId) -> bool {
         node == self.node() && self.drive().is_none_or(|own| own == drive)
     }
 
@@ -160,7 +160,7 @@ impl Rebuilder {
         lately.iter().map(|(_, bytes)| bytes).sum::<u64>() / RATE_S
     }
 
-    fn is_due(&self, version: VersionId, now_ms: u64) -> bool {
+    pub(super) fn is_due(&self, version: VersionId, now_ms: u64) -> bool {
         let failed = self.failed.lock().unwrap();
         failed.get(&version).is_none_or(|since_ms| since_ms.abs_diff(now_ms) >= RETRY_MS)
     }
@@ -183,15 +183,17 @@ fn trim(lately: &mut VecDeque<(Instant, u64)>) {
 
 /// A version to be protected, with the rows that go when it is.
 #[derive(Clone, Debug)]
-struct Task {
-    loss: Loss,
-    version: VersionId,
-    set: Option<u64>,
-    bytes: u64,
-    since_ms: u64,
-    rows: Vec<Vec<u8>>,
+pub(super) struct Task {
+    pub loss: Loss,
+    pub version: VersionId,
+    pub set: Option<u64>,
+    pub bytes: u64,
+    pub since_ms: u64,
+    pub rows: Vec<Vec<u8>>,
     /// Copies that can be read.
-    copies: usize,
+    pub copies: usize,
+    /// It is a part of an unfinished upload.
+    pub part: Option<PartPlace>,
 }
 
 /// The order in which versions are protected: fewest copies first, then the oldest. Those without a copy come last; they
@@ -220,7 +222,7 @@ impl Core {
     }
 
     /// Whether this node makes up for a loss in the case of this version.
-    fn is_heir_of(&self, loss: Loss, version: VersionId) -> bool {
+    pub(super) fn is_heir_of(&self, loss: Loss, version: VersionId) -> bool {
         match (loss, loss.node() == self.node) {
             // A node makes up for its own drives as long as it has one to do so.
             (Loss::Gone(..) | Loss::Leaving(..), true) => self.rings.is_serving(),
@@ -240,7 +242,9 @@ impl Core {
         if !losses.is_empty() {
             self.cell.rebuilder.has_claims.store(true, Ordering::Relaxed);
         }
+        let parts = self.part_tasks(&losses).await?;
         let mut tasks = self.rebuild_tasks(losses).await?;
+        tasks.extend(parts);
         if tasks.is_empty() {
             self.cell.rebuilder.trouble.lock().unwrap().take();
             return self.drop_claims().await;
@@ -279,6 +283,7 @@ impl Core {
                     since_ms: dirty.since_ms,
                     rows: Vec::new(),
                     copies: 0,
+                    part: None,
                 });
                 task.rows.push(row.key.to_vec());
                 Ok(())
@@ -406,16 +411,26 @@ impl Core {
     /// Brings a version that was written while there were too few nodes to as many as its class asks for.
     pub(super) async fn raise(self: &Arc<Core>, version: VersionId, set: Option<u64>) -> Result<()> {
         let loss = Loss::Evacuating(NodeId::ZERO);
-        let task = Task { loss, version, set, bytes: 0, since_ms: 0, rows: Vec::new(), copies: 1 };
+        let rows = Vec::new();
+        let task = Task { loss, version, set, bytes: 0, since_ms: 0, rows, copies: 1, part: None };
         self.repair(&task).await.map(drop)
     }
 
     /// Protects one version again, and takes its drain over if the lost node owed it. False if it is to be looked at again.
     async fn repair(self: &Arc<Core>, task: &Task) -> Result<bool> {
+        if let Some(part) = &task.part {
+            return self.repair_part(task, part).await;
+        }
+        // No record is left of it after its chunks were deleted.
+        let _pin = self.pins.pin(task.version);
         let names = self.names_of(task.version).await?;
         let Some(first) = names.first() else {
             return self.forget_rows(task.version, &task.rows).await;
         };
+        if names.iter().all(|located| located.file.drain == Drain::Clean) {
+            // Drained since the task was found. Bytes that are brought here now would be precious without a row that says so.
+            return self.note_clean(task, &names).await;
+        }
         let file = &first.file;
         let Some(volume) = self.volumes.by_id(first.spot.volume).await? else { return Ok(false) };
         let runs = self.names.runs(file).await.map_err(error::catalog)?;
@@ -436,7 +451,7 @@ impl Core {
     }
 
     /// On as many nodes as the class asks for; after a loss on fewer, if there are not as many.
-    async fn protect_after(
+    pub(super) async fn protect_after(
         self: &Arc<Core>,
         loss: Loss,
         volume: &Volume,
@@ -484,15 +499,42 @@ impl Core {
             if file.drain != Drain::Clean {
                 dirty_writes(&mut change, located.spot.volume, &file, task.set);
             }
-            changed.push(file);
+            changed.push((located.spot, file));
         }
-        if let Outcome::Failed { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+        let Outcome::Done { seq } = self.catalog.commit(change).await.map_err(error::catalog)? else {
             return Ok(false);
-        }
-        for file in changed.iter().filter(|file| file.drain == Drain::Dirty && file.home == self.node.0) {
-            self.drainer.take_over(file);
+        };
+        for (spot, file) in &changed {
+            if file.drain == Drain::Dirty && file.home == self.node.0 {
+                self.drainer.take_over(file);
+            }
+            if file.drain != Drain::Clean
+                && let Err(fault) = self.leave_again(spot, file, seq).await
+            {
+                tracing::warn!(version = %task.version, "its name has fewer records than it should: {fault}");
+            }
         }
         Ok(true)
+    }
+
+    /// The lake has every name of a version: rows of what was lost are left over.
+    async fn note_clean(&self, task: &Task, names: &[Located]) -> Result<bool> {
+        let mut change = Commit::new().delete(keys::repair(task.version));
+        change.writes.extend(task.rows.iter().cloned().map(Write::Delete));
+        let unchanged = |located: &Located| Check::Seq(located.spot.row_key(), located.seq);
+        change.checks.extend(names.iter().map(unchanged));
+        let done = self.catalog.commit(change).await.map_err(error::catalog)?;
+        Ok(matches!(done, Outcome::Done { .. }))
+    }
+
+    /// Leaves the record of a file where its bytes are now, as it was after a commit (R6).
+    async fn leave_again(self: &Arc<Core>, spot: &Spot, file: &FileRow, seq: u64) -> Result<()> {
+        let Some(volume) = self.volumes.by_id(spot.volume).await? else { return Ok(()) };
+        // A shard of an open set has no path; sets that are not published do not come back.
+        match self.names.path_of(spot).await.map_err(error::catalog)? {
+            Some(key) => self.leave_put(&volume, &key, file, seq).await,
+            None => Ok(()),
+        }
     }
 
     /// Rows of a version that nothing refers to.
@@ -503,70 +545,6 @@ impl Core {
         change.writes.extend(rows.iter().cloned().map(Write::Delete));
         let done = self.catalog.commit(change).await.map_err(error::catalog)?;
         Ok(matches!(done, Outcome::Done { .. }))
-    }
-
-    /// How far all of it is, with what the other nodes say of their share.
-    pub(crate) async fn rebuild_status(&self) -> Result<Rebuild> {
-        let losses = self.losses();
-        let census = self.census().await?;
-        let view = self.cell.view();
-        let counts = |node: NodeId, drive: DriveId| self.is_readable(&view, node, drive);
-        let mut told = self.rebuild_here();
-        let is_hit = |place: &(NodeId, DriveId)| losses.iter().any(|loss| loss.has(place.0, place.1));
-        for one in census.versions.values().filter(|one| one.places.iter().any(is_hit)) {
-            let (files, bytes) = match census.fate(one, counts) {
-                Fate::Lost => (&mut told.lost_files, &mut told.lost_bytes),
-                _ => (&mut told.files_left, &mut told.bytes_left),
-            };
-            (*files, *bytes) = (*files + 1, *bytes + one.bytes);
-            if one.bytes > 0 && !one.is_in_lake && one.copies(counts) == 1 {
-                told.one_copy_files += 1;
-                told.one_copy_bytes += one.bytes;
-            }
-        }
-        let left = |loss: &&Loss| {
-            let is_of = |(node, drive): &(NodeId, DriveId)| loss.has(*node, *drive);
-            census.versions.values().any(|one| one.places.iter().any(is_of))
-        };
-        told.losses = losses.iter().filter(left).map(|loss| self.loss_words(*loss)).collect();
-        let asked = self.cell.others().into_iter().filter(|node| !self.cell.is_suspect(*node));
-        for theirs in futures_util::future::join_all(asked.map(|node| self.cell.rebuild_of(node))).await {
-            let Ok(theirs) = theirs else { continue };
-            told.files_done += theirs.files_done;
-            told.bytes_done += theirs.bytes_done;
-            told.bytes_per_s += theirs.bytes_per_s;
-            told.trouble = told.trouble.or(theirs.trouble);
-        }
-        told.end_in_ms = match (told.bytes_left, told.bytes_per_s) {
-            (0, _) => Some(0),
-            (_, 0) => None,
-            (bytes, rate) => Some(bytes.saturating_mul(1_000) / rate),
-        };
-        Ok(told)
-    }
-
-    /// This node's share.
-    pub(crate) fn rebuild_here(&self) -> Rebuild {
-        let rebuilder = &self.cell.rebuilder;
-        Rebuild {
-            files_done: rebuilder.files.load(Ordering::Relaxed),
-            bytes_done: rebuilder.bytes.load(Ordering::Relaxed),
-            bytes_per_s: rebuilder.bytes_per_s(),
-            bytes_per_s_max: rebuilder.options.bytes_per_s_max,
-            workers: rebuilder.options.workers as u32,
-            trouble: rebuilder.trouble(),
-            ..Rebuild::default()
-        }
-    }
-
-    fn loss_words(&self, loss: Loss) -> String {
-        let name = self.cell.view().name(loss.node());
-        match loss {
-            Loss::Down(_) => format!("node {name} is down"),
-            Loss::Evacuating(_) => format!("node {name} is being evacuated"),
-            Loss::Gone(_, drive) => format!("drive {drive} of node {name} is gone"),
-            Loss::Leaving(_, drive) => format!("drive {drive} of node {name} is to go"),
-        }
     }
 }
 
@@ -584,6 +562,7 @@ mod tests {
             since_ms,
             rows: Vec::new(),
             copies,
+            part: None,
         };
         let mut tasks = [task(1, 2, 5), task(2, 0, 1), task(3, 1, 9), task(4, 1, 3), task(5, 2, 4)];
         tasks.sort_by_key(rank);

@@ -49,22 +49,37 @@ impl Node {
         self.core.declare(node, NodeState::Down, silent).await
     }
 
-    /// Declares a node down that was silent for the grace period, unless it is back or somebody else did.
+    /// Declares a node down that was silent for the grace period, unless it is back or somebody else did; and again for as long
+    /// as it is silent, should it start anew where it reaches the catalog and nobody reaches it.
     pub async fn give_up(&self, lost: NodeId, grace: Duration) {
-        while self.is_suspect(lost) {
-            // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up.
-            if self.is_answered_by(lost).await {
+        let mut is_sure = false;
+        while self.is_suspect(lost) && self.core.check_open().is_ok() {
+            let view = self.core.cell.view();
+            if view.member(lost).is_none() {
+                return;
+            }
+            if view.is_down(lost) {
+                is_sure = false;
                 tokio::time::sleep(DECLARE_PAUSE).await;
                 continue;
             }
-            match self.declare_down(lost, grace).await {
-                Ok(true) => return tracing::warn!("node {lost} was silent for too long: declared down"),
-                Ok(false) => return,
-                Err(fault) => {
-                    tracing::warn!("node {lost} is silent, and cannot be declared down yet: {fault}");
-                    tokio::time::sleep(DECLARE_PAUSE).await;
+            // Who hears nobody of several is more likely to be cut off than to have survived them all. Those who hear each
+            // other declare it down meanwhile, which ends its session, and with it what it could declare.
+            if !std::mem::replace(&mut is_sure, true) && self.core.cell.hears_nobody() {
+                tokio::time::sleep(grace.max(DECLARE_PAUSE)).await;
+                continue;
+            }
+            // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up.
+            if !self.is_answered_by(lost).await {
+                match self.declare_down(lost, grace).await {
+                    Ok(true) => tracing::warn!("node {lost} was silent for too long: declared down"),
+                    Ok(false) => {}
+                    Err(fault) => {
+                        tracing::warn!("node {lost} is silent, and cannot be declared down yet: {fault}");
+                    }
                 }
             }
+            tokio::time::sleep(DECLARE_PAUSE).await;
         }
     }
 
@@ -110,6 +125,7 @@ impl Core {
             // A home that is not known yet is not over.
             view.member(home).is_some() && view.session(home) != Some(session)
         });
+        self.cell.tell_owed().await;
         if ended || looks % INVENTORY_EVERY == INVENTORY_EVERY - 1 {
             self.take_inventory().await?;
         }

@@ -50,6 +50,13 @@ impl Node {
         self.core.cell.view().gossip()
     }
 
+    /// Other nodes that should answer, and where their pings go.
+    pub fn expected_peers(&self) -> Vec<(NodeId, Vec<String>)> {
+        let mut expected = self.core.cell.view().expected();
+        expected.retain(|(node, _)| *node != self.core.node);
+        expected
+    }
+
     /// Tells whether a node answers.
     pub fn peer_health(&self, node: NodeId, health: Health) {
         self.core.cell.set_health(node, health);
@@ -107,7 +114,9 @@ impl Core {
     async fn keep_copy(self: &Arc<Core>, from: NodeId, head: AppendHead, payload: Buf) -> Result<Answer> {
         let chunk = from_wire(&head.chunk);
         let (version, volume) = (chunk.version, VolumeId(head.volume));
-        self.cell.guests.hold(version, from, head.session, head.hold);
+        if !self.cell.guests.hold(version, from, head.session, head.hold) {
+            return Err(over());
+        }
         let retention = if head.never { Retention::Never } else { Retention::Dirty };
         let kind = if chunk.index == NAME_INDEX { RecordKind::Name } else { RecordKind::Chunk };
         let mut puts = vec![Put { chunk, volume, kind, retention, payload }];
@@ -161,9 +170,13 @@ impl Core {
         session: [u8; 16],
         hold: u64,
     ) -> Result<Answer> {
+        let hold_all = || ids.iter().all(|id| self.cell.guests.hold(id.version, from, session, hold));
+        let was_held = hold_all();
         let _marks = self.marks.read().await;
-        for id in &ids {
-            self.cell.guests.hold(id.version, from, session, hold);
+        // That may have taken longer than the peer waits.
+        if !was_held || !hold_all() {
+            ids.iter().for_each(|id| self.cell.guests.done(id.version, from, hold));
+            return Err(over());
         }
         let here: Vec<ChunkId> = ids.iter().filter(|id| self.rings.find(id).is_some()).copied().collect();
         self.rings.mark_dirty_here(here).await?;
@@ -180,6 +193,11 @@ impl Core {
         }
         Ok(Answer::Kept { kept, drives, session: self.session_id })
     }
+}
+
+/// The error for what a peer asked for and has said to be over since.
+fn over() -> StoreError {
+    StoreError::new(ErrorKind::Conflict, "the write that this is for is over")
 }
 
 const NOWHERE: &str = "is on no drive of this node, and no peer that answers has it";

@@ -50,6 +50,12 @@ impl View {
         self.members.values().flat_map(|member| member.row.gossip.clone()).collect()
     }
 
+    /// Nodes that nobody declared gone and that did not say good-bye, and where their pings go.
+    pub fn expected(&self) -> Vec<(NodeId, Vec<String>)> {
+        let up = self.members.iter().filter(|(_, member)| member.row.state == NodeState::Up);
+        up.map(|(node, member)| (*node, member.row.gossip.clone())).collect()
+    }
+
     pub fn member(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
     }

@@ -60,6 +60,11 @@ impl ClusterKeys {
         })
     }
 
+    /// Whether there are any.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
     /// Reads them, or makes those of a new cluster.
     pub fn load_or_create(dir: &Path, identity: Identity) -> Result<ClusterKeys> {
         let path = dir.join(FILE);

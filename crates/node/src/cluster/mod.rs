@@ -7,6 +7,7 @@ mod book;
 mod keeper;
 mod keys;
 mod pings;
+mod renewal;
 mod service;
 mod wire;
 
@@ -29,6 +30,7 @@ pub(crate) use self::keeper::Keeper;
 use self::keeper::KeeperOptions;
 use self::keys::{CatalogPlace, ClusterKeys};
 use self::pings::Pings;
+pub use self::renewal::{AuthorityChange, authority_rotate};
 use self::service::{Desk, Doorway, Renewals};
 use self::wire::PeerWire;
 use crate::cell::{CellOptions, Labels};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_cell::membership::{Event, Identity as PingIdentity, Membership, Options, Profile, Settings};
+use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
@@ -67,7 +68,7 @@ impl Taken {
             me: PingIdentity::new(identity.node, keys.boot, profile),
             listen: addresses,
             seeds,
-            known: Vec::new(),
+            known: known(node),
             settings: Settings { grace, ..Settings::default() },
         };
         let (membership, mut events) =
@@ -80,6 +81,16 @@ impl Taken {
         });
         Ok(Pings { membership, events })
     }
+}
+
+/// Nodes that the catalog expects to be up. One that was lost while all others were down is missed as well: nobody who runs has ever
+/// heard of it. Its boot is not known here, and any that answers is newer than this one.
+fn known(node: &Node) -> Vec<PingIdentity> {
+    let identity = |(peer, gossip): (NodeId, Vec<String>)| {
+        let addresses = gossip.iter().filter_map(|address| address.parse().ok()).collect();
+        Profile::new(addresses, Vec::new()).ok().map(|profile| PingIdentity::new(peer, 0, profile))
+    };
+    node.expected_peers().into_iter().filter_map(identity).collect()
 }
 
 fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Row, Write};
-use stoker_catalog::rows::{Drain, FileRow, IntentRow, RowValue, SourceRef, TombstoneRow, keys};
+use stoker_catalog::rows::{Drain, FileRow, IntentRow, LakeKeyRow, RowValue, SourceRef, TombstoneRow, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::{Lake, LakeErrorKind};
 use stoker_store::{BoxFuture, ErrorKind, Receipt, Result, StoreError, Subject};
 
-use super::claim::{Claim, Claimed};
+use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::publish::Job;
 use crate::reader::NodeFile;
@@ -51,14 +51,21 @@ impl Core {
         let at = away_key(version);
         let busy = || StoreError::new(ErrorKind::Unavailable, "this version is on its way to the lake");
         let held = self.drainer.take_key(volume.id, &at).ok_or_else(busy)?;
-        let intent = self.intend(volume, &at, version).await?;
+        let intent = match self.intend(volume, &at, version).await {
+            Ok(intent) => intent,
+            Err(fault) => {
+                // It may be there although nobody said so.
+                drop(held);
+                self.undo_soon(volume.id, at);
+                return Err(fault);
+            }
+        };
         let published = match self.send_away(volume, key, &job, &at).await {
-            Ok((claim, etag)) => {
+            Ok((seq, confirmed, etag)) => {
                 let row_key = keys::lake_key(volume.id, &at);
                 job.row.source = Some(SourceRef { volume: volume.id.0, key: at.clone(), etag: etag.clone() });
                 job.checks.push(Check::Value(keys::intent(volume.id, &at), intent.encode()));
-                job.checks.push(Check::Seq(row_key.clone(), claim.seq));
-                let confirmed = Core::confirmed(&claim, Some(etag.clone()));
+                job.checks.push(Check::Seq(row_key.clone(), seq));
                 let tombstone =
                     TombstoneRow { since_ms: clock::now_ms(), etag: Some(etag), name_record: None };
                 job.writes.extend([
@@ -96,14 +103,15 @@ impl Core {
         }
     }
 
-    /// Sends the bytes to the lake under a key of their own, and has them confirmed there.
+    /// Sends the bytes to the lake under a key of their own, and has them confirmed there. Gives the claim, by its number, what
+    /// it becomes, and the etag.
     async fn send_away(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
         key: &[u8],
         job: &Job,
         at: &[u8],
-    ) -> Result<(Claim, String)> {
+    ) -> Result<(u64, LakeKeyRow, String)> {
         let no_lake = || StoreError::new(ErrorKind::Unavailable, "the volume has no lake");
         let lake: Arc<dyn Lake> = volume.lake(self.volumes.lakes()).await?.ok_or_else(no_lake)?;
         let version = job.row.version();
@@ -117,10 +125,13 @@ impl Core {
         // Somebody waits for it.
         let _demand = self.drainer.pace.demand();
         match self.send(lake.as_ref(), volume, &job.row, &mut claim, Some(&open)).await {
-            Ok(object) => Ok((claim, object.etag)),
+            Ok(object) => {
+                let row = self.confirmed(lake.as_ref(), &claim, Some(object.etag.clone())).await?;
+                Ok((claim.seq, row, object.etag))
+            }
             Err(fault) => {
                 if fault.kind == LakeErrorKind::Unavailable {
-                    self.leave_unsettled(&mut claim).await?;
+                    self.leave_unsettled(lake.as_ref(), &mut claim).await?;
                 }
                 Err(error::lake(fault))
             }

@@ -1,7 +1,7 @@
 //! Claims on lake keys (R10).
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
-use stoker_catalog::rows::{LakeKeyRow, RowValue, keys};
+use stoker_catalog::rows::{GraveRow, LakeKeyRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::Lake;
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -15,6 +15,10 @@ const ATTEMPTS_MAX: usize = 32;
 
 /// Pause before a key that another node writes is looked at again.
 const ELSEWHERE_MS: u64 = 500;
+
+/// What was sent to a deleted key is remembered for so many times as long as the lake takes to settle: a node that was
+/// stopped in the middle of a put, and given up, may carry it out when it wakes up.
+const GRAVE_SETTLES: u64 = 20;
 
 /// A claimed lake key: nobody else writes it while the row is unchanged.
 pub(crate) struct Claim {
@@ -53,19 +57,32 @@ impl Core {
         etag: Option<String>,
     ) -> Result<Claimed> {
         let known = self.lake_key_row(volume, key).await?;
-        let now_ms = clock::now_ms();
         let mut row = match &known {
             Some((row, _)) => row.clone(),
             None => LakeKeyRow { etag, ..LakeKeyRow::default() },
         };
+        if let Some(until_ms) = self.claimed_elsewhere(&row, volume, key).await {
+            return Ok(Claimed::Unsettled(until_ms));
+        }
+        // Whoever had the key before saw no end of what it sent, or did not live to say so.
+        let is_left = row.session != [0; 16] && row.session != self.session_id && !row.attempts.is_empty();
+        let is_doubted = lake.take_doubt(key) || is_left;
+        if is_doubted {
+            row.unsettled_until_ms = self.settled_ms().await?;
+            row.unsettled_delete |= row.attempts.contains(&VersionId::ZERO.0);
+        }
         // A put that is late cannot win against a later conditional one, but it can undo a delete. A delete that is late
         // can hit what was put since, because equal bytes may have equal etags.
         let exposed = version.is_zero() || row.unsettled_delete || !lake.capabilities().conditional_put;
-        if exposed && row.unsettled_until_ms > now_ms {
-            return Ok(Claimed::Unsettled(row.unsettled_until_ms));
-        }
-        if let Some(until_ms) = self.claimed_elsewhere(&row, volume, key).await {
-            return Ok(Claimed::Unsettled(until_ms));
+        if exposed && row.unsettled_until_ms > 0 {
+            let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+            if row.unsettled_until_ms > now_ms {
+                let left_ms = row.unsettled_until_ms - now_ms;
+                if is_doubted {
+                    self.begin_wait(volume, key, row, known.as_ref()).await?;
+                }
+                return Ok(Claimed::Unsettled(clock::now_ms() + left_ms));
+            }
         }
         let resumes = row.upload.is_some() && row.version == version.0;
         if let Some(upload) = row.upload.as_ref().filter(|_| !resumes) {
@@ -85,18 +102,33 @@ impl Core {
             let excess = row.attempts.len().saturating_sub(ATTEMPTS_MAX);
             row.attempts.drain(..excess);
         }
-        let row_key = keys::lake_key(volume, key);
-        let mut commit =
-            Commit::new().put(row_key.clone(), row.encode()).put(keys::attempt(volume, key), Vec::new());
-        commit = match &known {
-            Some((_, seq)) => commit.seq(row_key, *seq),
-            None => commit.absent(row_key),
-        };
-        commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        let commit = Commit::new().put(keys::attempt(volume, key), Vec::new());
+        let commit = changed(commit, keys::lake_key(volume, key), &row, known.as_ref());
+        let commit = commit.value(self.session.0.clone(), self.session.1.clone());
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq })),
             Outcome::Failed { .. } => Ok(Claimed::Lost),
         }
+    }
+
+    /// Takes a key from whoever had it, and gives it to nobody until the lake has settled: the wait begins once, whoever
+    /// looks at the key meanwhile.
+    async fn begin_wait(
+        &self,
+        volume: VolumeId,
+        key: &[u8],
+        mut row: LakeKeyRow,
+        known: Option<&(LakeKeyRow, u64)>,
+    ) -> Result<()> {
+        (row.fence, row.session) = (row.fence + 1, [0; 16]);
+        let commit = changed(Commit::new(), keys::lake_key(volume, key), &row, known);
+        let commit = commit.value(self.session.0.clone(), self.session.1.clone());
+        self.catalog.commit(commit).await.map(drop).map_err(error::catalog)
+    }
+
+    /// When the lake will have carried out all that it has now, by the catalog's clock: those of nodes differ.
+    async fn settled_ms(&self) -> Result<u64> {
+        Ok(self.catalog.now_ms().await.map_err(error::catalog)? + self.lake_settle_ms)
     }
 
     /// Until when to wait for another node that has a request to this key under way, or may have: one that does not answer
@@ -126,12 +158,15 @@ impl Core {
     }
 
     /// A request failed in a way that leaves its effect open: nobody writes the key for a while.
-    pub async fn leave_unsettled(&self, claim: &mut Claim) -> Result<()> {
-        let until_ms = clock::now_ms() + self.lake_settle_ms;
+    pub async fn leave_unsettled(&self, lake: &dyn Lake, claim: &mut Claim) -> Result<()> {
+        let until_ms = self.settled_ms().await?;
         let delete = claim.row.version == VersionId::ZERO.0;
         let change =
             |row: &mut LakeKeyRow| (row.unsettled_until_ms, row.unsettled_delete) = (until_ms, delete);
-        self.update_claim(claim, change).await
+        self.update_claim(claim, change).await?;
+        // That is what the doubt says.
+        lake.take_doubt(&claim.key);
+        Ok(())
     }
 
     /// The lake holds something else than expected. If that is the effect of an earlier request of ours whose answer was
@@ -164,15 +199,57 @@ impl Core {
         Ok(true)
     }
 
-    /// What a claim becomes when the lake confirmed an object.
-    pub fn confirmed(claim: &Claim, etag: Option<String>) -> LakeKeyRow {
-        LakeKeyRow {
+    /// What a claim becomes when the lake confirmed an object. While an earlier request may still take effect, what was sent
+    /// is remembered: it is ours if it is found there.
+    pub async fn confirmed(
+        &self,
+        lake: &dyn Lake,
+        claim: &Claim,
+        etag: Option<String>,
+    ) -> Result<LakeKeyRow> {
+        let mut row = LakeKeyRow {
             fence: claim.row.fence,
             etag,
+            attempts: claim.row.attempts.clone(),
             unsettled_until_ms: claim.row.unsettled_until_ms,
             unsettled_delete: claim.row.unsettled_delete,
             ..LakeKeyRow::default()
+        };
+        if lake.take_doubt(&claim.key) {
+            row.unsettled_until_ms = self.settled_ms().await?;
         }
+        let is_over = match row.unsettled_until_ms {
+            0 => true,
+            until_ms => until_ms + self.lake_settle_ms * (1 + GRAVE_SETTLES) < self.settled_ms().await?,
+        };
+        if is_over {
+            (row.unsettled_until_ms, row.unsettled_delete, row.attempts) = (0, false, Vec::new());
+        }
+        Ok(row)
+    }
+
+    /// What is left of a key whose object was deleted, if something that was sent there may still come: the key is looked at
+    /// once more, and until then what is found there is known as ours. None: the key is forgotten.
+    pub async fn grave(
+        &self,
+        lake: &dyn Lake,
+        claim: &Claim,
+        was_grave: bool,
+    ) -> Result<Option<(LakeKeyRow, GraveRow)>> {
+        let is_doubted = lake.take_doubt(&claim.key);
+        let was_put = claim.row.attempts.iter().any(|version| *version != VersionId::ZERO.0);
+        if !is_doubted && (was_grave || !was_put) {
+            return Ok(None);
+        }
+        let settled_ms = self.settled_ms().await?;
+        let row = LakeKeyRow {
+            fence: claim.row.fence,
+            attempts: claim.row.attempts.clone(),
+            unsettled_until_ms: if is_doubted { settled_ms } else { 0 },
+            unsettled_delete: is_doubted,
+            ..LakeKeyRow::default()
+        };
+        Ok(Some((row, GraveRow { look_ms: settled_ms + self.lake_settle_ms * GRAVE_SETTLES })))
     }
 
     /// A file that still needs the object under a lake key, an undrained copy or a renamed file, beside `own` (R11): its
@@ -192,6 +269,15 @@ impl Core {
     pub async fn rekey_pending(&self, volume: VolumeId) -> Result<bool> {
         let prefix = [b"R", &volume.0.to_be_bytes()[..], b"d"].concat();
         Ok(!self.catalog.range(Range::prefix(&prefix, 1)).await.map_err(error::catalog)?.rows.is_empty())
+    }
+}
+
+/// Writes a lake key's row, unless it changed since it was read.
+fn changed(commit: Commit, key: Vec<u8>, row: &LakeKeyRow, known: Option<&(LakeKeyRow, u64)>) -> Commit {
+    let commit = commit.put(key.clone(), row.encode());
+    match known {
+        Some((_, seq)) => commit.seq(key, *seq),
+        None => commit.absent(key),
     }
 }
 

@@ -86,6 +86,33 @@ impl Core {
         Ok(End::Later(clock::now_ms() + HELD_MS))
     }
 
+    /// The lake object that a file was copied from has another etag. If it is still this version, the file relies on it as it is
+    /// now, and this is true: the drain of the file itself may have put it there, under the name that the file had then.
+    pub(super) async fn follow_source(
+        &self,
+        lake: &dyn Lake,
+        volume: &Volume,
+        located: &Located,
+    ) -> Result<bool> {
+        let mut file = located.file.clone();
+        let Some(source) = file.source.as_mut().filter(|source| source.volume == volume.id.0) else {
+            return Ok(false);
+        };
+        let Some(object) = lake.head(&source.key).await.map_err(error::lake)? else { return Ok(false) };
+        let version = located.file.version().to_string();
+        let is_same = object.attributes.as_ref().and_then(attributes::version) == Some(version.as_str());
+        let is_sound = object.crc64.is_none() || file.crc64.is_none() || object.crc64 == file.crc64;
+        if object.etag == source.etag || !is_same || object.size != file.size || !is_sound {
+            return Ok(false);
+        }
+        source.etag = object.etag;
+        let entry = located.spot.row_key();
+        let commit =
+            Commit::new().seq(entry.clone(), located.seq).put(entry, EntryRow::File(Box::new(file)).encode());
+        // Whoever was faster changed the file, and it is looked at again in any case.
+        self.catalog.commit(commit).await.map(|_| true).map_err(error::catalog)
+    }
+
     /// Ends a conflict.
     pub async fn resolve_conflict(
         self: &Arc<Core>,

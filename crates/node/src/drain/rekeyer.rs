@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Commit, Outcome, Row};
 use stoker_catalog::names::{Found, Located};
 use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, keys};
-use stoker_format::{ChunkId, VersionId};
+use stoker_format::VersionId;
 use stoker_lake::{Condition, LakeErrorKind, PutOptions};
 use stoker_store::{BoxFuture, Result};
 
@@ -14,7 +14,6 @@ use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::error;
 use crate::properties::Properties;
-use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 
 impl Core {
@@ -36,7 +35,7 @@ impl Core {
             if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)?
                 && let Some(record) = record
             {
-                self.rings.delete(&[ChunkId::new(VersionId(record), NAME_INDEX)]).await?;
+                self.forget_record(VersionId(record)).await?;
             }
         }
         Ok(false)
@@ -68,7 +67,7 @@ impl Core {
             let Found::File { key, spot, file } = found else { continue };
             if file.drain == Drain::Never {
                 // No lake will say where it is now, so its own record has to.
-                self.leave_put(volume, &key, &file).await?;
+                self.leave_put(volume, &key, &file, self.seq_now()).await?;
             }
             let is_elsewhere =
                 file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
@@ -124,7 +123,7 @@ impl Core {
         };
         if let Err(fault) = lake.copy(&old.key, &old.etag, &key, options).await {
             if fault.kind == LakeErrorKind::Unavailable {
-                self.leave_unsettled(&mut claim).await?;
+                self.leave_unsettled(lake.as_ref(), &mut claim).await?;
             }
             let there = lake.head(&key).await.map_err(error::lake)?;
             let name = version.to_string();
@@ -146,7 +145,7 @@ impl Core {
         {
             return Ok(false);
         }
-        let row = Core::confirmed(&claim, Some(object.etag.clone()));
+        let row = self.confirmed(lake.as_ref(), &claim, Some(object.etag.clone())).await?;
         let mut moved = file.clone();
         moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag });
         let entry = located.spot.row_key();

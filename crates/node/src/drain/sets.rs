@@ -11,7 +11,7 @@ use stoker_catalog::kv::Check;
 use stoker_catalog::names::{Set, Spot};
 use stoker_catalog::rows::{Drain, RowValue, SetWork, ShardRow, keys};
 use stoker_format::{ChunkId, VolumeId};
-use stoker_store::{Attributes, Buf, Finish, Result, SET_MARKER, WriteRequest, Writer};
+use stoker_store::{Attributes, Buf, Finish, Result, SET_MARKER, WhenAlone, WriteRequest, Writer};
 use tokio::sync::Notify;
 
 use super::{Chore, chore_id};
@@ -207,12 +207,13 @@ impl Core {
         let Some(row) = row else { return Ok(()) };
         let attributes =
             Attributes { content_type: Some("application/json".to_owned()), ..Attributes::default() };
-        let purpose = FilePurpose {
-            volume: volume.clone(),
-            key: key.clone(),
-            request: WriteRequest { attributes, ..WriteRequest::default() },
-            checks: vec![Check::Seq(directory, row.seq)],
-        };
+        let request = WriteRequest { attributes, ..WriteRequest::default() };
+        let checks = vec![Check::Seq(directory, row.seq)];
+        // Nodes may be lost for ever, and what is left too few for the class. The marker goes to the lake at once in any case, so
+        // then it goes there first: the shards are there already, and without it they look like half of a set.
+        let when_alone = WhenAlone::Lake;
+        let purpose =
+            FilePurpose { checks, when_alone, ..FilePurpose::new(volume.clone(), key.clone(), request) };
         let writer = ChunkWriter::new(self.clone(), volume.clone(), None, Box::new(purpose));
         let mut text = Text { writer: Box::new(writer), buf: None };
         text.push(head(volume, set, path).as_bytes()).await?;

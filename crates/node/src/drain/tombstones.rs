@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Row, Write};
-use stoker_catalog::names::{Located, garbage_writes};
-use stoker_catalog::rows::{Drain, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
-use stoker_format::{ChunkId, VersionId, VolumeId};
+use stoker_catalog::names::{Located, delete_record_garbage};
+use stoker_catalog::rows::{Drain, GraveRow, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
+use stoker_format::{VersionId, VolumeId};
 use stoker_lake::LakeErrorKind;
 use stoker_store::{BoxFuture, Result};
 
 use super::claim::Claimed;
 use crate::core::{Core, add};
-use crate::rings::NAME_INDEX;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
@@ -34,6 +33,12 @@ impl Core {
     async fn sweep(self: &Arc<Core>, id: VolumeId, row: Row) -> Result<bool> {
         let key = keys::lake_key_part(&row.key);
         let Some(_busy) = self.drainer.take_key(id, key) else { return Ok(false) };
+        if !row.value.is_empty() {
+            let grave = GraveRow::of(&row).map_err(error::catalog)?;
+            if grave.look_ms > self.catalog.now_ms().await.map_err(error::catalog)? {
+                return Ok(false);
+            }
+        }
         let tombstone = TombstoneRow { since_ms: clock::now_ms(), etag: None, name_record: None };
         let mut change = Commit::new()
             .seq(row.key.clone(), row.seq)
@@ -74,6 +79,12 @@ impl Core {
         Ok(more)
     }
 
+    /// Whether a key was deleted before, and is looked at once more.
+    async fn is_grave(&self, id: VolumeId, key: &[u8]) -> Result<bool> {
+        let row = self.catalog.get(&[&keys::attempt(id, key)]).await.map_err(error::catalog)?.pop().flatten();
+        Ok(row.is_some_and(|row| !row.value.is_empty()))
+    }
+
     /// A file has the name again, with a directory that was renamed: its drain replaces what is there.
     async fn unbury(
         &self,
@@ -87,7 +98,7 @@ impl Core {
             .seq(located.spot.row_key(), located.seq)
             .delete(row.key.clone());
         let record = tombstone.name_record.map(VersionId);
-        change.writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
+        change.writes.extend(record.into_iter().flat_map(delete_record_garbage));
         if let (false, Some(etag)) = (known, &tombstone.etag) {
             let key = keys::lake_key(located.spot.volume, keys::lake_key_part(&row.key));
             let there = LakeKeyRow { etag: Some(etag.clone()), ..LakeKeyRow::default() };
@@ -120,15 +131,20 @@ impl Core {
         let etag = known.as_ref().and_then(|(row, _)| row.etag.clone()).or(tombstone.etag.clone());
         let untouched = known.as_ref().is_none_or(|(row, _)| row.upload.is_none() && row.attempts.is_empty());
         let nothing = etag.is_none() && untouched;
-        let mut change = Commit::new()
-            .seq(row.key.clone(), row.seq)
-            .delete(row.key.clone())
-            .delete(keys::attempt(id, key));
+        let mut change = Commit::new().seq(row.key.clone(), row.seq).delete(row.key.clone());
+        let was_grave = !nothing && self.is_grave(id, key).await?;
+        let mut grave = None;
         if !nothing || volume.asks_lake() {
             let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, etag.clone()).await? {
                 Claimed::Yes(claim) => claim,
                 Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
             };
+            // The claim lets us delete whatever is there. A file may have the name again since the tombstone was read, and be
+            // drained: then that is its object.
+            let now = self.catalog.get(&[&row.key]).await.map_err(error::catalog)?.pop().flatten();
+            if now.is_none_or(|now| now.seq != row.seq) {
+                return Ok(false);
+            }
             if claim.row.etag.is_none() && etag.is_none() {
                 // Nothing is known to be there; perhaps a put whose answer was lost.
                 self.put_right(lake.as_ref(), &mut claim, None).await?;
@@ -162,21 +178,31 @@ impl Core {
                     }
                 }
                 Err(fault) if fault.kind == LakeErrorKind::Unavailable => {
-                    self.leave_unsettled(&mut claim).await?;
+                    self.leave_unsettled(lake.as_ref(), &mut claim).await?;
                     return Err(error::lake(fault));
                 }
                 Err(fault) => return Err(error::lake(fault)),
             }
             let row_key = keys::lake_key(id, key);
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
-            change.writes.push(Write::Delete(row_key));
+            grave = self.grave(lake.as_ref(), &claim, was_grave).await?;
+            change.writes.push(match &grave {
+                Some((left, _)) => Write::Put(row_key, left.encode()),
+                None => Write::Delete(row_key),
+            });
         }
+        let attempt = keys::attempt(id, key);
+        change.writes.push(match &grave {
+            Some((_, look)) => Write::Put(attempt, look.encode()),
+            None => Write::Delete(attempt),
+        });
+        // The lake has nothing of it any more, but drives may.
+        let record = tombstone.name_record.map(VersionId);
+        change.writes.extend(record.into_iter().flat_map(delete_record_garbage));
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             add(&self.drainer.stats.deletes, 1);
             self.looks.forget(volume, key);
-            if let Some(record) = tombstone.name_record {
-                self.rings.delete(&[ChunkId::new(VersionId(record), NAME_INDEX)]).await?;
-            }
+            self.garbage.notify_one();
             return Ok(true);
         }
         Ok(false)

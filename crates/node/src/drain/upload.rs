@@ -88,8 +88,11 @@ impl Core {
         }
         for _ in 0..RIGHTED_MAX {
             match self.send(lake.as_ref(), volume, &located.file, &mut claim, None).await {
-                Ok(object) => return self.make_clean(volume, located, claim, object).await,
+                Ok(object) => return self.make_clean(volume, lake.as_ref(), located, claim, object).await,
                 Err(fault) if fault.kind == LakeErrorKind::Changed => {
+                    if self.follow_source(lake.as_ref(), volume, &located).await? {
+                        return Ok(soon);
+                    }
                     if self.put_right(lake.as_ref(), &mut claim, own.as_deref()).await? {
                         continue;
                     }
@@ -103,7 +106,7 @@ impl Core {
                 }
                 Err(fault) => {
                     if fault.kind == LakeErrorKind::Unavailable {
-                        self.leave_unsettled(&mut claim).await?;
+                        self.leave_unsettled(lake.as_ref(), &mut claim).await?;
                     }
                     return Err(error::lake(fault));
                 }
@@ -359,17 +362,18 @@ impl Core {
     async fn make_clean(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
+        lake: &dyn Lake,
         sent: Located,
         claim: Claim,
         object: ObjectInfo,
     ) -> Result<End> {
         let version = sent.file.version();
+        let row = self.confirmed(lake, &claim, Some(object.etag.clone())).await?.encode();
         for _ in 0..100 {
             let mut change = Commit::new();
             let row_key = keys::lake_key(volume.id, &claim.key);
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
-            let row = Core::confirmed(&claim, Some(object.etag.clone()));
-            change.writes.push(Write::Put(row_key, row.encode()));
+            change.writes.push(Write::Put(row_key, row.clone()));
             change.writes.push(Write::Delete(keys::attempt(volume.id, &claim.key)));
             let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
             let (mut cleaned, mut is_outdated, mut newer) = (false, false, None);

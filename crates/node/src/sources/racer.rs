@@ -28,7 +28,7 @@ const SUSPECT_US: u64 = 60_000_000;
 pub(crate) struct Wish<'r> {
     pub slice: &'r Slice,
     pub range: Range<usize>,
-    /// The piece of the cache that these bytes are, if they are a whole one.
+    /// The piece of the cache that these bytes are, or the first of several, if they are whole ones.
     pub piece: Option<u32>,
     pub extent: Option<&'r Arc<Extent>>,
     /// Nodes that hold some of the file.
@@ -81,6 +81,8 @@ impl Core {
         first: Option<(u64, Asked<'r>)>,
     ) -> Result<Bytes> {
         let sources = &self.sources;
+        // As it is now, when it is decided whom to ask: one that comes back meanwhile was not asked.
+        let is_with_the_lost = self.is_with_the_lost(wish.holders);
         let mut entrants = self.entrants(wish, size, local);
         let mut running: FuturesUnordered<Asked<'r>> = FuturesUnordered::new();
         let now_us = sources.now_us();
@@ -127,7 +129,7 @@ impl Core {
                         let next = race.failed(source, sources.now_us());
                         running.extend(next.map(|source| self.ask(source, wish, size).boxed()));
                     }
-                    None => return Err(self.no_source(wish, why.map(|(_, fault)| fault))),
+                    None => return Err(no_source(wish, why.map(|(_, fault)| fault), is_with_the_lost)),
                 },
                 () = late => {
                     if let Some(source) = race.late(sources.now_us(), &sources.budget) {
@@ -197,10 +199,8 @@ impl Core {
                 let took_us = self.sources.now_us().saturating_sub(begun_us);
                 self.sources.note(source, size, took_us);
                 let comes_from_peer = matches!(source, Source::Peer(_) | Source::Turn(_));
-                if let Some(piece) = wish.piece.filter(|_| comes_from_peer)
-                    && self.cache.wants(chunk, piece)
-                {
-                    self.cache.put_copy(chunk, piece, bytes);
+                if let Some(first) = wish.piece.filter(|_| comes_from_peer) {
+                    self.keep_pieces(chunk, first, bytes);
                 }
             }
             // It does not have it, or has it damaged: that says nothing about the next read.
@@ -268,18 +268,19 @@ impl Core {
         let others = self.cell.others();
         holders.iter().any(|node| *node != self.node && !others.contains(node))
     }
+}
 
-    fn no_source(&self, wish: &Wish<'_>, why: Option<StoreError>) -> StoreError {
-        match why {
-            Some(fault) if fault.kind != ErrorKind::NotFound => fault,
-            _ if self.is_with_the_lost(wish.holders) => {
-                let chunk = wish.slice.chunk;
-                let message =
-                    format!("chunk {chunk} is with nodes that are down: it is there when they are back");
-                StoreError::new(ErrorKind::Unavailable, message)
-            }
-            _ => rings::missing(&wish.slice.chunk),
+/// The error for bytes that nobody gave.
+fn no_source(wish: &Wish<'_>, why: Option<StoreError>, is_with_the_lost: bool) -> StoreError {
+    let chunk = wish.slice.chunk;
+    match why {
+        Some(fault) if fault.kind != ErrorKind::NotFound => fault,
+        _ if is_with_the_lost => {
+            let message =
+                format!("chunk {chunk} is with nodes that are down: it is there when they are back");
+            StoreError::new(ErrorKind::Unavailable, message)
         }
+        _ => rings::missing(&chunk),
     }
 }
 

@@ -6,8 +6,8 @@ use crate::harness::cluster::Cluster;
 use crate::harness::*;
 use stoker_node::Node;
 use stoker_store::{
-    Class, Condition, DriveInfo, ErrorKind, LostFile, Order, Report, Result, Store, VolumeOptions,
-    VolumePolicy,
+    Attributes, Class, Condition, DriveInfo, ErrorKind, Finish, LostFile, Order, PartChoice, Receipt, Report,
+    Result, Store, UploadId, VolumeOptions, VolumePolicy,
 };
 
 async fn drives(node: &Node) -> Vec<DriveInfo> {
@@ -173,10 +173,13 @@ async fn a_full_drive_leaves_writes_to_the_others() {
 async fn what_is_lost_with_a_drive_is_named_first() {
     let cluster = Cluster::with_drives(&["", ""], 2, lazy()).await;
     class_one(&cluster).await;
-    for at in 0..4 {
+    // One after the other, so that both drives have some of them.
+    for at in 0..8 {
         let name = format!("f/{at}");
         put_if(cluster.node(0), "one", &name, &pattern(at, 100_000), Condition::default()).await.unwrap();
-        put(cluster.node(0), &name, &pattern(at + 50, 100_000)).await;
+    }
+    for at in 0..8 {
+        put(cluster.node(0), &format!("f/{at}"), &pattern(at + 50, 100_000)).await;
     }
     // Everything that the drive holds becomes unreadable, and then it is gone.
     let ring = cluster.folder(0).join("ring0");
@@ -207,11 +210,85 @@ async fn what_is_lost_with_a_drive_is_named_first() {
     remove(cluster.node(1), "n0", &id, true).await.unwrap();
     let is_said = async || names(&lost(cluster.node(1)).await) == names(&named);
     cluster.until("what is lost is what was named", is_said).await;
-    for at in 0..4 {
+    for at in 0..8 {
         let name = format!("f/{at}");
         assert!(get(cluster.node(0), &name).await.unwrap() == pattern(at + 50, 100_000), "{name}");
         let read = get_from(cluster.node(1), "one", &name).await;
         assert_eq!(read.is_err(), names(&named).contains(&format!("one/{name}")), "{name}");
     }
+    cluster.stop().await;
+}
+
+/// An upload that is not complete: its parts so far.
+async fn begin_upload(node: &Node, volume: &str, parts: u64) -> (UploadId, Vec<PartChoice>) {
+    let upload = node.upload_create(volume, &key("u"), Attributes::default(), None).await.unwrap().upload;
+    let mut choice = Vec::new();
+    for at in 0..parts {
+        let (number, bytes) = (at as u32 + 1, content(at));
+        let size = Some(bytes.len() as u64);
+        let mut writer = node.upload_part(volume, &key("u"), &upload, number, size).await.unwrap();
+        write(&mut writer, &bytes).await.unwrap();
+        let etag = writer.finish(Finish::default()).await.unwrap().etag;
+        choice.push(PartChoice { number, etag, checksum: None });
+    }
+    (upload, choice)
+}
+
+async fn complete(node: &Node, volume: &str, upload: &UploadId, choice: Vec<PartChoice>) -> Receipt {
+    let (condition, finish) = (Condition::default(), Finish::default());
+    node.upload_complete(volume, &key("u"), upload, choice, condition, finish).await.unwrap()
+}
+
+fn whole(parts: u64) -> Vec<u8> {
+    (0..parts).flat_map(content).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_unfinished_uploads_leave_a_drive_before_it_goes() {
+    let cluster = Cluster::with_drives(&["", ""], 2, lazy()).await;
+    class_one(&cluster).await;
+    let (upload, choice) = begin_upload(cluster.node(0), "one", 4).await;
+    let (copied, copied_choice) = begin_upload(cluster.node(0), "data", 2).await;
+    let ring = cluster.folder(0).join("ring0");
+    let path = ring.display().to_string();
+    remove(cluster.node(1), "n0", &path, false).await.unwrap();
+    let is_out = async || of(cluster.node(1), "n0").await.iter().all(|drive| drive.path != path);
+    cluster.until("the drive is out", is_out).await;
+    std::fs::remove_dir_all(&ring).unwrap();
+    complete(cluster.node(0), "one", &upload, choice).await;
+    let receipt = complete(cluster.node(1), "data", &copied, copied_choice).await;
+    assert_eq!(receipt.copies, 2);
+    assert!(get_from(cluster.node(1), "one", "u").await.unwrap() == whole(4));
+    assert!(get(cluster.node(0), "u").await.unwrap() == whole(2));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_unfinished_uploads_have_their_copies_again_after_a_loss() {
+    let mut cluster = Cluster::new(4, lazy()).await;
+    let (upload, choice) = begin_upload(cluster.node(0), "data", 3).await;
+    let gone = cluster.lose(0);
+    assert!(cluster.node(1).declare_down(gone.id(), std::time::Duration::ZERO).await.unwrap());
+    let is_safe = async || {
+        let Ok(Report::Rebuild(rebuild)) = cluster.node(1).operate(Order::Rebuild).await else {
+            return false;
+        };
+        let Ok(Report::Risk(risk)) = cluster.node(2).operate(Order::Risk).await else { return false };
+        let up = risk.nodes.iter().filter(|node| node.state == "up");
+        rebuild.files_left == 0 && up.map(|node| node.lost_parts).sum::<u64>() == 0
+    };
+    cluster.until("no other loss would take a part", is_safe).await;
+    // A person empties one more.
+    cluster.node(1).operate(Order::Evacuate { node: "n1".into(), force: false }).await.unwrap();
+    let is_empty = async || {
+        let order = Order::Evacuation { node: "n1".into() };
+        matches!(cluster.node(2).operate(order).await, Ok(Report::Evacuation(told)) if told.done)
+    };
+    cluster.until("it is empty", is_empty).await;
+    let empty = cluster.lose(1);
+    complete(cluster.node(3), "data", &upload, choice).await;
+    assert!(get(cluster.node(2), "u").await.unwrap() == whole(3));
+    gone.stop().await;
+    empty.stop().await;
     cluster.stop().await;
 }

@@ -3,7 +3,7 @@
 use crate::harness::cluster::{Cluster, nodes_of};
 use crate::harness::*;
 use stoker_node::Body;
-use stoker_store::{ErrorKind, Receipt, Store};
+use stoker_store::{Class, Condition, ErrorKind, Receipt, Store, VolumeOptions, VolumePolicy};
 
 /// Puts files through the first node until one of them has its copy with the node `at`.
 async fn put_on(cluster: &Cluster, at: usize, name: &str, bytes: &[u8]) -> Receipt {
@@ -140,5 +140,40 @@ async fn what_is_missing_at_home_is_brought_back() {
     cluster.lose(1);
     assert_eq!(cluster.node(0).explain("data", &key("f")).await.unwrap().chunks_local, 1);
     assert!(get(cluster.node(0), "f").await.unwrap() == bytes);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wanted_together_comes_together() {
+    const PIECE: usize = 512 << 10;
+    let cluster = Cluster::new(2, lazy()).await;
+    let policy = VolumePolicy { class: Class::One, ..lazy() };
+    let options = VolumeOptions { policy: Some(policy), ..VolumeOptions::default() };
+    cluster.node(0).volume_create("one", options).await.unwrap();
+    let bytes = pattern(9, 3 * PIECE + 70_000);
+    put_if(cluster.node(0), "one", "f", &bytes, Condition::default()).await.unwrap();
+    // From a drive here and from a peer; the second time it may be kept, from the third on it comes from memory.
+    for node in [cluster.node(0), cluster.node(1)] {
+        let file = node.open("one", &key("f")).await.unwrap();
+        let read = async |offset: usize, len: usize, comes: usize| {
+            let got = file.read(offset as u64, len).await.unwrap();
+            assert!(got[..] == bytes[offset..offset + got.len()], "{len} bytes at {offset}");
+            assert_eq!(got.len(), comes, "{len} bytes at {offset}");
+        };
+        read(0, 2 * PIECE, 2 * PIECE).await;
+        read(2 * PIECE, 4 * PIECE, PIECE + 70_000).await;
+        // Not for a few bytes of the next piece, and not from the middle of one.
+        read(PIECE, PIECE + 100, PIECE).await;
+        read(PIECE + 100, 2 * PIECE, PIECE - 100).await;
+        for _ in 0..3 {
+            for piece in 0..3 {
+                read(piece * PIECE, PIECE, PIECE).await;
+            }
+            read(3 * PIECE, PIECE, 70_000).await;
+        }
+        assert!(counter(node, "cache_hits_total").await > 0.0);
+        // What is in memory comes at once, without what is behind it.
+        read(0, 2 * PIECE, PIECE).await;
+    }
     cluster.stop().await;
 }

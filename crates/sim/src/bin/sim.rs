@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stoker_sim::ring;
 
-const USAGE: &str = "usage: sim ring|cell|mutations --seeds N [--first S] [--threads T] [--all]";
+const USAGE: &str = "usage: sim ring|cell|mutations --seeds N [--first S] [--threads T] [--all] [--only BUG]";
+
+/// Seeds between two words of how far a long run is.
+const PROGRESS_SEEDS: u64 = 1_000;
 
 struct Seeds {
     count: u64,
@@ -37,7 +40,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "cell")]
         Some("cell") => run_cell(&seeds),
         #[cfg(feature = "cell")]
-        Some("mutations") => run_mutations(&seeds),
+        Some("mutations") => {
+            let only = args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1));
+            run_mutations(&seeds, only.map(String::as_str))
+        }
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -68,7 +74,17 @@ fn run<T: Default + Send>(
                     let mut state = state.lock().unwrap();
                     match outcome {
                         Ok(tally) => add(&mut state.0, &tally),
-                        Err(why) => state.1.push((seed, why)),
+                        Err(why) => {
+                            if seeds.all {
+                                eprintln!("seed {seed}: {}", why.lines().last().unwrap_or_default());
+                            }
+                            state.1.push((seed, why));
+                        }
+                    }
+                    // A long run says how far it is, should it be ended before its end.
+                    let done = seed + 1 - seeds.first;
+                    if seeds.all && done.is_multiple_of(PROGRESS_SEEDS) {
+                        eprintln!("{done} seeds from {}, {} failed", seeds.first, state.1.len());
                     }
                 }
             });
@@ -76,8 +92,9 @@ fn run<T: Default + Send>(
     });
     let (tally, mut failures) = state.into_inner().unwrap();
     failures.sort();
-    for (seed, why) in failures.iter().skip(1) {
-        eprintln!("seed {seed}: {}", why.lines().last().unwrap_or_default());
+    if failures.len() > 1 {
+        let seeds: Vec<String> = failures.iter().map(|(seed, _)| seed.to_string()).collect();
+        eprintln!("{} seeds fail: {}", seeds.len(), seeds.join(", "));
     }
     let (seed, why) = match failures.into_iter().next() {
         Some(first) => first,
@@ -126,19 +143,34 @@ fn run_cell(seeds: &Seeds) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Every planted bug has to be found.
+/// Every planted bug has to be found, or the one that is named.
 #[cfg(feature = "cell")]
-fn run_mutations(seeds: &Seeds) -> ExitCode {
-    use stoker_sim::cell::{mutations::MUTATIONS, run_mutated, run_seed};
+fn run_mutations(seeds: &Seeds, only: Option<&str>) -> ExitCode {
+    use stoker_sim::cell::mutations::{MUTATIONS, Mutation};
+    use stoker_sim::cell::{run_mutated, run_seed};
     // Tasks of nodes may well panic with a bug in them.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
-    for mutation in MUTATIONS {
+    let is_meant = |mutation: &Mutation| only.is_none_or(|only| format!("{mutation:?}") == only);
+    let meant: Vec<Mutation> = MUTATIONS.into_iter().filter(is_meant).collect();
+    if meant.is_empty() {
+        let names: Vec<String> = MUTATIONS.iter().map(|mutation| format!("{mutation:?}")).collect();
+        eprintln!("there is no such bug; there are: {}", names.join(", "));
+        return ExitCode::from(2);
+    }
+    for mutation in meant {
         let found = (seeds.first..seeds.first + seeds.count).find_map(|seed| {
-            let outcome = std::panic::catch_unwind(|| run_mutated(seed, Some(mutation)));
+            let outcome = std::panic::catch_unwind(|| match mutation {
+                Mutation::ReuseLeased => ring::run_reusing_leased(seed).map(drop),
+                _ => run_mutated(seed, Some(mutation)).map(drop),
+            });
             let outcome = outcome.unwrap_or_else(|_| Err("a panic".into()));
             // A seed that fails without the bug as well says nothing about the bug.
-            outcome.err().filter(|_| run_seed(seed).is_ok()).map(|why| (seed, why))
+            let is_sound = || match mutation {
+                Mutation::ReuseLeased => ring::run_seed(seed).is_ok(),
+                _ => run_seed(seed).is_ok(),
+            };
+            outcome.err().filter(|_| is_sound()).map(|why| (seed, why))
         });
         match found {
             Some((seed, why)) => {

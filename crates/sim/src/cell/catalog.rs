@@ -113,6 +113,14 @@ impl SimCatalog {
         });
         let table = first.flatten().map_or('-', char::from);
         self.0.trace.note(format_args!("catalog: {table} {} writes: {outcome:?}", commit.writes.len()));
+        for write in &commit.writes {
+            self.0.trace.detail(|| match write {
+                Write::Put(key, _) => format!("+ {}", key.escape_ascii()),
+                Write::Add(key, _) => format!("# {}", key.escape_ascii()),
+                Write::Delete(key) => format!("- {}", key.escape_ascii()),
+                Write::DeleteRange(start, _) => format!("- {}..", start.escape_ascii()),
+            });
+        }
         if matches!(outcome, Ok(Outcome::Done { .. })) {
             self.wake(&commit.writes);
         }

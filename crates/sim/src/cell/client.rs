@@ -10,7 +10,7 @@ use stoker_store::{
     StoreError, UploadId, WriteRequest,
 };
 
-use super::invariants::{Broken, no_quiet_degradation, read_your_writes};
+use super::invariants::{Broken, no_quiet_degradation, no_silent_corruption, read_your_writes};
 use super::model::{Content, Model, words};
 use super::network::Host;
 use super::workloads::sets::Set;
@@ -135,12 +135,8 @@ impl Clients {
             Err(fault) => {
                 self.note(at, "get", name, &format!("{fault}"));
                 self.count(false);
-                return match fault.kind {
-                    ErrorKind::Corrupt => {
-                        Err(Broken::new("no_silent_corruption", format!("{name}: {fault}")))
-                    }
-                    _ => Ok(None),
-                };
+                no_silent_corruption::check(&self.cluster, name, &fault)?;
+                return Ok(None);
             }
         };
         self.note(at, "get", name, &words(&seen));
@@ -208,7 +204,8 @@ impl Clients {
         let receipt = outcome.as_ref().ok().cloned().flatten();
         self.ended(host, &format!("{change:?}"), name, &wanted, outcome.map(drop));
         self.model().give(name);
-        receipt.map_or(Ok(()), |receipt| no_quiet_degradation::check(name, &receipt))
+        let promised = &self.cluster.shape.promised;
+        receipt.map_or(Ok(()), |receipt| no_quiet_degradation::check(promised, name, &receipt))
     }
 
     fn ended(&self, host: &Host, what: &str, name: &str, wanted: &[Content], outcome: Result<()>) {

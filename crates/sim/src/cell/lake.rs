@@ -1,4 +1,5 @@
-//! The lake as nodes reach it: what was sent takes time, and arrives even if its sender dies meanwhile.
+//! The lake as nodes reach it: what was sent takes time, and arrives even if its sender dies meanwhile. Who changes what is
+//! watched: nothing may be changed that nobody claims.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,9 +12,12 @@ use stoker_lake::{
     PutOptions, RetryLake, RetryOptions, Timer, TwinLake,
 };
 
+use super::catalog::SimCatalog;
+use super::invariants::one_writer_per_lake_key::{Change, Witness};
 use super::mutations::Mutation;
 use super::trace::Trace;
 use crate::rng::Rng;
+use tokio::sync::watch;
 
 type Result<T> = std::result::Result<T, LakeError>;
 
@@ -25,13 +29,61 @@ pub struct SimLake {
     mutation: Option<Mutation>,
     /// What was sent, for a bug that takes that for what is there.
     sent: Arc<Mutex<BTreeMap<Vec<u8>, ObjectInfo>>>,
-    delays: Arc<Mutex<(Rng, usize)>>,
+    ways: Arc<Mutex<Ways>>,
+    /// The machine that this way begins at.
+    at: usize,
+    /// Counts writes that had their effect, with the machine of the last one.
+    written: Arc<watch::Sender<(u64, usize)>>,
+    /// Sees every change.
+    pub witness: Arc<Witness>,
 }
+
+/// How calls travel.
+struct Ways {
+    rng: Rng,
+    slow_ms: usize,
+    late_percent: u64,
+}
+
+/// A call without an answer has its effect within this time, which is less than what nodes wait for.
+const LATE_MS_MAX: usize = 400;
+
+/// Every call takes up to so long, usually.
+const TRAVEL_MS: usize = 20;
 
 impl SimLake {
     /// A way to this lake.
-    pub fn new(twin: Arc<TwinLake>, mutation: Option<Mutation>, trace: Trace, rng: Rng) -> SimLake {
-        SimLake { twin, trace, mutation, sent: Arc::default(), delays: Arc::new(Mutex::new((rng, 20))) }
+    pub fn new(
+        twin: Arc<TwinLake>,
+        catalog: SimCatalog,
+        mutation: Option<Mutation>,
+        trace: Trace,
+        rng: Rng,
+    ) -> SimLake {
+        let ways = Ways { rng, slow_ms: TRAVEL_MS, late_percent: 0 };
+        SimLake {
+            twin,
+            trace,
+            mutation,
+            sent: Arc::default(),
+            ways: Arc::new(Mutex::new(ways)),
+            at: 0,
+            written: Arc::new(watch::channel((0, 0)).0),
+            witness: Arc::new(Witness::new(catalog)),
+        }
+    }
+
+    /// The way from a machine.
+    pub fn from(&self, at: usize) -> SimLake {
+        SimLake { at, ..self.clone() }
+    }
+
+    /// Waits for the next write that has its effect, and says whose it was. Nobody has its answer yet.
+    pub async fn next_write(&self) -> usize {
+        let mut written = self.written.subscribe();
+        written.mark_unchanged();
+        let _ = written.changed().await;
+        written.borrow().1
     }
 
     /// The lake as nodes use the real ones.
@@ -42,15 +94,33 @@ impl SimLake {
 
     /// Every call takes up to so long.
     pub fn set_slow_ms(&self, slow_ms: usize) {
-        self.delays.lock().unwrap().1 = slow_ms;
+        self.ways.lock().unwrap().slow_ms = slow_ms;
+    }
+
+    /// A share of all writes gets no answer and has its effect later.
+    pub fn set_late_percent(&self, late_percent: u64) {
+        self.ways.lock().unwrap().late_percent = late_percent;
+    }
+
+    /// Calls travel as they should.
+    pub fn mend(&self) {
+        let mut ways = self.ways.lock().unwrap();
+        (ways.slow_ms, ways.late_percent) = (TRAVEL_MS, 0);
     }
 
     async fn travel(&self) {
         let delay_ms = {
-            let (rng, slow_ms) = &mut *self.delays.lock().unwrap();
-            rng.below(1 + *slow_ms)
+            let ways = &mut *self.ways.lock().unwrap();
+            ways.rng.below(1 + ways.slow_ms)
         };
         tokio::time::sleep(Duration::from_millis(delay_ms as u64)).await;
+    }
+
+    /// How much later than its answer a write has its effect; none: before, as it should.
+    fn late(&self, what: &str) -> Option<Duration> {
+        let ways = &mut *self.ways.lock().unwrap();
+        let is_late = is_write(what) && ways.late_percent > 0 && ways.rng.percent(ways.late_percent);
+        is_late.then(|| Duration::from_millis(ways.rng.below(LATE_MS_MAX) as u64))
     }
 
     fn bend(&self, options: &mut PutOptions) {
@@ -87,7 +157,16 @@ impl SimLake {
         let (this, key) = (self.clone(), key.escape_ascii().to_string());
         let sent = tokio::spawn(async move {
             this.travel().await;
-            let answer = call(this.twin.clone()).await;
+            if let Some(late) = this.late(what) {
+                this.trace.note(format_args!("lake: {what} {key}: no answer"));
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    let is_done = this.carry_out(what, call).await.is_ok();
+                    this.trace.note(format_args!("lake: late {what} {key}: {is_done}"));
+                });
+                return Err(LakeError::unavailable("simulated: no answer"));
+            }
+            let answer = this.carry_out(what, call).await;
             let word = if answer.is_ok() { "done" } else { "failed" };
             this.trace.note(format_args!("lake: {what} {key}: {word}"));
             this.travel().await;
@@ -95,6 +174,29 @@ impl SimLake {
         });
         sent.await.unwrap_or_else(|_| Err(LakeError::unavailable("simulated: the run is over")))
     }
+
+    /// A call reaches the lake.
+    async fn carry_out<T>(
+        &self,
+        what: &'static str,
+        call: impl FnOnce(Arc<TwinLake>) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<T> {
+        if !is_write(what) {
+            return call(self.twin.clone()).await;
+        }
+        let before = self.twin.objects();
+        let answer = call(self.twin.clone()).await;
+        if answer.is_ok() {
+            let at = self.at;
+            self.written.send_modify(|written| *written = (written.0 + 1, at));
+        }
+        self.witness.see(&Change { at: self.at, what, before, after: self.twin.objects() }).await;
+        answer
+    }
+}
+
+fn is_write(what: &str) -> bool {
+    matches!(what, "put" | "complete" | "copy" | "delete")
 }
 
 /// Time and chance of the retries.
@@ -110,7 +212,7 @@ impl Timer for LakeTimer {
     }
 
     fn random(&self) -> u64 {
-        self.0.delays.lock().unwrap().0.number()
+        self.0.ways.lock().unwrap().rng.number()
     }
 }
 

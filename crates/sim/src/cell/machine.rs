@@ -43,6 +43,8 @@ struct State {
     stopped: Vec<Waker>,
     drive: SimDrive,
     in_flight: BTreeMap<u64, Io>,
+    /// Where the last write of records to each segment ended, of those that are done.
+    ended: BTreeMap<u32, u32>,
     next_io: u64,
     cluster: Option<ClusterId>,
     ids: ([u8; 16], [u8; 16]),
@@ -93,6 +95,7 @@ impl Machine {
             stopped: Vec::new(),
             drive: SimDrive::new(segments, SEGMENT_BYTES, Faults::default()),
             in_flight: BTreeMap::new(),
+            ended: BTreeMap::new(),
             next_io: 0,
             cluster: None,
             ids: (drive, ring),
@@ -173,10 +176,43 @@ impl Machine {
         self.state().slow_ms = slow_ms;
     }
 
+    /// Whether a write is under way in front of one that is done: a power cut would leave a hole there.
+    pub fn has_hole(&self) -> bool {
+        let state = self.state();
+        state.in_flight.values().any(|io| match io {
+            Io::Write { segment, offset, .. } => state.ended.get(segment).is_some_and(|end| offset < end),
+            _ => false,
+        })
+    }
+
     /// Flips a bit on the drive.
     pub fn rot(&self) {
         let state = &mut *self.state();
         state.drive.rot(&mut state.rng);
+    }
+
+    /// The drive takes no write any more.
+    pub fn fail_drive(&self) {
+        self.state().drive.faults.is_failing = true;
+    }
+
+    /// Whether it takes none.
+    pub fn is_failing(&self) -> bool {
+        self.state().drive.faults.is_failing
+    }
+
+    /// Somebody puts an empty drive in the place of the one that is there, while no process runs.
+    pub fn replace_drive(&self) {
+        let state = &mut *self.state();
+        assert!(!state.is_up, "a process would still see the old one");
+        state.drive = SimDrive::new(state.segments, SEGMENT_BYTES, Faults::default());
+        state.rng.fill(&mut state.ids.0);
+        state.rng.fill(&mut state.ids.1);
+    }
+
+    /// The file system of the drive has no room for another segment, or has it again.
+    pub fn set_full(&self, is_full: bool) {
+        self.state().drive.faults.no_space_percent = if is_full { 100 } else { 0 };
     }
 }
 
@@ -208,6 +244,16 @@ impl Process {
 
 impl State {
     fn execute(&mut self, io: Io) -> Outcome {
+        if let Io::Write { segment, offset, data, .. } = &io {
+            let end = offset + data.len() as u32;
+            match offset {
+                // The header of another life of the segment.
+                0 => drop(self.ended.remove(segment)),
+                // What ends with the segment is its footer and the other header.
+                _ if end < SEGMENT_BYTES => drop(self.ended.insert(*segment, end)),
+                _ => {}
+            }
+        }
         self.drive.execute(OpId(0), io, &mut self.rng).1
     }
 }
@@ -298,7 +344,8 @@ impl TwinDrive for ProcessDrive {
         let Some(mut state) = process.alive() else { return };
         let slow_ms = state.slow_ms;
         // Most I/Os are over within a millisecond, which is what the clock can tell.
-        let delay_ms = if state.rng.percent(70) { 0 } else { state.rng.below(3 + slow_ms) };
+        let quick_percent = if slow_ms == 0 { 70 } else { 50 };
+        let delay_ms = if state.rng.percent(quick_percent) { 0 } else { state.rng.below(3 + slow_ms) };
         if !matches!(io, Io::Read { .. }) {
             process.machine.trace.note(format_args!("m{} {}", process.machine.at, words(&io)));
         }

@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use stoker_store::{Class, VolumePolicy};
+use stoker_store::{Class, VolumePolicy, WhenAlone};
 
 use self::client::Clients;
 use self::invariants::Broken;
@@ -94,6 +94,7 @@ pub fn run_mutated(seed: u64, mutation: Option<Mutation>) -> Result<Tally, Strin
         let mut rng = Rng::new(seed);
         let cluster = Cluster::start(shape(&mut rng, mutation), seed).await;
         let outcome = run(&cluster, &mut rng).await;
+        cluster.dismantle();
         (outcome, cluster.trace.clone())
     });
     let outcome = match PANICS.get() {
@@ -104,13 +105,28 @@ pub fn run_mutated(seed: u64, mutation: Option<Mutation>) -> Result<Tally, Strin
 }
 
 fn shape(rng: &mut Rng, mutation: Option<Mutation>) -> Shape {
-    let policy = VolumePolicy {
-        class: if mutation == Some(Mutation::AckAfterOneCopy) { Class::One } else { Class::Two },
+    let class = match rng.below(20) {
+        0..3 => Class::One,
+        3 => Class::Three,
+        _ => Class::Two,
+    };
+    let when_alone = if rng.percent(20) { WhenAlone::Lake } else { WhenAlone::Refuse };
+    let promised = VolumePolicy {
+        class,
+        when_alone,
         drain_quiet_s: rng.below(3) as u32,
         drain_lag_max_s: 20,
         ..VolumePolicy::default()
     };
-    Shape { nodes: if rng.percent(70) { 3 } else { rng.between(4, 5) }, segments: 24, policy, mutation }
+    let class = if mutation == Some(Mutation::AckAfterOneCopy) { Class::One } else { class };
+    let policy = VolumePolicy { class, ..promised.clone() };
+    Shape {
+        nodes: if rng.percent(70) { 3 } else { rng.between(4, 5) },
+        segments: 24,
+        policy,
+        promised,
+        mutation,
+    }
 }
 
 async fn run(cluster: &Arc<Cluster>, rng: &mut Rng) -> Result<Tally, Broken> {
@@ -136,9 +152,11 @@ async fn run(cluster: &Arc<Cluster>, rng: &mut Rng) -> Result<Tally, Broken> {
     let open = tokio::time::timeout(Duration::from_secs(120), cluster.all_open()).await;
     open.map_err(|_| Broken::new("heals", "a node does not come back although nothing is wrong"))?;
     invariants::heals::check(cluster).await?;
+    invariants::one_writer_per_lake_key::check(cluster)?;
     invariants::acked_survives::check(&clients).await?;
     invariants::all_or_nothing::check(&clients).await?;
     invariants::drained_before_evicted::check(&clients).await?;
+    invariants::bounded::check(cluster).await?;
     let (requests, acknowledged) = clients.counts();
     let trace = &cluster.trace;
     Ok(Tally {

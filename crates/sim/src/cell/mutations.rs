@@ -35,10 +35,13 @@ pub enum Mutation {
     IgnoreReliers,
     /// What a lost node held is not protected again.
     SkipRepair,
+    /// A segment that a client has a descriptor of is written again in place. Leases need real descriptors between nodes and
+    /// clients, so this one is looked for in the simulation of one ring.
+    ReuseLeased,
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 14] = [
+pub const MUTATIONS: [Mutation; 15] = [
     Mutation::SkipFlush,
     Mutation::StopAtHole,
     Mutation::AckAfterOneCopy,
@@ -53,6 +56,7 @@ pub const MUTATIONS: [Mutation; 14] = [
     Mutation::StartClean,
     Mutation::IgnoreReliers,
     Mutation::SkipRepair,
+    Mutation::ReuseLeased,
 ];
 
 impl Mutation {

@@ -1,5 +1,5 @@
 //! The network between the machines: messages take time, overtake each other and get lost, links are cut in one or both
-//! directions. Like the real transport it delivers a message at most once.
+//! directions. Like the real transport it may deliver a request twice: one whose connection broke is sent again on another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,6 +44,7 @@ struct State {
     cut: BTreeSet<(usize, usize)>,
     loss_percent: u64,
     slow_ms: usize,
+    double_percent: u64,
     rng: Rng,
 }
 
@@ -60,6 +61,7 @@ impl Net {
             cut: BTreeSet::new(),
             loss_percent: 0,
             slow_ms: 0,
+            double_percent: 0,
             rng,
         };
         Arc::new(Net { trace, state: Mutex::new(state) })
@@ -114,10 +116,10 @@ impl Net {
         self.state().cut.clear();
     }
 
-    /// Loses a share of all messages, and delays the others.
-    pub fn set_faults(&self, loss_percent: u64, slow_ms: usize) {
+    /// Loses a share of all messages, delays the others, and delivers a share of the requests twice.
+    pub fn set_faults(&self, loss_percent: u64, slow_ms: usize, double_percent: u64) {
         let mut state = self.state();
-        (state.loss_percent, state.slow_ms) = (loss_percent, slow_ms);
+        (state.loss_percent, state.slow_ms, state.double_percent) = (loss_percent, slow_ms, double_percent);
     }
 
     /// Carries something one way; false if it does not arrive.
@@ -154,7 +156,14 @@ impl Net {
         let Some(host) = self.host(place) else { return };
         self.trace.note(format_args!("net: {from}>{place} message {kind}"));
         let (node, died) = (host.node.clone(), host.process.clone());
-        let serve = async move { node.serve_peer(own, &head, aligned(body)).await };
+        let body = aligned(body);
+        if self.is_doubled() {
+            self.clone().deliver_unanswered(from, own, place, head.clone(), copy(&body));
+            if !self.carry(from, place).await {
+                return self.keep_waiting(answer).await;
+            }
+        }
+        let serve = async move { node.serve_peer(own, &head, body).await };
         let served = tokio::spawn(InWorld::new(&host.world(), serve));
         let served = tokio::select! {
             biased;
@@ -169,6 +178,21 @@ impl Net {
         let _ = answer.send((head, aligned(body)));
     }
 
+    fn is_doubled(&self) -> bool {
+        let state = &mut *self.state();
+        state.double_percent > 0 && state.rng.percent(state.double_percent)
+    }
+
+    /// A request is carried out, and the connection breaks before its answer: it comes once more on another one.
+    fn deliver_unanswered(self: Arc<Net>, from: usize, own: NodeId, place: usize, head: Vec<u8>, body: Body) {
+        let Some(host) = self.host(place) else { return };
+        let kind = head.get(1).copied().unwrap_or_default();
+        self.trace.note(format_args!("net: {from}>{place} message {kind} comes twice"));
+        let node = host.node.clone();
+        let serve = async move { node.serve_peer(own, &head, body).await };
+        tokio::spawn(InWorld::new(&host.world(), serve));
+    }
+
     /// Some losses are noticed at once, as a broken connection is, and others by their deadline.
     async fn keep_waiting<T>(&self, mut answer: oneshot::Sender<T>) {
         if self.state().rng.percent(50) {
@@ -181,6 +205,15 @@ fn aligned(body: Body) -> Body {
     match body {
         Body::Shared(summed) => Body::Aligned(Buf::copy_of(&summed.bytes)),
         other => other,
+    }
+}
+
+/// What the same request brings once more.
+fn copy(body: &Body) -> Body {
+    match body {
+        Body::None => Body::None,
+        Body::Aligned(buf) => Body::Aligned(Buf::copy_of(buf.as_slice())),
+        Body::Shared(summed) => Body::Aligned(Buf::copy_of(&summed.bytes)),
     }
 }
 

@@ -42,6 +42,15 @@ impl Trace {
         lines.last.push_back(line);
     }
 
+    /// Something that only whoever looks for a cause wants to know. Not a part of the history.
+    pub fn detail(&self, what: impl FnOnce() -> String) {
+        let mut lines = self.0.lock().unwrap();
+        if lines.keep == usize::MAX {
+            let line = format!("{:>7}     {}", lines.began.elapsed().as_millis(), what());
+            lines.last.push_back(line);
+        }
+    }
+
     /// The same for the same history.
     pub fn hash(&self) -> u64 {
         self.0.lock().unwrap().hash

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use stoker_node::{
     Node, NodeOptions,
 };
 use stoker_ring::Ring;
-use stoker_store::{Store, VolumeOptions, VolumePolicy};
+use stoker_store::{Class, Store, VolumeOptions, VolumePolicy};
 use tokio::time::Instant;
 
 use super::catalog::SimCatalog;
@@ -39,6 +39,9 @@ pub const GRACE: Duration = Duration::from_secs(8);
 /// Before a process that ended by itself is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
+/// Longest wait of a node that leaves for the catalog to hear of it.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -48,6 +51,8 @@ pub struct Shape {
     pub segments: u32,
     /// What the volume wants.
     pub policy: VolumePolicy,
+    /// What its users were promised, which is the same unless that is the bug that is planted.
+    pub promised: VolumePolicy,
     /// The bug that is planted.
     pub mutation: Option<Mutation>,
 }
@@ -70,6 +75,10 @@ pub struct Cluster {
     pub lake_way: SimLake,
     /// What happened.
     pub trace: Trace,
+    /// Copies were lost for good, or may have been: as many as the class of the volume allows.
+    is_loss_spent: AtomicBool,
+    /// A drive rots.
+    rots: AtomicBool,
     folder: Folder,
     rings: Arc<Mutex<BTreeMap<usize, Ring>>>,
 }
@@ -100,16 +109,20 @@ impl Cluster {
         let mut fork = || Rng::new(rng.number());
         let lake = Arc::new(TwinLake::new(fork().number()));
         let mutation = shape.mutation;
+        let net = Net::new(shape.nodes, trace.clone(), fork());
+        let catalog = SimCatalog::new(mutation, trace.clone(), fork());
         let cluster = Arc::new(Cluster {
             machines: (0..shape.nodes)
                 .map(|at| Machine::new(at, shape.segments, mutation, trace.clone(), fork()))
                 .collect(),
             lost: Mutex::default(),
-            net: Net::new(shape.nodes, trace.clone(), fork()),
-            catalog: SimCatalog::new(mutation, trace.clone(), fork()),
-            lake_way: SimLake::new(lake.clone(), mutation, trace.clone(), fork()),
+            net,
+            lake_way: SimLake::new(lake.clone(), catalog.clone(), mutation, trace.clone(), fork()),
+            catalog,
             lake,
             trace,
+            is_loss_spent: AtomicBool::new(shape.promised.class == Class::One),
+            rots: AtomicBool::new(false),
             folder: Folder::new(),
             rings: Arc::default(),
             shape,
@@ -131,6 +144,15 @@ impl Cluster {
         rings.iter().filter(|(at, _)| !lost.contains(at)).map(|(at, ring)| (*at, ring.clone())).collect()
     }
 
+    /// Lets go of every node. Nodes know the network, and the network knows them, so that neither would ever be freed.
+    pub fn dismantle(&self) {
+        (0..self.machines.len()).for_each(|at| {
+            self.net.unplug(at);
+            self.machines[at].end(Death::Kill);
+        });
+        self.rings.lock().unwrap().clear();
+    }
+
     /// Waits until every node that is not lost is open and sees all others.
     pub async fn all_open(&self) {
         loop {
@@ -148,7 +170,7 @@ impl Cluster {
     }
 
     fn options(&self, at: usize, process: &Arc<Process>) -> NodeOptions {
-        let way = self.lake_way.clone();
+        let way = self.lake_way.from(at);
         let (drive, rings) = (process.clone(), self.rings.clone());
         let open_drive = move |_: &std::path::Path, open: stoker_ring::OpenOptions| {
             drive.set_cluster(open.cluster);
@@ -175,7 +197,7 @@ impl Cluster {
             memory_bytes: 0,
             cache_bytes: Some(0),
             drain_concurrency: 2,
-            lake_settle_ms: 500,
+            lake_settle_ms: 1_500,
             cell: Some(cell),
             world: Some(GivenWorld(process.clone())),
             ..NodeOptions::new(self.folder.0.join(format!("n{at}")))
@@ -204,6 +226,56 @@ impl Cluster {
     pub fn lose(&self, at: usize) {
         self.lost.lock().unwrap().push(at);
         self.end(at, Death::Power { survive_percent: 0 });
+    }
+
+    /// Takes the one loss of copies that a class covers at a time; false if it is spent.
+    pub fn take_loss(&self) -> bool {
+        !self.is_loss_spent.swap(true, Ordering::Relaxed)
+    }
+
+    /// An empty drive comes in the place of the one that failed; the process ends for that.
+    pub fn replace_drive(&self, at: usize) {
+        if self.machines[at].is_up() {
+            self.end(at, Death::Kill);
+        }
+        self.trace.note(format_args!("m{at} gets another drive"));
+        self.machines[at].replace_drive();
+    }
+
+    /// Flips bits on the drive of a machine.
+    pub fn rot(&self, at: usize, bits: usize) {
+        self.trace.note(format_args!("m{at} rots"));
+        self.rots.store(true, Ordering::Relaxed);
+        (0..bits).for_each(|_| self.machines[at].rot());
+    }
+
+    /// Whether a drive rots.
+    pub fn rots(&self) -> bool {
+        self.rots.load(Ordering::Relaxed)
+    }
+
+    /// A node says good-bye, finishes what it does, and stops.
+    pub async fn leave(&self, at: usize) {
+        let Some(host) = self.net.host(at) else { return };
+        self.trace.note(format_args!("m{at} leaves"));
+        let node = host.node.clone();
+        let stop = async move {
+            let _ = tokio::time::timeout(LEAVE_MAX, node.announce(true)).await;
+            node.stop().await;
+        };
+        let died = host.process.died.notified();
+        tokio::pin!(died);
+        died.as_mut().enable();
+        if host.process.is_alive() {
+            tokio::select! {
+                biased;
+                () = died => return,
+                _ = tokio::spawn(InWorld::new(&host.world(), stop)) => {}
+            }
+        }
+        if host.process.is_alive() {
+            self.end(at, Death::Kill);
+        }
     }
 
     /// The life of a process.
@@ -274,13 +346,17 @@ impl Cluster {
     pub fn heal(self: &Arc<Cluster>) {
         self.trace.note(format_args!("all faults end"));
         self.net.mend();
-        self.net.set_faults(0, 0);
+        self.net.set_faults(0, 0, 0);
         self.catalog.set_faults(Default::default());
         self.lake.set_faults(Default::default());
         self.lake.refuse_all(false);
-        self.lake.settle();
+        self.lake_way.mend();
         for (at, machine) in self.machines.iter().enumerate() {
+            if machine.is_failing() {
+                self.replace_drive(at);
+            }
             machine.set_slow_ms(0);
+            machine.set_full(false);
             machine.go_on();
             self.boot(at);
         }

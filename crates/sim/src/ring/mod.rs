@@ -4,6 +4,7 @@ pub mod model;
 mod workload;
 pub mod world;
 
+use crate::drive::SimDrive;
 use crate::rng::Rng;
 use workload::Workload;
 use world::{Plan, World};
@@ -39,10 +40,20 @@ impl Tally {
 
 /// Runs the history of one seed; an error says which promise broke.
 pub fn run_seed(seed: u64) -> Result<Tally, String> {
+    run(seed, |_| {})
+}
+
+/// The same with a bug planted: a segment that a lease shows is written again in place.
+pub fn run_reusing_leased(seed: u64) -> Result<Tally, String> {
+    run(seed, |drive| drive.reuses_leased = true)
+}
+
+fn run(seed: u64, plant: impl FnOnce(&mut SimDrive)) -> Result<Tally, String> {
     let mut rng = Rng::new(seed);
     let plan = Plan::of(&mut rng);
     let mut tally = Tally::default();
     let mut world = World::new(plan.clone(), &mut rng)?;
+    plant(&mut world.drive);
     let mut workload = Workload::new(&plan);
     while (tally.requests as usize) < plan.requests && world.engine.poisoned().is_none() {
         if world.in_flight.len() < 6 && rng.percent(55) {

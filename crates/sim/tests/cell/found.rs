@@ -1,8 +1,12 @@
 //! What the simulation found, one story each.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use stoker_sim::cell::catalog::CatalogFaults;
 use stoker_sim::cell::client::key;
 use stoker_sim::cell::machine::Death;
-use stoker_sim::cell::world::VOLUME;
+use stoker_sim::cell::world::{GRACE, VOLUME};
 use stoker_store::{Condition, Finish, PartChoice, Store};
 
 use super::scene::{eager, lazy, play};
@@ -90,5 +94,105 @@ fn what_only_nodes_have_that_are_down_is_unavailable_and_not_corrupt() {
         scene.cluster.heal();
         scene.cluster.all_open().await;
         assert_eq!(scene.get(without[0], "a").await.unwrap(), [6; 3_000]);
+    });
+}
+
+/// A put without an answer was sent again and confirmed. The first one came after the delete that followed, and nobody knew the
+/// object any more.
+#[test]
+fn a_put_that_was_sent_twice_does_not_undo_the_delete_that_follows() {
+    play(3, &eager(), async |scene| {
+        scene.cluster.lake_way.set_late_percent(50);
+        for round in 0..6u8 {
+            scene.put(0, "a", &[round; 3_000]).await.unwrap();
+            scene.until_drained("a", &[round; 3_000]).await;
+            scene.delete(1, "a").await.unwrap();
+        }
+        scene.rest().await;
+        assert!(scene.cluster.lake.objects().is_empty());
+        scene.put(2, "a", b"new").await.unwrap();
+        scene.rest().await;
+        assert_eq!(scene.in_lake("a").unwrap(), b"new");
+    });
+}
+
+/// It heard nobody, took the others for dead, and said so in the catalog, which it still reached.
+#[test]
+fn a_node_that_is_cut_off_declares_nobody_down() {
+    play(3, &lazy(), async |scene| {
+        let others = [scene.host(1), scene.host(2)];
+        scene.cluster.net.cut_off(0);
+        scene.pause_ms((GRACE * 4).as_millis() as u64).await;
+        assert!(others.iter().all(|host| host.process.is_alive()), "{}", scene.cluster.trace.tail());
+        scene.put(1, "a", b"those who hear each other go on").await.unwrap();
+        scene.rest().await;
+        assert!(others.iter().all(|host| host.process.is_alive()));
+    });
+}
+
+/// Who survives all others goes on without them, only later.
+#[test]
+fn the_last_node_drains_what_the_others_owed() {
+    play(3, &lazy(), async |scene| {
+        let holders = scene.put(0, "a", &[8; 3_000]).await.unwrap().holders;
+        let id = |at: usize| scene.host(at).node.id().to_string();
+        let other = (1..3).find(|at| holders.iter().any(|holder| holder.node == id(*at))).unwrap();
+        (0..3).filter(|at| *at != other).for_each(|at| scene.cluster.lose(at));
+        scene.until_drained("a", &[8; 3_000]).await;
+        assert_eq!(scene.get(other, "a").await.unwrap(), [8; 3_000]);
+    });
+}
+
+/// Nobody told it once more, so that it kept bytes of a write that had failed until the writer's node booted again.
+#[test]
+fn a_holder_that_missed_the_end_of_a_write_hears_of_it_later() {
+    play(3, &eager(), async |scene| {
+        scene.cluster.net.set_faults(40, 100, 0);
+        for round in 0..6u8 {
+            let _ = scene.put(usize::from(round % 3), "a", &[round; 9_000]).await;
+        }
+        // Comes to rest without a restart.
+        scene.rest().await;
+    });
+}
+
+/// Its drain had just replaced the lake object that it was copied from, under the name that it had then; under the next one it was
+/// parked as a conflict with itself.
+#[test]
+fn a_copy_that_replaced_its_source_can_be_renamed_while_it_is_drained() {
+    play(3, &eager(), async |scene| {
+        let etag = || scene.cluster.lake.objects().get(&b"a"[..]).map(|object| object.etag.clone());
+        scene.put(0, "a", &[9; 3_000]).await.unwrap();
+        scene.until_drained("a", &[9; 3_000]).await;
+        scene.cluster.lake_way.set_slow_ms(1_000);
+        let before = etag();
+        scene.copy(1, "a", "b").await.unwrap();
+        scene.rename(1, "b", "a").await.unwrap();
+        scene.until("the copy is on its way to its own source", async || etag() != before).await;
+        scene.rename(2, "a", "c").await.unwrap();
+        scene.rest().await;
+        assert_eq!(scene.in_lake("c").unwrap(), [9; 3_000]);
+        assert_eq!(scene.in_lake("a"), None);
+    });
+}
+
+/// What was copied again were its bytes, of which it has none; so its name was on one node, and the receipt said so too late.
+#[test]
+fn an_empty_file_whose_holder_is_lost_in_between_has_its_copies() {
+    play(3, &lazy(), async |scene| {
+        let slow = CatalogFaults { slow_ms: 30_000, ..CatalogFaults::default() };
+        scene.cluster.catalog.set_faults(slow);
+        let loss = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            scene.cluster.end(1, Death::Kill);
+            scene.cluster.boot(1);
+        };
+        let (put, ()) = tokio::join!(scene.put(0, "a", b""), loss);
+        scene.cluster.catalog.set_faults(CatalogFaults::default());
+        if let Ok(receipt) = put {
+            let nodes: BTreeSet<&str> = receipt.holders.iter().map(|holder| holder.node.as_str()).collect();
+            assert_eq!(nodes.len(), 2, "{receipt:?}");
+        }
+        scene.rest().await;
     });
 }

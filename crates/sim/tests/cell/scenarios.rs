@@ -8,7 +8,9 @@ use stoker_sim::cell::catalog::CatalogFaults;
 use stoker_sim::cell::client::key;
 use stoker_sim::cell::machine::Death;
 use stoker_sim::cell::world::{GRACE, VOLUME};
-use stoker_store::{ErrorKind, Finish, Result, SetId, SetRequest, ShardRequest, Store, Writer};
+use stoker_store::{
+    Class, ErrorKind, Finish, Result, SetId, SetRequest, ShardRequest, Store, VolumePolicy, Writer,
+};
 
 use super::scene::{eager, lazy, play};
 
@@ -224,5 +226,25 @@ fn a_late_shard_is_refused_and_changes_nothing() {
         assert_eq!(scene.get(0, "set/x").await.unwrap(), [1; 3_000]);
         scene.rest().await;
         assert_eq!(scene.in_lake("set/x").unwrap(), [1; 3_000]);
+    });
+}
+
+/// With a node lost for ever there were too few for the class, so the marker was never written and the set in the lake looked like
+/// half of one.
+#[test]
+fn a_published_set_is_whole_in_the_lake_although_too_few_nodes_are_left_for_its_class() {
+    let policy = VolumePolicy { class: Class::Three, ..eager() };
+    play(3, &policy, async |scene| {
+        let request = SetRequest { target: key("set/"), owner: "job".into(), shards: 1, deadline_s: None };
+        let set = scene.on(0, |node| async move { node.set_begin(VOLUME, request).await }).await.unwrap().set;
+        scene
+            .on(0, |node| async move { shard(node, set, 1).await?.finish(Finish::default()).await })
+            .await
+            .unwrap();
+        scene.on(0, |node| async move { node.set_publish(VOLUME, set).await }).await.unwrap();
+        scene.cluster.lose(2);
+        scene.rest().await;
+        assert_eq!(scene.in_lake("set/x").unwrap(), [1; 3_000]);
+        assert!(scene.in_lake("set/_STOKER_SET.json").is_some());
     });
 }

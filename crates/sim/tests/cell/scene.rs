@@ -35,10 +35,12 @@ pub fn lazy() -> VolumePolicy {
 pub fn play(nodes: usize, policy: &VolumePolicy, story: impl AsyncFn(&Scene)) {
     for seed in SEEDS {
         runtime().block_on(async {
-            let shape = Shape { nodes, segments: 24, policy: policy.clone(), mutation: None };
+            let (policy, promised) = (policy.clone(), policy.clone());
+            let shape = Shape { nodes, segments: 24, policy, promised, mutation: None };
             let cluster = Cluster::start(shape, seed).await;
             let scene = Scene { clients: Clients::new(cluster.clone(), seed), cluster };
             story(&scene).await;
+            scene.cluster.dismantle();
         });
     }
 }

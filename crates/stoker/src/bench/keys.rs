@@ -81,6 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         ring_bytes: args.ring,
         memory_bytes: args.memory,
         drain_quiet_s: args.drain_quiet,
+        nfs: false,
     };
     let report = measure(args, bytes, &room)?;
     if args.json {

@@ -16,6 +16,11 @@ pub fn describe(dir: &Path) -> Value {
     })
 }
 
+/// What else the machine had to do.
+pub fn load_average() -> String {
+    read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }

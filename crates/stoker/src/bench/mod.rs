@@ -8,6 +8,7 @@ mod keys;
 mod leave;
 mod machine;
 mod measure;
+mod posix;
 mod process;
 mod raw;
 mod read;
@@ -38,6 +39,8 @@ pub enum Verb {
     Read(read::Args),
     /// Measure Stoker over S3 beside nginx, the bare drive and other object stores, in one run.
     S3(s3::Args),
+    /// Measure a FUSE mount and an NFS export beside a plain directory on the same drive, in one run.
+    Posix(posix::Args),
     /// Measure a catalog on this machine and in PostgreSQL beside the bare databases, with many clients.
     Catalog(catalog::Args),
     /// Measure a node with very many small files: rate, memory, restart, listing.
@@ -55,6 +58,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Commit(args) => commit::run(args),
         Verb::Read(args) => read::run(args),
         Verb::S3(args) => s3::run(args),
+        Verb::Posix(args) => posix::run(args),
         Verb::Catalog(args) => catalog::run(args),
         Verb::Keys(args) => keys::run(args),
         Verb::Leave(args) => leave::run(args),

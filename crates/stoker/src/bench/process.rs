@@ -86,6 +86,11 @@ impl Process {
     /// Asks it to stop and waits until it has.
     pub fn stop(&self) -> Result<(), Failure> {
         sys::terminate(self.pid());
+        self.wait()
+    }
+
+    /// Waits until it has stopped by itself.
+    pub fn wait(&self) -> Result<(), Failure> {
         let begun = clock::now();
         while begun.elapsed() < PATIENCE {
             if let Ok(Some(status)) = self.child.borrow_mut().try_wait() {

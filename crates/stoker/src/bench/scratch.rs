@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::failure::Failure;
 use crate::sys::StopSignals;
-use crate::{out, size};
+use crate::{out, size, sys};
 
 /// A folder of our own below the one that was given.
 pub struct Scratch {
@@ -65,8 +65,15 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes everything; again, if a ring that still works has made a file meanwhile.
+/// Removes everything; again, if a ring that still works has made a file meanwhile. What is mounted there is not ours to
+/// empty: it is unmounted.
 fn remove(path: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+    let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    for point in points.filter(|point| point.starts_with(&full)) {
+        let _ = sys::unmount(point, sys::Unmount::Now);
+    }
     for _ in 0..20 {
         if fs::remove_dir_all(path).is_ok() || !path.exists() {
             return;

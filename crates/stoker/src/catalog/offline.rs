@@ -98,7 +98,7 @@ impl Stopped {
     fn hold(&self, drives: &[PathBuf]) -> Result<Held, Failure> {
         let config = self.config.as_deref().map(Config::read).transpose()?;
         let dir = config.as_ref().map_or(self.dir.as_path(), |config| config.node.dir.as_path());
-        let place = take(dir)?;
+        let place = Place::of_node(dir)?;
         let named = match (drives, &config) {
             ([], Some(config)) => config.drive.iter().map(|drive| drive.path.clone()).collect(),
             ([], None) => Kept::read(&place)?.drives,
@@ -118,15 +118,6 @@ impl Stopped {
         };
         Ok(Held { drives: drive_paths(place.dir(), &named)?, place, lake_options, target })
     }
-}
-
-/// Takes the directory of a node, which must be one.
-fn take(dir: &Path) -> Result<Place, Failure> {
-    if !dir.join("node.json").exists() {
-        let cause = format!("{} is not the directory of a node", dir.display());
-        return Err(Failure::new(cause).hint("name it with --dir, or the configuration with --config"));
-    }
-    Place::take(dir)
 }
 
 fn drive_paths(dir: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
@@ -204,7 +195,7 @@ pub fn salvage(args: &SalvageArgs) -> Result<ExitCode, Failure> {
     let mut places = Vec::new();
     let mut others = Vec::new();
     for dir in &args.with {
-        let place = take(dir)?;
+        let place = Place::of_node(dir)?;
         let drives = drive_paths(place.dir(), &Kept::read(&place)?.drives)?;
         others.push(StoppedNode { dir: place.dir().to_owned(), drives });
         places.push(place);
@@ -252,7 +243,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let _places = [&args.first, &args.second]
         .into_iter()
         .filter(|path| path.is_dir())
-        .map(|dir| take(dir))
+        .map(|dir| Place::of_node(dir))
         .collect::<Result<Vec<_>, _>>()?;
     let scratch = std::env::temp_dir().join(format!("stoker-compare-{}", std::process::id()));
     // Catalogs hold secrets.

@@ -14,6 +14,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use stoker_gateway_nfs::Export;
 use stoker_store::{Class, DrainPolicy, VolumePolicy};
 use toml::Spanned;
 
@@ -34,6 +35,7 @@ pub struct Config {
     pub lake: Lake,
     pub catalog: Catalog,
     pub s3: S3,
+    pub nfs: Nfs,
     pub peers: Peers,
     pub admin: Admin,
     pub door: Door,
@@ -138,6 +140,27 @@ impl S3 {
     /// Certificate and key, if both are set.
     pub fn tls(&self) -> Option<(PathBuf, PathBuf)> {
         Some((set(self.tls_cert.as_ref())?.clone(), set(self.tls_key.as_ref())?.clone()))
+    }
+}
+
+/// The NFS door.
+#[derive(Deserialize, PartialEq, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nfs {
+    pub listen: Vec<SocketAddr>,
+    pub exports: Vec<NfsExport>,
+}
+
+/// A volume that the NFS door shows.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(try_from = "String")]
+pub struct NfsExport(pub Export);
+
+impl TryFrom<String> for NfsExport {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<NfsExport, String> {
+        text.parse().map(NfsExport)
     }
 }
 

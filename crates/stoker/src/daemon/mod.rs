@@ -5,6 +5,7 @@ pub mod drives;
 mod keys;
 mod lake;
 pub mod limits;
+pub mod nfs;
 pub mod place;
 mod plan;
 mod ports;
@@ -13,6 +14,7 @@ mod signals;
 mod volume;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,8 +30,9 @@ use crate::failure::Failure;
 use crate::out;
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
+use nfs::NfsDoor;
 use place::Place;
-pub use plan::{FirstVolume, LakePlan, Listen, PeersPlan, Plan, S3Plan};
+pub use plan::{FirstVolume, LakePlan, Listen, NfsPlan, PeersPlan, Plan, S3Plan};
 use ports::Ports;
 use s3::S3Door;
 pub use signals::Hangup;
@@ -77,6 +80,8 @@ pub struct Ready {
     /// URLs of the S3 door.
     pub s3: Vec<String>,
     pub region: String,
+    /// Addresses of the NFS door.
+    pub nfs: Vec<SocketAddr>,
     pub admin: String,
     pub socket: PathBuf,
     /// TCP addresses of the door.
@@ -211,6 +216,7 @@ async fn stop_wish(signals: &mut Signals) -> &'static str {
 /// The parts, in the order in which they are stopped.
 struct Daemon {
     s3: Option<Arc<S3Door>>,
+    nfs: Option<Arc<NfsDoor>>,
     door: Server,
     admin: Admin,
     member: Arc<Member>,
@@ -247,7 +253,9 @@ impl Daemon {
         let socket = place.dir().join(SOCKET);
         let door = start_door(&store, &socket, plan, &token)?;
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
-        let admin = start_admin(&store, plan, &token, s3.clone(), &mut ports).await?;
+        let status = store.status().await.map_err(refused)?;
+        let nfs = NfsDoor::start(&store, &plan.nfs, &status.node, plan.memory_bytes)?.map(Arc::new);
+        let admin = start_admin(&store, plan, &token, s3.clone(), nfs.clone(), &mut ports).await?;
         ports.write(place)?;
         let protection = match plan.tells_protection {
             true => store.operate(Order::Protection).await.map_err(refused)?,
@@ -262,6 +270,7 @@ impl Daemon {
             dir: place.dir().to_path_buf(),
             s3: s3.as_ref().map_or_else(Vec::new, |s3| s3.urls()),
             region: plan.s3.region.clone(),
+            nfs: nfs.as_ref().map_or_else(Vec::new, |nfs| nfs.addresses()),
             admin: format!("http://{}", admin.address()),
             socket,
             door: door
@@ -278,12 +287,12 @@ impl Daemon {
             lake: plan.lake.url.clone(),
             protection,
             lake_trouble,
-            status: store.status().await.map_err(refused)?,
+            status,
             cores,
             memory_bytes: plan.memory_bytes,
             drain_quiet_s: plan.volume_defaults.drain_quiet_s,
         };
-        Ok((Daemon { s3, door, admin, member: Arc::clone(member) }, ready))
+        Ok((Daemon { s3, nfs, door, admin, member: Arc::clone(member) }, ready))
     }
 
     /// Waits until a stop is asked for, or called for.
@@ -315,7 +324,12 @@ impl Daemon {
                 s3.stop(STOP_GRACE).await;
             }
         };
-        tokio::join!(s3, self.door.stop(STOP_GRACE));
+        let nfs = async {
+            if let Some(nfs) = &self.nfs {
+                nfs.stop(STOP_GRACE).await;
+            }
+        };
+        tokio::join!(s3, nfs, self.door.stop(STOP_GRACE));
         self.member.stop().await;
         self.admin.stop(Duration::from_secs(1)).await;
     }
@@ -349,6 +363,11 @@ async fn start_member(
         Listen::Kept => {
             let one_each = |address| vec![address];
             (ports::candidates("peers", ports.peers, PEERS_PORT).into_iter().map(one_each).collect(), true)
+        }
+        // Any port, but the same one after a restart: nodes that all start at the same time look for each other where they were.
+        Listen::At(addresses) if addresses.len() == 1 && addresses[0].port() == 0 => {
+            let kept = ports.peers.map(|port| vec![SocketAddr::new(addresses[0].ip(), port)]);
+            (kept.into_iter().chain([addresses.clone()]).collect(), true)
         }
         Listen::At(addresses) => (vec![addresses.clone()], false),
     };
@@ -410,6 +429,7 @@ async fn start_admin(
     plan: &Plan,
     token: &str,
     s3: Option<Arc<S3Door>>,
+    nfs: Option<Arc<NfsDoor>>,
     ports: &mut Ports,
 ) -> Result<Admin, Failure> {
     let (candidates, is_kept) = match &plan.admin {
@@ -421,6 +441,9 @@ async fn start_admin(
         let mut options = AdminOptions::new(listen, token);
         if let Some(s3) = s3.clone() {
             options.extra.push(Box::new(move || s3.counters()));
+        }
+        if let Some(nfs) = nfs.clone() {
+            options.extra.push(Box::new(move || nfs.counters()));
         }
         match Admin::start(Arc::clone(store), options).await {
             Ok(admin) => {

@@ -42,6 +42,15 @@ impl Place {
         Ok(Place { dir, _lock: lock })
     }
 
+    /// Takes the directory of a node that does not run, which must be one.
+    pub fn of_node(dir: &Path) -> Result<Place, Failure> {
+        if !dir.join("node.json").exists() {
+            let cause = format!("{} is not the directory of a node", dir.display());
+            return Err(Failure::new(cause).hint("name it with --dir, or the configuration with --config"));
+        }
+        Place::take(dir)
+    }
+
     /// The directory, absolute.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, DriveOptions, Labels, Promote};
 use stoker_store::VolumePolicy;
@@ -31,6 +32,14 @@ pub struct S3Plan {
     pub connections_max: usize,
     /// Certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
+}
+
+/// The NFS door.
+#[derive(Clone, Debug, Default)]
+pub struct NfsPlan {
+    /// None for no NFS.
+    pub listen: Vec<SocketAddr>,
+    pub exports: Vec<Export>,
 }
 
 /// The lake.
@@ -78,6 +87,7 @@ pub struct Plan {
     pub memory_bytes: u64,
     pub drains_max: usize,
     pub s3: S3Plan,
+    pub nfs: NfsPlan,
     pub peers: PeersPlan,
     /// Look up what volumes commit to, for whoever joins; costs a look at everything that is not in the lake.
     pub tells_protection: bool,

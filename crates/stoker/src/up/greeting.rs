@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::daemon::{CREDENTIALS, Credentials, Ready};
+use crate::daemon::{CREDENTIALS, Credentials, Ready, nfs};
 use crate::failure::Failure;
 use crate::{out, size};
 
@@ -14,6 +14,7 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
         "access_key": credentials.map(|keys| &keys.access_key),
         "secret_key": credentials.map(|keys| &keys.secret_key),
         "region": ready.region,
+        "nfs": ready.nfs.first(),
         "admin": ready.admin,
         "token": ready.token,
         "lake": ready.lake,
@@ -80,6 +81,8 @@ fn examples(ready: &Ready, keys: &Credentials, s3: &str, volume: &str) -> Vec<St
         "stoker:".into(),
         format!("  export STOKER_DIR={dir}"),
         format!("  {program} put hello.txt {volume}/hello.txt"),
+        "as a file system (root, FUSE):".into(),
+        format!("  mkdir -p /mnt/{volume} && {program} mount {volume} /mnt/{volume} --dir {dir}"),
         "until it is in the lake, and where it is there:".into(),
         format!("  {program} wait {volume}/hello.txt"),
     ]
@@ -103,6 +106,9 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
         ("admin", format!("{}  /healthz /readyz /metrics", ready.admin)),
         ("lake", lake(ready)),
     ];
+    if let Some(address) = ready.nfs.first() {
+        rows.insert(1, ("nfs", nfs::mount_command(*address, ready.volume.as_deref().unwrap_or("VOLUME"))));
+    }
     for ring in &status.rings {
         rows.push(("drive", format!("{}, {}, {}", ring.path, size::human(ring.bytes), ring.io)));
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, Labels};
 use stoker_store::{LakeMode, VolumePolicy};
@@ -17,7 +18,7 @@ use stoker_store::{LakeMode, VolumePolicy};
 use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, FirstVolume, Hangup, LakePlan, Listen, PeersPlan, Plan, Promotion, S3Plan, drives, limits,
+    self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, S3Plan, drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, span, sys};
@@ -45,6 +46,13 @@ pub struct Args {
     /// Address of the S3 door; by default 127.0.0.1:9000, or a free port that is kept.
     #[arg(long, value_name = "ADDR")]
     s3: Option<SocketAddr>,
+    /// Address of the NFS door, usually port 2049; without it there is none.
+    #[arg(long, value_name = "ADDR", conflicts_with = "nodes")]
+    nfs: Option<SocketAddr>,
+    /// A volume that the NFS door shows, and to whom: VOLUME[:allow=NETWORK,…,read-only,keep-root,anonymous=UID:GID]; may
+    /// be given many times. By default every volume, to this machine.
+    #[arg(long, value_name = "EXPORT", requires = "nfs")]
+    nfs_export: Vec<Export>,
     /// Address for health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
@@ -81,7 +89,7 @@ pub struct Args {
     /// What to log on stderr.
     #[arg(long, value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
     log: log::Level,
-    /// Print one line of JSON when ready: s3, access_key, secret_key, region, admin, token, lake, dir, socket, pid,
+    /// Print one line of JSON when ready: s3, access_key, secret_key, region, nfs, admin, token, lake, dir, socket, pid,
     /// volume.
     #[arg(long)]
     json: bool,
@@ -196,6 +204,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             connections_max: defaults.s3.connections_max.get(),
             tls: None,
         },
+        nfs: NfsPlan { listen: args.nfs.into_iter().collect(), exports: args.nfs_export.clone() },
         peers: PeersPlan {
             listen: at(args.peers),
             name: args.name.clone().unwrap_or_else(sys::host_name),

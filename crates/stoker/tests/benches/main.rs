@@ -3,4 +3,5 @@
 mod catalog;
 mod cell;
 mod keys;
+mod posix;
 mod s3;

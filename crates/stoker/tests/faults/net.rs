@@ -1,5 +1,6 @@
 //! A network of its own for each node: namespaces on a bridge, and what can go wrong with cables.
 
+use std::path::Path;
 use std::process::Command;
 
 /// Namespaces, each with one address on a common bridge. They go when this is dropped.
@@ -9,7 +10,7 @@ pub struct Net {
     count: usize,
 }
 
-fn try_run(program: &str, args: &str) -> Result<(), String> {
+pub fn try_run(program: &str, args: &str) -> Result<(), String> {
     let done = Command::new(program).args(args.split(' ')).output().map_err(|error| error.to_string())?;
     match done.status.success() {
         true => Ok(()),
@@ -17,7 +18,7 @@ fn try_run(program: &str, args: &str) -> Result<(), String> {
     }
 }
 
-fn run(program: &str, args: &str) {
+pub fn run(program: &str, args: &str) {
     try_run(program, args).unwrap_or_else(|why| panic!("{why}"));
 }
 
@@ -64,10 +65,11 @@ impl Net {
         format!("10.77.{}.254", self.third)
     }
 
-    /// The program, inside the network of a node.
-    pub fn command(&self, at: usize, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.space(at), program]);
+    /// The program, inside the network of a node. It sees the same mounts as everybody: `ip netns exec` would give it a copy, in
+    /// which drives that come later are not there.
+    pub fn command(&self, at: usize, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.space(at))).arg("--").arg(program);
         command
     }
 

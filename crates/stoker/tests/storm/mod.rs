@@ -44,18 +44,22 @@ impl Node {
 
     /// Any node, by a command that ends in the program, with addresses for other nodes and for S3.
     pub fn start_by(mut command: Command, verb: &[&str], [peers, s3]: [&str; 2], dir: &Path) -> Node {
+        command
+            .args(verb)
+            .args(["--json", "--memory", "512MiB", "--s3", s3, "--admin", LOCAL, "--peers", peers]);
+        if !verb.contains(&"--size") {
+            command.args(["--size", "1GiB"]);
+        }
+        command.arg("--dir").arg(dir);
+        Node::run(command, dir)
+    }
+
+    /// A node by its whole command, which prints one line when it is ready.
+    pub fn run(mut command: Command, dir: &Path) -> Node {
         // Beside its directory, for whoever looks into a failure.
         let words =
             std::fs::File::options().create(true).append(true).open(dir.with_extension("log")).unwrap();
-        command
-            .env("STOKER_LOG", "info")
-            .args(verb)
-            .args(["--json", "--size", "1GiB", "--memory", "512MiB", "--s3", s3]);
-        command
-            .args(["--admin", LOCAL, "--peers", peers, "--dir"])
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .stderr(words);
+        command.env("STOKER_LOG", "info").stdout(Stdio::piped()).stderr(words);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -76,6 +80,10 @@ impl Node {
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it ends by itself.
@@ -256,6 +264,12 @@ pub fn is_of_death(fault: &StoreError) -> bool {
     matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed)
 }
 
+/// Whether an operation can be tried again, with this node or another one: it died, or its drives are full for now. Clients of S3
+/// are told 503 in each of these cases, and repeat by themselves.
+pub fn is_passing(fault: &StoreError) -> bool {
+    is_of_death(fault) || fault.kind == ErrorKind::Full
+}
+
 /// One worker, until the node dies.
 pub async fn work(store: Client, worker: u64, round: u64, model: Arc<Mutex<Model>>, acks: Arc<AtomicU64>) {
     let mut dice = Dice::new(round << 8 | worker);
@@ -315,6 +329,31 @@ pub async fn verify_list(store: &Client, model: &Model) {
     let listed: Vec<String> = entries.iter().filter_map(|entry| entry.key().map(Key::to_string)).collect();
     let kept = model.acked.iter().filter(|(_, state)| state.is_some());
     assert_eq!(listed, kept.map(|(name, _)| name.clone()).collect::<Vec<_>>());
+}
+
+/// The lake of a storm holds the same files under a prefix, and nothing else of ours, as soon as its deletes are done.
+pub async fn verify_lake(lake: &Client, prefix: &str, model: &Model) {
+    let kept = model.acked.iter().filter_map(|(name, state)| Some((format!("{prefix}{name}"), (*state)?)));
+    let kept: BTreeMap<String, (u64, usize)> = kept.collect();
+    let mut listed = Vec::new();
+    for _ in 0..1_200 {
+        let request = stoker_store::ListRequest {
+            prefix: prefix.as_bytes().to_vec(),
+            limit: 1_000,
+            ..Default::default()
+        };
+        let entries = lake.list("data", request).await.unwrap().entries;
+        listed = entries.iter().filter_map(|entry| entry.key().map(Key::to_string)).collect();
+        if listed.iter().eq(kept.keys()) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(listed, kept.keys().cloned().collect::<Vec<_>>(), "what the lake has");
+    for (name, (seed, len)) in kept {
+        let found = read(lake, &name).await.unwrap_or_else(|fault| panic!("{name}: {fault:?}"));
+        assert!(found.as_deref() == Some(&content(seed, len)[..]), "{name} in the lake");
+    }
 }
 
 /// How often nodes are killed: STOKER_KILLS, or by how long a run may take.

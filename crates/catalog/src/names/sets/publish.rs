@@ -76,7 +76,9 @@ impl Names {
         let set_key = keys::set(volume, set.id);
         let name = last_directory(&row.target);
         let way = self.way(volume, &row.target[..row.target.len() - name.len()]).await?;
-        if way.missing.is_empty() && self.directory_at(volume, way.reached, name).await?.is_some() {
+        // If it is there under its own name, somebody else published it just now: the commit fails, and the next look tells.
+        let taken = |directory: u64| directory != set.id;
+        if way.missing.is_empty() && self.directory_at(volume, way.reached, name).await?.is_some_and(taken) {
             return Err(Refusal::Exists);
         }
         let mut change = Commit::new().seq(set_key.clone(), set.seq);

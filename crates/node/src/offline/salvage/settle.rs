@@ -10,6 +10,7 @@ use stoker_store::Result;
 
 use super::drives::Inventory;
 use super::replay::{Moment, Named, Replayed};
+use crate::clock::minted_ms;
 use crate::drain::{AWAY, attributes};
 use crate::lookup::lake_row;
 use crate::properties::Properties;
@@ -84,13 +85,6 @@ fn version_of(object: &ObjectInfo) -> Option<VersionId> {
     attributes::version(object.attributes.as_ref()?)?.parse().ok()
 }
 
-/// When a version was begun, milliseconds since 1970.
-fn begun_ms(version: VersionId) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[2..].copy_from_slice(&version.0[..6]);
-    u64::from_be_bytes(bytes)
-}
-
 /// The name that an object was written under, and a commit before that.
 fn name_of(object: &ObjectInfo) -> Option<(VersionId, u64)> {
     attributes::name(object.attributes.as_ref()?)
@@ -101,7 +95,7 @@ fn name_of(object: &ObjectInfo) -> Option<(VersionId, u64)> {
 fn is_before(object: &ObjectInfo, moment: &Moment) -> bool {
     match name_of(object) {
         Some((_, seq)) => seq < moment.seq,
-        None => version_of(object).map_or(object.modified_ms, begun_ms) < begun_ms(moment.id),
+        None => version_of(object).map_or(object.modified_ms, minted_ms) < minted_ms(moment.id),
     }
 }
 
@@ -199,7 +193,7 @@ impl Settler<'_> {
                 return true;
             };
             let later_commit = here.and_then(name_of).is_none_or(|(_, seq)| seq > named.seq);
-            !later_commit || begun_ms(theirs) <= begun_ms(named.version)
+            !later_commit || minted_ms(theirs) <= minted_ms(named.version)
         };
         let Some(named) = best.filter(is_latest) else {
             // What the lake shows under this name is newer, or all there is.

@@ -102,7 +102,7 @@ impl Cluster {
     /// The same, each with so many drives.
     pub async fn with_drives(cells: &[&str], drives: usize, policy: VolumePolicy) -> Cluster {
         let count = cells.len();
-        let catalog = Arc::new(Memory::new());
+        let catalog = Arc::new(Memory::with_running_clock());
         let mut cluster = Cluster {
             homes: (0..count).map(|_| Home { drives, ..Home::new(policy.clone()) }).collect(),
             net: Arc::default(),

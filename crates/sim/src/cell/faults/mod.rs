@@ -1,5 +1,8 @@
 //! What goes wrong, and when: one fault after the other, each of which ends by itself after a while.
 
+mod drives;
+mod processes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +10,6 @@ use std::time::Duration;
 use stoker_lake::Faults as LakeFaults;
 
 use super::catalog::CatalogFaults;
-use super::machine::Death;
 use super::world::Cluster;
 use crate::rng::Rng;
 
@@ -56,87 +58,60 @@ impl Faulter {
         let short_ms = rng.between(50, 3_000) as u64;
         // Longer than the grace period, some of them.
         let long_ms = rng.between(500, 14_000) as u64;
-        let wait = |ms| tokio::time::sleep(Duration::from_millis(ms));
         match rng.below(100) {
-            0..20 => {
-                self.end(at, rng);
-                wait(short_ms).await;
-                cluster.boot(at);
-            }
-            20..28 => {
-                self.end(at, rng);
-                wait(long_ms).await;
-                cluster.boot(at);
-            }
-            28..34 => {
-                (0..cluster.machines.len()).for_each(|at| self.end(at, rng));
-                wait(short_ms).await;
-                (0..cluster.machines.len()).for_each(|at| cluster.boot(at));
-            }
-            34..46 => {
-                cluster.trace.note(format_args!("m{at} is stopped for {long_ms} ms"));
-                cluster.machines[at].stop();
-                wait(long_ms).await;
-                cluster.trace.note(format_args!("m{at} goes on"));
-                cluster.machines[at].go_on();
-            }
-            46..56 => {
+            0..16 => self.restart(at, short_ms, rng).await,
+            16..23 => self.restart(at, long_ms, rng).await,
+            23..27 => self.restart_all(short_ms, rng).await,
+            27..31 => self.cut_power_of_slow_drives(short_ms, rng).await,
+            31..40 => self.stop(at, long_ms).await,
+            40..46 => self.stop_in_a_write(short_ms, rng).await,
+            46..50 => self.leave(at, short_ms).await,
+            50..58 => {
                 cluster.trace.note(format_args!("m{at} is cut off for {long_ms} ms"));
                 cluster.net.cut_off(at);
                 wait(long_ms).await;
                 cluster.net.mend();
             }
-            56..62 => {
+            58..64 => {
                 cluster.trace.note(format_args!("{at}>{other} is cut for {long_ms} ms"));
                 cluster.net.cut(at, other);
                 wait(long_ms).await;
                 cluster.net.mend();
             }
-            62..68 => {
-                cluster.trace.note(format_args!("messages get lost"));
-                cluster.net.set_faults(rng.between(1, 30) as u64, rng.below(200));
+            64..70 => {
+                cluster.trace.note(format_args!("messages get lost, late and doubled"));
+                cluster.net.set_faults(rng.between(1, 30) as u64, rng.below(200), rng.below(30) as u64);
                 wait(short_ms).await;
-                cluster.net.set_faults(0, 0);
+                cluster.net.set_faults(0, 0, 0);
             }
-            68..80 => self.trouble_catalog(rng, short_ms).await,
-            80..90 => {
-                cluster.trace.note(format_args!("the lake has trouble"));
-                let is_refusing = rng.percent(30);
-                cluster.lake.refuse_all(is_refusing);
-                cluster.lake.set_faults(LakeFaults::evenly(rng.between(1, 40) as f64 / 100.0));
-                cluster.lake_way.set_slow_ms(rng.between(1, 500));
-                wait(long_ms).await;
-                cluster.lake.refuse_all(false);
-                cluster.lake.set_faults(LakeFaults::default());
-                cluster.lake_way.set_slow_ms(20);
-            }
-            90..94 => {
+            70..80 => self.trouble_catalog(rng, short_ms).await,
+            80..89 => self.trouble_lake(rng, long_ms).await,
+            89..92 => {
                 let skew_ms = rng.between(0, 120_000) as i64 - 60_000;
                 cluster.trace.note(format_args!("the clock of m{at} is wrong by {skew_ms} ms"));
                 cluster.machines[at].set_skew_ms(skew_ms);
             }
-            94..97 => {
-                cluster.machines[at].set_slow_ms(rng.between(20, 400));
-                wait(long_ms).await;
-                cluster.machines[at].set_slow_ms(0);
-            }
-            _ if may_lose && cluster.lost.lock().unwrap().is_empty() => {
-                cluster.trace.note(format_args!("m{at} is lost"));
-                cluster.lose(at);
-            }
+            92..95 => self.slow_drive(at, long_ms, rng).await,
+            95..97 => self.fill_drive(at, long_ms).await,
+            _ if may_lose && cluster.take_loss() => self.lose(at, long_ms, rng).await,
             _ => {}
         }
     }
 
-    fn end(&self, at: usize, rng: &mut Rng) {
-        let death = match rng.below(4) {
-            0 | 1 => Death::Kill,
-            2 => Death::Power { survive_percent: 0 },
-            _ => Death::Power { survive_percent: rng.below(100) as u64 },
-        };
-        if self.cluster.machines[at].is_up() {
-            self.cluster.end(at, death);
-        }
+    async fn trouble_lake(&self, rng: &mut Rng, ms: u64) {
+        let cluster = &self.cluster;
+        cluster.trace.note(format_args!("the lake has trouble"));
+        let is_refusing = rng.percent(30);
+        cluster.lake.refuse_all(is_refusing);
+        // What is late here is so by time, not by the number of calls since.
+        let faults = LakeFaults::evenly(rng.between(1, 40) as f64 / 100.0);
+        cluster.lake.set_faults(LakeFaults { late: 0.0, ..faults });
+        cluster.lake_way.set_late_percent(rng.below(15) as u64);
+        cluster.lake_way.set_slow_ms(rng.between(1, 500));
+        wait(ms).await;
+        cluster.lake.refuse_all(false);
+        cluster.lake.set_faults(LakeFaults::default());
+        cluster.lake_way.mend();
     }
 
     async fn trouble_catalog(&self, rng: &mut Rng, ms: u64) {
@@ -151,7 +126,11 @@ impl Faulter {
         };
         self.cluster.trace.note(format_args!("the catalog has trouble: {faults:?}"));
         self.cluster.catalog.set_faults(faults);
-        tokio::time::sleep(Duration::from_millis(ms)).await;
+        wait(ms).await;
         self.cluster.catalog.set_faults(CatalogFaults::default());
     }
+}
+
+fn wait(ms: u64) -> tokio::time::Sleep {
+    tokio::time::sleep(Duration::from_millis(ms))
 }

@@ -2,9 +2,12 @@
 
 pub mod acked_survives;
 pub mod all_or_nothing;
+pub mod bounded;
 pub mod drained_before_evicted;
 pub mod heals;
 pub mod no_quiet_degradation;
+pub mod no_silent_corruption;
+pub mod one_writer_per_lake_key;
 pub mod read_your_writes;
 
 /// A promise that was broken.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::client::{Change, Clients};
 use super::invariants::Broken;
+use super::network::Host;
 use crate::rng::Rng;
 
 /// Keys that all clients share: few, so that they meet.
@@ -32,7 +33,8 @@ async fn one_client(clients: &Clients, mut rng: Rng, requests: usize, pause_ms: 
         let Some(host) = clients.some_host() else { continue };
         match kind {
             0..35 => drop(clients.get(&host, name).await?),
-            35..66 => clients.change(&host, name, Change::Put).await?,
+            35..60 => clients.change(&host, name, Change::Put).await?,
+            60..66 => burst(clients, &host).await?,
             66..70 => sets::write(clients, &host).await,
             70..76 => clients.change(&host, name, Change::Append).await?,
             76..84 => clients.change(&host, name, Change::Delete).await?,
@@ -42,4 +44,10 @@ async fn one_client(clients: &Clients, mut rng: Rng, requests: usize, pause_ms: 
         }
     }
     Ok(())
+}
+
+/// Many files at once through one node, whose drive then has several writes under way.
+async fn burst(clients: &Clients, host: &Host) -> Result<(), Broken> {
+    let puts = KEYS.iter().map(|name| clients.change(host, name, Change::Put));
+    futures_util::future::join_all(puts).await.into_iter().collect()
 }

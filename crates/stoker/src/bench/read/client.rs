@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::future::try_join_all;
 use stoker_node::Node;
 use stoker_store::{ErrorKind, File, Store, StoreError};
 
@@ -11,25 +10,19 @@ use super::{READ, data};
 use crate::bench::cell::Client;
 use crate::rng::Rng;
 
-/// A door gives at most this much at once; what one operation wants is asked for at the same time.
-const PIECE: usize = 512 << 10;
-
 /// Reads a stretch of a file, whole.
 async fn read(file: &dyn File, number: u64, offset: u64) -> Result<(), StoreError> {
     let end = (offset + READ.len as u64).min(file.info().size);
-    let pieces = (offset..end).step_by(PIECE).map(|at| async move {
-        let (mut at, piece_end) = (at, (at + PIECE as u64).min(end));
-        while at < piece_end {
-            let bytes = file.read(at, (piece_end - at) as usize).await?;
-            if bytes.is_empty() {
-                return Err(StoreError::new(ErrorKind::Corrupt, "a file is shorter than it says"));
-            }
-            data::check(number, at, &bytes)?;
-            at += bytes.len() as u64;
+    let mut at = offset;
+    while at < end {
+        let bytes = file.read(at, (end - at) as usize).await?;
+        if bytes.is_empty() {
+            return Err(StoreError::new(ErrorKind::Corrupt, "a file is shorter than it says"));
         }
-        Ok(())
-    });
-    try_join_all(pieces).await.map(drop)
+        data::check(number, at, &bytes)?;
+        at += bytes.len() as u64;
+    }
+    Ok(())
 }
 
 /// Reads anywhere in open files.

@@ -164,6 +164,7 @@ fn start(args: &Args, chosen: &[&Workload], scratch: &Scratch) -> Result<Field, 
         ring_bytes: args.ring,
         memory_bytes: args.memory,
         drain_quiet_s: args.drain_quiet,
+        nfs: false,
     };
     let stoker = Stoker::start(room)?;
     stoker.wait_prepared()?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stoker_client::{Client, Endpoint};
-use stoker_store::{Store, StoreError, VolumePolicy};
+use stoker_store::{Class, DrainPolicy, Store, StoreError, VolumePolicy};
 
 use super::Server;
 use crate::bench::process::{Memory, Process};
@@ -38,6 +38,8 @@ pub struct Room {
     pub memory_bytes: u64,
     /// How long a file has to be left alone before it drains.
     pub drain_quiet_s: u32,
+    /// It has an NFS door, too, that believes who says to be root.
+    pub nfs: bool,
 }
 
 /// A running Stoker.
@@ -57,12 +59,15 @@ impl Stoker {
         command.arg("--dir").arg(&room.dir);
         command.arg("--size").arg(room.ring_bytes.to_string());
         command.arg("--memory").arg(room.memory_bytes.to_string());
+        if room.nfs {
+            command.args(["--nfs", "127.0.0.1:0", "--nfs-export", "data:keep-root"]);
+        }
         let process = Process::start("stoker up", command, log_of(&room.dir))?;
         let line = process.first_line()?;
         let ready = Ready::parse(&line).ok_or_else(|| process.failure(&format!("printed {line}")))?;
         let target = Target::s3(ready.s3, &ready.volume, &ready.credentials).into();
         ready
-            .drain_after(room.drain_quiet_s)
+            .set_policy(|policy| policy.drain_quiet_s = room.drain_quiet_s)
             .map_err(|e| process.failure(&format!("does not take a policy: {e}")))?;
         Ok(Stoker { server: Server { name: "stoker", process, target }, room, ready })
     }
@@ -82,6 +87,25 @@ impl Stoker {
     /// The volume that it began with.
     pub fn volume(&self) -> &str {
         &self.ready.volume
+    }
+
+    /// Keeps what is written on the drive: one copy, and nothing goes to the lake unless somebody asks.
+    pub fn keep_here(&self) -> Result<(), Failure> {
+        self.ready.set_policy(|policy| {
+            policy.class = Class::One;
+            policy.drain = DrainPolicy::OnDemand;
+        })?;
+        Ok(())
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        &self.room.dir
+    }
+
+    /// The NFS door, if it has one.
+    pub fn nfs(&self) -> Option<SocketAddr> {
+        self.ready.nfs
     }
 
     /// The door for this machine.
@@ -140,6 +164,7 @@ struct Ready {
     admin: SocketAddr,
     token: String,
     volume: String,
+    nfs: Option<SocketAddr>,
     socket: PathBuf,
     credentials: Credentials,
 }
@@ -155,17 +180,19 @@ impl Ready {
             admin: address("admin")?,
             token: text("token")?,
             volume: text("volume")?,
+            nfs: text("nfs").and_then(|text| text.parse().ok()),
             socket: text("socket")?.into(),
             credentials: Credentials { access_key, secret_key, region: text("region")? },
         })
     }
 
-    fn drain_after(&self, drain_quiet_s: u32) -> Result<(), StoreError> {
+    fn set_policy(&self, change: impl FnOnce(&mut VolumePolicy)) -> Result<(), StoreError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let client = Client::connect(&Endpoint::Unix(self.socket.clone()), None).await?;
-            let policy = client.volume(&self.volume).await?.policy;
-            client.volume_set(&self.volume, VolumePolicy { drain_quiet_s, ..policy }).await.map(drop)
+            let mut policy = client.volume(&self.volume).await?.policy;
+            change(&mut policy);
+            client.volume_set(&self.volume, policy).await.map(drop)
         })
     }
 

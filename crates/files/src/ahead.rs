@@ -1,0 +1,129 @@
+//! Reading ahead: whoever reads from front to back finds the next blocks there.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use stoker_format::VersionId;
+use stoker_store::{File, StoreError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What is read ahead at once.
+pub(crate) const BLOCK: u64 = 1 << 20;
+
+/// Most blocks ahead of one reader.
+const WINDOW_MAX: u64 = 8;
+
+/// How far from the expected place a read may begin and still count as going on: the kernel sends several at once.
+const NEAR: u64 = 2 << 20;
+
+type Read = Shared<BoxFuture<'static, std::result::Result<Bytes, StoreError>>>;
+
+/// A block on its way, and the room that it takes.
+struct Block {
+    read: Read,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// What one reader will want.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    version: Option<VersionId>,
+    /// Where the next read would begin.
+    next: u64,
+    /// Blocks that are fetched ahead; grows while the reader goes on.
+    window: u64,
+    blocks: BTreeMap<u64, Block>,
+}
+
+impl Ahead {
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+        self.window = 0;
+    }
+
+    /// The blocks that a range lies in, if the reader goes from front to back; none if it jumps.
+    pub fn wish(
+        &mut self,
+        file: &Arc<dyn File>,
+        offset: u64,
+        len: u64,
+        rooms: &Arc<Semaphore>,
+    ) -> Option<Vec<(u64, Read)>> {
+        let info = file.info();
+        if self.version != Some(info.version) {
+            self.clear();
+            self.version = Some(info.version);
+        }
+        let goes_on = offset <= self.next + NEAR && self.next <= offset + NEAR;
+        let end = offset + len;
+        if !goes_on || info.size <= BLOCK {
+            self.clear();
+            self.next = end;
+            return None;
+        }
+        if end > self.next {
+            self.next = end;
+            self.window = (self.window * 2).clamp(1, WINDOW_MAX);
+        }
+        let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+        let behind = self.next.saturating_sub(2 * NEAR) / BLOCK;
+        self.blocks.retain(|at, _| *at >= behind.min(first) && *at <= last + 2 * WINDOW_MAX);
+        let end_block = info.size.div_ceil(BLOCK);
+        for at in first..(last + 1 + self.window).min(end_block) {
+            if let Entry::Vacant(vacant) = self.blocks.entry(at) {
+                let room = rooms.clone().try_acquire_owned().ok();
+                // What is wanted now is read in any case; ahead only while there is room.
+                if room.is_none() && at > last {
+                    break;
+                }
+                vacant.insert(Block { read: fetch(file.clone(), at), _room: room });
+            }
+        }
+        Some((first..=last).filter_map(|at| Some((at, self.blocks.get(&at)?.read.clone()))).collect())
+    }
+
+    /// A block could not be read; it is asked for again.
+    pub fn distrust(&mut self, block: u64) {
+        self.blocks.remove(&block);
+    }
+}
+
+fn fetch(file: Arc<dyn File>, block: u64) -> Read {
+    let start = block * BLOCK;
+    let len = BLOCK.min(file.info().size - start) as usize;
+    let task = tokio::spawn(async move { read_exactly(&*file, start, len).await });
+    let read = async move {
+        task.await
+            .unwrap_or_else(|fault| Err(StoreError::new(stoker_store::ErrorKind::Closed, fault.to_string())))
+    };
+    read.boxed().shared()
+}
+
+/// Bytes of an open file, all of them.
+pub(crate) async fn read_exactly(
+    file: &dyn File,
+    start: u64,
+    len: usize,
+) -> std::result::Result<Bytes, StoreError> {
+    let first = file.read(start, len).await?;
+    if first.len() == len {
+        return Ok(first);
+    }
+    let mut bytes = Vec::with_capacity(len);
+    let mut piece = first;
+    loop {
+        if piece.is_empty() {
+            let message = "a file ended before its length";
+            return Err(StoreError::new(stoker_store::ErrorKind::Corrupt, message));
+        }
+        bytes.extend_from_slice(&piece);
+        if bytes.len() == len {
+            return Ok(bytes.into());
+        }
+        piece = file.read(start + bytes.len() as u64, len - bytes.len()).await?;
+    }
+}

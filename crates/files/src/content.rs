@@ -1,0 +1,55 @@
+//! The bytes of a file: what is published, what waits, what was sent ahead.
+
+use std::sync::Arc;
+
+use stoker_format::VersionId;
+use stoker_store::{Buf, File, FileInfo, Writer};
+
+use crate::overlay::Overlay;
+
+/// The published version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Base {
+    pub version: VersionId,
+    pub etag: String,
+}
+
+/// Bytes that a node has already and that are not published. They are still here as well, so that losing the node costs
+/// time and nothing else.
+pub(crate) struct Stream {
+    pub writer: Box<dyn Writer>,
+    pub buf: Option<Buf>,
+    /// What is in front of this offset was handed over.
+    pub sent: u64,
+}
+
+/// The bytes of a file.
+#[derive(Default)]
+pub(crate) struct Content {
+    pub base: Option<Base>,
+    /// The published version, open for reading.
+    pub file: Option<Arc<dyn File>>,
+    pub overlay: Overlay,
+    pub stream: Option<Stream>,
+    /// When the oldest change was made.
+    pub dirty_since_ns: Option<i64>,
+}
+
+impl Content {
+    /// Of a published file.
+    pub fn of(info: &FileInfo) -> Content {
+        let base = Some(Base { version: info.version, etag: info.etag.clone() });
+        Content { base, overlay: Overlay::new(info.size), ..Content::default() }
+    }
+
+    /// Takes another published version for the one below the changes.
+    pub fn rebase(&mut self, info: &FileInfo) {
+        let base = Base { version: info.version, etag: info.etag.clone() };
+        if self.base.as_ref() != Some(&base) {
+            self.file = None;
+        }
+        self.base = Some(base);
+        self.stream = None;
+        self.overlay.rebase(info.size);
+    }
+}

@@ -1,0 +1,479 @@
+//! The file system.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stoker_store::{
+    Condition, DirectoryInfo, ErrorKind, FileInfo, Key, ListRequest, Store, StoreError, Subject,
+};
+use tokio::sync::{RwLock, Semaphore};
+
+use crate::ahead::{Ahead, BLOCK};
+use crate::content::Content;
+use crate::error::{Errno, Result};
+use crate::inode::{Attr, Inode, Kind, Meta, ROOT};
+use crate::options::Options;
+use crate::table::{self, Table};
+
+/// Inodes that are taken from the catalog at once.
+const INODES: u32 = 4096;
+
+/// Directory of keys that the file system uses itself. No program sees it.
+pub(crate) const OWN: &[u8] = b".stoker";
+
+/// Names that are remembered as absent, and for how long.
+const ABSENT_MAX: usize = 4096;
+const ABSENT_NS: i64 = 50_000_000;
+
+/// First pause before a node that is away is asked again; doubles.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Asks until a node that is away is back. A macro, because the futures of closures are not known to be sendable.
+macro_rules! patiently {
+    ($core:expr, $ask:expr) => {{
+        let mut waiting = $crate::files::Waiting::default();
+        loop {
+            match $ask.await {
+                Ok(answer) => break Ok(answer),
+                Err(fault) => {
+                    if let Err(fault) = waiting.after(fault, &$core.options).await {
+                        break Err(fault);
+                    }
+                }
+            }
+        }
+    }};
+}
+pub(crate) use patiently;
+
+/// A volume as a file system. Clones are the same one.
+#[derive(Clone)]
+pub struct Files(pub(crate) Arc<Core>);
+
+pub(crate) struct Core {
+    pub store: Arc<dyn Store>,
+    pub volume: String,
+    pub options: Options,
+    pub table: Table,
+    /// Held while names are used; alone while one moves.
+    pub moves: RwLock<()>,
+    /// Bytes of all files that wait.
+    pub waiting: AtomicUsize,
+    pub ahead: Arc<Semaphore>,
+    inodes: tokio::sync::Mutex<std::ops::Range<u64>>,
+    /// For directories that nobody made and that have no number in the catalog.
+    implied: AtomicU64,
+    /// Names that were looked for and not found, and when: they are often made next.
+    absent: Mutex<HashMap<(u64, Vec<u8>), i64>>,
+    handles: Mutex<HashMap<u64, Arc<Handle>>>,
+    handle_next: AtomicU64,
+}
+
+/// An open file.
+pub struct Handle {
+    /// Its number.
+    pub id: u64,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) ahead: Mutex<Ahead>,
+    /// The file may be kept in caches of the caller: it is the version that was open last.
+    pub is_unchanged: bool,
+}
+
+impl Handle {
+    /// The inode that is open.
+    pub fn ino(&self) -> u64 {
+        self.inode.ino
+    }
+}
+
+/// How much fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// All bytes.
+    pub bytes: u64,
+    /// Bytes that are free.
+    pub free: u64,
+    /// Files that are there.
+    pub files: u64,
+}
+
+impl Files {
+    /// The file system of a volume. Lives in a tokio runtime.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        volume: &str,
+        options: Options,
+    ) -> std::result::Result<Files, StoreError> {
+        let info = store.volume(volume).await?;
+        let now_ns = (options.now_ns)();
+        let mut root = Meta::fresh(
+            ROOT,
+            Kind::Directory,
+            Some(0o755),
+            options.owner,
+            info.created_ms as i64 * 1_000_000,
+        );
+        root.attr.ctime_ns = root.attr.ctime_ns.min(now_ns);
+        let ahead = Arc::new(Semaphore::new(options.ahead_bytes_max / BLOCK as usize));
+        let core = Core {
+            store,
+            volume: volume.to_owned(),
+            options,
+            table: Table::default(),
+            moves: RwLock::new(()),
+            waiting: AtomicUsize::new(0),
+            ahead,
+            inodes: tokio::sync::Mutex::new(0..0),
+            implied: AtomicU64::new(1 << 62),
+            absent: Mutex::default(),
+            handles: Mutex::default(),
+            handle_next: AtomicU64::new(1),
+        };
+        let root = core.table.put(Inode::new(ROOT, b"", root, Content::default(), true));
+        core.table.tell(&root);
+        let files = Files(Arc::new(core));
+        files.0.sweep().await?;
+        let core = Arc::downgrade(&files.0);
+        tokio::spawn(crate::publish::flusher(core));
+        Ok(files)
+    }
+
+    /// What a name in a directory is. The caller is told of the inode, and says when it forgets it.
+    pub async fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr> {
+        let _still = self.0.moves.read().await;
+        match self.0.look(parent, name).await {
+            Ok(inode) => {
+                self.0.table.tell(&inode);
+                Ok(inode.attr())
+            }
+            Err(errno) => {
+                if errno == Errno::ENOENT {
+                    self.0.note_absent(parent, name);
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    /// The caller forgets an inode that it was told of so many times.
+    pub fn forget(&self, ino: u64, count: u64) {
+        self.0.table.forget(ino, count);
+    }
+
+    /// What an inode is now, wherever it was changed.
+    pub async fn getattr(&self, ino: u64) -> Result<Attr> {
+        let inode = self.0.table.get(ino)?;
+        if ino == ROOT || inode.is_dirty() || inode.is_unlinked() {
+            return Ok(inode.attr());
+        }
+        let _still = self.0.moves.read().await;
+        let (parent, name) = {
+            let place = inode.place.lock().unwrap();
+            (place.parent, place.name.clone())
+        };
+        match self.0.look(parent, &name).await {
+            Ok(found) if found.ino == ino => Ok(found.attr()),
+            // Somebody else took the name away, on another node; who has it open goes on.
+            Ok(_) | Err(Errno::ENOENT) if inode.is_open() => Ok(inode.attr()),
+            Ok(_) | Err(Errno::ENOENT) => Err(Errno::ESTALE),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Opens a file. What others published before is seen from here on.
+    pub async fn open_file(&self, ino: u64, is_fresh: bool) -> Result<Arc<Handle>> {
+        let inode = self.0.table.get(ino)?;
+        match inode.kind {
+            Kind::Directory => return Err(Errno::EISDIR),
+            Kind::File => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        if !is_fresh {
+            self.getattr(ino).await?;
+        }
+        let version = inode.meta.lock().unwrap().version;
+        let shown = std::mem::replace(&mut *inode.shown.lock().unwrap(), version);
+        let is_unchanged = version.is_some() && version == shown;
+        Ok(self.0.handle(&inode, is_unchanged))
+    }
+
+    /// The handle of a number.
+    pub fn handle(&self, id: u64) -> Result<Arc<Handle>> {
+        self.0.handles.lock().unwrap().get(&id).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// Ends a handle. What waits is published, unless the file has no name any more; then it is gone.
+    pub async fn release(&self, id: u64) {
+        let Some(handle) = self.0.handles.lock().unwrap().remove(&id) else { return };
+        let inode = handle.inode.clone();
+        if inode.is_dirty() && !inode.is_unlinked() {
+            // Whoever wanted to know of a failure asked with a flush. As elsewhere, what cannot be kept is dropped.
+            if let Err(errno) = self.0.flush(&inode).await {
+                tracing::error!("what was written last to inode {} is lost: {errno:?}", inode.ino);
+                self.0.give_up(&inode).await;
+            }
+        }
+        handle.ahead.lock().unwrap().clear();
+        let _still = self.0.moves.read().await;
+        let mut content = inode.content.lock().await;
+        if inode.opens.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        content.file = None;
+        if inode.is_unlinked() {
+            self.0.forget_bytes(&mut content);
+            let hidden = inode.place.lock().unwrap().hidden.take();
+            if let Some(key) = hidden {
+                let _ = self.0.delete(&key).await;
+            }
+        }
+        drop(content);
+        self.0.table.tidy(inode.ino);
+    }
+
+    /// How much fits.
+    pub async fn space(&self) -> Result<Space> {
+        let info = patiently!(self.0, self.0.store.volume(&self.0.volume))?;
+        let bytes = if info.policy.quota_bytes > 0 { info.policy.quota_bytes } else { 1 << 50 };
+        Ok(Space { bytes, free: bytes.saturating_sub(info.bytes), files: info.files })
+    }
+
+    /// Publishes everything that waits.
+    pub async fn sync(&self) -> Result<()> {
+        for inode in self.0.table.dirty() {
+            self.0.flush(&inode).await?;
+        }
+        Ok(())
+    }
+
+    /// Inodes that are known and bytes that wait, for those who watch.
+    pub fn load(&self) -> (usize, usize) {
+        (self.0.table.len(), self.0.waiting.load(Ordering::Relaxed))
+    }
+}
+
+impl Core {
+    pub fn now_ns(&self) -> i64 {
+        (self.options.now_ns)()
+    }
+
+    pub fn handle(&self, inode: &Arc<Inode>, is_unchanged: bool) -> Arc<Handle> {
+        inode.opens.fetch_add(1, Ordering::Relaxed);
+        let id = self.handle_next.fetch_add(1, Ordering::Relaxed);
+        let handle = Arc::new(Handle { id, inode: inode.clone(), ahead: Mutex::default(), is_unchanged });
+        self.handles.lock().unwrap().insert(id, handle.clone());
+        handle
+    }
+
+    fn note_absent(&self, parent: u64, name: &[u8]) {
+        let mut absent = self.absent.lock().unwrap();
+        if absent.len() >= ABSENT_MAX {
+            absent.clear();
+        }
+        absent.insert((parent, name.to_vec()), self.now_ns());
+    }
+
+    /// Whether a name was looked for just now, and not found. Said once.
+    pub fn was_absent(&self, parent: u64, name: &[u8]) -> bool {
+        let noted = self.absent.lock().unwrap().remove(&(parent, name.to_vec()));
+        noted.is_some_and(|at_ns| self.now_ns() - at_ns < ABSENT_NS)
+    }
+
+    /// A number for a new file.
+    pub async fn new_ino(&self) -> Result<u64> {
+        let mut block = self.inodes.lock().await;
+        if block.is_empty() {
+            let first = patiently!(self, self.store.inodes(INODES))?;
+            *block = first..first + u64::from(INODES);
+        }
+        block.next().ok_or(Errno::EIO)
+    }
+
+    /// The inode of a name, as the catalog has it now.
+    pub async fn look(&self, parent: u64, name: &[u8]) -> Result<Arc<Inode>> {
+        let directory = self.table.get(parent)?;
+        if directory.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        check_name(parent, name)?;
+        let known = self.table.child(parent, name);
+        if let Some(known) = known.as_ref().filter(|known| known.is_dirty() && known.kind == Kind::File) {
+            return Ok(known.clone());
+        }
+        let key = self.table.key_in(&directory, name)?;
+        let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
+        if let Some(found) = entry.directory {
+            return Ok(self.see_directory(parent, name, &found));
+        }
+        match entry.file {
+            Some(info) => self.see_file(parent, name, &info).await,
+            None => {
+                // One that waits was made meanwhile.
+                if let Some(known) = self.table.child(parent, name) {
+                    if !known.is_published() {
+                        return Ok(known);
+                    }
+                    self.table.unlink(&known);
+                }
+                Err(Errno::ENOENT)
+            }
+        }
+    }
+
+    /// Takes note of a directory.
+    pub fn see_directory(&self, parent: u64, name: &[u8], found: &DirectoryInfo) -> Arc<Inode> {
+        let known = self.table.child(parent, name).filter(|known| known.kind == Kind::Directory);
+        let marker = found.marker.as_deref();
+        let ino = match (found.inode, &known) {
+            // One that the catalog does not know keeps the number that it was given here.
+            (0, Some(known)) => known.ino,
+            (0, None) => {
+                marker.map_or_else(|| self.implied.fetch_add(1, Ordering::Relaxed), |marker| marker.inode)
+            }
+            (ino, _) => ino,
+        };
+        let owner = self.options.owner;
+        let Some(marker) = marker else {
+            return known.filter(|known| known.ino == ino).unwrap_or_else(|| {
+                let meta = Meta::fresh(ino, Kind::Directory, None, owner, 0);
+                self.table.put(Inode::new(parent, name, meta, Content::default(), true))
+            });
+        };
+        let mut meta = Meta::of(marker, Kind::Directory, owner);
+        meta.attr.ino = ino;
+        if let Some(known) = self.table.get(ino).ok().filter(|known| known.kind == Kind::Directory) {
+            let mut held = known.meta.lock().unwrap();
+            // Changes of entries are not written to the directory, but who made them here sees them.
+            meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
+            meta.attr.ctime_ns = meta.attr.ctime_ns.max(held.attr.ctime_ns);
+            *held = meta.clone();
+        }
+        self.table.put(Inode::new(parent, name, meta, Content::default(), true))
+    }
+
+    /// Takes note of a file.
+    pub async fn see_file(&self, parent: u64, name: &[u8], info: &FileInfo) -> Result<Arc<Inode>> {
+        let kind = info.attributes.mode.and_then(Kind::of_mode).filter(|kind| *kind != Kind::Directory);
+        let meta = Meta::of(info, kind.unwrap_or(Kind::File), self.options.owner);
+        let inode = self.table.put(Inode::new(parent, name, meta.clone(), Content::of(info), true));
+        if inode.is_dirty() {
+            return Ok(inode);
+        }
+        let same = {
+            let mut held = inode.meta.lock().unwrap();
+            let same = held.version == Some(info.version);
+            if same && !held.is_changed {
+                let ctime_ns = held.attr.ctime_ns.max(meta.attr.ctime_ns);
+                *held = meta.clone();
+                held.attr.ctime_ns = ctime_ns;
+            }
+            same
+        };
+        if !same {
+            let mut content = inode.content.lock().await;
+            if !inode.is_dirty() {
+                *content = Content::of(info);
+                *inode.meta.lock().unwrap() = meta;
+            }
+        }
+        Ok(inode)
+    }
+
+    /// Deletes a key; false if it was not there.
+    pub async fn delete(&self, key: &Key) -> Result<bool> {
+        Ok(patiently!(self, async {
+            let keys = vec![(key.clone(), Condition::default())];
+            self.store.delete(&self.volume, keys).await?.pop().unwrap_or(Ok(false))
+        })?)
+    }
+
+    /// The directory of our own keys, for this file system alone.
+    pub fn own_key(&self, name: &str) -> Result<Key> {
+        table::key([OWN, b"/unlinked/", self.options.place.as_bytes(), b"/", name.as_bytes()].concat())
+    }
+
+    /// Removes what a file system left here that ended without being asked.
+    async fn sweep(&self) -> std::result::Result<(), StoreError> {
+        let prefix = [OWN, b"/unlinked/", self.options.place.as_bytes(), b"/"].concat();
+        loop {
+            let request = ListRequest { prefix: prefix.clone(), limit: 1000, ..ListRequest::default() };
+            let page = self.store.list(&self.volume, request).await?;
+            let keys: Vec<_> = page
+                .entries
+                .iter()
+                .filter_map(|entry| Some((entry.key()?.clone(), Condition::default())))
+                .collect();
+            if keys.is_empty() {
+                return Ok(());
+            }
+            match self.store.delete(&self.volume, keys).await {
+                // A volume that cannot be written to has nothing of ours.
+                Err(fault) if fault.kind == ErrorKind::Denied => return Ok(()),
+                deleted => deleted?.into_iter().collect::<std::result::Result<Vec<_>, _>>()?,
+            };
+        }
+    }
+
+    /// Something in a directory changed.
+    pub fn touch(&self, directory: u64) {
+        if let Ok(inode) = self.table.get(directory) {
+            let mut meta = inode.meta.lock().unwrap();
+            meta.attr.mtime_ns = self.now_ns();
+            meta.attr.ctime_ns = meta.attr.mtime_ns;
+        }
+    }
+}
+
+/// Refuses names that no file can have here.
+pub(crate) fn check_name(parent: u64, name: &[u8]) -> Result<()> {
+    if name.len() > 255 {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+        return Err(Errno::EINVAL);
+    }
+    if parent == ROOT && name == OWN {
+        return Err(Errno::ENOENT);
+    }
+    Ok(())
+}
+
+/// Pauses while a node is away or full.
+pub(crate) struct Waiting {
+    pause: Duration,
+    waited: Duration,
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting { pause: PAUSE, waited: Duration::ZERO }
+    }
+}
+
+impl Waiting {
+    /// Waits a little if asking again may help.
+    pub async fn after(
+        &mut self,
+        fault: StoreError,
+        options: &Options,
+    ) -> std::result::Result<(), StoreError> {
+        let patience = match (fault.kind, fault.subject) {
+            (ErrorKind::Unavailable | ErrorKind::Closed, _) => options.patience,
+            (ErrorKind::Full, Subject::Key) => options.full_patience,
+            _ => return Err(fault),
+        };
+        if self.waited >= patience {
+            return Err(fault);
+        }
+        if self.waited.is_zero() {
+            tracing::warn!("waiting: {fault}");
+        }
+        tokio::time::sleep(self.pause).await;
+        self.waited += self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}

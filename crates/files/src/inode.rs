@@ -1,0 +1,213 @@
+//! One file or directory as this file system knows it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use stoker_format::VersionId;
+use stoker_store::{Attributes, FileInfo, Key};
+
+use crate::content::Content;
+
+/// The inode of the root.
+pub const ROOT: u64 = 1;
+
+const TYPE_MASK: u32 = 0o170_000;
+const MODE_MASK: u32 = 0o7777;
+
+/// What something is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// A file with bytes.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link; its bytes are its target.
+    Symlink,
+    /// A pipe; only its name is here.
+    Fifo,
+    /// A socket; only its name is here.
+    Socket,
+}
+
+impl Kind {
+    /// The kind that a mode says, if it is one of ours.
+    pub fn of_mode(mode: u32) -> Option<Kind> {
+        match mode & TYPE_MASK {
+            0 | 0o100_000 => Some(Kind::File),
+            0o040_000 => Some(Kind::Directory),
+            0o120_000 => Some(Kind::Symlink),
+            0o010_000 => Some(Kind::Fifo),
+            0o140_000 => Some(Kind::Socket),
+            _ => None,
+        }
+    }
+
+    /// Its bits of a mode.
+    pub fn bits(self) -> u32 {
+        match self {
+            Kind::File => 0o100_000,
+            Kind::Directory => 0o040_000,
+            Kind::Symlink => 0o120_000,
+            Kind::Fifo => 0o010_000,
+            Kind::Socket => 0o140_000,
+        }
+    }
+
+    fn mode_default(self) -> u32 {
+        match self {
+            Kind::Directory => 0o755,
+            Kind::Symlink => 0o777,
+            _ => 0o644,
+        }
+    }
+}
+
+/// What `stat` shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// Number.
+    pub ino: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Length in bytes.
+    pub size: u64,
+    /// Permissions, without the kind.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Last change of the bytes, nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Last change of anything.
+    pub ctime_ns: i64,
+}
+
+/// What is known besides the bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Meta {
+    pub attr: Attr,
+    /// Everything else that travels with it.
+    pub attributes: Attributes,
+    /// The published version.
+    pub version: Option<VersionId>,
+    /// Properties were changed and not published.
+    pub is_changed: bool,
+}
+
+impl Meta {
+    /// Of something that is published.
+    pub fn of(info: &FileInfo, kind: Kind, owner: (u32, u32)) -> Meta {
+        let modified_ns = info.modified_ms as i64 * 1_000_000;
+        let (uid, gid) = info.attributes.owner.unwrap_or(owner);
+        let attr = Attr {
+            ino: info.inode,
+            kind,
+            size: if kind == Kind::Directory { 4096 } else { info.size },
+            mode: info.attributes.mode.map_or(kind.mode_default(), |mode| mode & MODE_MASK),
+            uid,
+            gid,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            mtime_ns: info.attributes.mtime_ns.unwrap_or(modified_ns),
+            ctime_ns: modified_ns,
+        };
+        let version = Some(info.version).filter(|_| kind != Kind::Directory);
+        Meta { attr, attributes: info.attributes.clone(), version, is_changed: false }
+    }
+
+    /// Of something new, or of a directory that only its contents imply.
+    pub fn fresh(ino: u64, kind: Kind, mode: Option<u32>, owner: (u32, u32), now_ns: i64) -> Meta {
+        let attr = Attr {
+            ino,
+            kind,
+            size: if kind == Kind::Directory { 4096 } else { 0 },
+            mode: mode.map_or(kind.mode_default(), |mode| mode & MODE_MASK),
+            uid: owner.0,
+            gid: owner.1,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            mtime_ns: now_ns,
+            ctime_ns: now_ns,
+        };
+        Meta { attr, attributes: Attributes::default(), version: None, is_changed: false }
+    }
+
+    /// The properties to publish.
+    pub fn properties(&self) -> Attributes {
+        Attributes {
+            mode: Some(self.attr.mode | self.attr.kind.bits()),
+            owner: Some((self.attr.uid, self.attr.gid)),
+            mtime_ns: Some(self.attr.mtime_ns),
+            ..self.attributes.clone()
+        }
+    }
+}
+
+/// Where something hangs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub parent: u64,
+    pub name: Vec<u8>,
+    /// It has no name any more. While it is open its bytes may be under a key of ours.
+    pub is_unlinked: bool,
+    pub hidden: Option<Key>,
+}
+
+/// A file or a directory.
+pub(crate) struct Inode {
+    pub ino: u64,
+    pub kind: Kind,
+    pub place: Mutex<Place>,
+    pub meta: Mutex<Meta>,
+    pub content: tokio::sync::Mutex<Content>,
+    /// Times that the caller was told of it and did not forget it.
+    pub lookups: AtomicU64,
+    pub opens: AtomicUsize,
+    /// Inodes in the table that hang here.
+    pub children: AtomicUsize,
+    /// The version that the caller's caches are of.
+    pub shown: Mutex<Option<VersionId>>,
+    /// It has a row in the catalog.
+    pub is_published: AtomicBool,
+    /// Bytes or properties wait to be published.
+    pub is_dirty: AtomicBool,
+}
+
+impl Inode {
+    pub fn new(parent: u64, name: &[u8], meta: Meta, content: Content, is_published: bool) -> Inode {
+        Inode {
+            ino: meta.attr.ino,
+            kind: meta.attr.kind,
+            place: Mutex::new(Place { parent, name: name.to_vec(), is_unlinked: false, hidden: None }),
+            meta: Mutex::new(meta),
+            content: tokio::sync::Mutex::new(content),
+            lookups: AtomicU64::new(0),
+            opens: AtomicUsize::new(0),
+            children: AtomicUsize::new(0),
+            shown: Mutex::new(None),
+            is_published: AtomicBool::new(is_published),
+            is_dirty: AtomicBool::new(!is_published),
+        }
+    }
+
+    pub fn attr(&self) -> Attr {
+        self.meta.lock().unwrap().attr
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Relaxed)
+    }
+
+    pub fn is_published(&self) -> bool {
+        self.is_published.load(Ordering::Relaxed)
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Relaxed) > 0
+    }
+
+    pub fn is_unlinked(&self) -> bool {
+        self.place.lock().unwrap().is_unlinked
+    }
+}

@@ -1,0 +1,35 @@
+//! A POSIX file system on the door. It knows inodes, directories, offsets and errno; it knows no FUSE and no NFS.
+//!
+//! Changes of bytes wait in memory, bounded, until fsync, close, a bound or some seconds publish them as one new version
+//! (an *edit* of the one before). Changes of names are made at once. When a call returns an error, it is the one that a
+//! local file system would give.
+//!
+//! A node that is away is waited for: calls block and go on when it is back. What was sent and not published is still
+//! here and is sent again.
+
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod content;
+mod directory;
+mod error;
+mod files;
+mod inode;
+mod names;
+mod options;
+mod overlay;
+mod properties;
+mod publish;
+mod reading;
+mod recall;
+mod table;
+mod writing;
+
+pub use directory::{DirEntry, Listing};
+pub use error::{Errno, Result};
+pub use files::{Files, Handle, Space};
+pub use inode::{Attr, Kind, ROOT};
+pub use names::{Make, RenameFlag};
+pub use options::Options;
+pub use properties::{Change, XattrMode};
+pub use writing::Allocate;

@@ -1,0 +1,358 @@
+//! Making, moving and removing names.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stoker_store::{
+    Condition, CopyRequest, EditRequest, ErrorKind, Key, ListRequest, RenameMode, StoreError,
+};
+
+use crate::content::{Base, Content};
+use crate::error::{Errno, Result};
+use crate::files::{Core, Files, Handle, OWN, Waiting, check_name, patiently};
+use crate::inode::{Attr, Inode, Kind, Meta, ROOT};
+
+/// Longest target of a symbolic link.
+const TARGET_LEN_MAX: usize = 4095;
+
+/// Something to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Make {
+    /// Permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What a rename does when the new name is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameFlag {
+    /// Replaces a file, or an empty directory.
+    Replace,
+    /// Fails.
+    NoReplace,
+}
+
+impl Files {
+    /// Makes a file and opens it. With `exclusive` the name is taken on every node at once; otherwise it is published
+    /// with the bytes. The caller is told of the inode.
+    pub async fn create(
+        &self,
+        parent: u64,
+        name: &[u8],
+        make: Make,
+        exclusive: bool,
+    ) -> Result<(Attr, Arc<Handle>)> {
+        let _still = self.0.moves.read().await;
+        // Who takes the name meanwhile is noticed when the file is published.
+        let found = match self.0.was_absent(parent, name) && self.0.table.child(parent, name).is_none() {
+            true => Err(Errno::ENOENT),
+            false => self.0.look(parent, name).await,
+        };
+        match found {
+            Ok(_) if exclusive => return Err(Errno::EEXIST),
+            Ok(known) if known.kind == Kind::Directory => return Err(Errno::EISDIR),
+            Ok(known) => {
+                self.0.table.tell(&known);
+                return Ok((known.attr(), self.0.handle(&known, false)));
+            }
+            Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        check_new(parent, name)?;
+        let directory = self.0.table.get(parent)?;
+        let key = self.0.table.key_in(&directory, name)?;
+        let ino = self.0.new_ino().await?;
+        let mut meta = Meta::fresh(ino, Kind::File, Some(make.mode), (make.uid, make.gid), self.0.now_ns());
+        let mut content = Content { overlay: crate::overlay::Overlay::emptied(), ..Content::default() };
+        if exclusive {
+            content.overlay = crate::overlay::Overlay::new(0);
+            let base = self.0.make(&key, &meta, b"").await?;
+            meta.version = Some(base.version);
+            content.base = Some(base);
+        }
+        let inode = self.0.table.put(Inode::new(parent, name, meta, content, exclusive));
+        self.0.table.tell(&inode);
+        self.0.touch(parent);
+        Ok((inode.attr(), self.0.handle(&inode, false)))
+    }
+
+    /// Makes a directory, a symbolic link (with its target), a pipe, a socket or an empty file.
+    pub async fn make(
+        &self,
+        parent: u64,
+        name: &[u8],
+        kind: Kind,
+        make: Make,
+        target: &[u8],
+    ) -> Result<Attr> {
+        let _still = self.0.moves.read().await;
+        match self.0.look(parent, name).await {
+            Ok(_) => return Err(Errno::EEXIST),
+            Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        check_new(parent, name)?;
+        if target.len() > TARGET_LEN_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let directory = self.0.table.get(parent)?;
+        let name_key = match kind {
+            Kind::Directory => [name, b"/"].concat(),
+            _ => name.to_vec(),
+        };
+        let key = self.0.table.key_in(&directory, &name_key)?;
+        let ino = self.0.new_ino().await?;
+        let mut meta = Meta::fresh(ino, kind, Some(make.mode), (make.uid, make.gid), self.0.now_ns());
+        let base = self.0.make(&key, &meta, target).await?;
+        let mut content = Content::default();
+        if kind == Kind::Directory {
+            // Its number is the catalog's, which stays the same wherever it is asked for.
+            meta.attr.ino = self.0.directory_ino(&directory, name).await?.unwrap_or(ino);
+        } else {
+            meta.attr.size = target.len() as u64;
+            meta.version = Some(base.version);
+            content.overlay = crate::overlay::Overlay::new(meta.attr.size);
+            content.base = Some(base);
+        }
+        let inode = self.0.table.put(Inode::new(parent, name, meta, content, true));
+        self.0.table.tell(&inode);
+        self.0.touch(parent);
+        Ok(inode.attr())
+    }
+
+    /// Takes the name of a file away. Whoever has it open goes on with it.
+    pub async fn unlink(&self, parent: u64, name: &[u8]) -> Result<()> {
+        let _still = self.0.moves.read().await;
+        let inode = self.0.look(parent, name).await?;
+        if inode.kind == Kind::Directory {
+            return Err(Errno::EISDIR);
+        }
+        let content = inode.content.lock().await;
+        if inode.is_published() {
+            let key = self.0.table.key(&inode)?;
+            if inode.is_open() {
+                let hidden = self.0.own_key(&inode.ino.to_string())?;
+                self.0.move_key(&key, &hidden, RenameMode::Replace, inode.ino).await?;
+                inode.place.lock().unwrap().hidden = Some(hidden);
+            } else if !self.0.delete(&key).await? {
+                self.0.table.unlink(&inode);
+                return Err(Errno::ENOENT);
+            }
+        }
+        drop(content);
+        self.0.table.unlink(&inode);
+        inode.meta.lock().unwrap().attr.nlink = 0;
+        self.0.touch(parent);
+        Ok(())
+    }
+
+    /// Removes a directory that is empty.
+    pub async fn rmdir(&self, parent: u64, name: &[u8]) -> Result<()> {
+        let _still = self.0.moves.read().await;
+        let inode = self.0.look(parent, name).await?;
+        if inode.kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        self.0.remove_empty(&inode).await?;
+        self.0.table.unlink(&inode);
+        inode.meta.lock().unwrap().attr.nlink = 0;
+        self.0.touch(parent);
+        Ok(())
+    }
+
+    /// Moves a name, in one transaction.
+    pub async fn rename(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flag: RenameFlag,
+    ) -> Result<()> {
+        let _alone = self.0.moves.write().await;
+        let source = self.0.look(parent, name).await?;
+        let target = match self.0.look(new_parent, new_name).await {
+            Ok(target) => Some(target),
+            Err(Errno::ENOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        check_new(new_parent, new_name)?;
+        if source.kind == Kind::Directory && self.0.table.is_below(new_parent, source.ino) {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(target) = &target {
+            if target.ino == source.ino {
+                return Ok(());
+            }
+            if flag == RenameFlag::NoReplace {
+                return Err(Errno::EEXIST);
+            }
+            match (source.kind == Kind::Directory, target.kind == Kind::Directory) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                (true, true) => self.0.remove_empty(target).await?,
+                (false, false) => {}
+            }
+        }
+        let mode = match flag {
+            RenameFlag::Replace => RenameMode::Replace,
+            RenameFlag::NoReplace => RenameMode::NoReplace,
+        };
+        if !source.is_published() {
+            let mut content = source.content.lock().await;
+            self.0.publish(&source, &mut content).await?;
+        }
+        let directory = self.0.table.get(new_parent)?;
+        let slash: &[u8] = if source.kind == Kind::Directory { b"/" } else { b"" };
+        let (from, to) =
+            (self.0.table.key(&source)?, self.0.table.key_in(&directory, &[new_name, slash].concat())?);
+        if let Some(target) = &target {
+            self.0.keep_open(target, &to).await?;
+        }
+        self.0.move_key(&from, &to, mode, source.ino).await?;
+        if let Some(target) = &target {
+            self.0.table.unlink(target);
+            target.meta.lock().unwrap().attr.nlink = 0;
+        }
+        self.0.table.rename(&source, new_parent, new_name);
+        source.meta.lock().unwrap().attr.ctime_ns = self.0.now_ns();
+        self.0.touch(parent);
+        self.0.touch(new_parent);
+        Ok(())
+    }
+}
+
+/// Refuses names that are ours.
+fn check_new(parent: u64, name: &[u8]) -> Result<()> {
+    if parent == ROOT && name == OWN {
+        return Err(Errno::EPERM);
+    }
+    check_name(parent, name)
+}
+
+impl Core {
+    /// Publishes something small under a name that must not be there.
+    async fn make(&self, key: &Key, meta: &Meta, bytes: &[u8]) -> Result<Base> {
+        let ino = meta.attr.ino;
+        let mut waiting = Waiting::default();
+        let mut is_lost = false;
+        loop {
+            match self.make_once(key, meta, bytes).await {
+                Ok(base) => return Ok(base),
+                Err(fault) if fault.kind == ErrorKind::Conflict && is_lost => {
+                    // It may be ours, of which we did not hear.
+                    let info = patiently!(self, self.store.stat(&self.volume, key))?;
+                    return match info.inode == ino {
+                        true => Ok(Base { version: info.version, etag: info.etag }),
+                        false => Err(Errno::EEXIST),
+                    };
+                }
+                Err(fault) => {
+                    is_lost |= matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed);
+                    waiting.after(fault, &self.options).await?;
+                }
+            }
+        }
+    }
+
+    async fn make_once(&self, key: &Key, meta: &Meta, bytes: &[u8]) -> std::result::Result<Base, StoreError> {
+        let pieces = match bytes.len() as u64 {
+            0 => Vec::new(),
+            len => vec![stoker_store::Piece::Take(len)],
+        };
+        let request = EditRequest {
+            attributes: meta.properties(),
+            condition: Condition::absent(),
+            base: None,
+            pieces,
+            inode: Some(meta.attr.ino),
+        };
+        let bytes = Bytes::copy_from_slice(bytes);
+        let receipt = self.store.edit_now(&self.volume, key, request, bytes).await?;
+        Ok(Base { version: receipt.version, etag: receipt.etag })
+    }
+
+    /// The catalog's number of a directory; none if it is not there or not known to the catalog.
+    async fn directory_ino(&self, parent: &Inode, name: &[u8]) -> Result<Option<u64>> {
+        let key = self.table.key_in(parent, name)?;
+        let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
+        Ok(entry.directory.map(|directory| directory.inode).filter(|inode| *inode != 0))
+    }
+
+    /// Whether the file or directory of a number is at a key.
+    async fn is_at(&self, key: &Key, ino: u64) -> Result<bool> {
+        let path = key.as_bytes();
+        let Some(path) = path.strip_suffix(b"/") else {
+            let found = patiently!(self, self.store.stat(&self.volume, key));
+            return Ok(found.is_ok_and(|info| info.inode == ino));
+        };
+        let path = crate::table::key(path.to_vec())?;
+        let entry = patiently!(self, self.store.entry(&self.volume, &path))?;
+        // One that the catalog does not know has no number to be told by; then what is gone there is here.
+        Ok(entry.directory.is_some_and(|directory| directory.inode == 0 || directory.inode == ino))
+    }
+
+    /// Renames a key. An answer that was lost is found out by the number of what is there.
+    async fn move_key(&self, from: &Key, to: &Key, mode: RenameMode, ino: u64) -> Result<()> {
+        let mut waiting = Waiting::default();
+        let mut is_lost = false;
+        loop {
+            let fault = match self.store.rename(&self.volume, from, to, mode).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let is_gone = matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Conflict);
+            if is_lost && is_gone && self.is_at(to, ino).await? {
+                return Ok(());
+            }
+            is_lost |= matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed);
+            if fault.kind == ErrorKind::Conflict {
+                return Err(Errno::EEXIST);
+            }
+            waiting.after(fault, &self.options).await?;
+        }
+    }
+
+    /// Removes a directory's own key if nothing else is in it.
+    async fn remove_empty(&self, inode: &Arc<Inode>) -> Result<()> {
+        let key = self.table.key(inode)?;
+        if !self.table.unpublished(inode.ino).is_empty() {
+            return Err(Errno::ENOTEMPTY);
+        }
+        let page = patiently!(self, async {
+            let request = ListRequest { prefix: key.as_bytes().to_vec(), limit: 2, ..ListRequest::default() };
+            self.store.list(&self.volume, request).await
+        })?;
+        if page.entries.iter().any(|entry| entry.name() != key.as_bytes()) {
+            return Err(Errno::ENOTEMPTY);
+        }
+        self.delete(&key).await?;
+        Ok(())
+    }
+
+    /// A file that is about to be replaced while it is open keeps its bytes under a key that nobody sees.
+    async fn keep_open(&self, target: &Arc<Inode>, key: &Key) -> Result<()> {
+        if target.kind != Kind::File || !target.is_open() || !target.is_published() {
+            return Ok(());
+        }
+        let _content = target.content.lock().await;
+        let hidden = self.own_key(&target.ino.to_string())?;
+        patiently!(self, async {
+            let request = CopyRequest {
+                from_volume: self.volume.clone(),
+                from: key.clone(),
+                from_condition: Condition::default(),
+                to_volume: self.volume.clone(),
+                to: hidden.clone(),
+                condition: Condition::default(),
+                attributes: None,
+            };
+            self.store.copy(request).await
+        })?;
+        target.place.lock().unwrap().hidden = Some(hidden);
+        Ok(())
+    }
+}

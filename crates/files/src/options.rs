@@ -1,0 +1,43 @@
+//! What a file system is told when it begins.
+
+use std::time::Duration;
+
+/// Numbers and parts.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Changes of one file that wait in memory before they are published.
+    pub file_bytes_max: usize,
+    /// The same of all files.
+    pub bytes_max: usize,
+    /// Bytes that are read ahead for all files.
+    pub ahead_bytes_max: usize,
+    /// Changes wait no longer than this although nobody asks for them.
+    pub dirty_max: Duration,
+    /// How long a node that is away is waited for.
+    pub patience: Duration,
+    /// How long a full node is waited for.
+    pub full_patience: Duration,
+    /// Owner and group of what says nothing of them.
+    pub owner: (u32, u32),
+    /// Tells this file system from others that were here before: what those left unfinished is removed.
+    pub place: String,
+    /// The time, nanoseconds since 1970.
+    pub now_ns: fn() -> i64,
+}
+
+impl Options {
+    /// The usual numbers.
+    pub fn new(place: impl Into<String>, now_ns: fn() -> i64) -> Options {
+        Options {
+            file_bytes_max: 64 << 20,
+            bytes_max: 256 << 20,
+            ahead_bytes_max: 128 << 20,
+            dirty_max: Duration::from_secs(5),
+            patience: Duration::from_secs(24 * 3600),
+            full_patience: Duration::from_secs(30),
+            owner: (0, 0),
+            place: place.into(),
+            now_ns,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Changes of a file that are not published, over the bytes that are. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use stoker_store::Piece;
+
+/// Longest buffer of changes.
+const EXTENT_MAX: usize = 4 << 20;
+
+/// Full buffers that are kept for the next file that grows, of all files of the process: memory that the kernel has just
+/// handed out costs as much as the copy into it.
+const SPARES_MAX: usize = 16;
+static SPARES: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// An empty buffer of the greatest length.
+fn spare() -> Vec<u8> {
+    let kept = SPARES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    kept.unwrap_or_else(|| Vec::with_capacity(EXTENT_MAX))
+}
+
+/// Keeps full buffers, as many as may be.
+fn keep(buffers: impl Iterator<Item = Vec<u8>>) {
+    let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
+    let room = SPARES_MAX.saturating_sub(spares.len());
+    let full = buffers.filter(|buffer| buffer.len() == EXTENT_MAX && buffer.capacity() == EXTENT_MAX);
+    spares.extend(full.take(room).map(|mut buffer| {
+        buffer.clear();
+        buffer
+    }));
+}
+
+/// A stretch of a file as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// Bytes that were written.
+    Fresh(Vec<u8>),
+    /// Bytes of the published version.
+    Base { start: u64, len: u64 },
+    /// Zeros.
+    Zero(u64),
+}
+
+/// A file's length and the changes of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlay {
+    /// Length of the published version.
+    base: u64,
+    /// The shortest that the file was cut to since.
+    cut: Option<u64>,
+    size: u64,
+    /// By offset; they do not overlap.
+    extents: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Overlay {
+    /// No changes of a file of this length.
+    pub fn new(size: u64) -> Overlay {
+        Overlay { base: size, size, ..Overlay::default() }
+    }
+
+    /// A file that is to be empty, whatever is published under its name.
+    pub fn emptied() -> Overlay {
+        Overlay { cut: Some(0), ..Overlay::default() }
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.extents.is_empty() && self.size == self.base && self.cut.is_none()
+    }
+
+    /// How much of the published version shows through.
+    fn shown(&self) -> u64 {
+        self.cut.map_or(self.base, |cut| cut.min(self.base))
+    }
+
+    /// Where nothing but changes follows one another up to the end, if it is so and nothing lies in front of it but
+    /// published bytes and zeros: the file grows at its end.
+    pub fn tail(&self) -> Option<u64> {
+        let (&first, _) = self.extents.first_key_value()?;
+        (first >= self.shown() && self.size - first == self.bytes as u64).then_some(first)
+    }
+
+    /// Bytes from an offset inside a buffer on, as far as the buffer goes.
+    pub fn run_at(&self, offset: u64) -> &[u8] {
+        match self.extents.range(..=offset).next_back() {
+            Some((start, bytes)) => bytes.get((offset - start) as usize..).unwrap_or_default(),
+            None => &[],
+        }
+    }
+
+    /// Writes bytes.
+    pub fn write(&mut self, mut offset: u64, mut bytes: &[u8]) {
+        let written = !bytes.is_empty();
+        while !bytes.is_empty() {
+            let next = self.extents.range(offset + 1..).next().map(|(start, _)| *start);
+            let near = self.extents.range_mut(..=offset).next_back();
+            let part = match near {
+                Some((start, held)) if offset < start + held.len() as u64 => {
+                    let at = (offset - start) as usize;
+                    let part = bytes.len().min(held.len() - at);
+                    held[at..at + part].copy_from_slice(&bytes[..part]);
+                    part
+                }
+                Some((start, held)) if offset == start + held.len() as u64 && held.len() < EXTENT_MAX => {
+                    let part = room(bytes.len().min(EXTENT_MAX - held.len()), offset, next);
+                    held.extend_from_slice(&bytes[..part]);
+                    self.bytes += part;
+                    part
+                }
+                near => {
+                    let part = room(bytes.len().min(EXTENT_MAX), offset, next);
+                    // Whoever filled the buffer in front of this one goes on.
+                    let goes_on = near.is_some_and(|(start, held)| offset == start + held.len() as u64);
+                    let mut held = if goes_on { spare() } else { Vec::with_capacity(part) };
+                    held.extend_from_slice(&bytes[..part]);
+                    self.extents.insert(offset, held);
+                    self.bytes += part;
+                    part
+                }
+            };
+            offset += part as u64;
+            bytes = &bytes[part..];
+        }
+        if written {
+            self.size = self.size.max(offset);
+        }
+    }
+
+    /// Makes the file shorter, or longer with zeros.
+    pub fn truncate(&mut self, size: u64) {
+        if size < self.size {
+            let gone = self.extents.split_off(&size);
+            self.bytes -= gone.values().map(Vec::len).sum::<usize>();
+            if let Some((start, held)) =
+                self.extents.last_entry().map(|entry| (*entry.key(), entry.into_mut()))
+                && start + held.len() as u64 > size
+            {
+                let keep = (size - start) as usize;
+                self.bytes -= held.len() - keep;
+                held.truncate(keep);
+            }
+            if size < self.shown() {
+                self.cut = Some(size);
+            }
+        }
+        self.size = size;
+    }
+
+    /// What a range is made of; nothing behind the end.
+    pub fn parts(&self, offset: u64, len: u64) -> Vec<Part> {
+        let end = offset.saturating_add(len).min(self.size);
+        let mut parts = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let inside = self.run_at(at);
+            if !inside.is_empty() {
+                let take = (inside.len() as u64).min(end - at);
+                parts.push(Part::Fresh(inside[..take as usize].to_vec()));
+                at += take;
+                continue;
+            }
+            let next = self.extents.range(at..end).next().map_or(end, |(start, _)| *start);
+            let shown = self.shown().clamp(at, next);
+            if shown > at {
+                parts.push(Part::Base { start: at, len: shown - at });
+            }
+            if next > shown {
+                parts.push(Part::Zero(next - shown));
+            }
+            at = next;
+        }
+        parts
+    }
+
+    /// The file as an edit of the published version; the bytes that it takes are those of [`Self::fresh`].
+    pub fn pieces(&self) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let gap = |pieces: &mut Vec<Piece>, from: u64, to: u64| {
+            let shown = self.shown().clamp(from, to);
+            if shown > from {
+                pieces.push(Piece::Keep { start: from, end: shown });
+            }
+            if to > shown {
+                pieces.push(Piece::Zero(to - shown));
+            }
+        };
+        let mut at = 0;
+        for (&start, held) in &self.extents {
+            gap(&mut pieces, at, start);
+            match pieces.last_mut() {
+                Some(Piece::Take(len)) if start == at => *len += held.len() as u64,
+                _ => pieces.push(Piece::Take(held.len() as u64)),
+            }
+            at = start + held.len() as u64;
+        }
+        gap(&mut pieces, at, self.size);
+        pieces
+    }
+
+    /// The changes in the order of the file.
+    pub fn fresh(&self) -> impl Iterator<Item = &[u8]> {
+        self.extents.values().map(Vec::as_slice)
+    }
+
+    /// Lays the changes over another published version than the one that they were made on.
+    pub fn rebase(&mut self, base: u64) {
+        let is_grown = self.size != self.base || self.cut.is_some();
+        let end = self.extents.last_key_value().map_or(0, |(start, held)| start + held.len() as u64);
+        if !is_grown {
+            self.size = base.max(end);
+        } else if self.cut.is_none() {
+            self.size = self.size.max(base);
+        }
+        self.base = base;
+    }
+
+    /// The changes are published.
+    pub fn settle(&mut self) {
+        keep(std::mem::take(&mut self.extents).into_values());
+        *self = Overlay::new(self.size);
+    }
+}
+
+/// How much fits in front of the next buffer.
+fn room(len: usize, offset: u64, next: Option<u64>) -> usize {
+    next.map_or(len, |next| len.min((next - offset) as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(overlay: &Overlay, base: &[u8], offset: u64, len: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for part in overlay.parts(offset, len) {
+            match part {
+                Part::Fresh(fresh) => bytes.extend(fresh),
+                Part::Base { start, len } => bytes.extend(&base[start as usize..(start + len) as usize]),
+                Part::Zero(len) => bytes.extend(vec![0; len as usize]),
+            }
+        }
+        bytes
+    }
+
+    /// What a node makes of the pieces.
+    fn edited(overlay: &Overlay, base: &[u8]) -> Vec<u8> {
+        let fresh: Vec<u8> = overlay.fresh().flatten().copied().collect();
+        let (mut bytes, mut at) = (Vec::new(), 0);
+        for piece in overlay.pieces() {
+            match piece {
+                Piece::Keep { start, end } => bytes.extend(&base[start as usize..end as usize]),
+                Piece::Take(len) => {
+                    bytes.extend(&fresh[at..at + len as usize]);
+                    at += len as usize;
+                }
+                Piece::Zero(len) => bytes.extend(vec![0; len as usize]),
+                Piece::Rest => unreachable!("an overlay knows its length"),
+            }
+        }
+        bytes
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Write(u64, Vec<u8>),
+        Truncate(u64),
+        Publish,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (0..300u64, proptest::collection::vec(1..=255u8, 1..60)).prop_map(|(at, bytes)| Op::Write(at, bytes)),
+            2 => (0..300u64).prop_map(Op::Truncate),
+            1 => Just(Op::Publish),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_file(base in proptest::collection::vec(1..=255u8, 0..200), ops in proptest::collection::vec(op(), 0..40)) {
+            let (mut base, mut model) = (base.clone(), base);
+            let mut overlay = Overlay::new(model.len() as u64);
+            for op in ops {
+                match op {
+                    Op::Write(at, bytes) => {
+                        overlay.write(at, &bytes);
+                        let end = at as usize + bytes.len();
+                        model.resize(model.len().max(end), 0);
+                        model[at as usize..end].copy_from_slice(&bytes);
+                    }
+                    Op::Truncate(size) => {
+                        overlay.truncate(size);
+                        model.resize(size as usize, 0);
+                    }
+                    Op::Publish => {
+                        base = edited(&overlay, &base);
+                        overlay.settle();
+                        prop_assert!(overlay.is_clean());
+                    }
+                }
+                prop_assert_eq!(overlay.size(), model.len() as u64);
+                prop_assert_eq!(overlay.bytes(), overlay.fresh().map(<[u8]>::len).sum::<usize>());
+                prop_assert_eq!(&shown(&overlay, &base, 0, 1000), &model);
+                prop_assert_eq!(&edited(&overlay, &base), &model);
+                let middle = model.len() as u64 / 3;
+                prop_assert_eq!(shown(&overlay, &base, middle, 17), model[middle as usize..].iter().copied().take(17).collect::<Vec<u8>>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_is_seen() {
+        let mut overlay = Overlay::new(10);
+        assert_eq!(overlay.tail(), None);
+        overlay.write(10, &[1; 5]);
+        overlay.write(15, &[1; 5]);
+        assert_eq!(overlay.tail(), Some(10));
+        overlay.write(3, &[1]);
+        assert_eq!(overlay.tail(), None);
+        overlay.settle();
+        overlay.write(30, &[1; 5]);
+        assert_eq!(overlay.tail(), Some(30));
+        overlay.truncate(40);
+        assert_eq!(overlay.tail(), None);
+    }
+
+    #[test]
+    fn changes_lie_over_what_others_wrote() {
+        let mut overlay = Overlay::new(10);
+        overlay.write(2, b"x");
+        overlay.rebase(4);
+        assert_eq!(overlay.size(), 4);
+        overlay.write(4, b"y");
+        overlay.rebase(20);
+        assert_eq!(overlay.size(), 20);
+        overlay.truncate(1);
+        overlay.rebase(30);
+        assert_eq!((overlay.size(), overlay.pieces()), (1, vec![Piece::Keep { start: 0, end: 1 }]));
+    }
+}

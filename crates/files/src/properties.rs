@@ -1,0 +1,159 @@
+//! Mode, owner, times and extended attributes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use stoker_store::{AttributesChange, Condition, EditRequest, ErrorKind, StoreError};
+
+use crate::error::{Errno, Result};
+use crate::files::{Core, Files, patiently};
+use crate::inode::{Attr, Inode, Kind, ROOT};
+
+/// Longest value of an extended attribute.
+const XATTR_LEN_MAX: usize = 16 << 10;
+
+/// A change of properties; what is `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// Permissions.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last change of the bytes, nanoseconds since 1970.
+    pub mtime_ns: Option<i64>,
+}
+
+/// Whether an extended attribute may or must be there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    /// Either.
+    Any,
+    /// It must not.
+    Create,
+    /// It must.
+    Replace,
+}
+
+impl Files {
+    /// Changes properties.
+    pub async fn set(&self, ino: u64, change: Change) -> Result<Attr> {
+        let inode = self.0.table.get(ino)?;
+        {
+            let mut meta = inode.meta.lock().unwrap();
+            let attr = &mut meta.attr;
+            attr.mode = change.mode.map_or(attr.mode, |mode| mode & 0o7777);
+            attr.uid = change.uid.unwrap_or(attr.uid);
+            attr.gid = change.gid.unwrap_or(attr.gid);
+            attr.mtime_ns = change.mtime_ns.unwrap_or(attr.mtime_ns);
+            attr.ctime_ns = self.0.now_ns();
+            meta.is_changed = true;
+        }
+        if inode.is_dirty() {
+            // It travels with the bytes.
+            return Ok(inode.attr());
+        }
+        let attr = inode.attr();
+        let wish = AttributesChange {
+            mode: change.mode.map(|_| attr.mode | attr.kind.bits()),
+            owner: (change.uid.is_some() || change.gid.is_some()).then_some((attr.uid, attr.gid)),
+            mtime_ns: change.mtime_ns,
+            ..AttributesChange::default()
+        };
+        self.0.publish_change(&inode, wish).await?;
+        Ok(inode.attr())
+    }
+
+    /// An extended attribute.
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let inode = self.0.table.get(ino)?;
+        let meta = inode.meta.lock().unwrap();
+        let found = meta.attributes.xattrs.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).ok_or(Errno::ENODATA)
+    }
+
+    /// The names of all extended attributes.
+    pub fn xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
+        let inode = self.0.table.get(ino)?;
+        let meta = inode.meta.lock().unwrap();
+        Ok(meta.attributes.xattrs.iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Sets an extended attribute.
+    pub async fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let known = match self.xattr(ino, name) {
+            Err(Errno::ENODATA) => false,
+            found => found.map(|_| true)?,
+        };
+        match (mode, known) {
+            (XattrMode::Create, true) => return Err(Errno::EEXIST),
+            (XattrMode::Replace, false) => return Err(Errno::ENODATA),
+            _ => {}
+        }
+        if name.starts_with(b"system.") || name.len() > 255 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if value.len() > XATTR_LEN_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        self.change_xattr(ino, name, Some(value)).await
+    }
+
+    /// Removes an extended attribute.
+    pub async fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<()> {
+        self.xattr(ino, name)?;
+        self.change_xattr(ino, name, None).await
+    }
+
+    async fn change_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let inode = self.0.table.get(ino)?;
+        if inode.is_published() && !inode.is_unlinked() {
+            let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];
+            self.0.publish_change(&inode, AttributesChange { xattrs, ..AttributesChange::default() }).await?;
+        }
+        let mut meta = inode.meta.lock().unwrap();
+        meta.attributes.xattrs.retain(|(known, _)| known != name);
+        meta.attributes.xattrs.extend(value.map(|value| (name.to_vec(), value.to_vec())));
+        meta.attr.ctime_ns = self.0.now_ns();
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Changes properties of what has a name.
+    async fn publish_change(&self, inode: &Arc<Inode>, change: AttributesChange) -> Result<()> {
+        if inode.is_unlinked() {
+            return Ok(());
+        }
+        if inode.ino == ROOT {
+            // The root of a volume has no key that could hold them.
+            inode.meta.lock().unwrap().is_changed = false;
+            return Ok(());
+        }
+        let _still = self.moves.read().await;
+        let key = self.table.key(inode)?;
+        patiently!(self, async {
+            match self.store.set_attributes(&self.volume, &key, change.clone()).await {
+                Err(fault) if fault.kind == ErrorKind::NotFound && inode.kind == Kind::Directory => {
+                    self.make_marker(inode).await
+                }
+                set => set.map(|info| inode.meta.lock().unwrap().attributes = info.attributes),
+            }
+        })?;
+        inode.meta.lock().unwrap().is_changed = false;
+        Ok(())
+    }
+
+    /// A directory that only its contents implied gets properties of its own.
+    pub async fn make_marker(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
+        let stale = |errno: Errno| StoreError::new(ErrorKind::Invalid, format!("{errno:?}"));
+        let key = self.table.key(inode).map_err(stale)?;
+        let attributes = inode.meta.lock().unwrap().properties();
+        let request = EditRequest { attributes, condition: Condition::absent(), ..EditRequest::default() };
+        self.store.edit_now(&self.volume, &key, request, Bytes::new()).await?;
+        inode.is_published.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! What waits becomes a new version.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use stoker_store::{Buf, EDIT_NOW_LEN_MAX, ErrorKind, Finish, Receipt, StoreError, Writer};
+
+use crate::content::{Base, Content};
+use crate::error::{Errno, Result};
+use crate::files::{Core, Files, Handle, Waiting, patiently};
+use crate::inode::{Inode, Kind};
+
+/// How often changes that nobody asks for are looked for.
+const ROUND: Duration = Duration::from_secs(1);
+
+impl Files {
+    /// Everything that was written to the file survives what the volume's class promises.
+    pub async fn fsync(&self, handle: &Handle) -> Result<()> {
+        self.0.flush(&handle.inode).await
+    }
+
+    /// The same for the names in a directory.
+    pub async fn fsync_directory(&self, ino: u64) -> Result<()> {
+        // Names are published at once, but for those of files that are.
+        for inode in self.0.table.unpublished(ino) {
+            self.0.flush(&inode).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Publishes changes that nobody asks for, until the file system is gone.
+pub(crate) async fn flusher(core: Weak<Core>) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        let Some(core) = core.upgrade() else { return };
+        let old_ns = core.now_ns() - core.options.dirty_max.as_nanos() as i64;
+        for inode in core.table.dirty() {
+            // Who is being written to right now will be there in the next round.
+            let Ok(mut content) = inode.content.try_lock() else { continue };
+            let is_old = content.dirty_since_ns.is_none_or(|since| since < old_ns);
+            // A file that grows is on its way already, and would fall to pieces.
+            if is_old && content.stream.is_none() && !inode.is_unlinked() {
+                let _ = core.publish(&inode, &mut content).await;
+            }
+        }
+    }
+}
+
+/// Whoever holds the content of a file and the right to use names took the right first: a rename waits for contents.
+impl Core {
+    /// Publishes a file if something waits.
+    pub async fn flush(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !inode.is_dirty() || inode.is_unlinked() || inode.kind == Kind::Directory {
+            return Ok(());
+        }
+        let _still = self.moves.read().await;
+        let mut content = inode.content.lock().await;
+        self.publish(inode, &mut content).await
+    }
+
+    /// The same for those who hold the content already.
+    pub async fn publish(&self, inode: &Inode, content: &mut Content) -> Result<()> {
+        self.publish_as(inode, content, true).await
+    }
+
+    /// Makes room: the bytes are published, and the time of the file with those that come last.
+    pub async fn publish_bytes(&self, inode: &Inode, content: &mut Content) -> Result<()> {
+        if content.overlay.is_clean() {
+            return Ok(());
+        }
+        self.publish_as(inode, content, false).await
+    }
+
+    async fn publish_as(&self, inode: &Inode, content: &mut Content, is_all: bool) -> Result<()> {
+        let mut waiting = Waiting::default();
+        while inode.is_dirty() {
+            if inode.is_unlinked() && inode.place.lock().unwrap().hidden.is_none() {
+                self.hide(inode)?;
+            }
+            match self.publish_once(inode, content, is_all).await {
+                Ok(()) => return Ok(()),
+                Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
+                    content.stream = None;
+                    if !self.rebase(inode, content).await? {
+                        return Ok(());
+                    }
+                }
+                Err(fault) => {
+                    content.stream = None;
+                    waiting.after(fault, &self.options).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file without a name that needs room gets one that nobody sees.
+    fn hide(&self, inode: &Inode) -> Result<()> {
+        let key = self.own_key(&inode.ino.to_string())?;
+        inode.place.lock().unwrap().hidden = Some(key);
+        Ok(())
+    }
+
+    async fn publish_once(
+        &self,
+        inode: &Inode,
+        content: &mut Content,
+        is_all: bool,
+    ) -> std::result::Result<(), StoreError> {
+        if content.base.is_some() && content.overlay.is_clean() {
+            return self.publish_properties(inode).await;
+        }
+        let receipt = match content.stream.is_some() {
+            true => {
+                self.push(content, true).await?;
+                let Some(stream) = content.stream.take() else { return Ok(()) };
+                let receipt = stream.writer.finish(Finish::default()).await?;
+                inode.meta.lock().unwrap().is_changed = true;
+                receipt
+            }
+            false => {
+                let receipt = self.publish_edit(inode, content).await?;
+                inode.meta.lock().unwrap().is_changed = false;
+                receipt
+            }
+        };
+        self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
+        content.overlay.settle();
+        content.file = None;
+        content.base = Some(Base { version: receipt.version, etag: receipt.etag });
+        inode.is_published.store(true, Ordering::Relaxed);
+        let is_changed = {
+            let mut meta = inode.meta.lock().unwrap();
+            let mut shown = inode.shown.lock().unwrap();
+            if *shown == meta.version {
+                // Who wrote the bytes has them.
+                *shown = Some(receipt.version);
+            }
+            meta.version = Some(receipt.version);
+            meta.is_changed
+        };
+        content.dirty_since_ns = None;
+        if is_changed && !is_all {
+            content.dirty_since_ns = Some(self.now_ns());
+            return Ok(());
+        }
+        if is_changed {
+            // Properties were sent with the first bytes of the stream; the time has changed since.
+            return self.publish_properties(inode).await;
+        }
+        inode.is_dirty.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn publish_edit(
+        &self,
+        inode: &Inode,
+        content: &mut Content,
+    ) -> std::result::Result<Receipt, StoreError> {
+        let (key, request) = self.edit_request(inode, content, content.overlay.pieces())?;
+        if content.overlay.bytes() <= EDIT_NOW_LEN_MAX {
+            let mut bytes = BytesMut::with_capacity(content.overlay.bytes());
+            content.overlay.fresh().for_each(|fresh| bytes.extend_from_slice(fresh));
+            return self.store.edit_now(&self.volume, &key, request, bytes.freeze()).await;
+        }
+        let mut writer = self.store.edit(&self.volume, &key, request).await?;
+        fill(&mut writer, content.overlay.fresh()).await?;
+        writer.finish(Finish::default()).await
+    }
+
+    async fn publish_properties(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
+        let stale = |errno: Errno| StoreError::new(ErrorKind::NotFound, format!("{errno:?}"));
+        let key = self.table.key(inode).map_err(stale)?;
+        let change = {
+            let meta = inode.meta.lock().unwrap();
+            stoker_store::AttributesChange {
+                mode: Some(meta.attr.mode | meta.attr.kind.bits()),
+                owner: Some((meta.attr.uid, meta.attr.gid)),
+                mtime_ns: Some(meta.attr.mtime_ns),
+                xattrs: meta
+                    .attributes
+                    .xattrs
+                    .iter()
+                    .map(|(name, value)| (name.clone(), Some(value.clone())))
+                    .collect(),
+                tags: None,
+            }
+        };
+        let info = self.store.set_attributes(&self.volume, &key, change).await?;
+        let mut meta = inode.meta.lock().unwrap();
+        meta.attributes = info.attributes;
+        meta.is_changed = false;
+        drop(meta);
+        inode.is_dirty.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. False if the
+    /// file is gone; whoever has it open goes on with it, and nobody else sees it.
+    async fn rebase(&self, inode: &Inode, content: &mut Content) -> Result<bool> {
+        let key = self.table.key(inode)?;
+        let found = patiently!(self, self.store.stat(&self.volume, &key));
+        let info = match found {
+            Ok(info) => info,
+            Err(fault) if fault.kind == ErrorKind::NotFound => {
+                let is_ours = !inode.is_published() || inode.is_unlinked();
+                content.base = None;
+                content.file = None;
+                if is_ours {
+                    return Ok(true);
+                }
+                self.forget_bytes(content);
+                inode.is_dirty.store(false, Ordering::Relaxed);
+                inode.place.lock().unwrap().is_unlinked = true;
+                return Ok(false);
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        content.rebase(&info);
+        inode.is_published.store(true, Ordering::Relaxed);
+        let mut meta = inode.meta.lock().unwrap();
+        meta.version = Some(info.version);
+        meta.attr.size = content.overlay.size();
+        Ok(true)
+    }
+
+    /// Drops what cannot be published; the file is again what the catalog says.
+    pub async fn give_up(&self, inode: &Arc<Inode>) {
+        let mut content = inode.content.lock().await;
+        self.forget_bytes(&mut content);
+        inode.meta.lock().unwrap().version = None;
+        inode.is_dirty.store(false, Ordering::Relaxed);
+        if !inode.is_published() {
+            self.table.unlink(inode);
+        }
+    }
+
+    /// Nobody will ask for what waits.
+    pub fn forget_bytes(&self, content: &mut Content) {
+        self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
+        *content = Content::default();
+    }
+}
+
+/// Hands bytes to a writer, in full buffers.
+async fn fill<'b>(
+    writer: &mut Box<dyn Writer>,
+    pieces: impl Iterator<Item = &'b [u8]>,
+) -> std::result::Result<(), StoreError> {
+    let mut open: Option<Buf> = None;
+    for mut bytes in pieces {
+        while !bytes.is_empty() {
+            let mut buf = match open.take() {
+                Some(buf) => buf,
+                None => writer.buffer().await?,
+            };
+            let part = bytes.len().min(buf.capacity() - buf.len());
+            buf.fill(&bytes[..part]);
+            bytes = &bytes[part..];
+            match buf.len() == buf.capacity() {
+                true => writer.write(buf).await?,
+                false => open = Some(buf),
+            }
+        }
+    }
+    match open {
+        Some(buf) => writer.write(buf).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,150 @@
+//! Reading: what waits in memory, over what is published.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use stoker_store::{ErrorKind, File, StoreError};
+
+use crate::ahead::{BLOCK, read_exactly};
+use crate::content::Content;
+use crate::error::{Errno, Result};
+use crate::files::{Core, Files, Handle, Waiting, patiently};
+use crate::inode::{Inode, Kind};
+use crate::overlay::Part;
+
+impl Files {
+    /// Bytes at an offset; fewer than asked for only at the end.
+    pub async fn read(&self, handle: &Handle, offset: u64, len: usize) -> Result<Bytes> {
+        self.0.read(&handle.inode, Some(handle), offset, len).await
+    }
+
+    /// The target of a symbolic link.
+    pub async fn readlink(&self, ino: u64) -> Result<Bytes> {
+        let inode = self.0.table.get(ino)?;
+        if inode.kind != Kind::Symlink {
+            return Err(Errno::EINVAL);
+        }
+        let size = inode.attr().size as usize;
+        self.0.read(&inode, None, 0, size).await
+    }
+}
+
+impl Core {
+    async fn read(
+        &self,
+        inode: &Arc<Inode>,
+        handle: Option<&Handle>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
+        let mut waiting = Waiting::default();
+        loop {
+            match self.read_once(inode, handle, offset, len).await {
+                Ok(bytes) => return Ok(bytes),
+                // Replaced while the node was away: what is there now is read.
+                Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
+                    self.reopen(inode).await?;
+                }
+                Err(fault) => {
+                    if fault.kind == ErrorKind::Closed {
+                        inode.content.lock().await.file = None;
+                    }
+                    waiting.after(fault, &self.options).await?;
+                }
+            }
+        }
+    }
+
+    async fn read_once(
+        &self,
+        inode: &Arc<Inode>,
+        handle: Option<&Handle>,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<Bytes, StoreError> {
+        let (parts, file) = {
+            let mut content = inode.content.lock().await;
+            let parts = content.overlay.parts(offset, len as u64);
+            let needs_file = parts.iter().any(|part| matches!(part, Part::Base { .. }));
+            let file = if needs_file { Some(self.base_file(inode, &mut content).await?) } else { None };
+            (parts, file)
+        };
+        if let ([Part::Base { start, len }], Some(file)) = (parts.as_slice(), &file) {
+            return self.read_base(file, handle, *start, *len).await;
+        }
+        let mut bytes = BytesMut::with_capacity(len);
+        for part in parts {
+            match (part, &file) {
+                (Part::Fresh(fresh), _) => bytes.extend_from_slice(&fresh),
+                (Part::Zero(len), _) => bytes.resize(bytes.len() + len as usize, 0),
+                (Part::Base { start, len }, Some(file)) => {
+                    bytes.extend_from_slice(&self.read_base(file, handle, start, len).await?);
+                }
+                (Part::Base { .. }, None) => unreachable!("opened above"),
+            }
+        }
+        Ok(bytes.freeze())
+    }
+
+    async fn read_base(
+        &self,
+        file: &Arc<dyn File>,
+        handle: Option<&Handle>,
+        start: u64,
+        len: u64,
+    ) -> std::result::Result<Bytes, StoreError> {
+        let blocks =
+            handle.and_then(|handle| handle.ahead.lock().unwrap().wish(file, start, len, &self.ahead));
+        let (Some(blocks), Some(handle)) = (blocks, handle) else {
+            return read_exactly(&**file, start, len as usize).await;
+        };
+        let mut bytes = BytesMut::new();
+        for (at, read) in &blocks {
+            let block = read.clone().await.inspect_err(|_| handle.ahead.lock().unwrap().distrust(*at))?;
+            let from = start.saturating_sub(at * BLOCK) as usize;
+            let to = ((start + len - at * BLOCK) as usize).min(block.len());
+            if blocks.len() == 1 {
+                return Ok(block.slice(from..to));
+            }
+            bytes.extend_from_slice(&block[from..to]);
+        }
+        Ok(bytes.freeze())
+    }
+
+    /// The published version, open.
+    async fn base_file(
+        &self,
+        inode: &Inode,
+        content: &mut Content,
+    ) -> std::result::Result<Arc<dyn File>, StoreError> {
+        if let Some(file) = &content.file {
+            return Ok(file.clone());
+        }
+        let stale = |errno: Errno| StoreError::new(ErrorKind::Invalid, format!("{errno:?}"));
+        let key = self.table.key(inode).map_err(stale)?;
+        let file: Arc<dyn File> = self.store.open(&self.volume, &key).await?.into();
+        if content.base.as_ref().is_some_and(|base| base.version == file.info().version) {
+            content.file = Some(file.clone());
+            return Ok(file);
+        }
+        Err(StoreError::new(ErrorKind::Conflict, "the file was replaced"))
+    }
+
+    /// Goes on with what is published now.
+    async fn reopen(&self, inode: &Arc<Inode>) -> Result<()> {
+        let key = self.table.key(inode)?;
+        let mut content = inode.content.lock().await;
+        let info = patiently!(self, self.store.stat(&self.volume, &key));
+        let info = match info {
+            Err(fault) if fault.kind == ErrorKind::NotFound => return Err(Errno::ESTALE),
+            found => found?,
+        };
+        content.rebase(&info);
+        // Also if it is the same version: the open file may know the name that it had before.
+        content.file = None;
+        let mut meta = inode.meta.lock().unwrap();
+        meta.version = Some(info.version);
+        meta.attr.size = content.overlay.size();
+        Ok(())
+    }
+}

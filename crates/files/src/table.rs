@@ -1,0 +1,236 @@
+//! The inodes that are known, by number and by name.
+//!
+//! An inode stays while the caller may ask for it by number, it is open, it waits to be published, or others hang in
+//! it: paths are made by going from parent to parent.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use stoker_store::{KEY_LEN_MAX, Key};
+
+use crate::error::{Errno, Result};
+use crate::inode::{Inode, Kind, ROOT};
+
+#[derive(Default)]
+struct Maps {
+    inodes: HashMap<u64, Arc<Inode>>,
+    names: HashMap<u64, HashMap<Vec<u8>, u64>>,
+}
+
+/// All that is known.
+#[derive(Default)]
+pub(crate) struct Table {
+    maps: Mutex<Maps>,
+}
+
+impl Table {
+    pub fn get(&self, ino: u64) -> Result<Arc<Inode>> {
+        self.maps.lock().unwrap().inodes.get(&ino).cloned().ok_or(Errno::ESTALE)
+    }
+
+    pub fn len(&self) -> usize {
+        self.maps.lock().unwrap().inodes.len()
+    }
+
+    pub fn child(&self, parent: u64, name: &[u8]) -> Option<Arc<Inode>> {
+        let maps = self.maps.lock().unwrap();
+        let ino = maps.names.get(&parent)?.get(name)?;
+        maps.inodes.get(ino).cloned()
+    }
+
+    /// Those who hang in a directory and wait to be published.
+    pub fn unpublished(&self, parent: u64) -> Vec<Arc<Inode>> {
+        let maps = self.maps.lock().unwrap();
+        let Some(names) = maps.names.get(&parent) else { return Vec::new() };
+        let inodes = names.values().filter_map(|ino| maps.inodes.get(ino));
+        inodes.filter(|inode| !inode.is_published() && inode.kind != Kind::Directory).cloned().collect()
+    }
+
+    pub fn dirty(&self) -> Vec<Arc<Inode>> {
+        let maps = self.maps.lock().unwrap();
+        maps.inodes.values().filter(|inode| inode.is_dirty() && inode.kind == Kind::File).cloned().collect()
+    }
+
+    /// Adds an inode, or gives the one that is known by this number. The name leads to it from now on.
+    pub fn put(&self, inode: Inode) -> Arc<Inode> {
+        let mut maps = self.maps.lock().unwrap();
+        let (parent, name) = {
+            let place = inode.place.lock().unwrap();
+            (place.parent, place.name.clone())
+        };
+        let known = maps.inodes.get(&inode.ino).cloned();
+        let inode = match known {
+            Some(known) => {
+                let old = known.place.lock().unwrap().clone();
+                if (old.parent, &old.name) != (parent, &name) {
+                    maps.leave(&known);
+                    *known.place.lock().unwrap() =
+                        crate::inode::Place { parent, name: name.clone(), is_unlinked: false, hidden: None };
+                    maps.enter(&known, parent, name);
+                }
+                return known;
+            }
+            None => Arc::new(inode),
+        };
+        maps.inodes.insert(inode.ino, inode.clone());
+        maps.enter(&inode, parent, name);
+        inode
+    }
+
+    /// The name leads nowhere from now on; whoever has the inode goes on with it.
+    pub fn unlink(&self, inode: &Arc<Inode>) {
+        let mut maps = self.maps.lock().unwrap();
+        maps.leave(inode);
+        inode.place.lock().unwrap().is_unlinked = true;
+        maps.tidy(inode.ino);
+    }
+
+    /// Hangs an inode elsewhere.
+    pub fn rename(&self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+        let mut maps = self.maps.lock().unwrap();
+        let old = inode.place.lock().unwrap().parent;
+        maps.leave(inode);
+        {
+            let mut place = inode.place.lock().unwrap();
+            (place.parent, place.name) = (parent, name.to_vec());
+        }
+        maps.enter(inode, parent, name.to_vec());
+        maps.tidy(old);
+    }
+
+    /// The caller was told of an inode.
+    pub fn tell(&self, inode: &Inode) {
+        inode.lookups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The caller forgets what it was told so many times.
+    pub fn forget(&self, ino: u64, count: u64) {
+        let mut maps = self.maps.lock().unwrap();
+        if let Some(inode) = maps.inodes.get(&ino) {
+            let left = inode.lookups.load(Ordering::Relaxed).saturating_sub(count);
+            inode.lookups.store(left, Ordering::Relaxed);
+            maps.tidy(ino);
+        }
+    }
+
+    /// Lets go of an inode if nobody needs it.
+    pub fn tidy(&self, ino: u64) {
+        self.maps.lock().unwrap().tidy(ino);
+    }
+
+    /// The key of something; that of a directory ends with `/`. The root has none.
+    pub fn path(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if let Some(hidden) = &inode.place.lock().unwrap().hidden {
+            return Ok(hidden.as_bytes().to_vec());
+        }
+        let maps = self.maps.lock().unwrap();
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let (mut at, mut place) = (inode.ino, inode.place.lock().unwrap().clone());
+        while at != ROOT {
+            if place.is_unlinked {
+                return Err(Errno::ESTALE);
+            }
+            names.push(place.name);
+            at = place.parent;
+            let parent = maps.inodes.get(&at).ok_or(Errno::ESTALE)?;
+            place = parent.place.lock().unwrap().clone();
+            if names.len() > KEY_LEN_MAX {
+                return Err(Errno::ELOOP);
+            }
+        }
+        names.reverse();
+        let mut path = names.join(&b'/');
+        if inode.kind == Kind::Directory && inode.ino != ROOT {
+            path.push(b'/');
+        }
+        Ok(path)
+    }
+
+    /// The same as a key.
+    pub fn key(&self, inode: &Inode) -> Result<Key> {
+        key(self.path(inode)?)
+    }
+
+    /// The key that a name in a directory has, without a `/` at its end.
+    pub fn key_in(&self, parent: &Inode, name: &[u8]) -> Result<Key> {
+        key([self.path(parent)?.as_slice(), name].concat())
+    }
+
+    /// Whether an inode is this directory or hangs below it.
+    pub fn is_below(&self, mut ino: u64, directory: u64) -> bool {
+        let maps = self.maps.lock().unwrap();
+        loop {
+            if ino == directory {
+                return true;
+            }
+            match maps.inodes.get(&ino) {
+                Some(inode) if ino != ROOT => ino = inode.place.lock().unwrap().parent,
+                _ => return false,
+            }
+        }
+    }
+}
+
+/// A key, or the error of a name that is too long.
+pub(crate) fn key(path: Vec<u8>) -> Result<Key> {
+    if path.len() > KEY_LEN_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    Key::new(path).map_err(|_| Errno::EINVAL)
+}
+
+impl Maps {
+    fn enter(&mut self, inode: &Arc<Inode>, parent: u64, name: Vec<u8>) {
+        if inode.ino == ROOT {
+            return;
+        }
+        if let Some(parent) = self.inodes.get(&parent) {
+            parent.children.fetch_add(1, Ordering::Relaxed);
+        }
+        let other = self.names.entry(parent).or_default().insert(name, inode.ino);
+        // Somebody else had the name: it is gone, and whoever has it open goes on.
+        if let Some(other) =
+            other.filter(|other| *other != inode.ino).and_then(|ino| self.inodes.get(&ino).cloned())
+        {
+            other.place.lock().unwrap().is_unlinked = true;
+            if let Some(parent) = self.inodes.get(&parent) {
+                parent.children.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.tidy(other.ino);
+        }
+    }
+
+    fn leave(&mut self, inode: &Arc<Inode>) {
+        let place = inode.place.lock().unwrap().clone();
+        if place.is_unlinked {
+            return;
+        }
+        let Some(names) = self.names.get_mut(&place.parent) else { return };
+        if names.get(&place.name) == Some(&inode.ino) {
+            names.remove(&place.name);
+            if names.is_empty() {
+                self.names.remove(&place.parent);
+            }
+            if let Some(parent) = self.inodes.get(&place.parent) {
+                parent.children.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn tidy(&mut self, ino: u64) {
+        let Some(inode) = self.inodes.get(&ino).cloned() else { return };
+        let is_needed = ino == ROOT
+            || inode.lookups.load(Ordering::Relaxed) > 0
+            || inode.is_open()
+            || inode.children.load(Ordering::Relaxed) > 0
+            || (inode.is_dirty() && !inode.is_unlinked());
+        if is_needed {
+            return;
+        }
+        self.leave(&inode);
+        self.inodes.remove(&ino);
+        let parent = inode.place.lock().unwrap().parent;
+        self.tidy(parent);
+    }
+}

@@ -1,0 +1,307 @@
+//! Random operations, on the file system and on a plain model of one. Every answer must be the same, errors included.
+//!
+//! `STOKER_SEEDS=100 STOKER_FIRST=1` runs more of them.
+
+use std::collections::BTreeMap;
+
+use stoker_files::{Change, Errno, Files, Kind, ROOT, RenameFlag};
+
+use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
+
+/// What a path is.
+#[derive(Clone, PartialEq, Debug)]
+enum Thing {
+    File { bytes: Vec<u8>, mode: u32 },
+    Directory,
+    Symlink(Vec<u8>),
+}
+
+/// A file system: paths without a `/` at the front; the root is the empty path.
+struct Model(BTreeMap<String, Thing>);
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+impl Model {
+    fn parent(&self, path: &str) -> Result<(), Errno> {
+        match self.0.get(split(path).0) {
+            Some(Thing::Directory) => Ok(()),
+            Some(_) => Err(Errno::ENOTDIR),
+            // Some directory on the way may be a file.
+            None => self.way(split(path).0),
+        }
+    }
+
+    fn way(&self, path: &str) -> Result<(), Errno> {
+        self.parent(path)?;
+        Err(Errno::ENOENT)
+    }
+
+    fn is_empty(&self, path: &str) -> bool {
+        let inside = format!("{path}/");
+        !self.0.keys().any(|key| key.starts_with(&inside))
+    }
+
+    fn make(&mut self, path: &str, thing: Thing) -> Result<(), Errno> {
+        self.parent(path)?;
+        if self.0.contains_key(path) {
+            return Err(Errno::EEXIST);
+        }
+        self.0.insert(path.to_owned(), thing);
+        Ok(())
+    }
+
+    fn file(&mut self, path: &str) -> Result<&mut Vec<u8>, Errno> {
+        self.parent(path)?;
+        match self.0.get_mut(path) {
+            Some(Thing::File { bytes, .. }) => Ok(bytes),
+            Some(Thing::Directory) => Err(Errno::EISDIR),
+            Some(Thing::Symlink(_)) => Err(Errno::EINVAL),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    fn put(&mut self, path: &str, bytes: Vec<u8>) -> Result<(), Errno> {
+        match self.file(path) {
+            Ok(held) => *held = bytes,
+            Err(Errno::ENOENT) => self.make(path, Thing::File { bytes, mode: MAKE.mode })?,
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &str, wants_directory: bool) -> Result<(), Errno> {
+        self.parent(path)?;
+        match (self.0.get(path), wants_directory) {
+            (None, _) => return Err(Errno::ENOENT),
+            (Some(Thing::Directory), false) => return Err(Errno::EISDIR),
+            (Some(Thing::Directory), true) if !self.is_empty(path) => return Err(Errno::ENOTEMPTY),
+            (Some(Thing::Directory), true) => {}
+            (Some(_), true) => return Err(Errno::ENOTDIR),
+            (Some(_), false) => {}
+        }
+        self.0.remove(path);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str, flag: RenameFlag) -> Result<(), Errno> {
+        self.parent(from)?;
+        let source = self.0.get(from).cloned().ok_or(Errno::ENOENT)?;
+        self.parent(to)?;
+        if source == Thing::Directory && to.starts_with(&format!("{from}/")) {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(target) = self.0.get(to) {
+            if from == to {
+                return Ok(());
+            }
+            if flag == RenameFlag::NoReplace {
+                return Err(Errno::EEXIST);
+            }
+            match (source == Thing::Directory, *target == Thing::Directory) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                (true, true) if !self.is_empty(to) => return Err(Errno::ENOTEMPTY),
+                _ => {}
+            }
+        }
+        let inside = format!("{from}/");
+        let moved: Vec<String> =
+            self.0.keys().filter(|key| *key == from || key.starts_with(&inside)).cloned().collect();
+        for key in moved {
+            let thing = self.0.remove(&key).unwrap();
+            self.0.insert(format!("{to}{}", &key[from.len()..]), thing);
+        }
+        Ok(())
+    }
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+
+    fn path(&mut self) -> String {
+        let names = ["a", "b", "c", "a-", "a0"];
+        let depth = 1 + self.below(3);
+        (0..depth).map(|_| names[self.below(names.len())]).collect::<Vec<_>>().join("/")
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = match self.below(10) {
+            0 => 0,
+            1 => self.below(700_000),
+            _ => self.below(9_000),
+        };
+        let seed = self.below(250);
+        (0..len).map(|at| (at * 7 + seed) as u8 | 1).collect()
+    }
+}
+
+/// The directory of a path, and the last name.
+async fn place<'p>(files: &Files, path: &'p str) -> Result<(u64, &'p str), Errno> {
+    let (parent, name) = split(path);
+    Ok((walk(files, parent).await?, name))
+}
+
+async fn step(
+    dice: &mut Dice,
+    files: &Files,
+    model: &mut Model,
+) -> (String, Result<(), Errno>, Result<(), Errno>) {
+    let path = dice.path();
+    match dice.below(13) {
+        0..=2 => {
+            let bytes = dice.bytes();
+            let done = async {
+                let (parent, name) = place(files, &path).await?;
+                match files.lookup(parent, name.as_bytes()).await {
+                    Ok(attr) if attr.kind == Kind::Symlink => Err(Errno::EINVAL),
+                    _ => put(files, parent, name, &bytes).await,
+                }
+            };
+            (format!("put {path} {}", bytes.len()), done.await, model.put(&path, bytes))
+        }
+        3..=5 => {
+            let (at, bytes, append) = (dice.below(12_000), dice.bytes(), dice.below(4) == 0);
+            let done = async {
+                let ino = walk(files, &path).await?;
+                let handle = files.open_file(ino, false).await?;
+                files.write(&handle, at as u64, &bytes, append).await?;
+                close(files, handle).await
+            };
+            let expect = model.file(&path).map(|held| {
+                let at = if append { held.len() } else { at };
+                if !bytes.is_empty() {
+                    held.resize(held.len().max(at + bytes.len()), 0);
+                    held[at..at + bytes.len()].copy_from_slice(&bytes);
+                }
+            });
+            (format!("write {path} {at} {} {append}", bytes.len()), done.await, expect)
+        }
+        6 => {
+            let size = dice.below(20_000);
+            let done = async { files.truncate(walk(files, &path).await?, size as u64).await };
+            (
+                format!("truncate {path} {size}"),
+                done.await,
+                model.file(&path).map(|held| held.resize(size, 0)),
+            )
+        }
+        7 => {
+            let done = async {
+                let (parent, name) = place(files, &path).await?;
+                mkdir(files, parent, name).await.map(drop)
+            };
+            (format!("mkdir {path}"), done.await, model.make(&path, Thing::Directory))
+        }
+        8 => {
+            let done = async {
+                let (parent, name) = place(files, &path).await?;
+                files.make(parent, name.as_bytes(), Kind::Symlink, MAKE, b"target").await.map(drop)
+            };
+            (format!("symlink {path}"), done.await, model.make(&path, Thing::Symlink(b"target".to_vec())))
+        }
+        9 => {
+            let wants_directory = dice.below(2) == 0;
+            let done = async {
+                let (parent, name) = place(files, &path).await?;
+                match wants_directory {
+                    true => files.rmdir(parent, name.as_bytes()).await,
+                    false => files.unlink(parent, name.as_bytes()).await,
+                }
+            };
+            (format!("remove {path} {wants_directory}"), done.await, model.remove(&path, wants_directory))
+        }
+        10 | 11 => {
+            let to = dice.path();
+            let flag = if dice.below(4) == 0 { RenameFlag::NoReplace } else { RenameFlag::Replace };
+            let done = async {
+                let (parent, name) = place(files, &path).await?;
+                files.lookup(parent, name.as_bytes()).await?;
+                let (new_parent, new_name) = place(files, &to).await?;
+                files.rename(parent, name.as_bytes(), new_parent, new_name.as_bytes(), flag).await
+            };
+            (format!("rename {path} {to} {flag:?}"), done.await, model.rename(&path, &to, flag))
+        }
+        _ => {
+            let mode = dice.below(0o777) as u32;
+            let done = async {
+                let ino = walk(files, &path).await?;
+                if files.getattr(ino).await?.kind != Kind::File {
+                    return Err(Errno::EINVAL);
+                }
+                files.set(ino, Change { mode: Some(mode), ..Change::default() }).await.map(drop)
+            };
+            let expect = model.parent(&path).and_then(|()| match model.0.get_mut(&path) {
+                Some(Thing::File { mode: held, .. }) => {
+                    *held = mode;
+                    Ok(())
+                }
+                Some(_) => Err(Errno::EINVAL),
+                None => Err(Errno::ENOENT),
+            });
+            (format!("chmod {path} {mode:o}"), done.await, expect)
+        }
+    }
+}
+
+/// Everything that is there, compared.
+async fn compare(files: &Files, model: &Model, when: &str) {
+    for (path, thing) in &model.0 {
+        let ino = walk(files, path).await.unwrap_or_else(|errno| panic!("{when}: {path} is {errno:?}"));
+        match thing {
+            Thing::Directory => {
+                let inside = |key: &&String| !key.is_empty() && *key != path && split(key).0 == path;
+                let mut expect: Vec<String> =
+                    model.0.keys().filter(inside).map(|key| split(key).1.to_owned()).collect();
+                expect.sort();
+                assert_eq!(names(files, ino).await, expect, "{when}: {path}");
+            }
+            Thing::File { bytes, mode } => {
+                let attr = files.getattr(ino).await.unwrap();
+                assert_eq!((attr.size, attr.mode), (bytes.len() as u64, *mode), "{when}: {path}");
+                assert!(get(files, path).await.unwrap() == *bytes, "{when}: bytes of {path}");
+            }
+            Thing::Symlink(target) => {
+                assert_eq!(&files.readlink(ino).await.unwrap()[..], target, "{when}: {path}");
+            }
+        }
+    }
+}
+
+async fn history(seed: u64, steps: usize) {
+    let rig = Rig::new().await;
+    let mut dice = Dice(seed);
+    let mut files = rig.remote("model").await;
+    let mut model = Model(BTreeMap::from([(String::new(), Thing::Directory)]));
+    for at in 0..steps {
+        let (what, found, expect) = step(&mut dice, &files, &mut model).await;
+        eprintln!("seed {seed}, step {at}: {what}: {expect:?}");
+        assert_eq!(found, expect, "seed {seed}, step {at}: {what}");
+        if dice.below(40) == 0 {
+            compare(&files, &model, &format!("seed {seed}, step {at}: {what}")).await;
+            // Another file system sees the same.
+            files = rig.remote("model").await;
+        }
+    }
+    compare(&files, &model, &format!("seed {seed}, end")).await;
+    compare(&rig.files("other").await, &model, &format!("seed {seed}, elsewhere")).await;
+    assert_eq!(files.load().1, 0, "nothing waits");
+    assert!(walk(&files, "").await.unwrap() == ROOT);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_is_that_of_the_model() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let first = number("STOKER_FIRST", 1);
+    for seed in first..first + number("STOKER_SEEDS", 2) {
+        history(seed, 400).await;
+    }
+}

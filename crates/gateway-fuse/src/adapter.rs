@@ -1,0 +1,557 @@
+//! Requests of the kernel, each one call of the file system. A thread of the session works on one at a time.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use stoker_files::{
+    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, XattrMode,
+};
+use tokio::runtime;
+
+use crate::convert;
+
+/// Longest request of a write, and of a read.
+const REQUEST_LEN_MAX: u32 = 1 << 20;
+
+/// Requests that the kernel has under way by itself, reading ahead for example.
+const BACKGROUND_MAX: u16 = 64;
+
+/// `.` and `..` come in front of the entries.
+const DOTS: u64 = 2;
+
+/// What the file system shows as its block size.
+const BLOCK: u32 = 4096;
+
+/// A `stat` by name is a lookup and then a question for properties, by the same thread and at once. What the lookup found
+/// this short ago answers it.
+const LOOKED_NS: i64 = 1_000_000;
+/// Threads whose last lookup is remembered.
+const LOOKED: usize = 64;
+
+/// The last lookup of a thread.
+#[derive(Clone, Copy, Default)]
+struct Looked {
+    thread: u32,
+    ino: u64,
+    at_ns: i64,
+}
+
+pub(crate) struct Adapter {
+    files: Files,
+    looked: [Mutex<Looked>; LOOKED],
+    runtime: runtime::Handle,
+    cache: Duration,
+    listings: Mutex<HashMap<u64, Arc<Listing>>>,
+    listing_next: AtomicU64,
+}
+
+impl Adapter {
+    pub fn new(files: Files, runtime: runtime::Handle, cache: Duration) -> Adapter {
+        let looked = std::array::from_fn(|_| Mutex::default());
+        Adapter { files, looked, runtime, cache, listings: Mutex::default(), listing_next: AtomicU64::new(1) }
+    }
+
+    fn wait<T>(&self, call: impl Future<Output = T>) -> T {
+        self.runtime.block_on(call)
+    }
+
+    fn entry(&self, made: Result<Attr>, reply: ReplyEntry) {
+        match made {
+            Ok(attr) => reply.entry(&self.cache, &convert::attr(&attr), Generation(0)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    /// Remembers what a thread looked up, where the kernel will ask for it again.
+    fn note_looked(&self, req: &Request, found: &Result<Attr>) {
+        if let (true, Ok(attr)) = (self.cache.is_zero(), found) {
+            let looked = Looked { thread: req.pid(), ino: attr.ino, at_ns: convert::now_ns() };
+            *self.looked[req.pid() as usize % LOOKED].lock().unwrap() = looked;
+        }
+    }
+
+    /// What a thread looked up just now. Said once.
+    fn was_looked(&self, req: &Request, ino: u64) -> Option<Attr> {
+        if !self.cache.is_zero() {
+            return None;
+        }
+        let last = std::mem::take(&mut *self.looked[req.pid() as usize % LOOKED].lock().unwrap());
+        let is_it = last.thread == req.pid() && last.ino == ino;
+        let is_fresh = (0..LOOKED_NS).contains(&(convert::now_ns() - last.at_ns));
+        if is_it && is_fresh { self.files.peek(ino).ok() } else { None }
+    }
+
+    fn listing(&self, fh: FileHandle) -> Result<Arc<Listing>> {
+        self.listings.lock().unwrap().get(&fh.0).cloned().ok_or(Errno::EBADF)
+    }
+
+    fn open_with(&self, handle: &Handle, flags: i32) -> Result<FopenFlags> {
+        if flags & libc::O_TRUNC != 0 {
+            self.wait(self.files.truncate(handle.ino(), 0))?;
+        }
+        let keeps = handle.is_unchanged && flags & libc::O_TRUNC == 0;
+        Ok(if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() })
+    }
+}
+
+fn empty(done: Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn xattr(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match value {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(convert::errno(Errno::ERANGE)),
+        Ok(value) => reply.data(&value),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn make(req: &Request, mode: u32, umask: u32) -> Make {
+    Make { mode: mode & !umask & 0o7777, uid: req.uid(), gid: req.gid() }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let wishes = [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_BIG_WRITES,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+        ];
+        for wish in wishes {
+            // An older kernel does without.
+            let _ = config.add_capabilities(wish);
+        }
+        let _ = config.set_max_write(REQUEST_LEN_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        if let Err(most) = config.set_max_readahead(REQUEST_LEN_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        if let Err(errno) = self.wait(self.files.sync()) {
+            tracing::error!("what was written last could not be published: {errno:?}");
+        }
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.wait(self.files.lookup(parent.0, name.as_bytes()));
+        self.note_looked(req, &found);
+        self.entry(found, reply);
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        self.files.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let found = match self.was_looked(req, ino.0) {
+            Some(attr) => Ok(attr),
+            None => self.wait(self.files.getattr(ino.0)),
+        };
+        match found {
+            Ok(attr) => reply.attr(&self.cache, &convert::attr(&attr)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change { mode, uid, gid, mtime_ns: mtime.map(convert::ns) };
+        let done = self.wait(async {
+            if let Some(size) = size {
+                self.files.truncate(ino.0, size).await?;
+            }
+            match change == Change::default() {
+                true => self.files.getattr(ino.0).await,
+                false => self.files.set(ino.0, change).await,
+            }
+        });
+        match done {
+            Ok(attr) => reply.attr(&self.cache, &convert::attr(&attr)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.wait(self.files.readlink(ino.0)) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = match Kind::of_mode(mode) {
+            Some(kind @ (Kind::File | Kind::Fifo | Kind::Socket)) => {
+                let make = make(req, mode, umask);
+                self.wait(self.files.make(parent.0, name.as_bytes(), kind, make, b""))
+            }
+            _ => Err(Errno::EPERM),
+        };
+        self.entry(made, reply);
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let make = make(req, mode, umask);
+        let made = self.wait(self.files.make(parent.0, name.as_bytes(), Kind::Directory, make, b""));
+        self.entry(made, reply);
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.wait(self.files.unlink(parent.0, name.as_bytes())), reply);
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.wait(self.files.rmdir(parent.0, name.as_bytes())), reply);
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let make = make(req, 0o777, 0);
+        self.entry(
+            self.wait(self.files.make(parent.0, link_name.as_bytes(), Kind::Symlink, make, target)),
+            reply,
+        );
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let flag = if flags.is_empty() {
+            RenameFlag::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameFlag::NoReplace
+        } else {
+            return reply.error(convert::errno(Errno::EINVAL));
+        };
+        let (from, to) = (name.as_bytes(), newname.as_bytes());
+        empty(self.wait(self.files.rename(parent.0, from, newparent.0, to, flag)), reply);
+    }
+
+    fn link(&self, _req: &Request, _ino: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
+        // What a file system answers that has no hard links.
+        reply.error(convert::errno(Errno::EPERM));
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // Without a cache the kernel has just looked the name up.
+        let is_fresh = self.cache.is_zero();
+        let opened = self.wait(self.files.open_file(ino.0, is_fresh));
+        match opened.and_then(|handle| Ok((handle.id, self.open_with(&handle, flags.0)?))) {
+            Ok((id, fopen)) => reply.opened(FileHandle(id), fopen),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let read = self
+            .files
+            .handle(fh.0)
+            .and_then(|handle| self.wait(self.files.read(&handle, offset, size as usize)));
+        match read {
+            Ok(bytes) => reply.data(&bytes),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // Pages that were changed in memory have their place, however the file was opened.
+        let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = self
+            .files
+            .handle(fh.0)
+            .and_then(|handle| self.wait(self.files.write(&handle, offset, data, append)));
+        match written {
+            Ok(len) => reply.written(len as u32),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
+        empty(done, reply);
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.wait(self.files.release(fh.0));
+        reply.ok();
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
+        empty(done, reply);
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.files.list(ino.0) {
+            Ok(listing) => {
+                let id = self.listing_next.fetch_add(1, Ordering::Relaxed);
+                self.listings.lock().unwrap().insert(id, Arc::new(listing));
+                reply.opened(FileHandle(id), FopenFlags::empty());
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listing = match self.listing(fh) {
+            Ok(listing) => listing,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        let dots = [(ino.0, "."), (listing.parent(), "..")];
+        for (at, (ino, name)) in dots.into_iter().enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(ino), at as u64 + 1, fuser::FileType::Directory, name) {
+                return reply.ok();
+            }
+        }
+        let read = listing.read(offset.saturating_sub(DOTS), false, |place, entry| {
+            let kind = convert::kind(entry.attr.kind);
+            !reply.add(INodeNo(entry.attr.ino), place + DOTS, kind, OsStr::from_bytes(&entry.name))
+        });
+        match self.wait(read) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listing = match self.listing(fh) {
+            Ok(listing) => listing,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        let dots = [(ino.0, "."), (listing.parent(), "..")];
+        for (at, (ino, name)) in dots.into_iter().enumerate().skip(offset as usize) {
+            // The kernel takes no note of these two; only their numbers are shown.
+            let attr = self.wait(self.files.getattr(ino));
+            let Ok(attr) = attr else { continue };
+            let attr = convert::attr(&attr);
+            if reply.add(INodeNo(ino), at as u64 + 1, name, &self.cache, &attr, Generation(0)) {
+                return reply.ok();
+            }
+        }
+        let read = listing.read(offset.saturating_sub(DOTS), true, |place, entry| {
+            let (name, attr) = (OsStr::from_bytes(&entry.name), convert::attr(&entry.attr));
+            !reply.add(attr.ino, place + DOTS, name, &self.cache, &attr, Generation(0))
+        });
+        match self.wait(read) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.listings.lock().unwrap().remove(&fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(self.wait(self.files.fsync_directory(ino.0)), reply);
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        match self.wait(self.files.space()) {
+            Ok(space) => {
+                let (blocks, free) = (space.bytes / u64::from(BLOCK), space.free / u64::from(BLOCK));
+                let inodes = space.files.saturating_add(1 << 32);
+                reply.statfs(blocks, free, free, inodes, 1 << 32, BLOCK, 255, BLOCK);
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            0 => XattrMode::Any,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return reply.error(convert::errno(Errno::EINVAL)),
+        };
+        empty(self.wait(self.files.set_xattr(ino.0, name.as_bytes(), value, mode)), reply);
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        xattr(self.files.xattr(ino.0, name.as_bytes()), size, reply);
+    }
+
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self
+            .files
+            .xattrs(ino.0)
+            .map(|names| names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect());
+        xattr(names, size, reply);
+    }
+
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.wait(self.files.remove_xattr(ino.0, name.as_bytes())), reply);
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let make = make(req, mode, umask);
+        let exclusive = flags & libc::O_EXCL != 0;
+        let made = self.wait(self.files.create(parent.0, name.as_bytes(), make, exclusive));
+        let made = made.and_then(|(attr, handle)| {
+            let fopen = self.open_with(&handle, flags)?;
+            Ok((attr, handle.id, fopen))
+        });
+        match made {
+            Ok((attr, id, fopen)) => {
+                let attr = convert::attr(&attr);
+                reply.created(&self.cache, &attr, Generation(0), FileHandle(id), fopen);
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        const HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO_INSIDE: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        let what = match mode {
+            0 => Allocate::Grow,
+            libc::FALLOC_FL_KEEP_SIZE => Allocate::Reserve,
+            HOLE | ZERO_INSIDE => Allocate::Zero { grow: false },
+            libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { grow: true },
+            _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
+        };
+        let done = self
+            .files
+            .handle(fh.0)
+            .and_then(|handle| self.wait(self.files.allocate(&handle, offset, length, what)));
+        empty(done, reply);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // The kernel then takes every file for one without holes.
+        reply.error(fuser::Errno::ENOSYS);
+    }
+}

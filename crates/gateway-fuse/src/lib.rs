@@ -1,0 +1,11 @@
+//! FUSE to the file system: an adapter that turns requests of the kernel into calls of [`Files`] and back. It holds
+//! nothing but open directories.
+
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod convert;
+mod mount;
+
+pub use mount::{Mount, MountOptions};
+pub use stoker_files::Files;

@@ -1,0 +1,98 @@
+//! A mounted volume.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use stoker_files::Files;
+use tokio::runtime::Handle;
+
+use crate::adapter::Adapter;
+
+/// What the kernel reads ahead of programs, in KiB.
+const READ_AHEAD_KIB: u32 = 4096;
+
+/// How a volume is mounted.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What the list of mounts shows as its source.
+    pub source: String,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Every user of the machine may use it, as far as modes allow; otherwise only who mounts it.
+    pub all_users: bool,
+    /// How long the kernel believes names and properties that it was told.
+    pub cache: Duration,
+    /// Requests that are worked on at once.
+    pub threads: usize,
+}
+
+impl MountOptions {
+    /// The usual ones.
+    pub fn new(source: impl Into<String>) -> MountOptions {
+        MountOptions {
+            source: source.into(),
+            read_only: false,
+            all_users: true,
+            cache: Duration::from_secs(1),
+            threads: 32,
+        }
+    }
+}
+
+/// A mounted volume; unmounted when dropped.
+pub struct Mount {
+    session: BackgroundSession,
+    files: Files,
+    dir: PathBuf,
+}
+
+impl Mount {
+    /// Mounts a file system on a directory. The runtime is the one that the file system lives in.
+    pub fn new(files: Files, runtime: Handle, dir: &Path, options: &MountOptions) -> io::Result<Mount> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(options.source.clone()),
+            MountOption::Subtype("stoker".to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoDev,
+            MountOption::NoAtime,
+            if options.read_only { MountOption::RO } else { MountOption::RW },
+        ];
+        config.acl = if options.all_users { SessionACL::All } else { SessionACL::Owner };
+        config.n_threads = Some(options.threads.max(1));
+        config.clone_fd = true;
+        let adapter = Adapter::new(files.clone(), runtime, options.cache);
+        let session = fuser::spawn_mount(adapter, dir, &config)?;
+        let mount = Mount { session, files, dir: dir.to_path_buf() };
+        mount.read_ahead();
+        Ok(mount)
+    }
+
+    /// Lets the kernel read further ahead than it does by default. Only root may; without it reads are smaller.
+    fn read_ahead(&self) {
+        let Ok(meta) = std::fs::metadata(&self.dir) else { return };
+        let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
+        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        if let Err(error) = std::fs::write(&path, READ_AHEAD_KIB.to_string()) {
+            tracing::debug!("{path}: {error}");
+        }
+    }
+
+    /// The file system.
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Waits until somebody unmounts it.
+    pub fn join(self) -> io::Result<()> {
+        self.session.join()
+    }
+
+    /// Unmounts it. Fails while it is in use.
+    pub fn unmount(self) -> io::Result<()> {
+        self.session.umount_and_join()
+    }
+}

@@ -1,0 +1,30 @@
+//! NFSv3 and MOUNT on one TCP port, without a portmapper: requests of clients, each a few calls of the file system.
+//!
+//! Nothing durable is here. A handle says by itself what it is of (see `handle`), so it survives restarts and works on
+//! every node. What was written and not committed waits in the file system's bounded buffers; the write verifier
+//! changes when some of it may be lost, and clients send it again.
+//!
+//! Every byte that comes in is hostile: records, connections, requests under way and the memory of all of them have
+//! limits, and at a limit the connection is not read from.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod connection;
+mod counters;
+mod export;
+mod handle;
+mod lru;
+mod mount;
+mod nfs;
+mod options;
+mod record;
+mod replies;
+mod rpc;
+mod server;
+mod volumes;
+mod xdr;
+
+pub use export::{Export, Network};
+pub use options::NfsOptions;
+pub use server::NfsGateway;

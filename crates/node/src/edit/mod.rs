@@ -1,0 +1,283 @@
+//! Changing a file in the middle: a new version that goes on with chunks of the one before.
+
+mod steps;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use stoker_catalog::names::{Located, Plan};
+use stoker_catalog::rows::{Drain, RunRow};
+use stoker_format::{ChunkRun, crc64, crc64_combine};
+use stoker_store::{
+    BoxFuture, Buf, EditRequest, ErrorKind, File, Finish, Key, Receipt, Result, StoreError, Subject,
+    WriteRequest, Writer,
+};
+
+use crate::core::Core;
+use crate::error;
+use crate::publish::{FilePurpose, Keeps, condition_failed, owners};
+use crate::reader::NodeFile;
+use crate::volumes::Volume;
+use crate::writer::{ChunkWriter, RunList};
+use steps::Step;
+
+/// Chunks of what is copied or changed in small pieces: the next change beside it copies no more than this.
+const GRAIN: usize = 128 << 10;
+
+/// Bytes that come in pieces of at least this length become chunks of the usual length.
+const LARGE: u64 = 1 << 20;
+
+/// A file being changed.
+pub(crate) struct EditWriter {
+    core: Arc<Core>,
+    inner: ChunkWriter,
+    steps: VecDeque<Step>,
+    /// The chunk that is being filled, and how much goes into it.
+    out: Option<(Buf, usize)>,
+    /// CRC-64/NVME of what the caller gave.
+    crc64: u64,
+    /// What is copied from; open, so that its chunks stay until the new version uses them.
+    base: Option<NodeFile>,
+}
+
+impl Core {
+    /// Begins a new version that keeps ranges of the present one.
+    pub async fn begin_edit(
+        self: &Arc<Core>,
+        volume: Arc<Volume>,
+        key: &Key,
+        request: EditRequest,
+    ) -> Result<EditWriter> {
+        let EditRequest { attributes, condition, base, pieces, inode } = request;
+        if let Some(inode) = inode
+            && !self.names.inodes().is_given(inode).await.map_err(error::catalog)?
+        {
+            let message = format!("{inode} is not the number of a file that was handed out");
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
+        self.check_write(&volume, key, &attributes, &condition).await?;
+        let mut open = None;
+        if let Some(base) = base {
+            self.adopt(&volume, key.as_bytes()).await?;
+            let (file, located) = self.open_located(&volume, key.as_bytes()).await?;
+            if file.info().version != base || located.is_none() {
+                return Err(condition_failed(true, &condition));
+            }
+            let is_clean =
+                |located: &Located| located.file.drain == Drain::Clean || located.file.source.is_some();
+            if let Some(located) = located.filter(is_clean) {
+                // From now on it is only in the rings, as far as the new version is concerned.
+                let extent = self.extent(&volume, &located.file).await?;
+                self.stage_file(&file, extent.as_ref()).await?;
+            }
+            open = Some(file);
+        }
+        let (runs, size) = open.as_ref().map_or((&[][..], 0), |file| (file.runs(), file.info().size));
+        let steps: VecDeque<Step> = steps::steps(runs, size, &pieces)?.into();
+        let request = WriteRequest { attributes, condition, ..WriteRequest::default() };
+        let purpose = FilePurpose {
+            base,
+            inode: inode.unwrap_or(0),
+            ..FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request)
+        };
+        let inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));
+        let mut writer =
+            EditWriter { core: self.clone(), inner, steps, out: None, crc64: crc64(b""), base: open };
+        writer.advance().await?;
+        Ok(writer)
+    }
+
+    /// The new version goes on with some chunks of the present one, which must be the one that it was made from.
+    pub async fn keep_chunks(
+        self: &Arc<Core>,
+        volume: &Volume,
+        old: &Located,
+        plan: &mut Plan,
+        runs: &RunList,
+        keeps: &Keeps,
+    ) -> Result<()> {
+        let version = plan.file.version();
+        let kept: Vec<ChunkRun> = runs.runs().iter().filter(|run| run.version != version).copied().collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let mut holders = old.file.holders.clone();
+        if old.file.drain == Drain::Clean || old.file.source.is_some() {
+            let Some(secured) = self.secure(volume, &kept, &old.file.holders).await? else {
+                return Err(condition_failed(true, &Default::default()));
+            };
+            holders = secured.holders();
+            keeps.lock().unwrap().push(secured);
+        }
+        for holder in holders {
+            if !plan.file.holders.contains(&holder) {
+                plan.file.holders.push(holder);
+            }
+        }
+        let before = self.names.runs(&old.file).await.map_err(error::catalog)?;
+        plan.inherited = owners(&kept, version);
+        plan.dropped = steps::dropped(&before, runs.runs()).iter().map(RunRow::from).collect();
+        Ok(())
+    }
+}
+
+impl EditWriter {
+    /// Does what needs no more bytes.
+    async fn advance(&mut self) -> Result<()> {
+        while let Some(step) = self.steps.front().copied() {
+            match step {
+                Step::Take(_) | Step::Rest => return Ok(()),
+                Step::Zero(len) => self.zeros(len).await?,
+                Step::Copy { start, len } => self.copy(start, len).await?,
+                Step::Refer { run, .. } => {
+                    self.end_chunk().await?;
+                    self.inner.refer(&run);
+                }
+            }
+            self.steps.pop_front();
+        }
+        Ok(())
+    }
+
+    async fn copy(&mut self, mut start: u64, mut len: u64) -> Result<()> {
+        while len > 0 {
+            let file = self
+                .base
+                .as_ref()
+                .ok_or_else(|| StoreError::new(ErrorKind::Invalid, "nothing to copy from"))?;
+            let bytes = file.read(start, len.min(LARGE) as usize).await?;
+            if bytes.is_empty() {
+                return Err(StoreError::new(
+                    ErrorKind::Corrupt,
+                    "the file that is changed is shorter than it says",
+                ));
+            }
+            self.put(&bytes, GRAIN).await?;
+            start += bytes.len() as u64;
+            len -= bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    async fn zeros(&mut self, mut len: u64) -> Result<()> {
+        let zeros = vec![0; len.min(LARGE) as usize];
+        let room = if len >= LARGE { self.core.chunk_bytes as usize } else { GRAIN };
+        while len > 0 {
+            let part = len.min(zeros.len() as u64) as usize;
+            self.put(&zeros[..part], room).await?;
+            len -= part as u64;
+        }
+        Ok(())
+    }
+
+    /// Adds bytes to the chunk that is being filled; a new one has room for so many.
+    async fn put(&mut self, mut bytes: &[u8], room: usize) -> Result<()> {
+        while !bytes.is_empty() {
+            if self.out.is_none() {
+                let room = room.min(self.core.chunk_bytes as usize);
+                let mut buf = self.core.rings.write_buffer(room).await;
+                buf.set_len(0);
+                self.out = Some((buf, room));
+            }
+            let Some((buf, room)) = &mut self.out else { continue };
+            let part = bytes.len().min(*room - buf.len());
+            buf.fill(&bytes[..part]);
+            bytes = &bytes[part..];
+            if buf.len() == *room {
+                self.end_chunk().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_chunk(&mut self) -> Result<()> {
+        match self.out.take() {
+            Some((buf, _)) => self.inner.take(buf).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes bytes of the caller, which may belong to several pieces.
+    async fn accept(&mut self, buf: Buf) -> Result<()> {
+        let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
+        self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        if self.out.is_none() && buf.len() <= self.core.chunk_bytes as usize {
+            // The chunk is as the caller made it, and nothing has to be copied.
+            let is_whole = match self.steps.front_mut() {
+                Some(Step::Rest) => true,
+                Some(Step::Take(left)) if *left >= buf.len() as u64 && *left >= LARGE => {
+                    *left -= buf.len() as u64;
+                    true
+                }
+                _ => false,
+            };
+            if is_whole {
+                self.inner.take(buf).await?;
+                return self.next_step().await;
+            }
+        }
+        let mut at = 0;
+        while at < buf.len() {
+            let rest = buf.len() - at;
+            let (part, is_large) = match self.steps.front() {
+                Some(Step::Rest) => (rest, true),
+                Some(Step::Take(left)) => (rest.min(*left as usize), *left >= LARGE),
+                _ => {
+                    let message = "more bytes came than the pieces of the edit take";
+                    return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
+                }
+            };
+            let room = if is_large { self.core.chunk_bytes as usize } else { GRAIN };
+            self.put(&buf.as_slice()[at..at + part], room).await?;
+            at += part;
+            if let Some(Step::Take(left)) = self.steps.front_mut() {
+                *left -= part as u64;
+            }
+            self.next_step().await?;
+        }
+        Ok(())
+    }
+
+    async fn next_step(&mut self) -> Result<()> {
+        if self.steps.front() == Some(&Step::Take(0)) {
+            self.steps.pop_front();
+            self.advance().await?;
+        }
+        Ok(())
+    }
+
+    async fn complete(mut self, finish: Finish) -> Result<Receipt> {
+        if let Some(Step::Take(left)) = self.steps.front() {
+            let message = format!("{left} bytes of a piece of the edit did not come");
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
+        }
+        self.end_chunk().await?;
+        self.inner.complete(finish).await
+    }
+}
+
+impl Writer for EditWriter {
+    fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
+        let chunk = u64::from(self.core.chunk_bytes);
+        let left = self.steps.iter().map(|step| match step {
+            Step::Take(len) => *len,
+            Step::Rest => chunk,
+            Step::Zero(_) | Step::Copy { .. } | Step::Refer { .. } => 0,
+        });
+        let left = left.fold(0, u64::saturating_add).clamp(1, chunk);
+        Box::pin(self.inner.room(left as usize))
+    }
+
+    fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.accept(buf))
+    }
+
+    fn crc64(&self) -> u64 {
+        self.crc64
+    }
+
+    fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        let core = self.core.clone();
+        Box::pin(async move { core.to_the_end(self.complete(finish)).await })
+    }
+}

@@ -1,0 +1,42 @@
+//! Drives are slow, full, fail, rot, and go with their machine.
+
+use super::{Faulter, wait};
+use crate::rng::Rng;
+
+/// Most bits that rot on a drive.
+const ROT_MAX: usize = 400;
+
+impl Faulter {
+    pub(super) async fn slow_drive(&self, at: usize, ms: u64, rng: &mut Rng) {
+        self.cluster.machines[at].set_slow_ms(rng.between(20, 400));
+        wait(ms).await;
+        self.cluster.machines[at].set_slow_ms(0);
+    }
+
+    pub(super) async fn fill_drive(&self, at: usize, ms: u64) {
+        self.cluster.trace.note(format_args!("m{at} has no room for another segment"));
+        self.cluster.machines[at].set_full(true);
+        wait(ms).await;
+        self.cluster.machines[at].set_full(false);
+    }
+
+    /// Copies are lost, as many as the class covers.
+    pub(super) async fn lose(&self, at: usize, ms: u64, rng: &mut Rng) {
+        let cluster = &self.cluster;
+        match rng.below(3) {
+            0 => {
+                cluster.trace.note(format_args!("m{at} is lost"));
+                cluster.lose(at);
+            }
+            1 => {
+                cluster.trace.note(format_args!("the drive of m{at} fails"));
+                cluster.machines[at].fail_drive();
+                wait(ms).await;
+                cluster.replace_drive(at);
+                wait(ms).await;
+                cluster.boot(at);
+            }
+            _ => cluster.rot(at, rng.between(1, ROT_MAX)),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Real programs on a real mount. Where the machine has no FUSE, or not for us, the tests say so and pass.
+
+mod storm;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use storm::Node;
+
+/// A node, a volume, and the volume mounted.
+struct Rig {
+    dir: tempfile::TempDir,
+    node: Option<Node>,
+    mount: Child,
+}
+
+impl Rig {
+    /// None if volumes cannot be mounted here.
+    fn new() -> Option<Rig> {
+        let usable = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        if let Err(error) = usable {
+            eprintln!("skipped: /dev/fuse cannot be used here: {error}");
+            return None;
+        }
+        let dir = tempfile::TempDir::new().unwrap();
+        let node = Node::up(&dir.path().join("node"));
+        stoker(dir.path(), &["volume", "create", "files"]);
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        let mount = mount(dir.path(), &[]);
+        Some(Rig { dir, node: Some(node), mount })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("mnt").join(name)
+    }
+
+    fn restart(&mut self) {
+        self.node.take().unwrap().kill();
+        self.node = Some(Node::up(&self.dir.path().join("node")));
+    }
+
+    /// Takes the mount away and makes it again: nothing is left in the memory of the kernel or the process.
+    fn remount(&mut self) {
+        stoker(self.dir.path(), &["umount", self.path("").to_str().unwrap()]);
+        assert!(self.mount.wait().unwrap().success());
+        self.mount = mount(self.dir.path(), &[]);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let mnt = self.path("");
+        let _ = Command::new(env!("CARGO_BIN_EXE_stoker")).arg("umount").arg("--lazy").arg(mnt).status();
+        let _ = self.mount.kill();
+        let _ = self.mount.wait();
+        if let Some(node) = self.node.take() {
+            node.kill();
+        }
+    }
+}
+
+fn stoker(dir: &Path, args: &[&str]) {
+    let done =
+        Command::new(env!("CARGO_BIN_EXE_stoker")).env("STOKER_DIR", dir.join("node")).args(args).output();
+    let done = done.unwrap();
+    assert!(done.status.success(), "stoker {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn mount(dir: &Path, args: &[&str]) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stoker"))
+        .env("STOKER_DIR", dir.join("node"))
+        .args(["mount", "files"])
+        .arg(dir.join("mnt"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("mounted files on"), "{line:?}");
+    child
+}
+
+/// Runs a shell script in a directory; false if a program that it needs is not here.
+fn sh(at: &Path, needs: &[&str], script: &str) -> bool {
+    for program in needs {
+        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
+        if !found.status.success() {
+            eprintln!("skipped: this machine has no {program}");
+            return false;
+        }
+    }
+    let done = Command::new("sh").args(["-ec", script]).current_dir(at).output().unwrap();
+    let words = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{script}\n{}\n{words}", String::from_utf8_lossy(&done.stdout));
+    true
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A folder beside the mount with files of many lengths, links and modes.
+fn sample(rig: &Rig) -> PathBuf {
+    let from = rig.dir.path().join("sample");
+    for (at, len) in [0, 1, 4095, 4096, 4097, 130_000, 1 << 20, 9_000_000].into_iter().enumerate() {
+        let folder = from.join(format!("d{}/deep", at % 3));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(format!("file {at}"));
+        fs::write(&path, bytes(at as u64, len)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + at as u32)).unwrap();
+    }
+    symlink("deep/file 0", from.join("d0/link")).unwrap();
+    symlink("nowhere", from.join("dangling")).unwrap();
+    fs::create_dir(from.join("empty")).unwrap();
+    from
+}
+
+#[test]
+fn folders_are_copied_and_packed_as_they_are() {
+    let Some(mut rig) = Rig::new() else { return };
+    let from = sample(&rig);
+    let mnt = rig.path("");
+    assert!(sh(
+        &mnt,
+        &["cp", "diff", "tar"],
+        &format!("cp -a {} copy && diff -r --no-dereference {0} copy", from.display())
+    ));
+    sh(
+        &mnt,
+        &[],
+        "mkdir out && tar cf a.tar copy && tar xf a.tar -C out && diff -r --no-dereference copy out/copy",
+    );
+    rig.remount();
+    sh(&mnt, &[], &format!("diff -r --no-dereference {} out/copy", from.display()));
+    // Modes and times, too.
+    let show = "find . -type f -printf '%P %m %s %T@ %y %l\\n' | sort";
+    let list = |at: &Path| {
+        let done = Command::new("sh").args(["-c", show]).current_dir(at).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert_eq!(list(&from), list(&mnt.join("copy")));
+    sh(&mnt, &[], "rm -r copy out a.tar && test -z \"$(ls -A)\"");
+}
+
+#[test]
+fn git_and_sqlite_work() {
+    let Some(mut rig) = Rig::new() else { return };
+    let from = sample(&rig);
+    let mnt = rig.path("");
+    let git = format!(
+        "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+         git init -q a && cp -r {}/. a && cd a && git config user.email a@b && git config user.name n
+         git add -A && git commit -qm one && echo x >> 'd1/deep/file 1' && git commit -qam two
+         cd .. && git clone -q a b && cd b && git gc -q && git fsck --strict && test -z \"$(git status --porcelain)\"
+         git log --oneline | wc -l | grep -q 2",
+        from.display()
+    );
+    sh(&mnt, &["git"], &git);
+    let sqlite = "python3 - <<'E'
+import sqlite3, threading
+def work(n):
+    db = sqlite3.connect('db.sqlite', timeout=60)
+    for at in range(15):
+        with db:
+            db.execute('insert into t values (?, ?)', (n * 1000 + at, 'x' * 900))
+    db.close()
+db = sqlite3.connect('db.sqlite')
+db.execute('create table t (id integer primary key, text text)')
+db.commit()
+threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert db.execute('select count(*) from t').fetchone() == (45,)
+assert db.execute('pragma integrity_check').fetchone() == ('ok',)
+db.execute('delete from t where id % 2'); db.commit(); db.execute('vacuum')
+db.close()
+E";
+    if sh(&mnt, &["python3"], sqlite) {
+        rig.remount();
+        let check = "python3 -c \"import sqlite3; db = sqlite3.connect('db.sqlite'); \
+                     assert db.execute('pragma integrity_check').fetchone() == ('ok',); \
+                     assert db.execute('select count(*) from t').fetchone()[0] == 24\"";
+        sh(&mnt, &[], check);
+    }
+}
+
+#[test]
+fn calls_mean_what_they_mean_elsewhere() {
+    let Some(mut rig) = Rig::new() else { return };
+    let at = |name: &str| rig.path(name);
+    // Appends go to the end, wherever the writer stands.
+    fs::write(at("log"), "one\n").unwrap();
+    let mut log = OpenOptions::new().append(true).open(at("log")).unwrap();
+    log.seek(SeekFrom::Start(0)).unwrap();
+    log.write_all(b"two\n").unwrap();
+    assert_eq!(fs::read_to_string(at("log")).unwrap(), "one\ntwo\n");
+    // A name is made once.
+    let exclusive = |name: &str| OpenOptions::new().write(true).create_new(true).open(at(name));
+    exclusive("lock").unwrap();
+    assert_eq!(exclusive("lock").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    // A file without a name lives while it is open.
+    let mut gone =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(at("gone")).unwrap();
+    gone.write_all(b"before").unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    gone.write_all(b" after").unwrap();
+    gone.sync_all().unwrap();
+    let mut text = String::new();
+    gone.seek(SeekFrom::Start(0)).unwrap();
+    gone.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), gone.metadata().unwrap().nlink()), ("before after", 0));
+    assert!(!at("gone").exists());
+    // A rename replaces, and whoever has the old one open keeps it.
+    fs::write(at("new"), "new").unwrap();
+    let old = File::open(at("log")).unwrap();
+    fs::rename(at("new"), at("log")).unwrap();
+    assert_eq!(fs::read(at("log")).unwrap(), b"new");
+    let mut held = [0; 3];
+    old.read_exact_at(&mut held, 4).unwrap();
+    assert_eq!(&held, b"two");
+    // Directories move with what is in them, over empty ones.
+    fs::create_dir_all(at("a/b/c")).unwrap();
+    fs::write(at("a/b/c/file"), "deep").unwrap();
+    fs::create_dir(at("z")).unwrap();
+    fs::rename(at("a"), at("z")).unwrap();
+    assert_eq!(fs::read(at("z/b/c/file")).unwrap(), b"deep");
+    let errno = |done: std::io::Result<()>| done.unwrap_err().raw_os_error();
+    assert_eq!(errno(fs::rename(at("z"), at("z/b/c/d"))), Some(libc::EINVAL));
+    assert_eq!(errno(fs::remove_dir(at("z"))), Some(libc::ENOTEMPTY));
+    assert_eq!(errno(fs::remove_file(at("z"))), Some(libc::EISDIR));
+    assert_eq!(errno(fs::create_dir(at("z"))), Some(libc::EEXIST));
+    assert_eq!(errno(fs::write(at(&"x".repeat(256)), "")), Some(libc::ENAMETOOLONG));
+    assert_eq!(errno(fs::write(at("log/x"), "")), Some(libc::ENOTDIR));
+    assert_eq!(errno(fs::hard_link(at("log"), at("link"))), Some(libc::EPERM));
+    symlink("loop", at("loop")).unwrap();
+    assert_eq!(errno(fs::write(at("loop"), "")), Some(libc::ELOOP));
+    // Holes are zeros; the length is what it was set to.
+    let sparse =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(at("sparse")).unwrap();
+    sparse.write_all_at(b"end", 3_000_000).unwrap();
+    sparse.set_len(4_000_000).unwrap();
+    drop(sparse);
+    let mut expect = vec![0; 4_000_000];
+    expect[3_000_000..3_000_003].copy_from_slice(b"end");
+    // Bytes of O_DIRECT are the same.
+    fs::write(at("direct"), bytes(5, 1 << 20)).unwrap();
+    let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(at("direct")).unwrap();
+    let mut read = vec![0; 1 << 20];
+    direct.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == bytes(5, 1 << 20));
+    drop((log, gone, old, direct));
+    let xattr = "python3 -c \"
+import os
+os.setxattr('log', 'user.name', b'value'); assert os.getxattr('log', 'user.name') == b'value'
+assert os.listxattr('log') == ['user.name']
+os.chmod('log', 0o640); os.utime('log', ns=(5, 1234567890123456789))
+import mmap
+f = open('sparse', 'r+b'); m = mmap.mmap(f.fileno(), 0); m[10:14] = b'mmap'; m.flush(); m.close(); f.close()
+import fcntl
+f = open('lock'); fcntl.lockf(open('lock', 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)
+\"";
+    let has_python = sh(&rig.path(""), &["python3"], xattr);
+    rig.remount();
+    let at = |name: &str| rig.path(name);
+    if has_python {
+        expect[10..14].copy_from_slice(b"mmap");
+        let meta = fs::metadata(at("log")).unwrap();
+        assert_eq!(
+            (meta.mode() & 0o7777, meta.mtime(), meta.mtime_nsec()),
+            (0o640, 1_234_567_890, 123_456_789)
+        );
+        sh(&at(""), &[], "python3 -c \"import os; assert os.getxattr('log', 'user.name') == b'value'\"");
+    }
+    assert!(fs::read(at("sparse")).unwrap() == expect);
+    assert_eq!(fs::read(at("z/b/c/file")).unwrap(), b"deep");
+}
+
+/// The node is killed again and again while files are copied. Programs wait, and nothing is missing.
+#[test]
+fn a_node_that_is_killed_is_waited_for() {
+    let Some(mut rig) = Rig::new() else { return };
+    let from = sample(&rig);
+    let mnt = rig.path("");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let copying = scope.spawn(|| {
+            let mut rounds = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let script = format!(
+                    "rm -rf copy && cp -r {} copy && diff -r --no-dereference {0} copy",
+                    from.display()
+                );
+                sh(&mnt, &[], &script);
+                rounds += 1;
+            }
+            rounds
+        });
+        for _ in 0..3 {
+            // Something is on its way when it dies.
+            while !mnt.join("copy/d1").exists() && !copying.is_finished() {
+                std::thread::yield_now();
+            }
+            rig.restart();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(copying.join().unwrap() > 0);
+    });
+    rig.remount();
+    sh(&mnt, &[], &format!("diff -r --no-dereference {} copy", from.display()));
+}
+
+/// What was synced is there after the mount process was killed, and the directory can be mounted again.
+#[test]
+fn a_mount_that_is_killed_loses_nothing_that_was_synced() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mut synced = Vec::new();
+    for at in 0..20u64 {
+        let (name, content) = (format!("f{at}"), bytes(at, 1000 * at as usize));
+        let mut file = File::create(rig.path(&name)).unwrap();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        file.write_all(b"not synced").unwrap();
+        // Left open: closing would sync.
+        std::mem::forget(file);
+        synced.push((name, content));
+    }
+    rig.mount.kill().unwrap();
+    rig.mount.wait().unwrap();
+    assert_eq!(fs::metadata(rig.path("")).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    rig.mount = mount(rig.dir.path(), &[]);
+    for (name, content) in synced {
+        let found = fs::read(rig.path(&name)).unwrap();
+        assert!(found.starts_with(&content), "{name}");
+    }
+}

@@ -1,0 +1,92 @@
+//! NFS clients against a real node: one on bare sockets, which sends what others do not, and libnfs. They are Python; where
+//! the machine has no Python or no libnfs, the tests say so and pass.
+
+mod storm;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use storm::Node;
+
+/// What a script ends with if what it needs is not here.
+const EXIT_SKIPPED: i32 = 3;
+
+/// A node with an NFS door.
+fn up(dir: &Path, exports: &[&str]) -> Node {
+    let mut verb = vec!["up", "--nfs", storm::LOCAL];
+    exports.iter().for_each(|export| verb.extend(["--nfs-export", export]));
+    Node::start(&verb, dir)
+}
+
+fn text(node: &Node, name: &str) -> String {
+    node.ready[name].as_str().unwrap_or_else(|| panic!("{name} lacks in {}", node.ready)).to_owned()
+}
+
+fn port(node: &Node) -> String {
+    text(node, "nfs").rsplit(':').next().unwrap().to_owned()
+}
+
+/// Runs a script; false if it cannot run here.
+fn script(name: &str, args: &[&str]) -> bool {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/nfs", name].iter().collect();
+    let done = match Command::new("python3").arg("-B").arg(path).args(args).output() {
+        Ok(done) => done,
+        Err(error) => {
+            eprintln!("skipped: python3 cannot be started: {error}");
+            return false;
+        }
+    };
+    let words = [done.stdout, done.stderr].concat();
+    let words = String::from_utf8_lossy(&words);
+    let is_skipped = |status: ExitStatus| status.code() == Some(EXIT_SKIPPED);
+    if is_skipped(done.status) {
+        eprintln!("skipped: {words}");
+        return false;
+    }
+    assert!(done.status.success(), "{name}: {words}");
+    true
+}
+
+#[test]
+fn nfs_is_what_it_should_be_and_handles_survive_a_kill() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (at, kept) = (dir.path().join("node"), dir.path().join("kept.json"));
+    let kept = kept.to_str().unwrap();
+    let node = up(&at, &[]);
+    let names = ["s3", "access_key", "secret_key"].map(|name| text(&node, name));
+    if !script("first.py", &[&port(&node), kept, &names[0], &names[1], &names[2]]) {
+        return;
+    }
+    node.kill();
+    let node = up(&at, &[]);
+    assert!(script("second.py", &[&port(&node), kept]));
+    node.stop();
+}
+
+#[test]
+fn libnfs_works() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let node = up(&dir.path().join("node"), &[]);
+    script("libnfs.py", &[&port(&node)]);
+    node.stop();
+}
+
+#[test]
+fn exports_are_kept_to() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let at = dir.path().join("node");
+    let node = up(&at, &["data:allow=10.0.0.0/8"]);
+    if !script("exports.py", &[&port(&node), "other network"]) {
+        return;
+    }
+    node.stop();
+    let node = up(&at, &["data:keep-root"]);
+    script("exports.py", &[&port(&node), "keep root"]);
+    node.stop();
+    let node = up(&at, &["data:read-only"]);
+    script("exports.py", &[&port(&node), "read only"]);
+    node.stop();
+    let node = up(&at, &["another"]);
+    script("exports.py", &[&port(&node), "another volume"]);
+    node.stop();
+}
