@@ -51,5 +51,5 @@ pub fn run_or(args: &[String], without: Without) -> Result<(), Failure> {
 }
 
 fn program() -> PathBuf {
-    built("stoker")
+    built("debug", "stoker")
 }

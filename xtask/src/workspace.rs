@@ -25,10 +25,10 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Where cargo puts a program of the development profile.
-pub fn built(name: &str) -> PathBuf {
+/// Where cargo puts a program, by the folder of its profile.
+pub fn built(profile: &str, name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("debug").join(name)
+    target.join(profile).join(name)
 }
 
 /// Runs a command to its end with its output streamed; true if it succeeded.

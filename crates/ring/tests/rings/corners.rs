@@ -171,3 +171,26 @@ async fn join_all<F: Future>(fs: impl Iterator<Item = F>) -> Vec<F::Output> {
     .await;
     fs.into_iter().map(|f| f.1.unwrap()).collect()
 }
+#[test]
+fn a_copy_from_the_lake_does_not_make_precious_bytes_droppable() {
+    let d = dir();
+    let p = d.path().join("ring");
+    Drive::init(&p, &InitOptions { size: 16 * MIB, segment_size: MIB, ..Default::default() }, 1).unwrap();
+    rt().block_on(async {
+        let ring = Ring::open(&p, opts(8 << 20)).unwrap();
+        let clean = |n: u32| Put {
+            retention: Retention::Clean,
+            ..Put::chunk(id(n), VolumeId(1), Buf::copy_of(&[2; 200]))
+        };
+        ring.append_one(Put::chunk(id(1), VolumeId(1), Buf::copy_of(&[2; 100]))).await.unwrap();
+        ring.append_one(clean(1)).await.unwrap();
+        let kept = ring.stat(&id(1)).unwrap();
+        assert_eq!((kept.len, kept.clean), (200, false));
+        ring.append_one(clean(2)).await.unwrap();
+        assert!(ring.stat(&id(2)).unwrap().clean);
+        ring.mark_clean(vec![id(1)]).await.unwrap();
+        ring.append_one(clean(1)).await.unwrap();
+        assert!(ring.stat(&id(1)).unwrap().clean);
+        ring.close().await.unwrap();
+    });
+}
