@@ -3,10 +3,10 @@
 mod storm;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use storm::Node;
@@ -21,9 +21,7 @@ struct Rig {
 impl Rig {
     /// None if volumes cannot be mounted here.
     fn new() -> Option<Rig> {
-        let usable = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-        if let Err(error) = usable {
-            eprintln!("skipped: /dev/fuse cannot be used here: {error}");
+        if !storm::can_mount() {
             return None;
         }
         let dir = tempfile::TempDir::new().unwrap();
@@ -71,18 +69,7 @@ fn stoker(dir: &Path, args: &[&str]) {
 }
 
 fn mount(dir: &Path, args: &[&str]) -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stoker"))
-        .env("STOKER_DIR", dir.join("node"))
-        .args(["mount", "files"])
-        .arg(dir.join("mnt"))
-        .args(args)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("mounted files on"), "{line:?}");
-    child
+    storm::mount(&dir.join("node"), "files", &dir.join("mnt"), args)
 }
 
 /// Runs a shell script in a directory; false if a program that it needs is not here.

@@ -90,3 +90,43 @@ fn exports_are_kept_to() {
     script("exports.py", &[&port(&node), "another volume"]);
     node.stop();
 }
+
+/// Takes the mount away even if the test fails.
+struct Mounted(PathBuf, Option<std::process::Child>);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(child) = self.1.take() {
+            storm::unmount(&self.0, child);
+        }
+    }
+}
+
+/// Changes through FUSE, NFS and S3 in a random order against a model. More with `STOKER_DOOR_STEPS` and `STOKER_SEED`.
+#[test]
+fn every_door_shows_what_the_others_did() {
+    if !storm::can_mount() {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let (steps, first) =
+        (number("STOKER_DOOR_STEPS").unwrap_or(150).to_string(), number("STOKER_SEED").unwrap_or(1));
+    let dir = tempfile::TempDir::new().unwrap();
+    let (at, mnt) = (dir.path().join("node"), dir.path().join("mnt"));
+    let node = up(&at, &["data:keep-root"]);
+    std::fs::create_dir(&mnt).unwrap();
+    let mount = Mounted(mnt.clone(), Some(storm::mount(&at, "data", &mnt, &["--cache", "0"])));
+    let [endpoint, access, secret] = ["s3", "access_key", "secret_key"].map(|name| text(&node, name));
+    for seed in first..first + 2 {
+        let port = port(&node);
+        let (mnt, seed) = (mnt.to_str().unwrap(), seed.to_string());
+        script("doors.py", &[&port, mnt, &endpoint, &access, &secret, "data", &seed, &steps]);
+        std::fs::remove_dir_all(mount.0.join("a")).unwrap();
+        std::fs::remove_dir_all(mount.0.join("b")).unwrap();
+        for left in std::fs::read_dir(&mount.0).unwrap() {
+            std::fs::remove_file(left.unwrap().path()).unwrap();
+        }
+    }
+    drop(mount);
+    node.stop();
+}

@@ -9,12 +9,17 @@ import urllib.request
 REGION = "stoker"
 
 
-def request(method, endpoint, key, access, secret, body=None):
+def quoted(key):
+    return urllib.parse.quote(key)
+
+
+def request(method, endpoint, key, access, secret, body=None, more=()):
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     host = urllib.parse.urlparse(endpoint).netloc
-    path = "/" + urllib.parse.quote(key)
+    path = "/" + quoted(key)
     digest = hashlib.sha256(body or b"").hexdigest()
-    headers = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": now}
+    headers = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": now, **dict(more)}
+    headers = dict(sorted(headers.items()))
     names = ";".join(headers)
     lines = [f"{name}:{value}" for name, value in headers.items()]
     canonical = "\n".join([method, path, "", *lines, "", names, digest])

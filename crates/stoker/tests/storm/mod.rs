@@ -105,6 +105,33 @@ impl Drop for Node {
     }
 }
 
+/// Whether volumes can be mounted on this machine; says why not.
+pub fn can_mount() -> bool {
+    let usable = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &usable {
+        eprintln!("skipped: /dev/fuse cannot be used here: {error}");
+    }
+    usable.is_ok()
+}
+
+/// Mounts a volume of a node; it is there when this returns.
+pub fn mount(node: &Path, volume: &str, at: &Path, args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    command.env("STOKER_DIR", node).args(["mount", volume]).arg(at).args(args);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with(&format!("mounted {volume} on")), "{line:?}");
+    child
+}
+
+/// Takes a mount away, and ends its process.
+pub fn unmount(at: &Path, mut child: Child) {
+    let _ = Command::new(env!("CARGO_BIN_EXE_stoker")).args(["umount", "--lazy"]).arg(at).status();
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
 pub fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
