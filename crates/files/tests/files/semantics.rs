@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_files::{Allocate, Change, Errno, Kind, Make, ROOT, RenameFlag, XattrMode};
 use stoker_store::Key;
 
-use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
+use crate::rig::{MAKE, Rig, close, delete_object, get, keys, mkdir, names, options, put, put_object, walk};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_file_is_seen_by_who_opens_it_then() {
@@ -272,4 +272,21 @@ async fn large_directories_are_listed_whole() {
     let other = rig.files("there").await;
     assert_eq!(names(&other, ROOT).await, expect);
     assert_eq!(other.load().0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_no_paths_are_not_shown() {
+    let rig = Rig::new().await;
+    let files = rig.files("here").await;
+    let odd = [".", "..", "./x", "../x", "/x", "d/.", "d/..", "d/./x", "d/../x", "d//x", "d/e//x", ".stoker"];
+    for name in odd.into_iter().chain(["d/f", "f"]) {
+        put_object(&rig, name, b"bytes").await;
+    }
+    assert_eq!(names(&files, ROOT).await, ["d", "f"]);
+    let dir = walk(&files, "d").await.unwrap();
+    assert_eq!(names(&files, dir).await, ["e", "f"]);
+    assert_eq!(names(&files, walk(&files, "d/e").await.unwrap()).await, [""; 0]);
+    let (page, more) = files.page(dir, None, 1).await.unwrap();
+    assert_eq!((page[0].name.as_slice(), more), (&b"e"[..], true));
+    assert_eq!(get(&files, "d/f").await.unwrap(), b"bytes");
 }
