@@ -120,6 +120,11 @@ impl Core {
                 let receipt = stream.writer.finish(Finish::default()).await?;
                 inode.meta.lock().unwrap().is_changed = true;
                 receipt
+        let key = self.table.key(inode).map_err(stale)?;
+        if content.stream.as_ref().is_some_and(|stream| stream.key != key) {
+            // Renamed since its first bytes were sent: they are sent again, under the new name.
+            content.stream = None;
+        }
             }
             false => {
                 let receipt = self.publish_edit(inode, content).await?;
@@ -259,6 +264,11 @@ async fn fill<'b>(
             };
             let part = bytes.len().min(buf.capacity() - buf.len());
             buf.fill(&bytes[..part]);
+/// A file that has no key any more.
+pub(crate) fn stale(errno: Errno) -> StoreError {
+    StoreError::new(ErrorKind::NotFound, format!("{errno:?}"))
+}
+
             bytes = &bytes[part..];
             match buf.len() == buf.capacity() {
                 true => writer.write(buf).await?,

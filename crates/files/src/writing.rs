@@ -9,6 +9,7 @@ use crate::content::{Content, Stream};
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle};
 use crate::inode::{Inode, Kind};
+use crate::publish::stale;
 
 /// Most bytes of a file.
 const SIZE_MAX: u64 = 50 << 40;
@@ -162,7 +163,7 @@ impl Core {
         pieces.push(Piece::Rest);
         let (key, request) = self.edit_request(inode, content, pieces)?;
         let writer = self.store.edit(&self.volume, &key, request).await?;
-        Ok(Stream { writer, buf: None, sent: tail })
+        Ok(Stream { key, writer, buf: None, sent: tail })
     }
 
     /// The edit that publishes these pieces of a file.

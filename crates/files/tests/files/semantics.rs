@@ -274,6 +274,52 @@ async fn large_directories_are_listed_whole() {
     assert_eq!(other.load().0, 1);
 }
 
+/// Its first bytes are on their way under the old name when it gets another one, or none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_file_is_renamed_while_it_is_written() {
+    let rig = Rig::new().await;
+    let mut small = options("here");
+    small.file_bytes_max = 14 << 20;
+    let files = rig.files_with(small).await;
+    let mut pieces = (0..).map(|at: u32| vec![at as u8; 1 << 20]);
+    for is_exclusive in [false, true] {
+        for way in ["file", "directory", "unlink"] {
+            let dir = mkdir(&files, ROOT, "d").await.unwrap();
+            let (_, handle) = files.create(dir, b"long", MAKE, is_exclusive).await.unwrap();
+            let mut model = Vec::new();
+            for at in 0..20 {
+                if at == 10 {
+                    match way {
+                        "file" => files.rename(dir, b"long", ROOT, b"moved", RenameFlag::Replace).await,
+                        "directory" => files.rename(ROOT, b"d", ROOT, b"moved", RenameFlag::Replace).await,
+                        _ => files.unlink(dir, b"long").await,
+                    }
+                    .unwrap();
+                }
+                let piece = pieces.next().unwrap();
+                files.write(&handle, model.len() as u64, &piece, false).await.unwrap();
+                model.extend(piece);
+            }
+            files.fsync(&handle).await.unwrap();
+            let why = format!("{way}, exclusive: {is_exclusive}");
+            assert!(files.read(&handle, 0, 32 << 20).await.unwrap() == model, "{why}");
+            close(&files, handle).await.unwrap();
+            let (at, expect): (_, &[&str]) = match way {
+                "file" => (Some("moved"), &["d/", "moved"]),
+                "directory" => (Some("moved/long"), &["moved/", "moved/long"]),
+                _ => (None, &["d/"]),
+            };
+            assert_eq!(keys(&rig).await, expect, "{why}");
+            if let Some(at) = at {
+                assert!(get(&rig.remote("there").await, at).await.unwrap() == model, "{why}");
+            }
+            for name in expect {
+                delete_object(&rig, name).await;
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_are_no_paths_are_not_shown() {
     let rig = Rig::new().await;
