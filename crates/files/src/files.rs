@@ -209,7 +209,7 @@ impl Files {
     pub async fn release(&self, id: u64) {
         let Some(handle) = self.0.handles.lock().unwrap().remove(&id) else { return };
         let inode = handle.inode.clone();
-        if inode.is_dirty() && !inode.is_unlinked() {
+        if inode.is_awaited() {
             // Whoever wanted to know of a failure asked with a flush. As elsewhere, what cannot be kept is dropped.
             if let Err(errno) = self.0.flush(&inode).await {
                 tracing::error!("what was written last to inode {} is lost: {errno:?}", inode.ino);
@@ -223,8 +223,10 @@ impl Files {
             return;
         }
         content.file = None;
+        // Everybody who could want to know was told.
+        inode.is_lost.store(false, Ordering::Relaxed);
         if inode.is_unlinked() {
-            self.0.forget_bytes(&mut content);
+            self.0.forget_bytes(&inode, &mut content);
             let hidden = inode.place.lock().unwrap().hidden.take();
             if let Some(key) = hidden {
                 let _ = self.0.delete(&key).await;
@@ -316,7 +318,7 @@ impl Core {
                     if !known.is_published() {
                         return Ok(known);
                     }
-                    self.table.unlink(&known);
+                    self.table.take(&known);
                 }
                 Err(Errno::ENOENT)
             }

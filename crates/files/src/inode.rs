@@ -7,6 +7,7 @@ use stoker_format::VersionId;
 use stoker_store::{Attributes, FileInfo, Key};
 
 use crate::content::Content;
+use crate::error::{Errno, Result};
 
 /// The inode of the root.
 pub const ROOT: u64 = 1;
@@ -151,7 +152,15 @@ pub(crate) struct Place {
     pub name: Vec<u8>,
     /// It has no name any more. While it is open its bytes may be under a key of ours.
     pub is_unlinked: bool,
+    /// It was somebody else who took the name, on another node or at another door: nothing can be published any more.
+    pub is_taken: bool,
     pub hidden: Option<Key>,
+}
+
+impl Place {
+    pub fn new(parent: u64, name: &[u8]) -> Place {
+        Place { parent, name: name.to_vec(), is_unlinked: false, is_taken: false, hidden: None }
+    }
 }
 
 /// A file or a directory.
@@ -172,6 +181,8 @@ pub(crate) struct Inode {
     pub is_published: AtomicBool,
     /// Bytes or properties wait to be published.
     pub is_dirty: AtomicBool,
+    /// What was written went with the name that somebody else took. Whoever has it open hears of it at every sync.
+    pub is_lost: AtomicBool,
 }
 
 impl Inode {
@@ -179,7 +190,7 @@ impl Inode {
         Inode {
             ino: meta.attr.ino,
             kind: meta.attr.kind,
-            place: Mutex::new(Place { parent, name: name.to_vec(), is_unlinked: false, hidden: None }),
+            place: Mutex::new(Place::new(parent, name)),
             meta: Mutex::new(meta),
             content: tokio::sync::Mutex::new(content),
             lookups: AtomicU64::new(0),
@@ -188,6 +199,7 @@ impl Inode {
             shown: Mutex::new(None),
             is_published: AtomicBool::new(is_published),
             is_dirty: AtomicBool::new(!is_published),
+            is_lost: AtomicBool::new(false),
         }
     }
 
@@ -209,5 +221,23 @@ impl Inode {
 
     pub fn is_unlinked(&self) -> bool {
         self.place.lock().unwrap().is_unlinked
+    }
+
+    pub fn is_taken(&self) -> bool {
+        self.place.lock().unwrap().is_taken
+    }
+
+    /// Whether what waits will be looked for: nobody sees a file again whose name this file system took away.
+    pub fn is_awaited(&self) -> bool {
+        let place = self.place.lock().unwrap();
+        self.is_dirty() && (!place.is_unlinked || place.is_taken)
+    }
+
+    /// Refuses changes that nobody could ever see.
+    pub fn check_kept(&self) -> Result<()> {
+        match self.is_lost.load(Ordering::Relaxed) || self.is_taken() {
+            true => Err(Errno::ESTALE),
+            false => Ok(()),
+        }
     }
 }

@@ -42,8 +42,11 @@ pub(crate) async fn flusher(core: Weak<Core>) {
             let Ok(mut content) = inode.content.try_lock() else { continue };
             let is_old = content.dirty_since_ns.is_none_or(|since| since < old_ns);
             // A file that grows is on its way already, and would fall to pieces.
-            if is_old && content.stream.is_none() && !inode.is_unlinked() {
-                let _ = core.publish(&inode, &mut content).await;
+            if is_old && content.stream.is_none() && inode.is_awaited() {
+                // Who has a file open whose name was taken hears of it when it asks.
+                if !inode.is_taken() || !inode.is_open() {
+                    let _ = core.publish(&inode, &mut content).await;
+                }
             }
         }
     }
@@ -53,7 +56,10 @@ pub(crate) async fn flusher(core: Weak<Core>) {
 impl Core {
     /// Publishes a file if something waits.
     pub async fn flush(&self, inode: &Arc<Inode>) -> Result<()> {
-        if !inode.is_dirty() || inode.is_unlinked() || inode.kind == Kind::Directory {
+        if inode.is_lost.load(Ordering::Relaxed) {
+            return Err(Errno::ESTALE);
+        }
+        if !inode.is_awaited() || inode.kind == Kind::Directory {
             return Ok(());
         }
         let _still = self.moves.read().await;
@@ -62,21 +68,24 @@ impl Core {
     }
 
     /// The same for those who hold the content already.
-    pub async fn publish(&self, inode: &Inode, content: &mut Content) -> Result<()> {
+    pub async fn publish(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         self.publish_as(inode, content, true).await
     }
 
     /// Makes room: the bytes are published, and the time of the file with those that come last.
-    pub async fn publish_bytes(&self, inode: &Inode, content: &mut Content) -> Result<()> {
+    pub async fn publish_bytes(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         if content.overlay.is_clean() {
             return Ok(());
         }
         self.publish_as(inode, content, false).await
     }
 
-    async fn publish_as(&self, inode: &Inode, content: &mut Content, is_all: bool) -> Result<()> {
+    async fn publish_as(&self, inode: &Arc<Inode>, content: &mut Content, is_all: bool) -> Result<()> {
         let mut waiting = Waiting::default();
         while inode.is_dirty() {
+            if inode.is_taken() {
+                return Err(self.lose(inode, content));
+            }
             if inode.is_unlinked() && inode.place.lock().unwrap().hidden.is_none() {
                 self.hide(inode)?;
             }
@@ -84,9 +93,7 @@ impl Core {
                 Ok(()) => return Ok(()),
                 Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
                     content.stream = None;
-                    if !self.rebase(inode, content).await? {
-                        return Ok(());
-                    }
+                    self.rebase(inode, content).await?;
                 }
                 Err(fault) => {
                     content.stream = None;
@@ -113,6 +120,11 @@ impl Core {
         if content.base.is_some() && content.overlay.is_clean() {
             return self.publish_properties(inode).await;
         }
+        let key = self.table.key(inode).map_err(stale)?;
+        if content.stream.as_ref().is_some_and(|stream| stream.key != key) {
+            // Renamed since its first bytes were sent: they are sent again, under the new name.
+            content.stream = None;
+        }
         let receipt = match content.stream.is_some() {
             true => {
                 self.push(content, true).await?;
@@ -120,11 +132,6 @@ impl Core {
                 let receipt = stream.writer.finish(Finish::default()).await?;
                 inode.meta.lock().unwrap().is_changed = true;
                 receipt
-        let key = self.table.key(inode).map_err(stale)?;
-        if content.stream.as_ref().is_some_and(|stream| stream.key != key) {
-            // Renamed since its first bytes were sent: they are sent again, under the new name.
-            content.stream = None;
-        }
             }
             false => {
                 let receipt = self.publish_edit(inode, content).await?;
@@ -177,7 +184,6 @@ impl Core {
     }
 
     async fn publish_properties(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
-        let stale = |errno: Errno| StoreError::new(ErrorKind::NotFound, format!("{errno:?}"));
         let key = self.table.key(inode).map_err(stale)?;
         let change = {
             let meta = inode.meta.lock().unwrap();
@@ -203,24 +209,22 @@ impl Core {
         Ok(())
     }
 
-    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. False if the
-    /// file is gone; whoever has it open goes on with it, and nobody else sees it.
-    async fn rebase(&self, inode: &Inode, content: &mut Content) -> Result<bool> {
+    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. If the file is
+    /// gone they are gone with it.
+    async fn rebase(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         let key = self.table.key(inode)?;
         let found = patiently!(self, self.store.stat(&self.volume, &key));
         let info = match found {
             Ok(info) => info,
             Err(fault) if fault.kind == ErrorKind::NotFound => {
                 let is_ours = !inode.is_published() || inode.is_unlinked();
+                if !is_ours {
+                    self.table.take(inode);
+                    return Err(self.lose(inode, content));
+                }
                 content.base = None;
                 content.file = None;
-                if is_ours {
-                    return Ok(true);
-                }
-                self.forget_bytes(content);
-                inode.is_dirty.store(false, Ordering::Relaxed);
-                inode.place.lock().unwrap().is_unlinked = true;
-                return Ok(false);
+                return Ok(());
             }
             Err(fault) => return Err(fault.into()),
         };
@@ -229,14 +233,22 @@ impl Core {
         let mut meta = inode.meta.lock().unwrap();
         meta.version = Some(info.version);
         meta.attr.size = content.overlay.size();
-        Ok(true)
+        Ok(())
+    }
+
+    /// Somebody else took the name of a file that was written to: the bytes have no place, and whoever wrote them is told.
+    fn lose(&self, inode: &Inode, content: &mut Content) -> Errno {
+        tracing::warn!("inode {} lost its name elsewhere, and with it what was written here", inode.ino);
+        self.forget_bytes(inode, content);
+        inode.is_dirty.store(false, Ordering::Relaxed);
+        inode.is_lost.store(inode.is_open(), Ordering::Relaxed);
+        Errno::ESTALE
     }
 
     /// Drops what cannot be published; the file is again what the catalog says.
     pub async fn give_up(&self, inode: &Arc<Inode>) {
         let mut content = inode.content.lock().await;
-        self.forget_bytes(&mut content);
-        inode.meta.lock().unwrap().version = None;
+        self.forget_bytes(inode, &mut content);
         inode.is_dirty.store(false, Ordering::Relaxed);
         if !inode.is_published() {
             self.table.unlink(inode);
@@ -244,10 +256,17 @@ impl Core {
     }
 
     /// Nobody will ask for what waits.
-    pub fn forget_bytes(&self, content: &mut Content) {
+    pub fn forget_bytes(&self, inode: &Inode, content: &mut Content) {
         self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
         *content = Content::default();
+        // Whoever sees the file again begins with what is published.
+        inode.meta.lock().unwrap().version = None;
     }
+}
+
+/// A file that has no key any more.
+pub(crate) fn stale(errno: Errno) -> StoreError {
+    StoreError::new(ErrorKind::NotFound, format!("{errno:?}"))
 }
 
 /// Hands bytes to a writer, in full buffers.
@@ -264,11 +283,6 @@ async fn fill<'b>(
             };
             let part = bytes.len().min(buf.capacity() - buf.len());
             buf.fill(&bytes[..part]);
-/// A file that has no key any more.
-pub(crate) fn stale(errno: Errno) -> StoreError {
-    StoreError::new(ErrorKind::NotFound, format!("{errno:?}"))
-}
-
             bytes = &bytes[part..];
             match buf.len() == buf.capacity() {
                 true => writer.write(buf).await?,

@@ -37,6 +37,9 @@ impl Core {
         offset: u64,
         len: usize,
     ) -> Result<Bytes> {
+        if inode.is_lost.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Errno::ESTALE);
+        }
         let mut waiting = Waiting::default();
         loop {
             match self.read_once(inode, handle, offset, len).await {

@@ -42,6 +42,7 @@ impl Files {
         }
         let inode = &handle.inode;
         let mut content = inode.content.lock().await;
+        inode.check_kept()?;
         let offset = if append { content.overlay.size() } else { offset };
         offset.checked_add(bytes.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
         self.0.change(inode, &mut content, |content| content.overlay.write(offset, bytes));
@@ -61,6 +62,7 @@ impl Files {
             _ => return Err(Errno::EINVAL),
         }
         let mut content = inode.content.lock().await;
+        inode.check_kept()?;
         if content.overlay.size() != size {
             self.0.change(&inode, &mut content, |content| content.overlay.truncate(size));
         }
@@ -80,6 +82,7 @@ impl Files {
         }
         let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
         let mut content = inode.content.lock().await;
+        inode.check_kept()?;
         let size = content.overlay.size();
         match what {
             Allocate::Reserve => {}
@@ -173,7 +176,6 @@ impl Core {
         content: &Content,
         pieces: Vec<Piece>,
     ) -> std::result::Result<(stoker_store::Key, EditRequest), StoreError> {
-        let stale = |errno: Errno| StoreError::new(stoker_store::ErrorKind::NotFound, format!("{errno:?}"));
         let key = self.table.key(inode).map_err(stale)?;
         let keeps = pieces.iter().any(|piece| matches!(piece, Piece::Keep { .. }));
         let (base, condition) = match &content.base {

@@ -1,0 +1,80 @@
+//! Files whose names change while they are written to, here and at other doors.
+
+use std::sync::Arc;
+
+use stoker_files::{Errno, Files, Handle, ROOT, RenameFlag};
+
+use crate::rig::{Rig, close, delete_object, get, keys, names, put, walk};
+
+async fn open(files: &Files, path: &str) -> Arc<Handle> {
+    files.open_file(walk(files, path).await.unwrap(), false).await.unwrap()
+}
+
+/// However the name goes, and whether or not somebody here looked for it meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_loses_a_file_is_told() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    for way in ["unlink", "rename", "s3"] {
+        for is_looked_for in [false, true] {
+            put(&here, ROOT, "f", b"published").await.unwrap();
+            put(&there, ROOT, "g", b"another").await.unwrap();
+            let (reader, writer) = (open(&here, "f").await, open(&here, "f").await);
+            here.write(&writer, 3, b"not yet", false).await.unwrap();
+            walk(&there, "f").await.unwrap();
+            match way {
+                "unlink" => there.unlink(ROOT, b"f").await.unwrap(),
+                "rename" => there.rename(ROOT, b"f", ROOT, b"h", RenameFlag::Replace).await.unwrap(),
+                _ => delete_object(&rig, "f").await,
+            }
+            if is_looked_for {
+                names(&here, ROOT).await;
+                let _ = here.lookup(ROOT, b"f").await;
+            }
+            let why = format!("{way}, looked for: {is_looked_for}");
+            for _ in 0..2 {
+                assert_eq!(here.fsync(&writer).await, Err(Errno::ESTALE), "{why}");
+            }
+            assert_eq!(here.write(&writer, 0, b"more", false).await, Err(Errno::ESTALE), "{why}");
+            assert_eq!(close(&here, writer).await, Err(Errno::ESTALE), "{why}");
+            here.release(reader.id).await;
+            assert_eq!(here.load().1, 0, "nothing waits: {why}");
+            // What others made of the names is as they made it, and can be used.
+            let (name, bytes): (&str, &[u8]) = match way {
+                "rename" => ("h", b"published"),
+                _ => ("g", b"another"),
+            };
+            assert_eq!(get(&here, name).await.unwrap(), bytes, "{why}");
+            let handle = open(&here, name).await;
+            here.write(&handle, 0, b"A", false).await.unwrap();
+            close(&here, handle).await.unwrap();
+            for name in names(&there, ROOT).await {
+                there.unlink(ROOT, name.as_bytes()).await.unwrap();
+            }
+        }
+    }
+}
+
+/// Whoever only read, or took the name away here, has lost nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_loses_nothing_is_not_told() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    put(&here, ROOT, "f", b"published").await.unwrap();
+    let reader = open(&here, "f").await;
+    assert_eq!(&here.read(&reader, 0, 100).await.unwrap()[..], b"published");
+    walk(&there, "f").await.unwrap();
+    there.unlink(ROOT, b"f").await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"f").await.err(), Some(Errno::ENOENT));
+    assert_eq!(&here.read(&reader, 0, 100).await.unwrap()[..], b"published");
+    close(&here, reader).await.unwrap();
+    put(&here, ROOT, "f", b"published").await.unwrap();
+    let writer = open(&here, "f").await;
+    here.write(&writer, 0, b"P", false).await.unwrap();
+    here.unlink(ROOT, b"f").await.unwrap();
+    here.write(&writer, 1, b"U", false).await.unwrap();
+    here.fsync(&writer).await.unwrap();
+    assert_eq!(&here.read(&writer, 0, 100).await.unwrap()[..], b"PUblished");
+    close(&here, writer).await.unwrap();
+    assert_eq!(keys(&rig).await, [""; 0]);
+}
