@@ -169,6 +169,7 @@ impl Core {
         let prefix = self.table.path(directory)?;
         let mut entries = Vec::new();
         loop {
+            let moment = self.moment();
             let page = patiently!(self, async {
                 let request = ListRequest {
                     prefix: prefix.clone(),
@@ -183,7 +184,10 @@ impl Core {
                 after = Some(name.clone());
                 match entry {
                     ListEntry::File(info) if check_name(directory.ino, &name).is_ok() => {
-                        entries.push((name.clone(), self.see_file(directory.ino, &name, info).await?));
+                        let inode = self.see_file(directory.ino, &name, info, moment).await?;
+                        if !inode.is_unlinked() {
+                            entries.push((name.clone(), inode));
+                        }
                     }
                     ListEntry::Prefix(_) => {
                         let name = name.strip_suffix(b"/").unwrap_or(&name);

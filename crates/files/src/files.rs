@@ -68,6 +68,8 @@ pub(crate) struct Core {
     implied: AtomicU64,
     /// Names that were looked for and not found, and when: they are often made next.
     absent: Mutex<HashMap<(u64, Vec<u8>), i64>>,
+    /// Counts changes that were made here, so that an answer is known to be older than one of them.
+    changes: AtomicU64,
     handles: Mutex<HashMap<u64, Arc<Handle>>>,
     handle_next: AtomicU64,
 }
@@ -129,6 +131,7 @@ impl Files {
             inodes: tokio::sync::Mutex::new(0..0),
             implied: AtomicU64::new(1 << 62),
             absent: Mutex::default(),
+            changes: AtomicU64::new(0),
             handles: Mutex::default(),
             handle_next: AtomicU64::new(1),
         };
@@ -270,6 +273,17 @@ impl Core {
         handle
     }
 
+    /// The moment before something is asked. The answer says nothing of what is changed here after it.
+    pub fn moment(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Something of an inode was published, or its name taken away, from here. Said before anybody can see it.
+    pub fn note_change(&self, inode: &Inode) {
+        let moment = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
+        inode.changed_at.fetch_max(moment, Ordering::AcqRel);
+    }
+
     fn note_absent(&self, parent: u64, name: &[u8]) {
         let mut absent = self.absent.lock().unwrap();
         if absent.len() >= ABSENT_MAX {
@@ -306,16 +320,21 @@ impl Core {
             return Ok(known.clone());
         }
         let key = self.table.key_in(&directory, name)?;
+        let moment = self.moment();
         let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
         if let Some(found) = entry.directory {
-            return Ok(self.see_directory(parent, name, &found));
+            return Ok(self.see_directory(parent, name, &found, moment));
         }
         match entry.file {
-            Some(info) => self.see_file(parent, name, &info).await,
+            Some(info) => {
+                let inode = self.see_file(parent, name, &info, moment).await?;
+                // Its name was taken away meanwhile.
+                if inode.is_unlinked() { Err(Errno::ENOENT) } else { Ok(inode) }
+            }
             None => {
-                // One that waits was made meanwhile.
+                // One that waits, or is newer, was made meanwhile.
                 if let Some(known) = self.table.child(parent, name) {
-                    if !known.is_published() {
+                    if !known.is_published() || known.is_newer(moment) {
                         return Ok(known);
                     }
                     self.table.take(&known);
@@ -325,9 +344,13 @@ impl Core {
         }
     }
 
-    /// Takes note of a directory.
-    pub fn see_directory(&self, parent: u64, name: &[u8], found: &DirectoryInfo) -> Arc<Inode> {
-        let known = self.table.child(parent, name).filter(|known| known.kind == Kind::Directory);
+    /// Takes note of a directory, as it was at a moment.
+    pub fn see_directory(&self, parent: u64, name: &[u8], found: &DirectoryInfo, moment: u64) -> Arc<Inode> {
+        let known = self.table.child(parent, name);
+        if let Some(known) = known.as_ref().filter(|known| known.is_newer(moment)) {
+            return known.clone();
+        }
+        let known = known.filter(|known| known.kind == Kind::Directory);
         let marker = found.marker.as_deref();
         let ino = match (found.inode, &known) {
             // One that the catalog does not know keeps the number that it was given here.
@@ -347,6 +370,9 @@ impl Core {
         let mut meta = Meta::of(marker, Kind::Directory, owner);
         meta.attr.ino = ino;
         if let Some(known) = self.table.get(ino).ok().filter(|known| known.kind == Kind::Directory) {
+            if known.is_newer(moment) {
+                return known;
+            }
             let mut held = known.meta.lock().unwrap();
             // Changes of entries are not written to the directory, but who made them here sees them.
             meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
@@ -356,8 +382,18 @@ impl Core {
         self.table.put(Inode::new(parent, name, meta, Content::default(), true))
     }
 
-    /// Takes note of a file.
-    pub async fn see_file(&self, parent: u64, name: &[u8], info: &FileInfo) -> Result<Arc<Inode>> {
+    /// Takes note of a file, as it was at a moment. One that was changed here since is what it is here.
+    pub async fn see_file(
+        &self,
+        parent: u64,
+        name: &[u8],
+        info: &FileInfo,
+        moment: u64,
+    ) -> Result<Arc<Inode>> {
+        let known = [self.table.child(parent, name), self.table.get(info.inode).ok()];
+        if let Some(known) = known.into_iter().flatten().find(|known| known.is_newer(moment)) {
+            return Ok(known);
+        }
         let kind = info.attributes.mode.and_then(Kind::of_mode).filter(|kind| *kind != Kind::Directory);
         let meta = Meta::of(info, kind.unwrap_or(Kind::File), self.options.owner);
         let inode = self.table.put(Inode::new(parent, name, meta.clone(), Content::of(info), true));
@@ -366,6 +402,9 @@ impl Core {
         }
         let same = {
             let mut held = inode.meta.lock().unwrap();
+            if inode.is_newer(moment) {
+                return Ok(inode.clone());
+            }
             let same = held.version == Some(info.version);
             if same && !held.is_changed {
                 let ctime_ns = held.attr.ctime_ns.max(meta.attr.ctime_ns);
@@ -376,7 +415,7 @@ impl Core {
         };
         if !same {
             let mut content = inode.content.lock().await;
-            if !inode.is_dirty() {
+            if !inode.is_dirty() && !inode.is_newer(moment) {
                 *content = Content::of(info);
                 *inode.meta.lock().unwrap() = meta;
             }

@@ -181,6 +181,8 @@ pub(crate) struct Inode {
     pub is_published: AtomicBool,
     /// Bytes or properties wait to be published.
     pub is_dirty: AtomicBool,
+    /// When something of it was changed here last, by the count of the file system.
+    pub changed_at: AtomicU64,
     /// What was written went with the name that somebody else took. Whoever has it open hears of it at every sync.
     pub is_lost: AtomicBool,
 }
@@ -199,6 +201,7 @@ impl Inode {
             shown: Mutex::new(None),
             is_published: AtomicBool::new(is_published),
             is_dirty: AtomicBool::new(!is_published),
+            changed_at: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
         }
     }
@@ -221,6 +224,11 @@ impl Inode {
 
     pub fn is_unlinked(&self) -> bool {
         self.place.lock().unwrap().is_unlinked
+    }
+
+    /// Whether it was changed here since a moment: what was asked then is no news.
+    pub fn is_newer(&self, moment: u64) -> bool {
+        self.changed_at.load(Ordering::Acquire) > moment
     }
 
     pub fn is_taken(&self) -> bool {

@@ -73,7 +73,9 @@ impl Files {
             meta.version = Some(base.version);
             content.base = Some(base);
         }
-        let inode = self.0.table.put(Inode::new(parent, name, meta, content, exclusive));
+        let inode = Inode::new(parent, name, meta, content, exclusive);
+        self.0.note_change(&inode);
+        let inode = self.0.table.put(inode);
         self.0.table.tell(&inode);
         self.0.touch(parent);
         Ok((inode.attr(), self.0.handle(&inode, false)))
@@ -117,7 +119,9 @@ impl Files {
             content.overlay = crate::overlay::Overlay::new(meta.attr.size);
             content.base = Some(base);
         }
-        let inode = self.0.table.put(Inode::new(parent, name, meta, content, true));
+        let inode = Inode::new(parent, name, meta, content, true);
+        self.0.note_change(&inode);
+        let inode = self.0.table.put(inode);
         self.0.table.tell(&inode);
         self.0.touch(parent);
         Ok(inode.attr())
@@ -143,6 +147,7 @@ impl Files {
             }
         }
         drop(content);
+        self.0.note_change(&inode);
         self.0.table.unlink(&inode);
         inode.meta.lock().unwrap().attr.nlink = 0;
         self.0.touch(parent);
@@ -157,6 +162,7 @@ impl Files {
             return Err(Errno::ENOTDIR);
         }
         self.0.remove_empty(&inode).await?;
+        self.0.note_change(&inode);
         self.0.table.unlink(&inode);
         inode.meta.lock().unwrap().attr.nlink = 0;
         self.0.touch(parent);

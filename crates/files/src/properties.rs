@@ -142,6 +142,7 @@ impl Core {
                 set => set.map(|info| inode.meta.lock().unwrap().attributes = info.attributes),
             }
         })?;
+        self.note_change(inode);
         inode.meta.lock().unwrap().is_changed = false;
         Ok(())
     }

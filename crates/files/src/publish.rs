@@ -139,6 +139,7 @@ impl Core {
                 receipt
             }
         };
+        self.note_change(inode);
         self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
         content.overlay.settle();
         content.file = None;
@@ -201,6 +202,7 @@ impl Core {
             }
         };
         let info = self.store.set_attributes(&self.volume, &key, change).await?;
+        self.note_change(inode);
         let mut meta = inode.meta.lock().unwrap();
         meta.attributes = info.attributes;
         meta.is_changed = false;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use stoker_files::{Errno, Files, Handle, ROOT, RenameFlag};
 
-use crate::rig::{Rig, close, delete_object, get, keys, names, put, walk};
+use crate::gate::{Call, Gate, When};
+use crate::rig::{MAKE, Rig, close, delete_object, get, keys, names, options, put, walk};
 
 async fn open(files: &Files, path: &str) -> Arc<Handle> {
     files.open_file(walk(files, path).await.unwrap(), false).await.unwrap()
@@ -77,4 +78,62 @@ async fn who_loses_nothing_is_not_told() {
     assert_eq!(&here.read(&writer, 0, 100).await.unwrap()[..], b"PUblished");
     close(&here, writer).await.unwrap();
     assert_eq!(keys(&rig).await, [""; 0]);
+}
+
+/// A listing that was asked for before an append, and answered after it, shows the file as it was. It is longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_late_rolls_nothing_back() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let files = Files::open(gate.clone(), "data", options("here")).await.unwrap();
+    put(&files, ROOT, "log", b"one ").await.unwrap();
+    put(&files, ROOT, "old", b"x").await.unwrap();
+    for call in [Call::List, Call::Entry] {
+        let handle = open(&files, "log").await;
+        let mut held = gate.hold(call, When::After);
+        let asking = tokio::spawn({
+            let files = files.clone();
+            async move {
+                match call {
+                    Call::List => drop(names(&files, ROOT).await),
+                    _ => drop(files.lookup(ROOT, b"log").await.unwrap()),
+                }
+            }
+        });
+        held.reached().await;
+        files.write(&handle, 0, b"two ", true).await.unwrap();
+        files.fsync(&handle).await.unwrap();
+        held.go();
+        asking.await.unwrap();
+        files.write(&handle, 0, b"three ", true).await.unwrap();
+        close(&files, handle).await.unwrap();
+    }
+    let whole = b"one two three two three ";
+    assert_eq!(get(&files, "log").await.unwrap(), whole);
+    assert_eq!(get(&rig.remote("there").await, "log").await.unwrap(), whole);
+    // Names that were made and taken away meanwhile are what they are now.
+    let mut held = gate.hold(Call::Entry, When::After);
+    let asking = tokio::spawn({
+        let files = files.clone();
+        async move { files.lookup(ROOT, b"new").await }
+    });
+    held.reached().await;
+    let (_, handle) = files.create(ROOT, b"new", MAKE, true).await.unwrap();
+    held.go();
+    asking.await.unwrap().unwrap();
+    files.write(&handle, 0, b"new", false).await.unwrap();
+    close(&files, handle).await.unwrap();
+    assert_eq!(get(&files, "new").await.unwrap(), b"new");
+    let handle = open(&files, "old").await;
+    let mut held = gate.hold(Call::List, When::After);
+    let asking = tokio::spawn({
+        let files = files.clone();
+        async move { names(&files, ROOT).await }
+    });
+    held.reached().await;
+    files.unlink(ROOT, b"old").await.unwrap();
+    held.go();
+    assert_eq!(asking.await.unwrap(), ["log", "new"]);
+    close(&files, handle).await.unwrap();
+    assert_eq!(keys(&rig).await, ["log", "new"]);
 }
