@@ -395,11 +395,18 @@ impl Core {
             return Ok(known);
         }
         let kind = info.attributes.mode.and_then(Kind::of_mode).filter(|kind| *kind != Kind::Directory);
-        let meta = Meta::of(info, kind.unwrap_or(Kind::File), self.options.owner);
-        let inode = self.table.put(Inode::new(parent, name, meta.clone(), Content::of(info), true));
+        let mut meta = Meta::of(info, kind.unwrap_or(Kind::File), self.options.owner);
+        let known = self.table.child(parent, name).filter(|known| known.kind == Kind::File);
+        let inode = match known.filter(|known| known.is_dirty() || is_known_as(known, info)) {
+            Some(known) => known,
+            None => self.table.put(Inode::new(parent, name, meta.clone(), Content::of(info), true)),
+        };
         if inode.is_dirty() {
+            // If another made the name, this is published over it: who closes last is seen.
             return Ok(inode);
         }
+        inode.number.store(info.inode, Ordering::Relaxed);
+        meta.attr.ino = inode.ino;
         let same = {
             let mut held = inode.meta.lock().unwrap();
             if inode.is_newer(moment) {
@@ -466,6 +473,11 @@ impl Core {
             meta.attr.ctime_ns = meta.attr.mtime_ns;
         }
     }
+}
+
+/// Whether something is what has its name, although it has another number: two made it at once, or it was in the lake only.
+fn is_known_as(known: &Inode, info: &FileInfo) -> bool {
+    known.number() == info.inode || known.meta.lock().unwrap().version == Some(info.version)
 }
 
 /// Refuses names that no file can have here.

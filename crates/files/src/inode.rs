@@ -12,6 +12,9 @@ use crate::error::{Errno, Result};
 /// The inode of the root.
 pub const ROOT: u64 = 1;
 
+/// Numbers from here on are those of objects in a lake, which get another one whenever they are changed.
+const NUMBERS_OF_LAKE: u64 = 1 << 63;
+
 const TYPE_MASK: u32 = 0o170_000;
 const MODE_MASK: u32 = 0o7777;
 
@@ -167,6 +170,8 @@ impl Place {
 pub(crate) struct Inode {
     pub ino: u64,
     pub kind: Kind,
+    /// Its number in the catalog: another one than here if two made the file at once and the other one was first.
+    pub number: AtomicU64,
     pub place: Mutex<Place>,
     pub meta: Mutex<Meta>,
     pub content: tokio::sync::Mutex<Content>,
@@ -192,6 +197,7 @@ impl Inode {
         Inode {
             ino: meta.attr.ino,
             kind: meta.attr.kind,
+            number: AtomicU64::new(meta.attr.ino),
             place: Mutex::new(Place::new(parent, name)),
             meta: Mutex::new(meta),
             content: tokio::sync::Mutex::new(content),
@@ -208,6 +214,16 @@ impl Inode {
 
     pub fn attr(&self) -> Attr {
         self.meta.lock().unwrap().attr
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether what has the name now is another file than this one was.
+    pub fn is_another(&self, info: &FileInfo) -> bool {
+        let numbers = [self.number(), info.inode];
+        numbers[0] != numbers[1] && numbers.iter().all(|number| *number < NUMBERS_OF_LAKE)
     }
 
     pub fn is_dirty(&self) -> bool {

@@ -139,7 +139,7 @@ impl Files {
             let key = self.0.table.key(&inode)?;
             if inode.is_open() {
                 let hidden = self.0.own_key(&inode.ino.to_string())?;
-                self.0.move_key(&key, &hidden, RenameMode::Replace, inode.ino).await?;
+                self.0.move_key(&key, &hidden, RenameMode::Replace, inode.number()).await?;
                 inode.place.lock().unwrap().hidden = Some(hidden);
             } else if !self.0.delete(&key).await? {
                 self.0.table.unlink(&inode);
@@ -218,7 +218,7 @@ impl Files {
         if let Some(target) = &target {
             self.0.keep_open(target, &to).await?;
         }
-        self.0.move_key(&from, &to, mode, source.ino).await?;
+        self.0.move_key(&from, &to, mode, source.number()).await?;
         if let Some(target) = &target {
             self.0.table.unlink(target);
             target.meta.lock().unwrap().attr.nlink = 0;

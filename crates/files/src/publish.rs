@@ -202,6 +202,9 @@ impl Core {
             }
         };
         let info = self.store.set_attributes(&self.volume, &key, change).await?;
+        if inode.is_another(&info) && !inode.is_unlinked() {
+            return Err(StoreError::new(ErrorKind::Conflict, "the file was replaced"));
+        }
         self.note_change(inode);
         let mut meta = inode.meta.lock().unwrap();
         meta.attributes = info.attributes;
@@ -230,7 +233,12 @@ impl Core {
             }
             Err(fault) => return Err(fault.into()),
         };
+        if inode.is_published() && !inode.is_unlinked() && inode.is_another(&info) {
+            self.table.take(inode);
+            return Err(self.lose(inode, content));
+        }
         content.rebase(&info);
+        inode.number.store(info.inode, Ordering::Relaxed);
         inode.is_published.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();
         meta.version = Some(info.version);

@@ -142,6 +142,9 @@ impl Core {
             Err(fault) if fault.kind == ErrorKind::NotFound => return Err(Errno::ESTALE),
             found => found?,
         };
+        if inode.is_another(&info) && !inode.is_unlinked() {
+            return Err(Errno::ESTALE);
+        }
         content.rebase(&info);
         // Also if it is the same version: the open file may know the name that it had before.
         content.file = None;

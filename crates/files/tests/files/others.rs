@@ -16,7 +16,7 @@ async fn open(files: &Files, path: &str) -> Arc<Handle> {
 async fn who_loses_a_file_is_told() {
     let rig = Rig::new().await;
     let (here, there) = (rig.files("here").await, rig.remote("there").await);
-    for way in ["unlink", "rename", "s3"] {
+    for way in ["unlink", "rename", "replace", "s3"] {
         for is_looked_for in [false, true] {
             put(&here, ROOT, "f", b"published").await.unwrap();
             put(&there, ROOT, "g", b"another").await.unwrap();
@@ -25,11 +25,14 @@ async fn who_loses_a_file_is_told() {
             walk(&there, "f").await.unwrap();
             match way {
                 "unlink" => there.unlink(ROOT, b"f").await.unwrap(),
+                "replace" => there.rename(ROOT, b"g", ROOT, b"f", RenameFlag::Replace).await.unwrap(),
                 "rename" => there.rename(ROOT, b"f", ROOT, b"h", RenameFlag::Replace).await.unwrap(),
                 _ => delete_object(&rig, "f").await,
             }
             if is_looked_for {
-                names(&here, ROOT).await;
+                if way != "rename" {
+                    names(&here, ROOT).await;
+                }
                 let _ = here.lookup(ROOT, b"f").await;
             }
             let why = format!("{way}, looked for: {is_looked_for}");
@@ -43,6 +46,7 @@ async fn who_loses_a_file_is_told() {
             // What others made of the names is as they made it, and can be used.
             let (name, bytes): (&str, &[u8]) = match way {
                 "rename" => ("h", b"published"),
+                "replace" => ("f", b"another"),
                 _ => ("g", b"another"),
             };
             assert_eq!(get(&here, name).await.unwrap(), bytes, "{why}");
@@ -136,4 +140,51 @@ async fn an_answer_that_comes_late_rolls_nothing_back() {
     assert_eq!(asking.await.unwrap(), ["log", "new"]);
     close(&files, handle).await.unwrap();
     assert_eq!(keys(&rig).await, ["log", "new"]);
+}
+
+/// Both believe that they made it. Listed before it is closed, it is still the file of who made it here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_two_make_is_not_dropped_when_it_is_listed() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    let (attr, handle) = here.create(ROOT, b"f", MAKE, false).await.unwrap();
+    here.write(&handle, 0, b"made here", false).await.unwrap();
+    put(&there, ROOT, "f", b"made there, and longer").await.unwrap();
+    assert_eq!(names(&here, ROOT).await, ["f"]);
+    here.fsync(&handle).await.unwrap();
+    assert_eq!(get(&there, "f").await.unwrap(), b"made here");
+    // It goes on as one file, with the number that it has here.
+    assert_eq!(names(&here, ROOT).await, ["f"]);
+    assert_eq!(here.lookup(ROOT, b"f").await.unwrap().ino, attr.ino);
+    here.write(&handle, 0, b" and more", true).await.unwrap();
+    here.fsync(&handle).await.unwrap();
+    assert_eq!(get(&there, "f").await.unwrap(), b"made here and more");
+    let theirs = open(&there, "f").await;
+    there.write(&theirs, 0, b"MADE", false).await.unwrap();
+    close(&there, theirs).await.unwrap();
+    assert_eq!(here.getattr(attr.ino).await.unwrap().ino, attr.ino);
+    assert_eq!(&here.read(&handle, 0, 100).await.unwrap()[..], b"MADE here and more");
+    here.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await.unwrap();
+    here.write(&handle, 0, b"!", true).await.unwrap();
+    close(&here, handle).await.unwrap();
+    assert_eq!(get(&there, "g").await.unwrap(), b"MADE here and more!");
+    assert_eq!(keys(&rig).await, ["g"]);
+}
+
+/// Nobody's bytes are mixed with those of a file that took the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_took_the_name_is_another_file() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    put(&here, ROOT, "f", b"the first file").await.unwrap();
+    put(&there, ROOT, "g", b"THE SECOND FILE").await.unwrap();
+    let (reader, writer) = (open(&here, "f").await, open(&here, "f").await);
+    walk(&there, "f").await.unwrap();
+    there.rename(ROOT, b"g", ROOT, b"f", RenameFlag::Replace).await.unwrap();
+    here.write(&writer, 4, b"x", false).await.unwrap();
+    assert_eq!(here.read(&reader, 0, 3).await.err(), Some(Errno::ESTALE));
+    assert_eq!(close(&here, writer).await, Err(Errno::ESTALE));
+    here.release(reader.id).await;
+    assert_eq!(get(&there, "f").await.unwrap(), b"THE SECOND FILE");
+    assert_eq!(get(&here, "f").await.unwrap(), b"THE SECOND FILE");
 }
