@@ -336,3 +336,36 @@ async fn keys_that_are_no_paths_are_not_shown() {
     assert_eq!((page[0].name.as_slice(), more), (&b"e"[..], true));
     assert_eq!(get(&files, "d/f").await.unwrap(), b"bytes");
 }
+
+/// An append that is refused and tried again is there once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_leaves_nothing() {
+    let rig = Rig::new().await;
+    let mut small = options("here");
+    small.file_bytes_max = 10_000;
+    let files = rig.files_with(small).await;
+    let mut policy = rig.store().volume("data").await.unwrap().policy;
+    policy.quota_bytes = 1000;
+    rig.store().volume_set("data", policy.clone()).await.unwrap();
+    let (attr, handle) = files.create(ROOT, b"log", MAKE, true).await.unwrap();
+    let (mut model, mut refused) = (Vec::new(), 0);
+    for at in 0..12 {
+        let piece = vec![at; 4000];
+        let before = (files.getattr(attr.ino).await.unwrap().size, files.load().1);
+        match files.write(&handle, 0, &piece, true).await {
+            Ok(_) => model.extend(piece),
+            Err(errno) => {
+                assert_eq!(errno, Errno::EDQUOT);
+                assert_eq!((files.getattr(attr.ino).await.unwrap().size, files.load().1), before);
+                refused += 1;
+            }
+        }
+        if refused == 4 {
+            policy.quota_bytes = 0;
+            rig.store().volume_set("data", policy.clone()).await.unwrap();
+        }
+    }
+    assert_eq!(refused, 4);
+    close(&files, handle).await.unwrap();
+    assert!(get(&files, "log").await.unwrap() == model);
+}
