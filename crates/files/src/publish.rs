@@ -38,7 +38,8 @@ pub(crate) async fn flusher(core: Weak<Core>) {
         let Some(core) = core.upgrade() else { return };
         let old_ns = core.now_ns() - core.options.dirty_max.as_nanos() as i64;
         for inode in core.table.dirty() {
-            // Who is being written to right now will be there in the next round.
+            // What is being renamed or written to right now will be there in the next round.
+            let Ok(_still) = core.moves.try_read() else { continue };
             let Ok(mut content) = inode.content.try_lock() else { continue };
             let is_old = content.dirty_since_ns.is_none_or(|since| since < old_ns);
             // A file that grows is on its way already, and would fall to pieces.
@@ -52,7 +53,8 @@ pub(crate) async fn flusher(core: Weak<Core>) {
     }
 }
 
-/// Whoever holds the content of a file and the right to use names took the right first: a rename waits for contents.
+/// Whoever publishes holds the right to use names, so that the name stays until that is done, and the content of the file.
+/// The right comes first: a rename waits for contents.
 impl Core {
     /// Publishes a file if something waits.
     pub async fn flush(&self, inode: &Arc<Inode>) -> Result<()> {

@@ -63,7 +63,9 @@ impl Table {
         let inode = match known {
             Some(known) => {
                 let old = known.place.lock().unwrap().clone();
-                if (old.parent, &old.name) != (parent, &name) {
+                // One whose name came back hangs there again; a key of ours is no name.
+                let is_back = old.is_unlinked && old.hidden.is_none();
+                if is_back || (old.parent, &old.name) != (parent, &name) {
                     maps.leave(&known);
                     *known.place.lock().unwrap() = Place::new(parent, &name);
                     maps.enter(&known, parent, name);

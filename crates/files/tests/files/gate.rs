@@ -50,6 +50,11 @@ impl Held {
         (&mut self.reached).await.unwrap();
     }
 
+    /// Whether the call has come.
+    pub fn is_reached(&mut self) -> bool {
+        self.reached.try_recv().is_ok()
+    }
+
     /// Lets it go on.
     pub fn go(self) {
         let _ = self.go.send(());

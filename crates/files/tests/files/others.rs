@@ -73,6 +73,16 @@ async fn who_loses_nothing_is_not_told() {
     assert_eq!(here.lookup(ROOT, b"f").await.err(), Some(Errno::ENOENT));
     assert_eq!(&here.read(&reader, 0, 100).await.unwrap()[..], b"published");
     close(&here, reader).await.unwrap();
+    // Found under its new name before anything was asked of it.
+    put(&here, ROOT, "f", b"published").await.unwrap();
+    let writer = open(&here, "f").await;
+    here.write(&writer, 0, b"P", false).await.unwrap();
+    walk(&there, "f").await.unwrap();
+    there.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"g").await.unwrap().ino, writer.ino());
+    close(&here, writer).await.unwrap();
+    assert_eq!(get(&there, "g").await.unwrap(), b"Published");
+    there.unlink(ROOT, b"g").await.unwrap();
     put(&here, ROOT, "f", b"published").await.unwrap();
     let writer = open(&here, "f").await;
     here.write(&writer, 0, b"P", false).await.unwrap();
@@ -187,4 +197,61 @@ async fn a_file_that_took_the_name_is_another_file() {
     here.release(reader.id).await;
     assert_eq!(get(&there, "f").await.unwrap(), b"THE SECOND FILE");
     assert_eq!(get(&here, "f").await.unwrap(), b"THE SECOND FILE");
+}
+
+/// A rename comes while bytes are being published because they are many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rename_waits_for_a_publish() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let mut small = options("here");
+    small.file_bytes_max = 1000;
+    let files = Files::open(gate.clone(), "data", small).await.unwrap();
+    put(&files, ROOT, "f", b"").await.unwrap();
+    let handle = open(&files, "f").await;
+    let (mut edit, mut rename) = (gate.hold(Call::Edit, When::Before), gate.hold(Call::Rename, When::After));
+    let writing = tokio::spawn({
+        let (files, handle) = (files.clone(), handle.clone());
+        async move {
+            files.write(&handle, 0, &[1; 2000], true).await?;
+            files.write(&handle, 0, &[2; 2000], true).await
+        }
+    });
+    edit.reached().await;
+    let renaming = tokio::spawn({
+        let files = files.clone();
+        async move { files.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await }
+    });
+    // If it did not wait it would be done in the store by then, and the publish would find no file.
+    for _ in 0..10_000 {
+        if rename.is_reached() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    edit.go();
+    assert_eq!(writing.await.unwrap(), Ok(2000));
+    rename.go();
+    renaming.await.unwrap().unwrap();
+    close(&files, handle).await.unwrap();
+    assert_eq!(get(&files, "g").await.unwrap(), [[1; 2000], [2; 2000]].concat());
+    assert_eq!(keys(&rig).await, ["g"]);
+}
+
+/// Somebody else moved a file away and back, and it was looked for in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_comes_back_is_the_same_file() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    put(&here, ROOT, "f", b"bytes").await.unwrap();
+    let handle = open(&here, "f").await;
+    walk(&there, "f").await.unwrap();
+    there.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"f").await.err(), Some(Errno::ENOENT));
+    assert_eq!(here.write(&handle, 0, b"B", false).await, Err(Errno::ESTALE));
+    there.rename(ROOT, b"g", ROOT, b"f", RenameFlag::Replace).await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"f").await.unwrap().ino, handle.ino());
+    here.write(&handle, 0, b"B", false).await.unwrap();
+    close(&here, handle).await.unwrap();
+    assert_eq!(get(&there, "f").await.unwrap(), b"Bytes");
 }
