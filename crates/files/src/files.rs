@@ -377,7 +377,7 @@ impl Core {
             // Changes of entries are not written to the directory, but who made them here sees them.
             meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
             meta.attr.ctime_ns = meta.attr.ctime_ns.max(held.attr.ctime_ns);
-            *held = meta.clone();
+            *held = Meta { changes: held.changes, ..meta.clone() };
         }
         self.table.put(Inode::new(parent, name, meta, Content::default(), true))
     }
@@ -415,7 +415,7 @@ impl Core {
             let same = held.version == Some(info.version);
             if same && !held.is_changed {
                 let ctime_ns = held.attr.ctime_ns.max(meta.attr.ctime_ns);
-                *held = meta.clone();
+                *held = Meta { changes: held.changes, ..meta.clone() };
                 held.attr.ctime_ns = ctime_ns;
             }
             same
@@ -424,7 +424,8 @@ impl Core {
             let mut content = inode.content.lock().await;
             if !inode.is_dirty() && !inode.is_newer(moment) {
                 *content = Content::of(info);
-                *inode.meta.lock().unwrap() = meta;
+                let mut held = inode.meta.lock().unwrap();
+                *held = Meta { changes: held.changes, ..meta };
             }
         }
         Ok(inode)

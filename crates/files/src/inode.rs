@@ -99,6 +99,8 @@ pub(crate) struct Meta {
     pub version: Option<VersionId>,
     /// Properties were changed and not published.
     pub is_changed: bool,
+    /// Counts changes of properties: those that came while others were being published are published after them.
+    pub changes: u64,
 }
 
 impl Meta {
@@ -118,7 +120,7 @@ impl Meta {
             ctime_ns: modified_ns,
         };
         let version = Some(info.version).filter(|_| kind != Kind::Directory);
-        Meta { attr, attributes: info.attributes.clone(), version, is_changed: false }
+        Meta { attr, attributes: info.attributes.clone(), version, is_changed: false, changes: 0 }
     }
 
     /// Of something new, or of a directory that only its contents imply.
@@ -134,7 +136,7 @@ impl Meta {
             mtime_ns: now_ns,
             ctime_ns: now_ns,
         };
-        Meta { attr, attributes: Attributes::default(), version: None, is_changed: false }
+        Meta { attr, attributes: Attributes::default(), version: None, is_changed: false, changes: 0 }
     }
 
     /// The properties to publish.

@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use stoker_store::{Buf, EDIT_NOW_LEN_MAX, ErrorKind, Finish, Receipt, StoreError, Writer};
+use stoker_store::{AttributesChange, Buf, EDIT_NOW_LEN_MAX, ErrorKind, Finish, Receipt, StoreError, Writer};
 
 use crate::content::{Base, Content};
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
-use crate::inode::{Inode, Kind};
+use crate::inode::{Inode, Kind, Meta};
 
 /// How often changes that nobody asks for are looked for.
 const ROUND: Duration = Duration::from_secs(1);
@@ -127,19 +127,15 @@ impl Core {
             // Renamed since its first bytes were sent: they are sent again, under the new name.
             content.stream = None;
         }
-        let receipt = match content.stream.is_some() {
+        let changes = inode.meta.lock().unwrap().changes;
+        let is_stream = content.stream.is_some();
+        let receipt = match is_stream {
             true => {
                 self.push(content, true).await?;
                 let Some(stream) = content.stream.take() else { return Ok(()) };
-                let receipt = stream.writer.finish(Finish::default()).await?;
-                inode.meta.lock().unwrap().is_changed = true;
-                receipt
+                stream.writer.finish(Finish::default()).await?
             }
-            false => {
-                let receipt = self.publish_edit(inode, content).await?;
-                inode.meta.lock().unwrap().is_changed = false;
-                receipt
-            }
+            false => self.publish_edit(inode, content).await?,
         };
         self.note_change(inode);
         self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
@@ -155,6 +151,11 @@ impl Core {
                 *shown = Some(receipt.version);
             }
             meta.version = Some(receipt.version);
+            // Properties were sent with the first bytes of a stream; the time has changed since.
+            meta.is_changed = is_stream || meta.changes != changes;
+            if !meta.is_changed {
+                inode.is_dirty.store(false, Ordering::Relaxed);
+            }
             meta.is_changed
         };
         content.dirty_since_ns = None;
@@ -162,12 +163,7 @@ impl Core {
             content.dirty_since_ns = Some(self.now_ns());
             return Ok(());
         }
-        if is_changed {
-            // Properties were sent with the first bytes of the stream; the time has changed since.
-            return self.publish_properties(inode).await;
-        }
-        inode.is_dirty.store(false, Ordering::Relaxed);
-        Ok(())
+        if is_changed { self.publish_properties(inode).await } else { Ok(()) }
     }
 
     async fn publish_edit(
@@ -188,32 +184,24 @@ impl Core {
 
     async fn publish_properties(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
         let key = self.table.key(inode).map_err(stale)?;
-        let change = {
-            let meta = inode.meta.lock().unwrap();
-            stoker_store::AttributesChange {
-                mode: Some(meta.attr.mode | meta.attr.kind.bits()),
-                owner: Some((meta.attr.uid, meta.attr.gid)),
-                mtime_ns: Some(meta.attr.mtime_ns),
-                xattrs: meta
-                    .attributes
-                    .xattrs
-                    .iter()
-                    .map(|(name, value)| (name.clone(), Some(value.clone())))
-                    .collect(),
-                tags: None,
+        loop {
+            let (changes, change) = {
+                let meta = inode.meta.lock().unwrap();
+                (meta.changes, properties(&meta))
+            };
+            let info = self.store.set_attributes(&self.volume, &key, change).await?;
+            if inode.is_another(&info) && !inode.is_unlinked() {
+                return Err(StoreError::new(ErrorKind::Conflict, "the file was replaced"));
             }
-        };
-        let info = self.store.set_attributes(&self.volume, &key, change).await?;
-        if inode.is_another(&info) && !inode.is_unlinked() {
-            return Err(StoreError::new(ErrorKind::Conflict, "the file was replaced"));
+            self.note_change(inode);
+            let mut meta = inode.meta.lock().unwrap();
+            if meta.changes == changes {
+                meta.attributes = info.attributes;
+                meta.is_changed = false;
+                inode.is_dirty.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
         }
-        self.note_change(inode);
-        let mut meta = inode.meta.lock().unwrap();
-        meta.attributes = info.attributes;
-        meta.is_changed = false;
-        drop(meta);
-        inode.is_dirty.store(false, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. If the file is
@@ -273,6 +261,18 @@ impl Core {
         *content = Content::default();
         // Whoever sees the file again begins with what is published.
         inode.meta.lock().unwrap().version = None;
+    }
+}
+
+/// All properties, as a change.
+fn properties(meta: &Meta) -> AttributesChange {
+    let xattrs = meta.attributes.xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+    AttributesChange {
+        mode: Some(meta.attr.mode | meta.attr.kind.bits()),
+        owner: Some((meta.attr.uid, meta.attr.gid)),
+        mtime_ns: Some(meta.attr.mtime_ns),
+        xattrs: xattrs.collect(),
+        tags: None,
     }
 }
 

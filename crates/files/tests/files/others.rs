@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stoker_files::{Errno, Files, Handle, ROOT, RenameFlag};
+use stoker_files::{Change, Errno, Files, Handle, ROOT, RenameFlag, XattrMode};
 
 use crate::gate::{Call, Gate, When};
 use crate::rig::{MAKE, Rig, close, delete_object, get, keys, names, options, put, walk};
@@ -254,4 +254,39 @@ async fn a_name_that_comes_back_is_the_same_file() {
     here.write(&handle, 0, b"B", false).await.unwrap();
     close(&here, handle).await.unwrap();
     assert_eq!(get(&there, "f").await.unwrap(), b"Bytes");
+}
+
+/// The bytes are on their way with the old properties when new ones come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn properties_that_change_during_a_publish_are_kept() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let files = Files::open(gate.clone(), "data", options("here")).await.unwrap();
+    let (attr, handle) = files.create(ROOT, b"f", MAKE, true).await.unwrap();
+    files.set_xattr(attr.ino, b"user.old", b"value", XattrMode::Any).await.unwrap();
+    files.write(&handle, 0, b"bytes", false).await.unwrap();
+    let mut held = gate.hold(Call::Edit, When::After);
+    let syncing = tokio::spawn({
+        let (files, handle) = (files.clone(), handle.clone());
+        async move { files.fsync(&handle).await }
+    });
+    held.reached().await;
+    let change = Change { mode: Some(0o600), mtime_ns: Some(5_000), ..Change::default() };
+    files.set(attr.ino, change).await.unwrap();
+    let changing = tokio::spawn({
+        let files = files.clone();
+        async move {
+            files.set_xattr(attr.ino, b"user.new", b"value", XattrMode::Any).await?;
+            files.remove_xattr(attr.ino, b"user.old").await
+        }
+    });
+    held.go();
+    syncing.await.unwrap().unwrap();
+    changing.await.unwrap().unwrap();
+    close(&files, handle).await.unwrap();
+    for files in [files, rig.remote("there").await] {
+        let attr = files.lookup(ROOT, b"f").await.unwrap();
+        assert_eq!((attr.mode, attr.mtime_ns, attr.size), (0o600, 5_000, 5));
+        assert_eq!(files.xattrs(attr.ino).unwrap(), [b"user.new"]);
+    }
 }
