@@ -499,11 +499,13 @@ pub(crate) fn check_name(parent: u64, name: &[u8]) -> Result<()> {
 pub(crate) struct Waiting {
     pause: Duration,
     waited: Duration,
+    /// The same for conflicts; none before the first.
+    conflicted: Option<(Duration, Duration)>,
 }
 
 impl Default for Waiting {
     fn default() -> Waiting {
-        Waiting { pause: PAUSE, waited: Duration::ZERO }
+        Waiting { pause: PAUSE, waited: Duration::ZERO, conflicted: None }
     }
 }
 
@@ -528,6 +530,22 @@ impl Waiting {
         tokio::time::sleep(self.pause).await;
         self.waited += self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+
+    /// Waits a little before what is there now is looked at, and the same is tried again. The first time that is of use at
+    /// once: somebody else published. What goes on is a lake that others wrote to.
+    pub async fn after_conflict(&mut self, fault: StoreError, options: &Options) -> Result<()> {
+        let Some((pause, waited)) = self.conflicted else {
+            self.conflicted = Some((PAUSE, Duration::ZERO));
+            return Ok(());
+        };
+        if waited >= options.conflict_patience {
+            tracing::error!("given up: {fault}");
+            return Err(Errno::EIO);
+        }
+        tokio::time::sleep(pause).await;
+        self.conflicted = Some(((pause * 2).min(PAUSE_MAX), waited + pause));
         Ok(())
     }
 }

@@ -95,6 +95,7 @@ impl Core {
                 Ok(()) => return Ok(()),
                 Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
                     content.stream = None;
+                    waiting.after_conflict(fault, &self.options).await?;
                     self.rebase(inode, content).await?;
                 }
                 Err(fault) => {

@@ -46,6 +46,7 @@ impl Core {
                 Ok(bytes) => return Ok(bytes),
                 // Replaced while the node was away: what is there now is read.
                 Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
+                    waiting.after_conflict(fault, &self.options).await?;
                     self.reopen(inode).await?;
                 }
                 Err(fault) => {

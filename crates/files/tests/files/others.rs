@@ -1,8 +1,10 @@
 //! Files whose names change while they are written to, here and at other doors.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stoker_files::{Change, Errno, Files, Handle, ROOT, RenameFlag, XattrMode};
+use stoker_store::{ErrorKind, StoreError, Subject};
 
 use crate::gate::{Call, Gate, When};
 use crate::rig::{MAKE, Rig, close, delete_object, get, keys, names, options, put, walk};
@@ -289,4 +291,24 @@ async fn properties_that_change_during_a_publish_are_kept() {
         assert_eq!((attr.mode, attr.mtime_ns, attr.size), (0o600, 5_000, 5));
         assert_eq!(files.xattrs(attr.ino).unwrap(), [b"user.new"]);
     }
+}
+
+/// Nothing changes however often it is tried: others wrote to the object in the lake that has the bytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_that_stays_is_an_error() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let mut hasty = options("here");
+    hasty.conflict_patience = Duration::from_millis(50);
+    let files = Files::open(gate.clone(), "data", hasty).await.unwrap();
+    put(&files, ROOT, "f", b"bytes").await.unwrap();
+    let handle = open(&files, "f").await;
+    let fault = StoreError::about(ErrorKind::Conflict, Subject::Lake, "the object was changed");
+    gate.refuse(Call::Open, fault.clone());
+    gate.refuse(Call::Edit, fault);
+    assert_eq!(files.read(&handle, 0, 10).await.err(), Some(Errno::EIO));
+    files.write(&handle, 0, b"B", false).await.unwrap();
+    assert_eq!(files.fsync(&handle).await, Err(Errno::EIO));
+    files.release(handle.id).await;
+    assert_eq!(files.load().1, 0);
 }
