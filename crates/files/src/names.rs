@@ -218,7 +218,12 @@ impl Files {
         if let Some(target) = &target {
             self.0.keep_open(target, &to).await?;
         }
-        self.0.move_key(&from, &to, mode, source.number()).await?;
+        if let Err(errno) = self.0.move_key(&from, &to, mode, source.number()).await {
+            if let Some(target) = &target {
+                self.0.keep_name(target).await;
+            }
+            return Err(errno);
+        }
         if let Some(target) = &target {
             self.0.table.unlink(target);
             target.meta.lock().unwrap().attr.nlink = 0;
@@ -360,5 +365,14 @@ impl Core {
         })?;
         target.place.lock().unwrap().hidden = Some(hidden);
         Ok(())
+    }
+
+    /// It was not replaced after all.
+    async fn keep_name(&self, target: &Inode) {
+        let hidden = target.place.lock().unwrap().hidden.take();
+        if let Some(key) = hidden {
+            // What is left of it goes when the next file system begins here.
+            let _ = self.delete(&key).await;
+        }
     }
 }

@@ -312,3 +312,21 @@ async fn a_conflict_that_stays_is_an_error() {
     files.release(handle.id).await;
     assert_eq!(files.load().1, 0);
 }
+
+/// The file that was to be replaced has its name, and what is written to it then is seen there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rename_that_fails_changes_nothing() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let files = Files::open(gate.clone(), "data", options("here")).await.unwrap();
+    put(&files, ROOT, "new", b"new").await.unwrap();
+    put(&files, ROOT, "old", b"old").await.unwrap();
+    let handle = open(&files, "old").await;
+    gate.refuse(Call::Rename, StoreError::new(ErrorKind::Denied, "not now"));
+    let done = files.rename(ROOT, b"new", ROOT, b"old", RenameFlag::Replace).await;
+    assert_eq!(done, Err(Errno::EACCES));
+    files.write(&handle, 0, b"O", false).await.unwrap();
+    close(&files, handle).await.unwrap();
+    assert_eq!(get(&rig.remote("there").await, "old").await.unwrap(), b"Old");
+    assert_eq!(keys(&rig).await, ["new", "old"]);
+}
