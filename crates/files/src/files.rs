@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stoker_format::{VolumeId, crc64};
 use stoker_store::{
     Condition, DirectoryInfo, ErrorKind, FileInfo, Key, ListRequest, Store, StoreError, Subject,
 };
@@ -19,6 +20,12 @@ use crate::table::{self, Table};
 
 /// Inodes that are taken from the catalog at once.
 const INODES: u32 = 4096;
+
+/// Numbers of directories that the catalog does not know. Those in front of them are the catalog's, those behind the
+/// lake's.
+const SPARE_FIRST: u64 = 1 << 61;
+const IMPLIED_FIRST: u64 = 1 << 62;
+const IMPLIED_END: u64 = 1 << 63;
 
 /// Directory of keys that the file system uses itself. No program sees it.
 pub(crate) const OWN: &[u8] = b".stoker";
@@ -56,6 +63,7 @@ pub struct Files(pub(crate) Arc<Core>);
 pub(crate) struct Core {
     pub store: Arc<dyn Store>,
     pub volume: String,
+    volume_id: VolumeId,
     pub options: Options,
     pub table: Table,
     /// Held while names are used; alone while one moves.
@@ -64,8 +72,8 @@ pub(crate) struct Core {
     pub waiting: AtomicUsize,
     pub ahead: Arc<Semaphore>,
     inodes: tokio::sync::Mutex<std::ops::Range<u64>>,
-    /// For directories that nobody made and that have no number in the catalog.
-    implied: AtomicU64,
+    /// Numbers for directories whose own one is in use.
+    spare: AtomicU64,
     /// Names that were looked for and not found, and when: they are often made next.
     absent: Mutex<HashMap<(u64, Vec<u8>), i64>>,
     /// Counts changes that were made here, so that an answer is known to be older than one of them.
@@ -123,13 +131,14 @@ impl Files {
         let core = Core {
             store,
             volume: volume.to_owned(),
+            volume_id: info.id,
             options,
             table: Table::default(),
             moves: RwLock::new(()),
             waiting: AtomicUsize::new(0),
             ahead,
             inodes: tokio::sync::Mutex::new(0..0),
-            implied: AtomicU64::new(1 << 62),
+            spare: AtomicU64::new(SPARE_FIRST),
             absent: Mutex::default(),
             changes: AtomicU64::new(0),
             handles: Mutex::default(),
@@ -353,13 +362,14 @@ impl Core {
         let known = known.filter(|known| known.kind == Kind::Directory);
         let marker = found.marker.as_deref();
         let ino = match (found.inode, &known) {
-            // One that the catalog does not know keeps the number that it was given here.
-            (0, Some(known)) => known.ino,
-            (0, None) => {
-                marker.map_or_else(|| self.implied.fetch_add(1, Ordering::Relaxed), |marker| marker.inode)
-            }
+            // One that the catalog did not know keeps the number that it was given here: files hang in it.
+            (_, Some(known)) if found.inode == 0 || is_implied(known.ino) => known.ino,
+            (0, None) => marker.map_or_else(|| self.implied(parent, name), |marker| marker.inode),
             (ino, _) => ino,
         };
+        if let Some(known) = known.as_ref().filter(|_| found.inode != 0) {
+            known.number.store(found.inode, Ordering::Relaxed);
+        }
         let owner = self.options.owner;
         let Some(marker) = marker else {
             return known.filter(|known| known.ino == ino).unwrap_or_else(|| {
@@ -380,6 +390,27 @@ impl Core {
             *held = Meta { changes: held.changes, ..meta.clone() };
         }
         self.table.put(Inode::new(parent, name, meta, Content::default(), true))
+    }
+
+    /// The number of a directory that nobody made and that the catalog does not know: by its path, so that it is the same
+    /// on every node and after a restart.
+    fn implied(&self, parent: u64, name: &[u8]) -> u64 {
+        let path = self.table.get(parent).and_then(|directory| self.table.path(&directory));
+        let number = path.map(|path| self.number_of_path(&[&path, name, b"/"].concat()));
+        let is_free =
+            |number: &u64| self.table.get(*number).is_err() || self.table.is_at(*number, parent, name);
+        number.ok().filter(is_free).unwrap_or_else(|| self.spare.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether a directory has the number of its path, if it has one of those that are not in the catalog.
+    pub fn is_in_place(&self, inode: &Inode) -> bool {
+        !is_implied(inode.ino)
+            || self.table.path(inode).is_ok_and(|path| self.number_of_path(&path) == inode.ino)
+    }
+
+    fn number_of_path(&self, path: &[u8]) -> u64 {
+        let sum = crc64(&[&self.volume_id.0.to_be_bytes()[..], path].concat());
+        IMPLIED_FIRST | sum & (IMPLIED_FIRST - 1)
     }
 
     /// Takes note of a file, as it was at a moment. One that was changed here since is what it is here.
@@ -474,6 +505,11 @@ impl Core {
             meta.attr.ctime_ns = meta.attr.mtime_ns;
         }
     }
+}
+
+/// Whether a number is that of a directory that the catalog did not know when it was found.
+pub(crate) fn is_implied(ino: u64) -> bool {
+    (SPARE_FIRST..IMPLIED_END).contains(&ino)
 }
 
 /// Whether something is what has its name, although it has another number: two made it at once, or it was in the lake only.

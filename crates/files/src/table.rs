@@ -39,6 +39,15 @@ impl Table {
         maps.inodes.get(ino).cloned()
     }
 
+    /// Whether a number is that of what hangs here, or hung here last.
+    pub fn is_at(&self, ino: u64, parent: u64, name: &[u8]) -> bool {
+        let maps = self.maps.lock().unwrap();
+        maps.inodes.get(&ino).is_some_and(|inode| {
+            let place = inode.place.lock().unwrap();
+            place.parent == parent && place.name == name
+        })
+    }
+
     /// Those who hang in a directory and wait to be published.
     pub fn unpublished(&self, parent: u64) -> Vec<Arc<Inode>> {
         let maps = self.maps.lock().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_files::{Change, Errno, Files, Handle, ROOT, RenameFlag, XattrMode};
-use stoker_store::{ErrorKind, StoreError, Subject};
+use stoker_store::{ErrorKind, LakeMode, StoreError, Subject, VolumeOptions, VolumePolicy};
 
 use crate::gate::{Call, Gate, When};
 use crate::rig::{MAKE, Rig, close, delete_object, get, keys, names, options, put, walk};
@@ -329,4 +329,48 @@ async fn a_rename_that_fails_changes_nothing() {
     close(&files, handle).await.unwrap();
     assert_eq!(get(&rig.remote("there").await, "old").await.unwrap(), b"Old");
     assert_eq!(keys(&rig).await, ["new", "old"]);
+}
+
+/// Directories that only a lake has, which others write to, have no number in the catalog.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_of_the_lake_has_the_same_number_everywhere() {
+    let rig = Rig::new().await;
+    let policy = VolumePolicy { lake_mode: LakeMode::Shared, ..VolumePolicy::default() };
+    let lake = rig.folder.path().join("theirs");
+    for path in ["a/deep", "b/deep", "c"] {
+        std::fs::create_dir_all(lake.join(path)).unwrap();
+        std::fs::write(lake.join(path).join("f"), path).unwrap();
+    }
+    let url = Some(format!("file://{}", lake.display()));
+    rig.store().volume_create("shared", VolumeOptions { lake: url, policy: Some(policy) }).await.unwrap();
+    let numbers = async |place: &str, order: &[&str]| {
+        let files = Files::open(rig.store(), "shared", options(place)).await.unwrap();
+        let mut found = std::collections::BTreeMap::new();
+        for path in order {
+            let ino = walk(&files, path).await.unwrap();
+            assert_eq!(files.recall_directory(ino).await.unwrap().ino, ino, "{path}");
+            assert_eq!(get(&files, &format!("{path}/f")).await.unwrap(), path.as_bytes());
+            found.insert((*path).to_owned(), ino);
+        }
+        (files, found)
+    };
+    let (_, here) = numbers("here", &["a/deep", "b/deep", "c"]).await;
+    let (there, again) = numbers("there", &["c", "b/deep", "a/deep"]).await;
+    assert_eq!(here, again);
+    assert_eq!(here.values().collect::<std::collections::BTreeSet<_>>().len(), 3);
+    // Of one that nobody looked for since, a number says nothing.
+    let (later, _) = numbers("later", &["c"]).await;
+    assert_eq!(later.recall_directory(here["a/deep"]).await.err(), Some(Errno::ESTALE));
+    // The catalog knows one as soon as something is made in it. Files that are open there go on.
+    let dir = walk(&there, "a/deep").await.unwrap();
+    let (_, handle) = there.create(dir, b"new", MAKE, true).await.unwrap();
+    for bytes in [b"one ", b"two "] {
+        assert_eq!(walk(&there, "a/deep").await.unwrap(), dir);
+        there.write(&handle, 0, bytes, true).await.unwrap();
+        there.fsync(&handle).await.unwrap();
+    }
+    close(&there, handle).await.unwrap();
+    let known = walk(&later, "a/deep").await.unwrap();
+    assert_eq!(get(&later, "a/deep/new").await.unwrap(), b"one two ");
+    assert_eq!(there.recall_directory(known).await.unwrap().ino, dir);
 }
