@@ -255,12 +255,13 @@ impl Files {
         Ok(Space { bytes, free: bytes.saturating_sub(info.bytes), files: info.files })
     }
 
-    /// Publishes everything that waits.
+    /// Publishes everything that waits. What cannot be published keeps nothing else from it.
     pub async fn sync(&self) -> Result<()> {
+        let mut done = Ok(());
         for inode in self.0.table.dirty() {
-            self.0.flush(&inode).await?;
+            done = done.and(self.0.flush(&inode).await);
         }
-        Ok(())
+        done
     }
 
     /// Inodes that are known and bytes that wait, for those who watch.

@@ -11,6 +11,7 @@ use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
 use crate::inode::{Inode, Kind};
 use crate::overlay::Part;
+use crate::publish::stale;
 
 impl Files {
     /// Bytes at an offset; fewer than asked for only at the end.
@@ -124,7 +125,6 @@ impl Core {
         if let Some(file) = &content.file {
             return Ok(file.clone());
         }
-        let stale = |errno: Errno| StoreError::new(ErrorKind::Invalid, format!("{errno:?}"));
         let key = self.table.key(inode).map_err(stale)?;
         let file: Arc<dyn File> = self.store.open(&self.volume, &key).await?.into();
         if content.base.as_ref().is_some_and(|base| base.version == file.info().version) {

@@ -70,6 +70,13 @@ async fn who_loses_nothing_is_not_told() {
     put(&here, ROOT, "f", b"published").await.unwrap();
     let reader = open(&here, "f").await;
     assert_eq!(&here.read(&reader, 0, 100).await.unwrap()[..], b"published");
+    put(&here, ROOT, "g", b"published").await.unwrap();
+    let late = open(&here, "g").await;
+    walk(&there, "g").await.unwrap();
+    there.unlink(ROOT, b"g").await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"g").await.err(), Some(Errno::ENOENT));
+    assert_eq!(here.read(&late, 0, 100).await.err(), Some(Errno::ESTALE), "its bytes are nowhere");
+    close(&here, late).await.unwrap();
     walk(&there, "f").await.unwrap();
     there.unlink(ROOT, b"f").await.unwrap();
     assert_eq!(here.lookup(ROOT, b"f").await.err(), Some(Errno::ENOENT));
@@ -373,4 +380,26 @@ async fn a_directory_of_the_lake_has_the_same_number_everywhere() {
     let known = walk(&later, "a/deep").await.unwrap();
     assert_eq!(get(&later, "a/deep/new").await.unwrap(), b"one two ");
     assert_eq!(there.recall_directory(known).await.unwrap().ino, dir);
+}
+
+/// At an unmount, say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_lost_keeps_nothing_else_from_being_published() {
+    let rig = Rig::new().await;
+    let files = rig.files("here").await;
+    let paths: Vec<String> = (0..9).map(|at| format!("f{at}")).collect();
+    let mut handles = Vec::new();
+    for path in &paths {
+        put(&files, ROOT, path, b"bytes").await.unwrap();
+        let handle = open(&files, path).await;
+        files.write(&handle, 0, b"B", false).await.unwrap();
+        handles.push(handle);
+    }
+    delete_object(&rig, "f4").await;
+    assert_eq!(files.sync().await, Err(Errno::ESTALE));
+    assert_eq!(files.load().1, 0);
+    let there = rig.remote("there").await;
+    for path in paths.iter().filter(|path| *path != "f4") {
+        assert_eq!(get(&there, path).await.unwrap(), b"Bytes");
+    }
 }
