@@ -66,10 +66,14 @@ impl Files {
             ..AttributesChange::default()
         };
         let _still = self.0.moves.read().await;
-        self.0.publish_change(&inode, wish).await?;
+        let done = self.0.publish_change(&inode, wish).await;
         let mut meta = inode.meta.lock().unwrap();
         meta.is_changed &= meta.changes != changes;
-        Ok(meta.attr)
+        if done.is_err() {
+            // They are those of the catalog again when it is asked next.
+            meta.version = None;
+        }
+        done.map(|()| meta.attr)
     }
 
     /// An extended attribute.

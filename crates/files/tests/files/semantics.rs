@@ -249,6 +249,10 @@ async fn a_volume_that_takes_no_more_says_so() {
     rig.store().volume_set("data", policy).await.unwrap();
     assert_eq!(mkdir(&files, ROOT, "dir").await.err(), Some(Errno::EROFS));
     assert_eq!(files.unlink(ROOT, b"small").await.err(), Some(Errno::EROFS));
+    let small = walk(&files, "small").await.unwrap();
+    let change = Change { mode: Some(0o777), ..Change::default() };
+    assert_eq!(files.set(small, change).await.err(), Some(Errno::EROFS));
+    assert_eq!(files.getattr(small).await.unwrap().mode, MAKE.mode);
     assert_eq!(get(&files, "small").await.unwrap(), b"fits");
 }
 
