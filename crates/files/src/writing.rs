@@ -93,16 +93,17 @@ impl Files {
             Allocate::Grow => {}
             Allocate::Zero { grow } => {
                 let zeros = [0; 64 << 10];
-                let mut at = offset.min(size);
-                while at < end.min(size) {
-                    let part = (end.min(size) - at).min(zeros.len() as u64) as usize;
+                let mut at = offset;
+                // Others may write and truncate between two pieces.
+                while at < end.min(content.overlay.size()) {
+                    let part = (end.min(content.overlay.size()) - at).min(zeros.len() as u64) as usize;
                     self.0.change(inode, &mut content, |content| content.overlay.write(at, &zeros[..part]));
                     self.0.send_ahead(inode, &mut content).await;
                     at += part as u64;
                     drop(content);
                     content = self.0.make_room(inode).await?;
                 }
-                if grow && end > size {
+                if grow && end > content.overlay.size() {
                     self.0.change(inode, &mut content, |content| content.overlay.truncate(end));
                 }
             }
