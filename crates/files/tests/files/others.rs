@@ -208,43 +208,55 @@ async fn a_file_that_took_the_name_is_another_file() {
     assert_eq!(get(&here, "f").await.unwrap(), b"THE SECOND FILE");
 }
 
-/// A rename comes while bytes are being published because they are many.
+/// A rename comes while bytes are being published, because they are many or because they are old.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rename_waits_for_a_publish() {
-    let rig = Rig::new().await;
-    let gate = Gate::new(rig.store());
-    let mut small = options("here");
-    small.file_bytes_max = 1000;
-    let files = Files::open(gate.clone(), "data", small).await.unwrap();
-    put(&files, ROOT, "f", b"").await.unwrap();
-    let handle = open(&files, "f").await;
-    let (mut edit, mut rename) = (gate.hold(Call::Edit, When::Before), gate.hold(Call::Rename, When::After));
-    let writing = tokio::spawn({
-        let (files, handle) = (files.clone(), handle.clone());
-        async move {
-            files.write(&handle, 0, &[1; 2000], true).await?;
-            files.write(&handle, 0, &[2; 2000], true).await
+    for is_old in [false, true] {
+        let rig = Rig::new().await;
+        let gate = Gate::new(rig.store());
+        let mut small = options("here");
+        match is_old {
+            true => small.dirty_max = Duration::ZERO,
+            false => small.file_bytes_max = 1000,
         }
-    });
-    edit.reached().await;
-    let renaming = tokio::spawn({
-        let files = files.clone();
-        async move { files.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await }
-    });
-    // If it did not wait it would be done in the store by then, and the publish would find no file.
-    for _ in 0..10_000 {
-        if rename.is_reached() {
-            break;
+        let files = Files::open(gate.clone(), "data", small).await.unwrap();
+        put(&files, ROOT, "f", b"").await.unwrap();
+        let handle = open(&files, "f").await;
+        let (mut edit, mut rename) =
+            (gate.hold(Call::Edit, When::Before), gate.hold(Call::Rename, When::After));
+        let writing = tokio::spawn({
+            let (files, handle) = (files.clone(), handle.clone());
+            async move {
+                files.write(&handle, 0, &[1; 2000], true).await?;
+                // The second one makes room for itself, unless somebody else comes first.
+                if is_old { Ok(0) } else { files.write(&handle, 0, &[2; 2000], true).await }
+            }
+        });
+        edit.reached().await;
+        let renaming = tokio::spawn({
+            let files = files.clone();
+            async move { files.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await }
+        });
+        // If it did not wait it would be done in the store by then, and the publish would find no file.
+        for _ in 0..10_000 {
+            if rename.is_reached() {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
+        edit.go();
+        writing.await.unwrap().unwrap();
+        // The answer of the rename comes when what was being published is published, or lost.
+        while is_old && files.load().1 > 0 {
+            tokio::task::yield_now().await;
+        }
+        rename.go();
+        renaming.await.unwrap().unwrap();
+        close(&files, handle).await.unwrap();
+        let model = [[1; 2000], [2; 2000]].concat();
+        assert!(get(&files, "g").await.unwrap() == model[..if is_old { 2000 } else { 4000 }]);
+        assert_eq!(keys(&rig).await, ["g"]);
     }
-    edit.go();
-    assert_eq!(writing.await.unwrap(), Ok(2000));
-    rename.go();
-    renaming.await.unwrap().unwrap();
-    close(&files, handle).await.unwrap();
-    assert_eq!(get(&files, "g").await.unwrap(), [[1; 2000], [2; 2000]].concat());
-    assert_eq!(keys(&rig).await, ["g"]);
 }
 
 /// Somebody else moved a file away and back, and it was looked for in between.
