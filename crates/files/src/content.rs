@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_format::VersionId;
-use stoker_store::{Buf, File, FileInfo, Writer};
+use stoker_store::{Buf, File, FileInfo, Key, Writer};
 
 use crate::overlay::Overlay;
 
@@ -17,6 +17,8 @@ pub(crate) struct Base {
 /// Bytes that a node has already and that are not published. They are still here as well, so that losing the node costs
 /// time and nothing else.
 pub(crate) struct Stream {
+    /// Where it will be published. Of no use once the file has another name.
+    pub key: Key,
     pub writer: Box<dyn Writer>,
     pub buf: Option<Buf>,
     /// What is in front of this offset was handed over.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use stoker_store::{ListEntry, ListRequest};
 
 use crate::error::{Errno, Result};
-use crate::files::{Core, Files, OWN, patiently};
-use crate::inode::{Attr, Inode, Kind, ROOT};
+use crate::files::{Core, Files, check_name, patiently};
+use crate::inode::{Attr, Inode, Kind};
 
 /// Entries that are fetched at once.
 pub(crate) const PAGE: usize = 1000;
@@ -169,6 +169,7 @@ impl Core {
         let prefix = self.table.path(directory)?;
         let mut entries = Vec::new();
         loop {
+            let moment = self.moment();
             let page = patiently!(self, async {
                 let request = ListRequest {
                     prefix: prefix.clone(),
@@ -182,12 +183,15 @@ impl Core {
                 let name = entry.name()[prefix.len().min(entry.name().len())..].to_vec();
                 after = Some(name.clone());
                 match entry {
-                    ListEntry::File(info) if !name.is_empty() && name.len() <= 255 => {
-                        entries.push((name.clone(), self.see_file(directory.ino, &name, info).await?));
+                    ListEntry::File(info) if check_name(directory.ino, &name).is_ok() => {
+                        let inode = self.see_file(directory.ino, &name, info, moment).await?;
+                        if !inode.is_unlinked() {
+                            entries.push((name.clone(), inode));
+                        }
                     }
-                    ListEntry::Prefix(_) if name.len() > 1 && name.len() <= 256 => {
-                        let name = &name[..name.len() - 1];
-                        if directory.ino == ROOT && name == OWN {
+                    ListEntry::Prefix(_) => {
+                        let name = name.strip_suffix(b"/").unwrap_or(&name);
+                        if check_name(directory.ino, name).is_err() {
                             continue;
                         }
                         match self.look(directory.ino, name).await {
@@ -197,7 +201,8 @@ impl Core {
                             Err(errno) => return Err(errno),
                         }
                     }
-                    _ => {}
+                    // S3 may write keys that are no paths, such as `d/../f` and `d//f`.
+                    ListEntry::File(_) => {}
                 }
             }
             if !page.more || !entries.is_empty() {

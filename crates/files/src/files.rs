@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stoker_format::{VolumeId, crc64};
 use stoker_store::{
     Condition, DirectoryInfo, ErrorKind, FileInfo, Key, ListRequest, Store, StoreError, Subject,
 };
@@ -19,6 +20,12 @@ use crate::table::{self, Table};
 
 /// Inodes that are taken from the catalog at once.
 const INODES: u32 = 4096;
+
+/// Numbers of directories that the catalog does not know. Those in front of them are the catalog's, those behind the
+/// lake's.
+const SPARE_FIRST: u64 = 1 << 61;
+const IMPLIED_FIRST: u64 = 1 << 62;
+const IMPLIED_END: u64 = 1 << 63;
 
 /// Directory of keys that the file system uses itself. No program sees it.
 pub(crate) const OWN: &[u8] = b".stoker";
@@ -56,6 +63,7 @@ pub struct Files(pub(crate) Arc<Core>);
 pub(crate) struct Core {
     pub store: Arc<dyn Store>,
     pub volume: String,
+    volume_id: VolumeId,
     pub options: Options,
     pub table: Table,
     /// Held while names are used; alone while one moves.
@@ -64,10 +72,12 @@ pub(crate) struct Core {
     pub waiting: AtomicUsize,
     pub ahead: Arc<Semaphore>,
     inodes: tokio::sync::Mutex<std::ops::Range<u64>>,
-    /// For directories that nobody made and that have no number in the catalog.
-    implied: AtomicU64,
+    /// Numbers for directories whose own one is in use.
+    spare: AtomicU64,
     /// Names that were looked for and not found, and when: they are often made next.
     absent: Mutex<HashMap<(u64, Vec<u8>), i64>>,
+    /// Counts changes that were made here, so that an answer is known to be older than one of them.
+    changes: AtomicU64,
     handles: Mutex<HashMap<u64, Arc<Handle>>>,
     handle_next: AtomicU64,
 }
@@ -121,14 +131,16 @@ impl Files {
         let core = Core {
             store,
             volume: volume.to_owned(),
+            volume_id: info.id,
             options,
             table: Table::default(),
             moves: RwLock::new(()),
             waiting: AtomicUsize::new(0),
             ahead,
             inodes: tokio::sync::Mutex::new(0..0),
-            implied: AtomicU64::new(1 << 62),
+            spare: AtomicU64::new(SPARE_FIRST),
             absent: Mutex::default(),
+            changes: AtomicU64::new(0),
             handles: Mutex::default(),
             handle_next: AtomicU64::new(1),
         };
@@ -209,7 +221,7 @@ impl Files {
     pub async fn release(&self, id: u64) {
         let Some(handle) = self.0.handles.lock().unwrap().remove(&id) else { return };
         let inode = handle.inode.clone();
-        if inode.is_dirty() && !inode.is_unlinked() {
+        if inode.is_awaited() {
             // Whoever wanted to know of a failure asked with a flush. As elsewhere, what cannot be kept is dropped.
             if let Err(errno) = self.0.flush(&inode).await {
                 tracing::error!("what was written last to inode {} is lost: {errno:?}", inode.ino);
@@ -223,8 +235,10 @@ impl Files {
             return;
         }
         content.file = None;
+        // Everybody who could want to know was told.
+        inode.is_lost.store(false, Ordering::Relaxed);
         if inode.is_unlinked() {
-            self.0.forget_bytes(&mut content);
+            self.0.forget_bytes(&inode, &mut content);
             let hidden = inode.place.lock().unwrap().hidden.take();
             if let Some(key) = hidden {
                 let _ = self.0.delete(&key).await;
@@ -241,12 +255,13 @@ impl Files {
         Ok(Space { bytes, free: bytes.saturating_sub(info.bytes), files: info.files })
     }
 
-    /// Publishes everything that waits.
+    /// Publishes everything that waits. What cannot be published keeps nothing else from it.
     pub async fn sync(&self) -> Result<()> {
+        let mut done = Ok(());
         for inode in self.0.table.dirty() {
-            self.0.flush(&inode).await?;
+            done = done.and(self.0.flush(&inode).await);
         }
-        Ok(())
+        done
     }
 
     /// Inodes that are known and bytes that wait, for those who watch.
@@ -266,6 +281,17 @@ impl Core {
         let handle = Arc::new(Handle { id, inode: inode.clone(), ahead: Mutex::default(), is_unchanged });
         self.handles.lock().unwrap().insert(id, handle.clone());
         handle
+    }
+
+    /// The moment before something is asked. The answer says nothing of what is changed here after it.
+    pub fn moment(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Something of an inode was published, or its name taken away, from here. Said before anybody can see it.
+    pub fn note_change(&self, inode: &Inode) {
+        let moment = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
+        inode.changed_at.fetch_max(moment, Ordering::AcqRel);
     }
 
     fn note_absent(&self, parent: u64, name: &[u8]) {
@@ -304,37 +330,47 @@ impl Core {
             return Ok(known.clone());
         }
         let key = self.table.key_in(&directory, name)?;
+        let moment = self.moment();
         let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
         if let Some(found) = entry.directory {
-            return Ok(self.see_directory(parent, name, &found));
+            return Ok(self.see_directory(parent, name, &found, moment));
         }
         match entry.file {
-            Some(info) => self.see_file(parent, name, &info).await,
+            Some(info) => {
+                let inode = self.see_file(parent, name, &info, moment).await?;
+                // Its name was taken away meanwhile.
+                if inode.is_unlinked() { Err(Errno::ENOENT) } else { Ok(inode) }
+            }
             None => {
-                // One that waits was made meanwhile.
+                // One that waits, or is newer, was made meanwhile.
                 if let Some(known) = self.table.child(parent, name) {
-                    if !known.is_published() {
+                    if !known.is_published() || known.is_newer(moment) {
                         return Ok(known);
                     }
-                    self.table.unlink(&known);
+                    self.table.take(&known);
                 }
                 Err(Errno::ENOENT)
             }
         }
     }
 
-    /// Takes note of a directory.
-    pub fn see_directory(&self, parent: u64, name: &[u8], found: &DirectoryInfo) -> Arc<Inode> {
-        let known = self.table.child(parent, name).filter(|known| known.kind == Kind::Directory);
+    /// Takes note of a directory, as it was at a moment.
+    pub fn see_directory(&self, parent: u64, name: &[u8], found: &DirectoryInfo, moment: u64) -> Arc<Inode> {
+        let known = self.table.child(parent, name);
+        if let Some(known) = known.as_ref().filter(|known| known.is_newer(moment)) {
+            return known.clone();
+        }
+        let known = known.filter(|known| known.kind == Kind::Directory);
         let marker = found.marker.as_deref();
         let ino = match (found.inode, &known) {
-            // One that the catalog does not know keeps the number that it was given here.
-            (0, Some(known)) => known.ino,
-            (0, None) => {
-                marker.map_or_else(|| self.implied.fetch_add(1, Ordering::Relaxed), |marker| marker.inode)
-            }
+            // One that the catalog did not know keeps the number that it was given here: files hang in it.
+            (_, Some(known)) if found.inode == 0 || is_implied(known.ino) => known.ino,
+            (0, None) => marker.map_or_else(|| self.implied(parent, name), |marker| marker.inode),
             (ino, _) => ino,
         };
+        if let Some(known) = known.as_ref().filter(|_| found.inode != 0) {
+            known.number.store(found.inode, Ordering::Relaxed);
+        }
         let owner = self.options.owner;
         let Some(marker) = marker else {
             return known.filter(|known| known.ino == ino).unwrap_or_else(|| {
@@ -345,38 +381,83 @@ impl Core {
         let mut meta = Meta::of(marker, Kind::Directory, owner);
         meta.attr.ino = ino;
         if let Some(known) = self.table.get(ino).ok().filter(|known| known.kind == Kind::Directory) {
+            if known.is_newer(moment) {
+                return known;
+            }
             let mut held = known.meta.lock().unwrap();
             // Changes of entries are not written to the directory, but who made them here sees them.
             meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
             meta.attr.ctime_ns = meta.attr.ctime_ns.max(held.attr.ctime_ns);
-            *held = meta.clone();
+            *held = Meta { changes: held.changes, ..meta.clone() };
         }
         self.table.put(Inode::new(parent, name, meta, Content::default(), true))
     }
 
-    /// Takes note of a file.
-    pub async fn see_file(&self, parent: u64, name: &[u8], info: &FileInfo) -> Result<Arc<Inode>> {
+    /// The number of a directory that nobody made and that the catalog does not know: by its path, so that it is the same
+    /// on every node and after a restart.
+    fn implied(&self, parent: u64, name: &[u8]) -> u64 {
+        let path = self.table.get(parent).and_then(|directory| self.table.path(&directory));
+        let number = path.map(|path| self.number_of_path(&[&path, name, b"/"].concat()));
+        let is_free =
+            |number: &u64| self.table.get(*number).is_err() || self.table.is_at(*number, parent, name);
+        number.ok().filter(is_free).unwrap_or_else(|| self.spare.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether a directory has the number of its path, if it has one of those that are not in the catalog.
+    pub fn is_in_place(&self, inode: &Inode) -> bool {
+        !is_implied(inode.ino)
+            || self.table.path(inode).is_ok_and(|path| self.number_of_path(&path) == inode.ino)
+    }
+
+    fn number_of_path(&self, path: &[u8]) -> u64 {
+        let sum = crc64(&[&self.volume_id.0.to_be_bytes()[..], path].concat());
+        IMPLIED_FIRST | sum & (IMPLIED_FIRST - 1)
+    }
+
+    /// Takes note of a file, as it was at a moment. One that was changed here since is what it is here.
+    pub async fn see_file(
+        &self,
+        parent: u64,
+        name: &[u8],
+        info: &FileInfo,
+        moment: u64,
+    ) -> Result<Arc<Inode>> {
+        let known = [self.table.child(parent, name), self.table.get(info.inode).ok()];
+        if let Some(known) = known.into_iter().flatten().find(|known| known.is_newer(moment)) {
+            return Ok(known);
+        }
         let kind = info.attributes.mode.and_then(Kind::of_mode).filter(|kind| *kind != Kind::Directory);
-        let meta = Meta::of(info, kind.unwrap_or(Kind::File), self.options.owner);
-        let inode = self.table.put(Inode::new(parent, name, meta.clone(), Content::of(info), true));
+        let mut meta = Meta::of(info, kind.unwrap_or(Kind::File), self.options.owner);
+        let known = self.table.child(parent, name).filter(|known| known.kind == Kind::File);
+        let inode = match known.filter(|known| known.is_dirty() || is_known_as(known, info)) {
+            Some(known) => known,
+            None => self.table.put(Inode::new(parent, name, meta.clone(), Content::of(info), true)),
+        };
         if inode.is_dirty() {
+            // If another made the name, this is published over it: who closes last is seen.
             return Ok(inode);
         }
+        inode.number.store(info.inode, Ordering::Relaxed);
+        meta.attr.ino = inode.ino;
         let same = {
             let mut held = inode.meta.lock().unwrap();
+            if inode.is_newer(moment) {
+                return Ok(inode.clone());
+            }
             let same = held.version == Some(info.version);
             if same && !held.is_changed {
                 let ctime_ns = held.attr.ctime_ns.max(meta.attr.ctime_ns);
-                *held = meta.clone();
+                *held = Meta { changes: held.changes, ..meta.clone() };
                 held.attr.ctime_ns = ctime_ns;
             }
             same
         };
         if !same {
             let mut content = inode.content.lock().await;
-            if !inode.is_dirty() {
+            if !inode.is_dirty() && !inode.is_newer(moment) {
                 *content = Content::of(info);
-                *inode.meta.lock().unwrap() = meta;
+                let mut held = inode.meta.lock().unwrap();
+                *held = Meta { changes: held.changes, ..meta };
             }
         }
         Ok(inode)
@@ -427,6 +508,16 @@ impl Core {
     }
 }
 
+/// Whether a number is that of a directory that the catalog did not know when it was found.
+pub(crate) fn is_implied(ino: u64) -> bool {
+    (SPARE_FIRST..IMPLIED_END).contains(&ino)
+}
+
+/// Whether something is what has its name, although it has another number: two made it at once, or it was in the lake only.
+fn is_known_as(known: &Inode, info: &FileInfo) -> bool {
+    known.number() == info.inode || known.meta.lock().unwrap().version == Some(info.version)
+}
+
 /// Refuses names that no file can have here.
 pub(crate) fn check_name(parent: u64, name: &[u8]) -> Result<()> {
     if name.len() > 255 {
@@ -445,11 +536,13 @@ pub(crate) fn check_name(parent: u64, name: &[u8]) -> Result<()> {
 pub(crate) struct Waiting {
     pause: Duration,
     waited: Duration,
+    /// The same for conflicts; none before the first.
+    conflicted: Option<(Duration, Duration)>,
 }
 
 impl Default for Waiting {
     fn default() -> Waiting {
-        Waiting { pause: PAUSE, waited: Duration::ZERO }
+        Waiting { pause: PAUSE, waited: Duration::ZERO, conflicted: None }
     }
 }
 
@@ -474,6 +567,22 @@ impl Waiting {
         tokio::time::sleep(self.pause).await;
         self.waited += self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+
+    /// Waits a little before what is there now is looked at, and the same is tried again. The first time that is of use at
+    /// once: somebody else published. What goes on is a lake that others wrote to.
+    pub async fn after_conflict(&mut self, fault: StoreError, options: &Options) -> Result<()> {
+        let Some((pause, waited)) = self.conflicted else {
+            self.conflicted = Some((PAUSE, Duration::ZERO));
+            return Ok(());
+        };
+        if waited >= options.conflict_patience {
+            tracing::error!("given up: {fault}");
+            return Err(Errno::EIO);
+        }
+        tokio::time::sleep(pause).await;
+        self.conflicted = Some(((pause * 2).min(PAUSE_MAX), waited + pause));
         Ok(())
     }
 }

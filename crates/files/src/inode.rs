@@ -7,9 +7,13 @@ use stoker_format::VersionId;
 use stoker_store::{Attributes, FileInfo, Key};
 
 use crate::content::Content;
+use crate::error::{Errno, Result};
 
 /// The inode of the root.
 pub const ROOT: u64 = 1;
+
+/// Numbers from here on are those of objects in a lake, which get another one whenever they are changed.
+const NUMBERS_OF_LAKE: u64 = 1 << 63;
 
 const TYPE_MASK: u32 = 0o170_000;
 const MODE_MASK: u32 = 0o7777;
@@ -95,6 +99,8 @@ pub(crate) struct Meta {
     pub version: Option<VersionId>,
     /// Properties were changed and not published.
     pub is_changed: bool,
+    /// Counts changes of properties: those that came while others were being published are published after them.
+    pub changes: u64,
 }
 
 impl Meta {
@@ -114,7 +120,7 @@ impl Meta {
             ctime_ns: modified_ns,
         };
         let version = Some(info.version).filter(|_| kind != Kind::Directory);
-        Meta { attr, attributes: info.attributes.clone(), version, is_changed: false }
+        Meta { attr, attributes: info.attributes.clone(), version, is_changed: false, changes: 0 }
     }
 
     /// Of something new, or of a directory that only its contents imply.
@@ -130,7 +136,7 @@ impl Meta {
             mtime_ns: now_ns,
             ctime_ns: now_ns,
         };
-        Meta { attr, attributes: Attributes::default(), version: None, is_changed: false }
+        Meta { attr, attributes: Attributes::default(), version: None, is_changed: false, changes: 0 }
     }
 
     /// The properties to publish.
@@ -151,13 +157,23 @@ pub(crate) struct Place {
     pub name: Vec<u8>,
     /// It has no name any more. While it is open its bytes may be under a key of ours.
     pub is_unlinked: bool,
+    /// It was somebody else who took the name, on another node or at another door: nothing can be published any more.
+    pub is_taken: bool,
     pub hidden: Option<Key>,
+}
+
+impl Place {
+    pub fn new(parent: u64, name: &[u8]) -> Place {
+        Place { parent, name: name.to_vec(), is_unlinked: false, is_taken: false, hidden: None }
+    }
 }
 
 /// A file or a directory.
 pub(crate) struct Inode {
     pub ino: u64,
     pub kind: Kind,
+    /// Its number in the catalog: another one than here if two made the file at once and the other one was first.
+    pub number: AtomicU64,
     pub place: Mutex<Place>,
     pub meta: Mutex<Meta>,
     pub content: tokio::sync::Mutex<Content>,
@@ -172,6 +188,10 @@ pub(crate) struct Inode {
     pub is_published: AtomicBool,
     /// Bytes or properties wait to be published.
     pub is_dirty: AtomicBool,
+    /// When something of it was changed here last, by the count of the file system.
+    pub changed_at: AtomicU64,
+    /// What was written went with the name that somebody else took. Whoever has it open hears of it at every sync.
+    pub is_lost: AtomicBool,
 }
 
 impl Inode {
@@ -179,7 +199,8 @@ impl Inode {
         Inode {
             ino: meta.attr.ino,
             kind: meta.attr.kind,
-            place: Mutex::new(Place { parent, name: name.to_vec(), is_unlinked: false, hidden: None }),
+            number: AtomicU64::new(meta.attr.ino),
+            place: Mutex::new(Place::new(parent, name)),
             meta: Mutex::new(meta),
             content: tokio::sync::Mutex::new(content),
             lookups: AtomicU64::new(0),
@@ -188,11 +209,23 @@ impl Inode {
             shown: Mutex::new(None),
             is_published: AtomicBool::new(is_published),
             is_dirty: AtomicBool::new(!is_published),
+            changed_at: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
         }
     }
 
     pub fn attr(&self) -> Attr {
         self.meta.lock().unwrap().attr
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether what has the name now is another file than this one was.
+    pub fn is_another(&self, info: &FileInfo) -> bool {
+        let numbers = [self.number(), info.inode];
+        numbers[0] != numbers[1] && numbers.iter().all(|number| *number < NUMBERS_OF_LAKE)
     }
 
     pub fn is_dirty(&self) -> bool {
@@ -209,5 +242,28 @@ impl Inode {
 
     pub fn is_unlinked(&self) -> bool {
         self.place.lock().unwrap().is_unlinked
+    }
+
+    /// Whether it was changed here since a moment: what was asked then is no news.
+    pub fn is_newer(&self, moment: u64) -> bool {
+        self.changed_at.load(Ordering::Acquire) > moment
+    }
+
+    pub fn is_taken(&self) -> bool {
+        self.place.lock().unwrap().is_taken
+    }
+
+    /// Whether what waits will be looked for: nobody sees a file again whose name this file system took away.
+    pub fn is_awaited(&self) -> bool {
+        let place = self.place.lock().unwrap();
+        self.is_dirty() && (!place.is_unlinked || place.is_taken)
+    }
+
+    /// Refuses changes that nobody could ever see.
+    pub fn check_kept(&self) -> Result<()> {
+        match self.is_lost.load(Ordering::Relaxed) || self.is_taken() {
+            true => Err(Errno::ESTALE),
+            false => Ok(()),
+        }
     }
 }

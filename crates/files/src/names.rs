@@ -73,7 +73,9 @@ impl Files {
             meta.version = Some(base.version);
             content.base = Some(base);
         }
-        let inode = self.0.table.put(Inode::new(parent, name, meta, content, exclusive));
+        let inode = Inode::new(parent, name, meta, content, exclusive);
+        self.0.note_change(&inode);
+        let inode = self.0.table.put(inode);
         self.0.table.tell(&inode);
         self.0.touch(parent);
         Ok((inode.attr(), self.0.handle(&inode, false)))
@@ -117,7 +119,9 @@ impl Files {
             content.overlay = crate::overlay::Overlay::new(meta.attr.size);
             content.base = Some(base);
         }
-        let inode = self.0.table.put(Inode::new(parent, name, meta, content, true));
+        let inode = Inode::new(parent, name, meta, content, true);
+        self.0.note_change(&inode);
+        let inode = self.0.table.put(inode);
         self.0.table.tell(&inode);
         self.0.touch(parent);
         Ok(inode.attr())
@@ -135,7 +139,7 @@ impl Files {
             let key = self.0.table.key(&inode)?;
             if inode.is_open() {
                 let hidden = self.0.own_key(&inode.ino.to_string())?;
-                self.0.move_key(&key, &hidden, RenameMode::Replace, inode.ino).await?;
+                self.0.move_key(&key, &hidden, RenameMode::Replace, inode.number()).await?;
                 inode.place.lock().unwrap().hidden = Some(hidden);
             } else if !self.0.delete(&key).await? {
                 self.0.table.unlink(&inode);
@@ -143,6 +147,7 @@ impl Files {
             }
         }
         drop(content);
+        self.0.note_change(&inode);
         self.0.table.unlink(&inode);
         inode.meta.lock().unwrap().attr.nlink = 0;
         self.0.touch(parent);
@@ -157,6 +162,7 @@ impl Files {
             return Err(Errno::ENOTDIR);
         }
         self.0.remove_empty(&inode).await?;
+        self.0.note_change(&inode);
         self.0.table.unlink(&inode);
         inode.meta.lock().unwrap().attr.nlink = 0;
         self.0.touch(parent);
@@ -212,7 +218,12 @@ impl Files {
         if let Some(target) = &target {
             self.0.keep_open(target, &to).await?;
         }
-        self.0.move_key(&from, &to, mode, source.ino).await?;
+        if let Err(errno) = self.0.move_key(&from, &to, mode, source.number()).await {
+            if let Some(target) = &target {
+                self.0.keep_name(target).await;
+            }
+            return Err(errno);
+        }
         if let Some(target) = &target {
             self.0.table.unlink(target);
             target.meta.lock().unwrap().attr.nlink = 0;
@@ -354,5 +365,14 @@ impl Core {
         })?;
         target.place.lock().unwrap().hidden = Some(hidden);
         Ok(())
+    }
+
+    /// It was not replaced after all.
+    async fn keep_name(&self, target: &Inode) {
+        let hidden = target.place.lock().unwrap().hidden.take();
+        if let Some(key) = hidden {
+            // What is left of it goes when the next file system begins here.
+            let _ = self.delete(&key).await;
+        }
     }
 }

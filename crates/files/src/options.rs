@@ -17,6 +17,8 @@ pub struct Options {
     pub patience: Duration,
     /// How long a full node is waited for.
     pub full_patience: Duration,
+    /// How long a change is tried again that others are in the way of, or a lake that others wrote to.
+    pub conflict_patience: Duration,
     /// Owner and group of what says nothing of them.
     pub owner: (u32, u32),
     /// Tells this file system from others that were here before: what those left unfinished is removed.
@@ -35,6 +37,7 @@ impl Options {
             dirty_max: Duration::from_secs(5),
             patience: Duration::from_secs(24 * 3600),
             full_patience: Duration::from_secs(30),
+            conflict_patience: Duration::from_secs(15),
             owner: (0, 0),
             place: place.into(),
             now_ns,

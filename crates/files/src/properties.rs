@@ -41,7 +41,8 @@ impl Files {
     /// Changes properties.
     pub async fn set(&self, ino: u64, change: Change) -> Result<Attr> {
         let inode = self.0.table.get(ino)?;
-        {
+        inode.check_kept()?;
+        let (is_dirty, changes) = {
             let mut meta = inode.meta.lock().unwrap();
             let attr = &mut meta.attr;
             attr.mode = change.mode.map_or(attr.mode, |mode| mode & 0o7777);
@@ -50,9 +51,11 @@ impl Files {
             attr.mtime_ns = change.mtime_ns.unwrap_or(attr.mtime_ns);
             attr.ctime_ns = self.0.now_ns();
             meta.is_changed = true;
-        }
-        if inode.is_dirty() {
-            // It travels with the bytes.
+            meta.changes += 1;
+            (inode.is_dirty(), meta.changes)
+        };
+        if is_dirty {
+            // It travels with the bytes, or right behind them.
             return Ok(inode.attr());
         }
         let attr = inode.attr();
@@ -62,8 +65,15 @@ impl Files {
             mtime_ns: change.mtime_ns,
             ..AttributesChange::default()
         };
-        self.0.publish_change(&inode, wish).await?;
-        Ok(inode.attr())
+        let _still = self.0.moves.read().await;
+        let done = self.0.publish_change(&inode, wish).await;
+        let mut meta = inode.meta.lock().unwrap();
+        meta.is_changed &= meta.changes != changes;
+        if done.is_err() {
+            // They are those of the catalog again when it is asked next.
+            meta.version = None;
+        }
+        done.map(|()| meta.attr)
     }
 
     /// An extended attribute.
@@ -109,6 +119,11 @@ impl Files {
 
     async fn change_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let inode = self.0.table.get(ino)?;
+        inode.check_kept()?;
+        let _still = self.0.moves.read().await;
+        // Nothing is being published that carries the old ones, and nothing that was sent ahead with them is used.
+        let mut content = inode.content.lock().await;
+        content.stream = None;
         if inode.is_published() && !inode.is_unlinked() {
             let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];
             self.0.publish_change(&inode, AttributesChange { xattrs, ..AttributesChange::default() }).await?;
@@ -122,17 +137,15 @@ impl Files {
 }
 
 impl Core {
-    /// Changes properties of what has a name.
+    /// Changes properties of what has a name. The caller holds the right to use names.
     async fn publish_change(&self, inode: &Arc<Inode>, change: AttributesChange) -> Result<()> {
         if inode.is_unlinked() {
             return Ok(());
         }
         if inode.ino == ROOT {
             // The root of a volume has no key that could hold them.
-            inode.meta.lock().unwrap().is_changed = false;
             return Ok(());
         }
-        let _still = self.moves.read().await;
         let key = self.table.key(inode)?;
         patiently!(self, async {
             match self.store.set_attributes(&self.volume, &key, change.clone()).await {
@@ -142,7 +155,7 @@ impl Core {
                 set => set.map(|info| inode.meta.lock().unwrap().attributes = info.attributes),
             }
         })?;
-        inode.meta.lock().unwrap().is_changed = false;
+        self.note_change(inode);
         Ok(())
     }
 

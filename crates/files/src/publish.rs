@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use stoker_store::{Buf, EDIT_NOW_LEN_MAX, ErrorKind, Finish, Receipt, StoreError, Writer};
+use stoker_store::{AttributesChange, Buf, EDIT_NOW_LEN_MAX, ErrorKind, Finish, Receipt, StoreError, Writer};
 
 use crate::content::{Base, Content};
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
-use crate::inode::{Inode, Kind};
+use crate::inode::{Inode, Kind, Meta};
 
 /// How often changes that nobody asks for are looked for.
 const ROUND: Duration = Duration::from_secs(1);
@@ -38,22 +38,30 @@ pub(crate) async fn flusher(core: Weak<Core>) {
         let Some(core) = core.upgrade() else { return };
         let old_ns = core.now_ns() - core.options.dirty_max.as_nanos() as i64;
         for inode in core.table.dirty() {
-            // Who is being written to right now will be there in the next round.
+            // What is being renamed or written to right now will be there in the next round.
+            let Ok(_still) = core.moves.try_read() else { continue };
             let Ok(mut content) = inode.content.try_lock() else { continue };
             let is_old = content.dirty_since_ns.is_none_or(|since| since < old_ns);
             // A file that grows is on its way already, and would fall to pieces.
-            if is_old && content.stream.is_none() && !inode.is_unlinked() {
-                let _ = core.publish(&inode, &mut content).await;
+            if is_old && content.stream.is_none() && inode.is_awaited() {
+                // Who has a file open whose name was taken hears of it when it asks.
+                if !inode.is_taken() || !inode.is_open() {
+                    let _ = core.publish(&inode, &mut content).await;
+                }
             }
         }
     }
 }
 
-/// Whoever holds the content of a file and the right to use names took the right first: a rename waits for contents.
+/// Whoever publishes holds the right to use names, so that the name stays until that is done, and the content of the file.
+/// The right comes first: a rename waits for contents.
 impl Core {
     /// Publishes a file if something waits.
     pub async fn flush(&self, inode: &Arc<Inode>) -> Result<()> {
-        if !inode.is_dirty() || inode.is_unlinked() || inode.kind == Kind::Directory {
+        if inode.is_lost.load(Ordering::Relaxed) {
+            return Err(Errno::ESTALE);
+        }
+        if !inode.is_awaited() || inode.kind == Kind::Directory {
             return Ok(());
         }
         let _still = self.moves.read().await;
@@ -62,21 +70,24 @@ impl Core {
     }
 
     /// The same for those who hold the content already.
-    pub async fn publish(&self, inode: &Inode, content: &mut Content) -> Result<()> {
+    pub async fn publish(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         self.publish_as(inode, content, true).await
     }
 
     /// Makes room: the bytes are published, and the time of the file with those that come last.
-    pub async fn publish_bytes(&self, inode: &Inode, content: &mut Content) -> Result<()> {
+    pub async fn publish_bytes(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         if content.overlay.is_clean() {
             return Ok(());
         }
         self.publish_as(inode, content, false).await
     }
 
-    async fn publish_as(&self, inode: &Inode, content: &mut Content, is_all: bool) -> Result<()> {
+    async fn publish_as(&self, inode: &Arc<Inode>, content: &mut Content, is_all: bool) -> Result<()> {
         let mut waiting = Waiting::default();
         while inode.is_dirty() {
+            if inode.is_taken() {
+                return Err(self.lose(inode, content));
+            }
             if inode.is_unlinked() && inode.place.lock().unwrap().hidden.is_none() {
                 self.hide(inode)?;
             }
@@ -84,9 +95,8 @@ impl Core {
                 Ok(()) => return Ok(()),
                 Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
                     content.stream = None;
-                    if !self.rebase(inode, content).await? {
-                        return Ok(());
-                    }
+                    waiting.after_conflict(fault, &self.options).await?;
+                    self.rebase(inode, content).await?;
                 }
                 Err(fault) => {
                     content.stream = None;
@@ -113,20 +123,22 @@ impl Core {
         if content.base.is_some() && content.overlay.is_clean() {
             return self.publish_properties(inode).await;
         }
-        let receipt = match content.stream.is_some() {
+        let key = self.table.key(inode).map_err(stale)?;
+        if content.stream.as_ref().is_some_and(|stream| stream.key != key) {
+            // Renamed since its first bytes were sent: they are sent again, under the new name.
+            content.stream = None;
+        }
+        let changes = inode.meta.lock().unwrap().changes;
+        let is_stream = content.stream.is_some();
+        let receipt = match is_stream {
             true => {
                 self.push(content, true).await?;
                 let Some(stream) = content.stream.take() else { return Ok(()) };
-                let receipt = stream.writer.finish(Finish::default()).await?;
-                inode.meta.lock().unwrap().is_changed = true;
-                receipt
+                stream.writer.finish(Finish::default()).await?
             }
-            false => {
-                let receipt = self.publish_edit(inode, content).await?;
-                inode.meta.lock().unwrap().is_changed = false;
-                receipt
-            }
+            false => self.publish_edit(inode, content).await?,
         };
+        self.note_change(inode);
         self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
         content.overlay.settle();
         content.file = None;
@@ -140,6 +152,11 @@ impl Core {
                 *shown = Some(receipt.version);
             }
             meta.version = Some(receipt.version);
+            // Properties were sent with the first bytes of a stream; the time has changed since.
+            meta.is_changed = is_stream || meta.changes != changes;
+            if !meta.is_changed {
+                inode.is_dirty.store(false, Ordering::Relaxed);
+            }
             meta.is_changed
         };
         content.dirty_since_ns = None;
@@ -147,12 +164,7 @@ impl Core {
             content.dirty_since_ns = Some(self.now_ns());
             return Ok(());
         }
-        if is_changed {
-            // Properties were sent with the first bytes of the stream; the time has changed since.
-            return self.publish_properties(inode).await;
-        }
-        inode.is_dirty.store(false, Ordering::Relaxed);
-        Ok(())
+        if is_changed { self.publish_properties(inode).await } else { Ok(()) }
     }
 
     async fn publish_edit(
@@ -172,66 +184,72 @@ impl Core {
     }
 
     async fn publish_properties(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
-        let stale = |errno: Errno| StoreError::new(ErrorKind::NotFound, format!("{errno:?}"));
         let key = self.table.key(inode).map_err(stale)?;
-        let change = {
-            let meta = inode.meta.lock().unwrap();
-            stoker_store::AttributesChange {
-                mode: Some(meta.attr.mode | meta.attr.kind.bits()),
-                owner: Some((meta.attr.uid, meta.attr.gid)),
-                mtime_ns: Some(meta.attr.mtime_ns),
-                xattrs: meta
-                    .attributes
-                    .xattrs
-                    .iter()
-                    .map(|(name, value)| (name.clone(), Some(value.clone())))
-                    .collect(),
-                tags: None,
+        loop {
+            let (changes, change) = {
+                let meta = inode.meta.lock().unwrap();
+                (meta.changes, properties(&meta))
+            };
+            let info = self.store.set_attributes(&self.volume, &key, change).await?;
+            if inode.is_another(&info) && !inode.is_unlinked() {
+                return Err(StoreError::new(ErrorKind::Conflict, "the file was replaced"));
             }
-        };
-        let info = self.store.set_attributes(&self.volume, &key, change).await?;
-        let mut meta = inode.meta.lock().unwrap();
-        meta.attributes = info.attributes;
-        meta.is_changed = false;
-        drop(meta);
-        inode.is_dirty.store(false, Ordering::Relaxed);
-        Ok(())
+            self.note_change(inode);
+            let mut meta = inode.meta.lock().unwrap();
+            if meta.changes == changes {
+                meta.attributes = info.attributes;
+                meta.is_changed = false;
+                inode.is_dirty.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
     }
 
-    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. False if the
-    /// file is gone; whoever has it open goes on with it, and nobody else sees it.
-    async fn rebase(&self, inode: &Inode, content: &mut Content) -> Result<bool> {
+    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. If the file is
+    /// gone they are gone with it.
+    async fn rebase(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         let key = self.table.key(inode)?;
         let found = patiently!(self, self.store.stat(&self.volume, &key));
         let info = match found {
             Ok(info) => info,
             Err(fault) if fault.kind == ErrorKind::NotFound => {
                 let is_ours = !inode.is_published() || inode.is_unlinked();
+                if !is_ours {
+                    self.table.take(inode);
+                    return Err(self.lose(inode, content));
+                }
                 content.base = None;
                 content.file = None;
-                if is_ours {
-                    return Ok(true);
-                }
-                self.forget_bytes(content);
-                inode.is_dirty.store(false, Ordering::Relaxed);
-                inode.place.lock().unwrap().is_unlinked = true;
-                return Ok(false);
+                return Ok(());
             }
             Err(fault) => return Err(fault.into()),
         };
+        if inode.is_published() && !inode.is_unlinked() && inode.is_another(&info) {
+            self.table.take(inode);
+            return Err(self.lose(inode, content));
+        }
         content.rebase(&info);
+        inode.number.store(info.inode, Ordering::Relaxed);
         inode.is_published.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();
         meta.version = Some(info.version);
         meta.attr.size = content.overlay.size();
-        Ok(true)
+        Ok(())
+    }
+
+    /// Somebody else took the name of a file that was written to: the bytes have no place, and whoever wrote them is told.
+    fn lose(&self, inode: &Inode, content: &mut Content) -> Errno {
+        tracing::warn!("inode {} lost its name elsewhere, and with it what was written here", inode.ino);
+        self.forget_bytes(inode, content);
+        inode.is_dirty.store(false, Ordering::Relaxed);
+        inode.is_lost.store(inode.is_open(), Ordering::Relaxed);
+        Errno::ESTALE
     }
 
     /// Drops what cannot be published; the file is again what the catalog says.
     pub async fn give_up(&self, inode: &Arc<Inode>) {
         let mut content = inode.content.lock().await;
-        self.forget_bytes(&mut content);
-        inode.meta.lock().unwrap().version = None;
+        self.forget_bytes(inode, &mut content);
         inode.is_dirty.store(false, Ordering::Relaxed);
         if !inode.is_published() {
             self.table.unlink(inode);
@@ -239,10 +257,29 @@ impl Core {
     }
 
     /// Nobody will ask for what waits.
-    pub fn forget_bytes(&self, content: &mut Content) {
+    pub fn forget_bytes(&self, inode: &Inode, content: &mut Content) {
         self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
         *content = Content::default();
+        // Whoever sees the file again begins with what is published.
+        inode.meta.lock().unwrap().version = None;
     }
+}
+
+/// All properties, as a change.
+fn properties(meta: &Meta) -> AttributesChange {
+    let xattrs = meta.attributes.xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+    AttributesChange {
+        mode: Some(meta.attr.mode | meta.attr.kind.bits()),
+        owner: Some((meta.attr.uid, meta.attr.gid)),
+        mtime_ns: Some(meta.attr.mtime_ns),
+        xattrs: xattrs.collect(),
+        tags: None,
+    }
+}
+
+/// A file that has no key any more.
+pub(crate) fn stale(errno: Errno) -> StoreError {
+    StoreError::new(ErrorKind::NotFound, format!("{errno:?}"))
 }
 
 /// Hands bytes to a writer, in full buffers.

@@ -11,6 +11,7 @@ use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
 use crate::inode::{Inode, Kind};
 use crate::overlay::Part;
+use crate::publish::stale;
 
 impl Files {
     /// Bytes at an offset; fewer than asked for only at the end.
@@ -37,12 +38,16 @@ impl Core {
         offset: u64,
         len: usize,
     ) -> Result<Bytes> {
+        if inode.is_lost.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Errno::ESTALE);
+        }
         let mut waiting = Waiting::default();
         loop {
             match self.read_once(inode, handle, offset, len).await {
                 Ok(bytes) => return Ok(bytes),
                 // Replaced while the node was away: what is there now is read.
                 Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
+                    waiting.after_conflict(fault, &self.options).await?;
                     self.reopen(inode).await?;
                 }
                 Err(fault) => {
@@ -120,7 +125,6 @@ impl Core {
         if let Some(file) = &content.file {
             return Ok(file.clone());
         }
-        let stale = |errno: Errno| StoreError::new(ErrorKind::Invalid, format!("{errno:?}"));
         let key = self.table.key(inode).map_err(stale)?;
         let file: Arc<dyn File> = self.store.open(&self.volume, &key).await?.into();
         if content.base.as_ref().is_some_and(|base| base.version == file.info().version) {
@@ -139,6 +143,9 @@ impl Core {
             Err(fault) if fault.kind == ErrorKind::NotFound => return Err(Errno::ESTALE),
             found => found?,
         };
+        if inode.is_another(&info) && !inode.is_unlinked() {
+            return Err(Errno::ESTALE);
+        }
         content.rebase(&info);
         // Also if it is the same version: the open file may know the name that it had before.
         content.file = None;

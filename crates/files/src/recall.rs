@@ -3,7 +3,7 @@
 
 use crate::directory::{DirEntry, PAGE};
 use crate::error::{Errno, Result};
-use crate::files::{Files, patiently};
+use crate::files::{Files, is_implied, patiently};
 use crate::inode::{Attr, Kind, ROOT};
 
 impl Files {
@@ -17,10 +17,11 @@ impl Files {
         Ok(self.0.table.get(ino)?.place.lock().unwrap().parent)
     }
 
-    /// A directory by its number. The caller is told of it.
+    /// A directory by its number; it may be known here by another one. The caller is told of it.
     pub async fn recall_directory(&self, ino: u64) -> Result<Attr> {
         if let Some(attr) = self.remember(ino) {
-            return if attr.kind == Kind::Directory { Ok(attr) } else { self.unsaid(ino) };
+            let is_it = self.0.table.get(ino).is_ok_and(|inode| self.0.is_in_place(&inode));
+            return if attr.kind == Kind::Directory && is_it { Ok(attr) } else { self.unsaid(ino) };
         }
         let path = match patiently!(self.0, self.0.store.directory(&self.0.volume, ino)) {
             Err(fault) if fault.kind == stoker_store::ErrorKind::NotFound => return Err(Errno::ESTALE),
@@ -37,7 +38,8 @@ impl Files {
             (at, attr) = (found.ino, Some(found));
         }
         match attr {
-            Some(attr) if at == ino => Ok(attr),
+            // Known here by the number that it had before the catalog knew it.
+            Some(attr) if at == ino || is_implied(at) => Ok(attr),
             Some(_) => self.unsaid(at),
             None => Err(Errno::ESTALE),
         }
@@ -62,7 +64,7 @@ impl Files {
     }
 
     async fn find(&self, ino: u64, parent: u64, name: &[u8], is_whole: bool) -> Result<Attr> {
-        self.recall_directory(parent).await?;
+        let parent = self.recall_directory(parent).await?.ino;
         let found = match is_whole {
             true => self.lookup(parent, name).await.map_err(gone),
             false => self.search(ino, parent, name).await,

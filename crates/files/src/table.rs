@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use stoker_store::{KEY_LEN_MAX, Key};
 
 use crate::error::{Errno, Result};
-use crate::inode::{Inode, Kind, ROOT};
+use crate::inode::{Inode, Kind, Place, ROOT};
 
 #[derive(Default)]
 struct Maps {
@@ -39,6 +39,15 @@ impl Table {
         maps.inodes.get(ino).cloned()
     }
 
+    /// Whether a number is that of what hangs here, or hung here last.
+    pub fn is_at(&self, ino: u64, parent: u64, name: &[u8]) -> bool {
+        let maps = self.maps.lock().unwrap();
+        maps.inodes.get(&ino).is_some_and(|inode| {
+            let place = inode.place.lock().unwrap();
+            place.parent == parent && place.name == name
+        })
+    }
+
     /// Those who hang in a directory and wait to be published.
     pub fn unpublished(&self, parent: u64) -> Vec<Arc<Inode>> {
         let maps = self.maps.lock().unwrap();
@@ -63,10 +72,11 @@ impl Table {
         let inode = match known {
             Some(known) => {
                 let old = known.place.lock().unwrap().clone();
-                if (old.parent, &old.name) != (parent, &name) {
+                // One whose name came back hangs there again; a key of ours is no name.
+                let is_back = old.is_unlinked && old.hidden.is_none();
+                if is_back || (old.parent, &old.name) != (parent, &name) {
                     maps.leave(&known);
-                    *known.place.lock().unwrap() =
-                        crate::inode::Place { parent, name: name.clone(), is_unlinked: false, hidden: None };
+                    *known.place.lock().unwrap() = Place::new(parent, &name);
                     maps.enter(&known, parent, name);
                 }
                 return known;
@@ -83,6 +93,17 @@ impl Table {
         let mut maps = self.maps.lock().unwrap();
         maps.leave(inode);
         inode.place.lock().unwrap().is_unlinked = true;
+        maps.tidy(inode.ino);
+    }
+
+    /// The same if somebody else took the name.
+    pub fn take(&self, inode: &Arc<Inode>) {
+        let mut maps = self.maps.lock().unwrap();
+        maps.leave(inode);
+        {
+            let mut place = inode.place.lock().unwrap();
+            (place.is_unlinked, place.is_taken) = (true, true);
+        }
         maps.tidy(inode.ino);
     }
 
@@ -193,7 +214,10 @@ impl Maps {
         if let Some(other) =
             other.filter(|other| *other != inode.ino).and_then(|ino| self.inodes.get(&ino).cloned())
         {
-            other.place.lock().unwrap().is_unlinked = true;
+            {
+                let mut place = other.place.lock().unwrap();
+                (place.is_unlinked, place.is_taken) = (true, true);
+            }
             if let Some(parent) = self.inodes.get(&parent) {
                 parent.children.fetch_sub(1, Ordering::Relaxed);
             }
@@ -224,7 +248,7 @@ impl Maps {
             || inode.lookups.load(Ordering::Relaxed) > 0
             || inode.is_open()
             || inode.children.load(Ordering::Relaxed) > 0
-            || (inode.is_dirty() && !inode.is_unlinked());
+            || inode.is_awaited();
         if is_needed {
             return;
         }

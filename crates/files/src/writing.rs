@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stoker_store::{EditRequest, Piece, StoreError};
+use tokio::sync::MutexGuard;
 
 use crate::content::{Content, Stream};
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle};
 use crate::inode::{Inode, Kind};
+use crate::publish::stale;
 
 /// Most bytes of a file.
 const SIZE_MAX: u64 = 50 << 40;
@@ -40,11 +42,12 @@ impl Files {
             return Ok(0);
         }
         let inode = &handle.inode;
-        let mut content = inode.content.lock().await;
+        let mut content = self.0.make_room(inode).await?;
+        inode.check_kept()?;
         let offset = if append { content.overlay.size() } else { offset };
         offset.checked_add(bytes.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
         self.0.change(inode, &mut content, |content| content.overlay.write(offset, bytes));
-        self.0.send_ahead(inode, &mut content).await?;
+        self.0.send_ahead(inode, &mut content).await;
         Ok(bytes.len())
     }
 
@@ -60,6 +63,7 @@ impl Files {
             _ => return Err(Errno::EINVAL),
         }
         let mut content = inode.content.lock().await;
+        inode.check_kept()?;
         if content.overlay.size() != size {
             self.0.change(&inode, &mut content, |content| content.overlay.truncate(size));
         }
@@ -79,6 +83,7 @@ impl Files {
         }
         let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
         let mut content = inode.content.lock().await;
+        inode.check_kept()?;
         let size = content.overlay.size();
         match what {
             Allocate::Reserve => {}
@@ -88,14 +93,17 @@ impl Files {
             Allocate::Grow => {}
             Allocate::Zero { grow } => {
                 let zeros = [0; 64 << 10];
-                let mut at = offset.min(size);
-                while at < end.min(size) {
-                    let part = (end.min(size) - at).min(zeros.len() as u64) as usize;
+                let mut at = offset;
+                // Others may write and truncate between two pieces.
+                while at < end.min(content.overlay.size()) {
+                    let part = (end.min(content.overlay.size()) - at).min(zeros.len() as u64) as usize;
                     self.0.change(inode, &mut content, |content| content.overlay.write(at, &zeros[..part]));
-                    self.0.send_ahead(inode, &mut content).await?;
+                    self.0.send_ahead(inode, &mut content).await;
                     at += part as u64;
+                    drop(content);
+                    content = self.0.make_room(inode).await?;
                 }
-                if grow && end > size {
+                if grow && end > content.overlay.size() {
                     self.0.change(inode, &mut content, |content| content.overlay.truncate(end));
                 }
             }
@@ -129,9 +137,31 @@ impl Core {
         meta.attr.ctime_ns = now_ns;
     }
 
-    /// Bytes leave memory: full chunks of a file that grows while it is written, everything at a bound.
-    async fn send_ahead(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
+    /// The content of a file, with room for more: what waits is published if it is much. That is done before bytes are
+    /// taken, so that nothing stays of a write that fails.
+    async fn make_room<'i>(&self, inode: &'i Arc<Inode>) -> Result<MutexGuard<'i, Content>> {
+        let content = inode.content.lock().await;
+        if !self.is_much(&content) {
+            return Ok(content);
+        }
+        drop(content);
+        let _still = self.moves.read().await;
+        let mut content = inode.content.lock().await;
+        if self.is_much(&content) {
+            self.publish_bytes(inode, &mut content).await?;
+        }
+        Ok(content)
+    }
+
+    fn is_much(&self, content: &Content) -> bool {
         let bytes = content.overlay.bytes();
+        bytes >= self.options.file_bytes_max
+            || content.overlay.extents() > EXTENTS_MAX
+            || (self.waiting.load(Ordering::Relaxed) > self.options.bytes_max && bytes > 0)
+    }
+
+    /// Bytes are on their way before anybody asks: full chunks of a file that grows while it is written.
+    async fn send_ahead(&self, inode: &Arc<Inode>, content: &mut Content) {
         if content.stream.is_none()
             && let Some(tail) = content.overlay.tail()
             && content.overlay.size() - tail >= STREAM_FROM
@@ -142,13 +172,6 @@ impl Core {
         if content.stream.is_some() && self.push(content, false).await.is_err() {
             content.stream = None;
         }
-        let is_much = bytes >= self.options.file_bytes_max
-            || content.overlay.extents() > EXTENTS_MAX
-            || (self.waiting.load(Ordering::Relaxed) > self.options.bytes_max && bytes > 0);
-        if is_much {
-            self.publish_bytes(inode, content).await?;
-        }
-        Ok(())
     }
 
     async fn begin_stream(
@@ -162,7 +185,7 @@ impl Core {
         pieces.push(Piece::Rest);
         let (key, request) = self.edit_request(inode, content, pieces)?;
         let writer = self.store.edit(&self.volume, &key, request).await?;
-        Ok(Stream { writer, buf: None, sent: tail })
+        Ok(Stream { key, writer, buf: None, sent: tail })
     }
 
     /// The edit that publishes these pieces of a file.
@@ -172,7 +195,6 @@ impl Core {
         content: &Content,
         pieces: Vec<Piece>,
     ) -> std::result::Result<(stoker_store::Key, EditRequest), StoreError> {
-        let stale = |errno: Errno| StoreError::new(stoker_store::ErrorKind::NotFound, format!("{errno:?}"));
         let key = self.table.key(inode).map_err(stale)?;
         let keeps = pieces.iter().any(|piece| matches!(piece, Piece::Keep { .. }));
         let (base, condition) = match &content.base {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -33,7 +33,7 @@ pub struct Service {
 }
 
 /// Serves until the client is gone, sends what is no request, or a stop is asked for.
-pub async fn serve(stream: TcpStream, peer: IpAddr, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
+pub async fn serve(stream: TcpStream, peer: IpAddr, service: Arc<Service>, stop: watch::Receiver<bool>) {
     let (input, mut output) = stream.into_split();
     let (replies, mut queue) = mpsc::channel::<Reply>(service.requests_max);
     let writer = tokio::spawn(async move {
@@ -42,53 +42,78 @@ pub async fn serve(stream: TcpStream, peer: IpAddr, service: Arc<Service>, mut s
         }
         io::Result::Ok(())
     });
-    let mut working: FuturesUnordered<BoxFuture<'static, Option<Reply>>> = FuturesUnordered::new();
-    let mut reading = Some(next(input, service.clone()));
-    loop {
-        let is_full = working.len() >= service.requests_max;
-        tokio::select! {
-            biased;
-            () = stopped(&mut stop), if reading.is_some() => reading = None,
-            Some(done) = working.next() => {
-                if let Some(reply) = done && replies.send(reply).await.is_err() {
-                    break;
-                }
-            }
-            (input, read) = async { reading.as_mut().expect("checked").await }, if reading.is_some() && !is_full => {
-                match read {
-                    Ok(Some(record)) => {
-                        reading = Some(next(input, service.clone()));
-                        working.push(Box::pin(answer(service.clone(), peer, record)));
-                    }
-                    Ok(None) => reading = None,
-                    Err(error) => {
-                        tracing::debug!("NFS client {peer}: {error}");
-                        reading = None;
-                    }
-                }
-            }
-            else => break,
-        }
+    // A task of its own: what has begun goes on to its end, also when nobody waits for this connection any more.
+    let working = tokio::spawn(work(requests(input, peer, service), replies, stop));
+    if working.await.is_err() {
+        tracing::error!("NFS client {peer}: a request failed");
     }
-    drop(replies);
     if let Ok(Err(error)) = writer.await {
         tracing::debug!("NFS client {peer}: {error}");
+    }
+}
+
+/// A request that was read; carried out when it is polled.
+type Work = BoxFuture<'static, Option<Reply>>;
+
+/// Requests as they come. One that is half there is not lost when somebody stops waiting for it.
+fn requests(input: OwnedReadHalf, peer: IpAddr, service: Arc<Service>) -> BoxStream<'static, Work> {
+    let requests = stream::unfold((input, service), move |(mut input, service)| async move {
+        match record::read(&mut input, &service.rooms_in).await {
+            Ok(record) => {
+                let work: Work = Box::pin(answer(service.clone(), peer, record?));
+                Some((work, (input, service)))
+            }
+            Err(error) => {
+                tracing::debug!("NFS client {peer}: {error}");
+                None
+            }
+        }
+    });
+    requests.boxed()
+}
+
+/// Works requests off, as many at once as there is room for replies: one that is done never waits for a client that does
+/// not read, and holds up nobody. One that has begun is carried out to its end: what it holds and has half done is of
+/// use to others only then. If the client is gone, only the reply is dropped.
+async fn work(
+    requests: BoxStream<'static, Work>,
+    replies: mpsc::Sender<Reply>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut working = FuturesUnordered::new();
+    let (mut requests, mut room) = (Some(requests), None);
+    loop {
+        let is_open = requests.is_some();
+        let next = async {
+            match &mut requests {
+                Some(requests) => requests.next().await,
+                None => None,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stopped(&mut stop), if is_open => requests = None,
+            Some(()) = working.next() => {}
+            reserved = replies.clone().reserve_owned(), if is_open && room.is_none() => match reserved {
+                Ok(reserved) => room = Some(reserved),
+                Err(_) => requests = None,
+            },
+            request = next, if is_open && room.is_some() => match (request, room.take()) {
+                (Some(request), Some(room)) => working.push(async move {
+                    if let Some(reply) = request.await {
+                        room.send(reply);
+                    }
+                }),
+                _ => requests = None,
+            },
+            else => break,
+        }
     }
 }
 
 /// Returns when a stop is asked for.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-type Read = (OwnedReadHalf, io::Result<Option<Record>>);
-
-/// The next record. It keeps the connection, so that one that is half there is not lost.
-fn next(mut input: OwnedReadHalf, service: Arc<Service>) -> BoxFuture<'static, Read> {
-    Box::pin(async move {
-        let read = record::read(&mut input, &service.rooms_in).await;
-        (input, read)
-    })
 }
 
 /// Carries out a request; none if it gets no answer.
@@ -138,5 +163,73 @@ async fn dispatch(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<Re
         rpc::NFS => nfs::answer(service, peer, call).await,
         rpc::MOUNT => mount::answer(service, peer, call).await,
         _ => Err(Refusal::ProgramUnknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn reply() -> Reply {
+        Bytes::from_static(b"reply").into()
+    }
+
+    /// A client sends a request that takes long and is gone before it is done.
+    #[tokio::test]
+    async fn a_request_that_has_begun_ends_although_the_client_is_gone() {
+        let (replies, mut queue) = mpsc::channel(2);
+        let (_stop, stopped) = watch::channel(false);
+        let (begun, has_begun) = oneshot::channel();
+        let (go, may_go) = oneshot::channel::<()>();
+        let (done, is_done) = oneshot::channel();
+        let (send, sent) = mpsc::channel::<Work>(4);
+        let requests = stream::unfold(sent, |mut sent| async { Some((sent.recv().await?, sent)) }).boxed();
+        let long: Work = Box::pin(async move {
+            begun.send(()).unwrap();
+            may_go.await.unwrap();
+            done.send(()).unwrap();
+            Some(reply())
+        });
+        send.send(long).await.unwrap();
+        let working = tokio::spawn(work(requests, replies, stopped));
+        has_begun.await.unwrap();
+        send.send(async { Some(reply()) }.boxed()).await.unwrap();
+        assert!(queue.recv().await.is_some(), "others are answered meanwhile");
+        drop(queue);
+        // The next reply, or the room for it, shows that nobody reads: no more requests are taken.
+        let _ = send.send(async { Some(reply()) }.boxed()).await;
+        send.closed().await;
+        go.send(()).unwrap();
+        is_done.await.unwrap();
+        working.await.unwrap();
+    }
+
+    /// A client that sends and does not read: what it began is done, and no more is begun than there is room for.
+    #[tokio::test]
+    async fn a_client_that_does_not_read_holds_up_nobody() {
+        let (replies, mut queue) = mpsc::channel(2);
+        let (stop, stopped) = watch::channel(false);
+        let (begun, mut begins) = mpsc::unbounded_channel();
+        let requests = stream::iter(0..10).map(move |at| {
+            let begun = begun.clone();
+            let work: Work = Box::pin(async move {
+                begun.send(at).unwrap();
+                tokio::task::yield_now().await;
+                Some(reply())
+            });
+            work
+        });
+        let working = tokio::spawn(work(requests.boxed(), replies, stopped));
+        assert_eq!((begins.recv().await, begins.recv().await), (Some(0), Some(1)));
+        for at in 2..6 {
+            assert!(begins.try_recv().is_err(), "there is no room for {at}");
+            queue.recv().await.unwrap();
+            assert_eq!(begins.recv().await, Some(at), "they begin in the order in which they came");
+        }
+        stop.send_replace(true);
+        working.await.unwrap();
     }
 }

@@ -84,12 +84,12 @@ impl Volume {
         if ino == ROOT && handle.place.is_none() {
             return Ok(ino);
         }
-        match &handle.place {
+        let found = match &handle.place {
             None => self.files.recall_directory(ino).await?,
             Some(place) => self.files.recall(ino, place.parent, &place.front, place.is_whole).await?,
         };
-        self.note(ino);
-        Ok(ino)
+        self.note(found.ino);
+        Ok(found.ino)
     }
 
     /// Takes note of an inode that the file system told us of, once more.

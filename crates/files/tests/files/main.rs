@@ -1,5 +1,7 @@
 //! The file system on a real node.
 
+mod gate;
 mod model;
+mod others;
 mod rig;
 mod semantics;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use stoker_client::{Client, Endpoint, Server, ServerOptions};
 use stoker_files::{Errno, Files, Handle, Kind, Make, Options, ROOT};
 use stoker_node::{DriveOptions, Node, NodeOptions};
-use stoker_store::{DrainPolicy, Store, VolumeOptions, VolumePolicy};
+use stoker_store::{
+    Condition, DrainPolicy, Finish, Key, ListRequest, Store, VolumeOptions, VolumePolicy, WriteRequest,
+};
 
 static CLOCK: AtomicI64 = AtomicI64::new(1_700_000_000_000_000_000);
 
@@ -59,7 +61,12 @@ impl Rig {
 
     /// A file system in this process.
     pub async fn files(&self, place: &str) -> Files {
-        Files::open(self.store(), "data", options(place)).await.unwrap()
+        self.files_with(options(place)).await
+    }
+
+    /// The same with other numbers.
+    pub async fn files_with(&self, options: Options) -> Files {
+        Files::open(self.store(), "data", options).await.unwrap()
     }
 
     /// A file system that asks the node through its socket.
@@ -70,7 +77,7 @@ impl Rig {
     }
 }
 
-fn options(place: &str) -> Options {
+pub fn options(place: &str) -> Options {
     Options::new(place, now_ns)
 }
 
@@ -107,6 +114,29 @@ pub async fn get(files: &Files, path: &str) -> Result<Vec<u8>, Errno> {
     let bytes = files.read(&handle, 0, 64 << 20).await?;
     files.release(handle.id).await;
     Ok(bytes.to_vec())
+}
+
+/// What S3 does with a `PUT`.
+pub async fn put_object(rig: &Rig, name: &str, bytes: &[u8]) {
+    let key = Key::new(name).unwrap();
+    let mut writer = rig.store().create("data", &key, WriteRequest::default()).await.unwrap();
+    let mut buf = writer.buffer().await.unwrap();
+    buf.fill(bytes);
+    writer.write(buf).await.unwrap();
+    writer.finish(Finish::default()).await.unwrap();
+}
+
+/// What S3 does with a `DELETE`.
+pub async fn delete_object(rig: &Rig, name: &str) {
+    let keys = vec![(Key::new(name).unwrap(), Condition::default())];
+    assert_eq!(rig.store().delete("data", keys).await.unwrap(), [Ok(true)]);
+}
+
+/// All keys of the volume, as S3 would list them.
+pub async fn keys(rig: &Rig) -> Vec<String> {
+    let request = ListRequest { limit: 1000, ..ListRequest::default() };
+    let page = rig.store().list("data", request).await.unwrap();
+    page.entries.iter().map(|entry| String::from_utf8_lossy(entry.name()).into_owned()).collect()
 }
 
 pub async fn names(files: &Files, ino: u64) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_files::{Allocate, Change, Errno, Kind, Make, ROOT, RenameFlag, XattrMode};
 use stoker_store::Key;
 
-use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
+use crate::rig::{MAKE, Rig, close, delete_object, get, keys, mkdir, names, options, put, put_object, walk};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_file_is_seen_by_who_opens_it_then() {
@@ -249,6 +249,10 @@ async fn a_volume_that_takes_no_more_says_so() {
     rig.store().volume_set("data", policy).await.unwrap();
     assert_eq!(mkdir(&files, ROOT, "dir").await.err(), Some(Errno::EROFS));
     assert_eq!(files.unlink(ROOT, b"small").await.err(), Some(Errno::EROFS));
+    let small = walk(&files, "small").await.unwrap();
+    let change = Change { mode: Some(0o777), ..Change::default() };
+    assert_eq!(files.set(small, change).await.err(), Some(Errno::EROFS));
+    assert_eq!(files.getattr(small).await.unwrap().mode, MAKE.mode);
     assert_eq!(get(&files, "small").await.unwrap(), b"fits");
 }
 
@@ -272,4 +276,100 @@ async fn large_directories_are_listed_whole() {
     let other = rig.files("there").await;
     assert_eq!(names(&other, ROOT).await, expect);
     assert_eq!(other.load().0, 1);
+}
+
+/// Its first bytes are on their way under the old name when it gets another one, or none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_file_is_renamed_while_it_is_written() {
+    let rig = Rig::new().await;
+    let mut small = options("here");
+    small.file_bytes_max = 14 << 20;
+    let files = rig.files_with(small).await;
+    let mut pieces = (0..).map(|at: u32| vec![at as u8; 1 << 20]);
+    for is_exclusive in [false, true] {
+        for way in ["file", "directory", "unlink"] {
+            let dir = mkdir(&files, ROOT, "d").await.unwrap();
+            let (_, handle) = files.create(dir, b"long", MAKE, is_exclusive).await.unwrap();
+            let mut model = Vec::new();
+            for at in 0..20 {
+                if at == 10 {
+                    match way {
+                        "file" => files.rename(dir, b"long", ROOT, b"moved", RenameFlag::Replace).await,
+                        "directory" => files.rename(ROOT, b"d", ROOT, b"moved", RenameFlag::Replace).await,
+                        _ => files.unlink(dir, b"long").await,
+                    }
+                    .unwrap();
+                }
+                let piece = pieces.next().unwrap();
+                files.write(&handle, model.len() as u64, &piece, false).await.unwrap();
+                model.extend(piece);
+            }
+            files.fsync(&handle).await.unwrap();
+            let why = format!("{way}, exclusive: {is_exclusive}");
+            assert!(files.read(&handle, 0, 32 << 20).await.unwrap() == model, "{why}");
+            close(&files, handle).await.unwrap();
+            let (at, expect): (_, &[&str]) = match way {
+                "file" => (Some("moved"), &["d/", "moved"]),
+                "directory" => (Some("moved/long"), &["moved/", "moved/long"]),
+                _ => (None, &["d/"]),
+            };
+            assert_eq!(keys(&rig).await, expect, "{why}");
+            if let Some(at) = at {
+                assert!(get(&rig.remote("there").await, at).await.unwrap() == model, "{why}");
+            }
+            for name in expect {
+                delete_object(&rig, name).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_no_paths_are_not_shown() {
+    let rig = Rig::new().await;
+    let files = rig.files("here").await;
+    let odd = [".", "..", "./x", "../x", "/x", "d/.", "d/..", "d/./x", "d/../x", "d//x", "d/e//x", ".stoker"];
+    for name in odd.into_iter().chain(["d/f", "f"]) {
+        put_object(&rig, name, b"bytes").await;
+    }
+    assert_eq!(names(&files, ROOT).await, ["d", "f"]);
+    let dir = walk(&files, "d").await.unwrap();
+    assert_eq!(names(&files, dir).await, ["e", "f"]);
+    assert_eq!(names(&files, walk(&files, "d/e").await.unwrap()).await, [""; 0]);
+    let (page, more) = files.page(dir, None, 1).await.unwrap();
+    assert_eq!((page[0].name.as_slice(), more), (&b"e"[..], true));
+    assert_eq!(get(&files, "d/f").await.unwrap(), b"bytes");
+}
+
+/// An append that is refused and tried again is there once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_fails_leaves_nothing() {
+    let rig = Rig::new().await;
+    let mut small = options("here");
+    small.file_bytes_max = 10_000;
+    let files = rig.files_with(small).await;
+    let mut policy = rig.store().volume("data").await.unwrap().policy;
+    policy.quota_bytes = 1000;
+    rig.store().volume_set("data", policy.clone()).await.unwrap();
+    let (attr, handle) = files.create(ROOT, b"log", MAKE, true).await.unwrap();
+    let (mut model, mut refused) = (Vec::new(), 0);
+    for at in 0..12 {
+        let piece = vec![at; 4000];
+        let before = (files.getattr(attr.ino).await.unwrap().size, files.load().1);
+        match files.write(&handle, 0, &piece, true).await {
+            Ok(_) => model.extend(piece),
+            Err(errno) => {
+                assert_eq!(errno, Errno::EDQUOT);
+                assert_eq!((files.getattr(attr.ino).await.unwrap().size, files.load().1), before);
+                refused += 1;
+            }
+        }
+        if refused == 4 {
+            policy.quota_bytes = 0;
+            rig.store().volume_set("data", policy.clone()).await.unwrap();
+        }
+    }
+    assert_eq!(refused, 4);
+    close(&files, handle).await.unwrap();
+    assert!(get(&files, "log").await.unwrap() == model);
 }
