@@ -331,3 +331,76 @@ fn a_mount_that_is_killed_loses_nothing_that_was_synced() {
         assert!(found.starts_with(&content), "{name}");
     }
 }
+
+/// A second node that knows nothing but the lake shows the same.
+#[test]
+fn what_a_file_is_survives_the_lake() {
+    let Some(mut rig) = Rig::new() else { return };
+    let make = r#"
+import os
+os.chdir("MNT")
+with open("file", "wb") as file:
+    file.write(b"bytes")
+os.setxattr("file", "user.color", b"blue")
+os.chmod("file", 0o4640)
+os.chown("file", 1000, 1001)
+os.utime("file", ns=(1_500_000_000_123_456_789, 1_500_000_000_123_456_789))
+os.symlink("file", "link")
+os.lchown("link", 5, 6)
+os.mkdir("empty")
+os.chmod("empty", 0o711)
+os.chown("empty", 7, 8)
+os.makedirs("some/where")
+open("some/where/nothing", "wb").close()
+"#;
+    let show = r#"
+import os
+os.chdir("MNT")
+found = {}
+for path in ("file", "link", "empty", "some", "some/where", "some/where/nothing"):
+    stat = os.lstat(path)
+    found[path] = (oct(stat.st_mode), stat.st_uid, stat.st_gid, stat.st_size if path != "some" else 0, stat.st_mtime_ns)
+print(sorted(found.items()), os.readlink("link"), open("link", "rb").read(), os.listxattr("file"), os.getxattr("file", "user.color"))
+print(os.listdir("empty"), sorted(os.listdir(".")), sorted(os.listdir("some/where")))
+"#;
+    let mnt = rig.path("");
+    let python = |script: &str| {
+        let script = script.replace("MNT", mnt.to_str().unwrap());
+        let done = Command::new("python3").args(["-c", &script]).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    if !sh(&mnt, &["python3"], "true") {
+        return;
+    }
+    python(make);
+    let before = python(show);
+    assert!(before.contains("0o104640") && before.contains("blue"), "{before}");
+    stoker(rig.dir.path(), &["drain", "files", "--wait"]);
+    stoker(rig.dir.path(), &["umount", mnt.to_str().unwrap()]);
+    assert!(rig.mount.wait().unwrap().success());
+    rig.node.take().unwrap().stop();
+    fs::rename(rig.dir.path().join("node"), rig.dir.path().join("first")).unwrap();
+    rig.node = Some(Node::up(&rig.dir.path().join("node")));
+    let lake = format!("file://{}", rig.dir.path().join("first/lake/files").display());
+    stoker(rig.dir.path(), &["volume", "create", "files", "--lake", &lake, "--lake-mode", "owned"]);
+    // By name first: that is right from the beginning, while the lake is still being listed.
+    rig.mount = mount(rig.dir.path(), &[]);
+    assert_eq!(fs::read_link(rig.path("link")).unwrap(), Path::new("file"));
+    loop {
+        let shown = Command::new(env!("CARGO_BIN_EXE_stoker"))
+            .env("STOKER_DIR", rig.dir.path().join("node"))
+            .args(["volume", "ls"])
+            .output()
+            .unwrap();
+        if String::from_utf8_lossy(&shown.stdout)
+            .lines()
+            .any(|l| l.starts_with("files ") && l.contains(" 6 files"))
+        {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    rig.remount();
+    assert_eq!(python(show), before);
+}

@@ -116,11 +116,19 @@ fn every_door_shows_what_the_others_did() {
     let node = up(&at, &["data:keep-root"]);
     std::fs::create_dir(&mnt).unwrap();
     let mount = Mounted(mnt.clone(), Some(storm::mount(&at, "data", &mnt, &["--cache", "0"])));
-    let [endpoint, access, secret] = ["s3", "access_key", "secret_key"].map(|name| text(&node, name));
+    // What comes through S3 belongs to whom its key says.
+    let made = Command::new(env!("CARGO_BIN_EXE_stoker"))
+        .args(["key", "create", "--uid", "1234", "--gid", "567", "--json", "--dir"])
+        .arg(&at)
+        .output()
+        .unwrap();
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    let [access, secret] = ["access_key", "secret_key"].map(|name| made[name].as_str().unwrap().to_owned());
+    let (endpoint, port) = (text(&node, "s3"), port(&node));
     for seed in first..first + 2 {
-        let port = port(&node);
         let (mnt, seed) = (mnt.to_str().unwrap(), seed.to_string());
-        script("doors.py", &[&port, mnt, &endpoint, &access, &secret, "data", &seed, &steps]);
+        let args = [&port, mnt, &endpoint, &access, &secret, "data", &seed, &steps, "1234", "567"];
+        script("doors.py", &args);
         std::fs::remove_dir_all(mount.0.join("a")).unwrap();
         std::fs::remove_dir_all(mount.0.join("b")).unwrap();
         for left in std::fs::read_dir(&mount.0).unwrap() {

@@ -69,8 +69,9 @@ impl Node {
                 tokio::time::sleep(grace.max(DECLARE_PAUSE)).await;
                 continue;
             }
-            // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up.
-            if !self.is_answered_by(lost).await {
+            // Datagrams may be lost on a way that carries everything else. Only who answers nothing at all is given up; and it may
+            // have been heard while that question went unanswered.
+            if !self.is_answered_by(lost).await && self.is_suspect(lost) {
                 match self.declare_down(lost, grace).await {
                     Ok(true) => tracing::warn!("node {lost} was silent for too long: declared down"),
                     Ok(false) => {}

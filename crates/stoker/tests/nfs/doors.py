@@ -9,7 +9,7 @@ import s3
 from wire import *
 
 port, mnt, endpoint, access, secret, volume = int(sys.argv[1]), *sys.argv[2:7]
-seed, steps = int(sys.argv[7]), int(sys.argv[8])
+seed, steps, OWNER = int(sys.argv[7]), int(sys.argv[8]), (int(sys.argv[9]), int(sys.argv[10]))
 dice = random.Random(seed)
 client = Client(port)
 status, ROOT = client.mount("/" + volume)
@@ -17,8 +17,8 @@ assert status == OK, status
 DIRECTORIES = ["", "a/", "a/deep/", "b/"]
 NAMES = ["one", "two", "three", "a name with spaces", "ümlaut"]
 PLACES = [directory + name for directory in DIRECTORIES for name in NAMES]
-# What each file is, and its mode where POSIX said it: S3 says none.
-files, modes, told = {}, {}, []
+# What each file is, whose it is, and its mode where POSIX said it: S3 says none.
+files, owners, modes, told = {}, {}, {}, []
 
 
 def data():
@@ -57,6 +57,9 @@ class Fuse:
     def chmod(self, place, mode):
         os.chmod(self.at(place), mode)
 
+    def chown(self, place, *owner):
+        os.chown(self.at(place), *owner)
+
     def rename(self, place, to):
         os.rename(self.at(place), self.at(to))
 
@@ -72,6 +75,7 @@ class Fuse:
         found = os.stat(self.at(place))
         assert found.st_size == len(content), (place, found.st_size, len(content))
         assert modes.get(place) in (None, found.st_mode & 0o7777), (place, oct(found.st_mode))
+        assert owners.get(place) == (found.st_uid, found.st_gid), (place, owners.get(place), found)
         return content
 
     def list(self, directory):
@@ -131,6 +135,9 @@ class Nfs:
     def chmod(self, place, mode):
         self.set(place, sattr(mode=mode))
 
+    def chown(self, place, uid, gid):
+        self.set(place, sattr(uid=uid, gid=gid))
+
     def rename(self, place, to):
         status, _ = client.rename(*self.split(place), *self.split(to))
         assert status == OK, status
@@ -148,6 +155,7 @@ class Nfs:
         content = client.read_all(handle)
         assert status == OK and attr["size"] == len(content), (place, status, attr)
         assert modes.get(place) in (None, attr["mode"]), (place, oct(attr["mode"]))
+        assert owners.get(place) == (attr["uid"], attr["gid"]), (place, owners.get(place), attr)
         return content
 
     def list(self, directory):
@@ -198,6 +206,7 @@ def put(place):
     door.put(place, content)
     if door is bucket or place not in files:
         modes.pop(place, None)
+        owners[place] = OWNER if door is bucket else (0, 0)
     files[place] = content
 
 
@@ -232,11 +241,18 @@ def chmod(place):
     modes[place] = mode
 
 
+def chown(place):
+    door, owner = dice.choice(POSIX), (dice.randrange(1, 9999), dice.randrange(1, 9999))
+    tell(type(door).__name__, "chown", place, owner)
+    door.chown(place, *owner)
+    owners[place] = owner
+
+
 def rename(place):
     door, to = dice.choice(POSIX), dice.choice(PLACES)
     tell(type(door).__name__, "rename", place, "to", to)
     door.rename(place, to)
-    files[to] = files.pop(place)
+    files[to], owners[to] = files.pop(place), owners.pop(place)
     mode = modes.pop(place, None) if to != place else modes.get(place)
     if mode is None:
         modes.pop(to, None)
@@ -249,7 +265,7 @@ def copy(place):
     to = dice.choice([other for other in PLACES if other != place])
     tell("S3 copy", place, "to", to)
     bucket.copy(place, to)
-    files[to] = files[place]
+    files[to], owners[to] = files[place], OWNER
     modes.pop(to, None)
     see(to)
 
@@ -258,7 +274,7 @@ def remove(place):
     door = dice.choice([*POSIX, bucket])
     tell(type(door).__name__, "remove", place)
     door.remove(place)
-    del files[place]
+    del files[place], owners[place]
     modes.pop(place, None)
 
 
@@ -276,7 +292,7 @@ for directory in DIRECTORIES[1:]:
 try:
     for step in range(steps):
         place = dice.choice(PLACES)
-        change = put if place not in files else dice.choice([put, patch, append, truncate, chmod, rename, copy, remove])
+        change = put if place not in files else dice.choice([put, patch, append, truncate, chmod, chown, rename, copy, remove])
         change(place)
         see(place)
         see(dice.choice(PLACES))
