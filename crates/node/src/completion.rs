@@ -214,10 +214,9 @@ impl Core {
             None => self.publish(volume, key.as_bytes(), job).await,
             Some(place) => self.add_shard(volume, key.as_bytes(), place, job).await,
         };
-        // Peers forget nothing that they keep for somebody.
-        left.end().await;
-        if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
-            self.forget_record(version).await?;
+        match &published {
+            Err(fault) if !is_unknown(fault) => self.retract(version, left).await?,
+            _ => drop(left),
         }
         self.garbage.notify_one();
         let receipt = published?;

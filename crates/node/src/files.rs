@@ -420,16 +420,15 @@ impl Core {
             shard: None,
         };
         let published = self.publish(volume, to, job).await;
-        // Peers forget nothing that they keep for somebody.
-        left.end().await;
         match published {
             Ok(receipt) => {
+                drop(left);
                 add(&self.stats.publishes, 1);
                 Ok(Some(receipt))
             }
             Err(fault) => {
                 if !is_unknown(&fault) {
-                    self.forget_record(record).await?;
+                    self.retract(record, left).await?;
                 }
                 match is_outdated(&fault) {
                     true => Ok(None),

@@ -361,12 +361,11 @@ impl Core {
             Err(Refusal::Exists) => Err(target_taken()),
             Err(refusal) => Err(refused(refusal)),
         };
-        if let Some(left) = left {
-            // Peers forget nothing that they keep for somebody.
-            left.end().await;
-        }
-        if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
-            self.forget_record(record).await?;
+        match left {
+            Some(left) if published.as_ref().is_err_and(|fault| !is_unknown(fault)) => {
+                self.retract(record, left).await?;
+            }
+            left => drop(left),
         }
         let set = published?;
         add(&self.stats.sets_published, 1);

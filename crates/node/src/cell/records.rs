@@ -201,7 +201,13 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a record back that nothing refers to.
+    /// Takes a record back that nothing refers to. Peers forget nothing that they keep for somebody, so that ends first.
+    pub async fn retract(&self, id: VersionId, left: Protected) -> Result<()> {
+        left.end().await;
+        self.forget_record(id).await
+    }
+
+    /// Forgets a record everywhere.
     pub async fn forget_record(&self, id: VersionId) -> Result<()> {
         let record = [ChunkId::new(id, NAME_INDEX)];
         self.rings.delete(&record).await?;
