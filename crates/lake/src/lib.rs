@@ -124,12 +124,15 @@ pub trait Lake: Send + Sync + 'static {
         key::check_meta(bytes, can.meta_bytes_max)
     }
 
-    /// Whether a write to this key got no answer since this was asked last, although its call may have succeeded: a try
+    /// Whether a write to this key got no answer since [`Lake::end_doubt`], although its call may have succeeded: a try
     /// that was sent again can still take effect, after everything that was done since. Lakes that send nothing twice
     /// leave that to the error of the call.
-    fn take_doubt(&self, _key: &[u8]) -> bool {
+    fn is_doubted(&self, _key: &[u8]) -> bool {
         false
     }
+
+    /// Whoever owns the key has written down that there is a doubt.
+    fn end_doubt(&self, _key: &[u8]) {}
 
     /// The lake in words, like `s3://bucket/prefix`. Never a secret.
     fn describe(&self) -> String;

@@ -158,7 +158,7 @@ impl Core {
         }
         file.home = self.home_among(&file.holders);
         // The name first (R6), on a drive; then the transaction that makes it true.
-        let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
+        let seq = self.seq_now().await;
         let upload_parts = part_sizes(&chosen);
         let cut = Cut { runs: Some(runs.runs()), upload_parts: &upload_parts };
         let mut record = name_record::put(volume.id, key.as_bytes(), &file, &properties, cut, seq);
@@ -208,15 +208,17 @@ impl Core {
             sessions,
             keeps,
             has_marks: true,
+            shard: None,
         };
         let published = match &place {
             None => self.publish(volume, key.as_bytes(), job).await,
             Some(place) => self.add_shard(volume, key.as_bytes(), place, job).await,
         };
+        // Peers forget nothing that they keep for somebody.
+        left.end().await;
         if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
             self.forget_record(version).await?;
         }
-        drop(left);
         self.garbage.notify_one();
         let receipt = published?;
         add(&self.stats.publishes, 1);

@@ -29,8 +29,22 @@ use crate::{clock, error, name_record};
 const COPIES_MAX: usize = 20;
 
 impl Core {
-    pub fn seq_now(&self) -> u64 {
+    /// The last commit that this node knows of.
+    pub fn seq_known(&self) -> u64 {
         self.seq_seen.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// A number that no commit is above which was acknowledged before this call, by whichever node: a record with it comes after
+    /// all of them.
+    pub async fn seq_now(&self) -> u64 {
+        if self.cell.has_others() {
+            match self.catalog.seq().await {
+                Ok(seq) => self.saw(seq),
+                // What the record is for cannot be committed either.
+                Err(fault) => tracing::debug!("the last commit is not known: {fault}"),
+            }
+        }
+        self.seq_known()
     }
 
     /// Deletes a file; false if there is none.
@@ -65,7 +79,7 @@ impl Core {
         match removed.await.map_err(error::refusal)? {
             Some(removed) => {
                 self.after_remove(volume, key, &removed);
-                let name = name_record::delete(volume.id, key, record, self.seq_now());
+                let name = name_record::delete(volume.id, key, record, removed.seq);
                 self.leave_after(volume, record, &name, Keepers::Anybody).await?;
                 add(&self.stats.deletes, 1);
                 Ok(true)
@@ -186,7 +200,7 @@ impl Core {
             other => error::refusal(other),
         })?;
         self.saw(renamed.seq);
-        let name = name_record::rename(volume.id, from, to, record, self.seq_now());
+        let name = name_record::rename(volume.id, from, to, record, renamed.seq);
         self.leave_after(volume, record, &name, Keepers::Anybody).await?;
         self.drainer.wake();
         Ok(())
@@ -385,7 +399,8 @@ impl Core {
         row.home = self.home_among(&row.holders);
         let mut list = RunList::default();
         runs.iter().for_each(|run| list.push_run(run));
-        let put = name_record::put(volume.id, to, &row, &properties, Cut::whole(list.runs()), self.seq_now());
+        let seq = self.seq_now().await;
+        let put = name_record::put(volume.id, to, &row, &properties, Cut::whole(list.runs()), seq);
         let left = self.leave_record(volume, record, &put, Keepers::Holders(&row.holders)).await?;
         // The source must still be what it was, or its chunks may be on their way out.
         let check = |located: &Located| Check::Seq(located.spot.row_key(), located.seq);
@@ -402,9 +417,11 @@ impl Core {
             sessions,
             keeps,
             has_marks: true,
+            shard: None,
         };
         let published = self.publish(volume, to, job).await;
-        drop(left);
+        // Peers forget nothing that they keep for somebody.
+        left.end().await;
         match published {
             Ok(receipt) => {
                 add(&self.stats.publishes, 1);

@@ -102,7 +102,7 @@ impl Core {
     /// A lease on a whole chunk, or why there is none.
     async fn lease_chunk(&self, slice: &Slice, volume: VolumeId) -> std::result::Result<Lease, NoLease> {
         for _ in 0..LOOKS_MAX {
-            let Some(drive) = self.rings.find(&slice.chunk) else { break };
+            let Some(drive) = self.rings.find(&slice.chunk, slice.chunk_len) else { break };
             // A copy by reference may come from a volume that does not allow this: its segments are not shown.
             let foreign = |info: stoker_ring::RecordInfo| info.volume != volume;
             if drive.ring.stat(&slice.chunk).is_some_and(foreign) {

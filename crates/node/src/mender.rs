@@ -206,7 +206,7 @@ impl Core {
         let Some(drive) = self.rings.drive(at) else { return Ok(Mended::Needless) };
         let row = keys::dirty(self.node, drive.id, chunk.version);
         let row = self.catalog.get(&[&row]).await.map_err(error::catalog)?.pop().flatten();
-        let Some(row) = row.filter(|_| self.rings.find(&chunk).is_none()) else {
+        let Some(row) = row.filter(|_| self.rings.find(&chunk, len).is_none()) else {
             // Drained, deleted or moved since it was looked up.
             return Ok(Mended::Needless);
         };

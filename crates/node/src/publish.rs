@@ -10,7 +10,7 @@ use stoker_store::{
     BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WhenAlone, WriteRequest,
 };
 
-use crate::cell::{Protected, is_holders_lost};
+use crate::cell::{Keepers, Protected, is_holders_lost};
 use crate::core::{Core, etag};
 use crate::name_record::Cut;
 use crate::properties::Properties;
@@ -99,7 +99,7 @@ impl Purpose for FilePurpose {
 
     fn name_record(&self, core: &Core, written: &Written, finish: &Finish) -> Result<Option<NameRecord>> {
         let row = self.row(core, written, finish)?;
-        let seq = core.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
+        let seq = core.seq_known();
         let properties = self.properties(finish);
         // What an append goes on with is known to its transaction only; it leaves the whole record behind it.
         let runs = Some(written.runs.runs()).filter(|_| !self.request.append);
@@ -151,6 +151,8 @@ pub(crate) struct Job {
     pub keeps: Keeps,
     /// Whoever publishes holds `marks` for reading.
     pub has_marks: bool,
+    /// The set that it is a shard of, and its number there.
+    pub shard: Option<(u64, u32)>,
 }
 
 impl Job {
@@ -170,6 +172,7 @@ impl Job {
             sessions: written.sessions,
             keeps: Keeps::default(),
             has_marks: false,
+            shard: None,
         }
     }
 }
@@ -219,10 +222,7 @@ impl Core {
         let again = match own.is_empty() {
             // Of a file without bytes the name is what is copied.
             true => {
-                let properties = Properties::decode(&job.row.properties)?;
-                let cut = Cut { runs: Some(job.runs.runs()), upload_parts: &job.upload_parts };
-                let record = name_record::put(volume.id, key, &job.row, &properties, cut, self.seq_now());
-                let id = job.row.name_record.map_or(job.row.version(), VersionId);
+                let (id, record) = self.record_of(volume, key, job).await?;
                 Some(self.protect_name(volume, id, &record).await?)
             }
             false => self.secure(volume, &own, &job.row.holders).await?,
@@ -231,7 +231,25 @@ impl Core {
         (job.row.holders, job.sessions) = (again.holders(), again.sessions());
         job.row.home = self.home_among(&job.row.holders);
         job.keeps.lock().unwrap().push(again);
+        if !own.is_empty() {
+            // Whoever has the bytes now knows the name as well (R6).
+            let (id, record) = self.record_of(volume, key, job).await?;
+            let left = self.leave_record(volume, id, &record, Keepers::Holders(&job.row.holders)).await?;
+            job.keeps.lock().unwrap().push(left);
+        }
         Ok(())
+    }
+
+    /// The name record of a publish in the making.
+    async fn record_of(&self, volume: &Volume, key: &[u8], job: &Job) -> Result<(VersionId, NameRecord)> {
+        let properties = Properties::decode(&job.row.properties)?;
+        let cut = Cut { runs: Some(job.runs.runs()), upload_parts: &job.upload_parts };
+        let seq = self.seq_now().await;
+        let mut record = name_record::put(volume.id, key, &job.row, &properties, cut, seq);
+        if let Some((set, number)) = job.shard {
+            record = name_record::of_set(record, set, number);
+        }
+        Ok((job.row.name_record.map_or(job.row.version(), VersionId), record))
     }
 
     async fn publish_once(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
@@ -311,9 +329,9 @@ impl Core {
         let mut plan = Plan::simple(job.row);
         plan.checks = job.checks;
         plan.writes = job.writes;
-        let mut runs = job.runs;
+        let (mut runs, mut sessions) = (job.runs, job.sessions);
         if let (true, Some(old)) = (job.append, &seen) {
-            self.append_behind(volume, old, &mut plan, &mut runs, &job.keeps).await?;
+            sessions.extend(self.append_behind(volume, old, &mut plan, &mut runs, &job.keeps).await?);
             if present.as_ref().is_none_or(|located| located.file.version != old.version) {
                 // Its bytes are in the lake or were put there by somebody else: nothing of ours goes on.
                 plan.inherited.clear();
@@ -322,9 +340,9 @@ impl Core {
         if let Some(base) = job.base {
             let old = present.as_ref().filter(|located| located.file.version() == base);
             let old = old.ok_or_else(|| condition_failed(present.is_some(), &job.condition))?;
-            self.keep_chunks(volume, old, &mut plan, &runs, &job.keeps).await?;
+            sessions.extend(self.keep_chunks(volume, old, &mut plan, &runs, &job.keeps).await?);
         }
-        plan.checks.extend(self.holder_checks(&plan.file.holders, &job.sessions).await?);
+        plan.checks.extend(self.holder_checks(&plan.file.holders, &sessions).await?);
         let replaced = present.as_ref().map_or(0, |located| located.file.size);
         self.check_quota(volume, plan.file.size.saturating_sub(replaced)).await?;
         if plan.file.layout == stoker_catalog::rows::Layout::Rows && !job.has_layout {
@@ -351,7 +369,7 @@ impl Core {
         Ok(plan)
     }
 
-    /// The new version starts with the chunks of the old one.
+    /// The new version starts with the chunks of the old one. Gives the sessions of peers that promised to keep them.
     async fn append_behind(
         self: &Arc<Core>,
         volume: &Volume,
@@ -359,7 +377,8 @@ impl Core {
         plan: &mut Plan,
         added: &mut RunList,
         keeps: &Keeps,
-    ) -> Result<()> {
+    ) -> Result<Vec<(NodeId, [u8; 16])>> {
+        let mut sessions = Vec::new();
         let runs = self.names.runs(old).await.map_err(error::catalog)?;
         let mut holders = old.holders.clone();
         if old.drain == Drain::Clean || old.source.is_some() {
@@ -369,7 +388,7 @@ impl Core {
                     "some of the file is only in the lake: stage it before you append to it (`stoker stage`)";
                 return Err(StoreError::new(ErrorKind::Conflict, message));
             };
-            holders = kept.holders();
+            (holders, sessions) = (kept.holders(), kept.sessions());
             keeps.lock().unwrap().push(kept);
         }
         let mut all = RunList::default();
@@ -389,7 +408,7 @@ impl Core {
         }
         plan.inherited = owners(&runs, version);
         *added = all;
-        Ok(())
+        Ok(sessions)
     }
 }
 

@@ -171,7 +171,8 @@ impl Core {
             }
         }
         add(&self.stats.cache_misses, 1);
-        if let Some(chunk) = self.flights.landed(slice.chunk, piece, self.cell.has_others()) {
+        if let Some(chunk) = self.flights.landed(slice.chunk, slice.chunk_len, piece, self.cell.has_others())
+        {
             return Ok(chunk.slice(want));
         }
         let whole = want.len() >= WHOLE_PIECE_FROM || want.len() == end - start;

@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId};
-use stoker_ring::{ErrorKind as RingKind, Pool, Put, Ring, RingError};
+use stoker_ring::{ErrorKind as RingKind, Pool, Put, RecordInfo, Ring, RingError};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use crate::{clock, error};
@@ -57,6 +57,11 @@ impl Drive {
 
     pub fn is_serving(&self) -> bool {
         *self.standing.read().unwrap() == Standing::Serving
+    }
+
+    /// Whether it has at least so many bytes of a chunk.
+    pub fn has(&self, chunk: &ChunkId, len: usize) -> bool {
+        self.ring.stat(chunk).is_some_and(|record| record.len as usize >= len)
     }
 
     /// True if that is news. One that failed stays so.
@@ -259,17 +264,18 @@ impl Rings {
         }
     }
 
-    /// The drive that has a chunk.
-    pub fn find(&self, chunk: &ChunkId) -> Option<Arc<Drive>> {
-        self.drive(self.position(chunk)?)
+    /// The drive that has at least so many bytes of a chunk. A file may use only the front of one, and then bring only that from
+    /// elsewhere: a copy counts for whoever needs no more than it has.
+    pub fn find(&self, chunk: &ChunkId, len: usize) -> Option<Arc<Drive>> {
+        self.drive(self.position(chunk, len)?)
     }
 
     /// The same by its number; one that will stay, if there is one.
-    pub fn position(&self, chunk: &ChunkId) -> Option<usize> {
+    pub fn position(&self, chunk: &ChunkId, len: usize) -> Option<usize> {
         let slots = self.slots.read().unwrap();
         let mut found = None;
         for (at, slot) in slots.iter().enumerate() {
-            let Some(drive) = slot.drive.as_ref().filter(|drive| drive.ring.stat(chunk).is_some()) else {
+            let Some(drive) = slot.drive.as_ref().filter(|drive| drive.has(chunk, len)) else {
                 continue;
             };
             if drive.is_serving() {
@@ -280,16 +286,16 @@ impl Rings {
         found
     }
 
-    /// Whether a drive that will stay has a chunk.
-    pub fn stays(&self, chunk: &ChunkId) -> bool {
-        let has = |drive: &Arc<Drive>| drive.is_serving() && drive.ring.stat(chunk).is_some();
-        self.drives().iter().any(has)
+    /// Whether a drive that will stay has so much of a chunk.
+    pub fn stays(&self, chunk: &ChunkId, len: u32) -> bool {
+        self.drives().iter().any(|drive| drive.is_serving() && drive.has(chunk, len as usize))
     }
 
-    /// The drive that will stay, has a chunk and will not drop it.
-    pub fn precious_at(&self, chunk: &ChunkId) -> Option<usize> {
+    /// The drive that will stay, has so much of a chunk and will not drop it.
+    pub fn precious_at(&self, chunk: &ChunkId, len: u32) -> Option<usize> {
         let keeps = |drive: &Arc<Drive>| {
-            drive.is_serving() && drive.ring.stat(chunk).is_some_and(|record| !record.clean)
+            let is_kept = |record: RecordInfo| !record.clean && record.len >= len;
+            drive.is_serving() && drive.ring.stat(chunk).is_some_and(is_kept)
         };
         self.numbered().into_iter().find(|(_, drive)| keeps(drive)).map(|(at, _)| at)
     }
@@ -307,14 +313,14 @@ impl Rings {
         Ok(())
     }
 
-    /// Makes chunks precious; true if every one of them is on a drive that stays. If not, nothing is changed.
-    pub async fn mark_dirty(&self, ids: Vec<ChunkId>) -> Result<bool> {
-        if !ids.iter().all(|id| self.stays(id)) {
+    /// Makes chunks precious; true if so much of every one of them is on a drive that stays. If not, nothing is changed.
+    pub async fn mark_dirty(&self, chunks: &[(ChunkId, u32)]) -> Result<bool> {
+        if !chunks.iter().all(|(id, len)| self.stays(id, *len)) {
             return Ok(false);
         }
-        self.mark_dirty_here(ids.clone()).await?;
+        self.mark_dirty_here(chunks.iter().map(|(id, _)| *id).collect()).await?;
         // One may have been dropped between the look and the mark.
-        Ok(ids.iter().all(|id| self.precious_at(id).is_some()))
+        Ok(chunks.iter().all(|(id, len)| self.precious_at(id, *len).is_some()))
     }
 
     /// Makes those precious that are here.

@@ -260,6 +260,7 @@ impl Core {
         place: &ShardPlace,
         mut job: Job,
     ) -> Result<Receipt> {
+        job.shard = Some((place.set, place.number));
         let mut recommits = 0;
         loop {
             match self.add_shard_once(volume, key, place, job.clone()).await {
@@ -349,7 +350,7 @@ impl Core {
             if !laggards.is_empty() {
                 return Err(waiting(set.row.expected, &laggards));
             }
-            let seq = self.seq_seen.load(std::sync::atomic::Ordering::Relaxed);
+            let seq = self.seq_now().await;
             let name = name_record::publish_set(volume.id, &set.row.target, record, id.0, seq);
             left = Some(self.leave_record(volume, record, &name, Keepers::Anybody).await?);
         }
@@ -360,10 +361,13 @@ impl Core {
             Err(Refusal::Exists) => Err(target_taken()),
             Err(refusal) => Err(refused(refusal)),
         };
+        if let Some(left) = left {
+            // Peers forget nothing that they keep for somebody.
+            left.end().await;
+        }
         if published.as_ref().is_err_and(|fault| !is_unknown(fault)) {
             self.forget_record(record).await?;
         }
-        drop(left);
         let set = published?;
         add(&self.stats.sets_published, 1);
         self.saw(set.seq);
@@ -489,6 +493,37 @@ impl Core {
             at = parent;
         }
         Ok(false)
+    }
+
+    /// What a shard of a set that hangs nowhere yet is to be called, the set, and its number there; none if it is not one.
+    pub async fn shard_at(&self, spot: &Spot, version: VersionId) -> Result<Option<(Vec<u8>, u64, u32)>> {
+        let (mut at, mut names) = (spot.parent, vec![spot.name.clone()]);
+        let set = loop {
+            let row_key = keys::directory(spot.volume, at);
+            let row = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
+            let Some(row) = row.filter(|_| names.len() <= DEPTH_MAX) else { return Ok(None) };
+            let directory = DirRow::of(&row).map_err(error::catalog)?;
+            if directory.parent == NOWHERE {
+                break at;
+            }
+            names.push(directory.name);
+            at = directory.parent;
+        };
+        let Some(found) = self.names.set(spot.volume, set).await.map_err(error::catalog)? else {
+            return Ok(None);
+        };
+        let mut number = None;
+        self.each(keys::shards(set), |row| {
+            let shard = stoker_catalog::rows::ShardRow::of(row).map_err(error::catalog)?;
+            if shard.version() == version {
+                number = keys::shard_number(&row.key);
+            }
+            Ok(())
+        })
+        .await?;
+        names.push(found.row.target);
+        names.reverse();
+        Ok(number.map(|number| (names.concat(), set, number)))
     }
 
     /// Whether a set still takes shards.

@@ -67,7 +67,8 @@ type Flight = Shared<BoxFuture<'static, Result<Bytes>>>;
 
 /// Fetches under way, and what they brought for those who read on.
 pub(crate) struct Flights {
-    flights: Mutex<HashMap<ChunkId, Flight>>,
+    /// By how much of the chunk the file has that asked for it: another one may have more of it.
+    flights: Mutex<HashMap<(ChunkId, usize), Flight>>,
     turns: Arc<Semaphore>,
     landed: Mutex<Landed>,
 }
@@ -83,10 +84,12 @@ impl Flights {
         }
     }
 
-    /// A chunk that came a moment ago, for one who reads a piece of it. It stays for others if there are any.
-    pub fn landed(&self, chunk: ChunkId, piece: usize, has_others: bool) -> Option<Bytes> {
+    /// A chunk that came a moment ago, for one whose file has so much of it and who reads a piece. It stays for others if there
+    /// are any.
+    pub fn landed(&self, chunk: ChunkId, len: usize, piece: usize, has_others: bool) -> Option<Bytes> {
         let mut landed = self.landed.lock().unwrap();
-        if has_others { landed.peek(chunk) } else { landed.take(chunk, piece) }
+        let bytes = if has_others { landed.peek(chunk) } else { landed.take(chunk, piece) };
+        bytes.filter(|bytes| bytes.len() >= len)
     }
 }
 
@@ -106,9 +109,11 @@ impl Landed {
         let pieces = bytes.len().div_ceil(PIECE);
         // A single piece has nobody who reads on; more than a mask holds does not happen.
         let pieces_min = if has_others { 1 } else { 2 };
-        if !(pieces_min..64).contains(&pieces) || self.chunks.iter().any(|(known, ..)| *known == chunk) {
+        let has_more = |(known, old, _): &(ChunkId, Bytes, u64)| *known == chunk && old.len() >= bytes.len();
+        if !(pieces_min..64).contains(&pieces) || self.chunks.iter().any(has_more) {
             return;
         }
+        self.forget(chunk);
         self.bytes += bytes.len();
         self.chunks.push_back((chunk, bytes.clone(), (1 << pieces) - 1));
         while self.bytes > self.bytes_max {
@@ -192,12 +197,12 @@ impl Core {
     ) -> Result<Bytes> {
         let piece = slice.offset / PIECE;
         let has_others = self.cell.has_others();
-        if let Some(bytes) = self.flights.landed(slice.chunk, piece, has_others) {
+        if let Some(bytes) = self.flights.landed(slice.chunk, slice.chunk_len, piece, has_others) {
             return Ok(bytes);
         }
         let flight = {
             let mut flights = self.flights.flights.lock().unwrap();
-            let flight = flights.entry(slice.chunk).or_insert_with(|| {
+            let flight = flights.entry((slice.chunk, slice.chunk_len)).or_insert_with(|| {
                 let (core, slice, extent) = (self.clone(), *slice, extent.clone());
                 // A task of its own: the first reader may go away while others wait.
                 let task = self.tasks.spawn(async move {
@@ -205,7 +210,7 @@ impl Core {
                     if let Ok(bytes) = &got {
                         core.flights.landed.lock().unwrap().put(slice.chunk, bytes, has_others);
                     }
-                    core.flights.flights.lock().unwrap().remove(&slice.chunk);
+                    core.flights.flights.lock().unwrap().remove(&(slice.chunk, slice.chunk_len));
                     got
                 });
                 let closed = |_| Err(StoreError::new(ErrorKind::Closed, "this node is stopping"));
@@ -215,7 +220,7 @@ impl Core {
         };
         let bytes = flight.await?;
         // This piece is read now.
-        let _ = self.flights.landed(slice.chunk, piece, has_others);
+        let _ = self.flights.landed(slice.chunk, slice.chunk_len, piece, has_others);
         Ok(bytes)
     }
 
@@ -265,7 +270,9 @@ impl Core {
     async fn admit(self: &Arc<Core>, chunk: ChunkId, volume: VolumeId, bytes: &Bytes, staged: bool) -> bool {
         let at = self.rings.pick(chunk.version, chunk.index);
         let Some(drive) = self.rings.drive(at) else { return false };
-        if !matches!(drive.ring.admits(chunk, staged).await, Ok(true)) || self.rings.find(&chunk).is_some() {
+        if !matches!(drive.ring.admits(chunk, staged).await, Ok(true))
+            || self.rings.find(&chunk, bytes.len()).is_some()
+        {
             return false;
         }
         let mut payload = self.rings.pool().take(bytes.len()).unwrap_or_else(|| Buf::heap(bytes.len()));
@@ -288,7 +295,7 @@ impl Core {
         for (chunk, len) in crate::rings::chunks(file.runs()) {
             let (chunk_start, len) = (start, len as usize);
             start += len as u64;
-            if self.rings.find(&chunk).is_some() {
+            if self.rings.find(&chunk, len).is_some() {
                 continue;
             }
             let Some(extent) = extent else { return Err(crate::rings::missing(&chunk)) };

@@ -331,7 +331,7 @@ impl Core {
             cached += u64::from((0..len.div_ceil(PIECE as u32)).any(is_hot));
             let mut here = false;
             for (drive, holder) in self.rings.drives().iter().zip(&mut holders) {
-                if drive.ring.stat(&chunk).is_some() {
+                if drive.has(&chunk, len as usize) {
                     here = true;
                     holder.chunks += 1;
                     holder.bytes += u64::from(len);

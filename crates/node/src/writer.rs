@@ -8,7 +8,7 @@ use stoker_catalog::rows::{HolderRow, Layout};
 use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine};
 use stoker_ring::Put;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cell::{Copied, Copies};
 use crate::clock;
@@ -133,6 +133,8 @@ pub(crate) struct ChunkWriter {
     when_alone: WhenAlone,
     /// Chunks or a name record may be on drives that nothing refers to.
     has_litter: bool,
+    /// Looks up the last commit while the bytes come: the name record comes after it (R6).
+    look: Option<JoinHandle<u64>>,
     _work: Work,
     /// No inventory takes what is not published for litter.
     _pin: Pin,
@@ -146,6 +148,10 @@ impl ChunkWriter {
         purpose: Box<dyn Purpose>,
     ) -> ChunkWriter {
         let version = clock::mint();
+        let look = core.cell.has_others().then(|| {
+            let looker = core.clone();
+            core.tasks.spawn(async move { looker.seq_now().await })
+        });
         ChunkWriter {
             _pin: core.pins.pin(version),
             version,
@@ -160,6 +166,7 @@ impl ChunkWriter {
             when_alone: purpose.when_alone(),
             purpose: Some(purpose),
             has_litter: false,
+            look,
             _work: core.work.begin(),
             core,
             volume,
@@ -232,6 +239,9 @@ impl ChunkWriter {
 
     /// Waits for the drives; the last chunk goes together with the name record.
     async fn settle(&mut self, finish: &Finish) -> Result<Written> {
+        if let Some(look) = self.look.take() {
+            let _ = look.await;
+        }
         let purpose = self.purpose.as_ref().expect("a writer is finished once");
         let mut written = Written {
             version: self.version,

@@ -31,7 +31,7 @@ impl Default for Shape {
     fn default() -> Shape {
         let policy = VolumePolicy { drain: DrainPolicy::OnDemand, ..VolumePolicy::default() };
         let server = ServerOptions::default();
-        Shape { chunk_bytes: 4 << 20, ring_bytes: 512 << 20, drives: 1, policy, server }
+        Shape { chunk_bytes: 4 << 20, ring_bytes: 256 << 20, drives: 1, policy, server }
     }
 }
 

@@ -16,7 +16,7 @@ struct Rig {
 
 async fn open(folder: &tempfile::TempDir) -> (Arc<Node>, Server) {
     let mut options = NodeOptions::new(folder.path().join("node"));
-    options.drives = vec![DriveOptions { path: folder.path().join("ring"), size_bytes: Some(512 << 20) }];
+    options.drives = vec![DriveOptions { path: folder.path().join("ring"), size_bytes: Some(256 << 20) }];
     options.lake = Some(format!("file://{}", folder.path().join("lake").display()));
     options.lake_options.create_root = true;
     options.memory_bytes = 512 << 20;

@@ -39,7 +39,7 @@ impl Rig {
     pub async fn start(&mut self) {
         let folder = self.folder.path();
         let mut options = NodeOptions::new(folder.join("node"));
-        options.drives = vec![DriveOptions { path: folder.join("ring"), size_bytes: Some(512 << 20) }];
+        options.drives = vec![DriveOptions { path: folder.join("ring"), size_bytes: Some(256 << 20) }];
         options.lake = Some(format!("file://{}", folder.join("lake").display()));
         options.lake_options.create_root = true;
         options.memory_bytes = 512 << 20;

@@ -37,9 +37,14 @@ impl Doubts {
         })
     }
 
-    /// Whether there is a doubt about a key, which then is the caller's.
-    pub fn take(&self, key: &[u8]) -> bool {
-        self.keys().remove(key)
+    /// Whether there is a doubt about a key.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.keys().contains(key)
+    }
+
+    /// The doubt is somebody else's from now on.
+    pub fn end(&self, key: &[u8]) {
+        self.keys().remove(key);
     }
 
     fn keys(&self) -> MutexGuard<'_, BTreeSet<Vec<u8>>> {

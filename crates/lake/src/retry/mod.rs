@@ -387,8 +387,12 @@ impl Lake for RetryLake {
         self.inner.check(key, attributes)
     }
 
-    fn take_doubt(&self, key: &[u8]) -> bool {
-        self.doubts.take(key)
+    fn is_doubted(&self, key: &[u8]) -> bool {
+        self.doubts.has(key)
+    }
+
+    fn end_doubt(&self, key: &[u8]) {
+        self.doubts.end(key);
     }
 
     fn describe(&self) -> String {

@@ -55,7 +55,7 @@ pub(super) enum Ask {
     /// Bytes of a chunk; from the lake if they are not there and this says where.
     /// Without `verified` the asker compares them with their sum itself.
     Read { chunk: WireChunk, offset: u32, len: u32, verified: bool, lake: Option<LakeHead> },
-    /// Make these precious until the session that asks says [`Ask::Done`] or is over.
+    /// The same as [`Ask::KeepLong`], however much is there: what releases before it ask.
     Keep { chunks: Vec<WireChunk>, session: [u8; 16], hold: u64 },
     /// A write is over: from now on the catalog says what is precious of these versions.
     Done { versions: Vec<[u8; 12]>, hold: u64 },
@@ -69,6 +69,9 @@ pub(super) enum Ask {
     Busy { volume: u32, key: Vec<u8> },
     /// An order about that node alone.
     Order(Order),
+    /// Make these precious, if at least so many bytes of each are there, until the session that asks says [`Ask::Done`] or is
+    /// over.
+    KeepLong { chunks: Vec<(WireChunk, u32)>, session: [u8; 16], hold: u64 },
 }
 
 /// What a node answers.

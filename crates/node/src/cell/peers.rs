@@ -109,16 +109,17 @@ impl Cell {
     pub(super) async fn keep(
         &self,
         node: NodeId,
-        chunks: &[ChunkId],
+        chunks: &[(ChunkId, u32)],
         session: [u8; 16],
         hold: u64,
     ) -> Result<(Vec<bool>, Vec<PeerCopy>)> {
         let (mut all, mut copies) = (Vec::with_capacity(chunks.len()), Vec::new());
         for part in chunks.chunks(IDS_MAX) {
-            let ask = Ask::Keep { chunks: part.iter().map(to_wire).collect(), session, hold };
+            let wanted = part.iter().map(|(chunk, len)| (to_wire(chunk), *len)).collect();
+            let ask = Ask::KeepLong { chunks: wanted, session, hold };
             let answer = self.ask(node, &ask, Body::None, ASK_MAX).await;
             let answer = answer.inspect_err(|_| {
-                part.iter().for_each(|chunk| self.owed.asked(node, chunk.version, hold));
+                part.iter().for_each(|(chunk, _)| self.owed.asked(node, chunk.version, hold));
             });
             match answer?.0 {
                 Answer::Kept { kept, drives, session } if kept.len() == part.len() => {
@@ -210,11 +211,14 @@ impl Cell {
     pub(super) async fn tell_owed(&self) {
         let view = self.view();
         let is_over = |node: NodeId| view.session(node).is_none();
+        // Who does not answer now is asked again at the next look; others need not wait for that.
+        let mut silent: Vec<NodeId> = Vec::new();
         loop {
-            let next = self.owed.take(IDS_MAX, is_over, |node| !self.is_suspect(node));
+            let answers = |node| !silent.contains(&node) && !self.is_suspect(node);
+            let next = self.owed.take(IDS_MAX, is_over, answers);
             let Some((node, hold, versions)) = next else { return };
             if !self.tell_done_to(node, &versions, hold).await {
-                return;
+                silent.push(node);
             }
         }
     }

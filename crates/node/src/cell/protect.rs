@@ -43,6 +43,19 @@ impl Protected {
         self.copies.holders(&self.core.rings)
     }
 
+    /// A name record that these peers have.
+    pub(super) fn name(core: &Arc<Core>, id: VersionId, hold: u64, asked: Vec<NodeId>) -> Protected {
+        Protected { core: core.clone(), copies: Copies::default(), hold, versions: vec![id], asked }
+    }
+
+    /// Ends it as a drop does, and waits until peers were told.
+    pub async fn end(mut self) {
+        let (asked, versions) = (std::mem::take(&mut self.asked), std::mem::take(&mut self.versions));
+        if self.core.cell.is_joined() {
+            self.core.cell.tell_done(&asked, &versions, self.hold).await;
+        }
+    }
+
     /// Peers, each with the session that acknowledged.
     pub fn sessions(&self) -> Vec<(NodeId, [u8; 16])> {
         self.copies.sessions()
@@ -88,20 +101,19 @@ impl Core {
         }
         let retention = Core::retention(volume);
         for (chunk, len) in chunks {
-            if !self.rings.stays(chunk) {
+            if !self.rings.stays(chunk, *len) {
                 self.bring(volume, *chunk, *len, retention, sources).await?;
             }
         }
-        let ids: Vec<ChunkId> = chunks.iter().map(|(chunk, _)| *chunk).collect();
-        if !self.rings.mark_dirty(ids.clone()).await? {
+        if !self.rings.mark_dirty(chunks).await? {
             // One was dropped between the look and the mark.
-            return Err(nowhere(&ids[0]));
+            return Err(nowhere(&chunks[0].0));
         }
-        for id in &ids {
-            let drive = self.rings.precious_at(id).ok_or_else(|| nowhere(id))?;
+        for (chunk, len) in chunks {
+            let drive = self.rings.precious_at(chunk, *len).ok_or_else(|| nowhere(chunk))?;
             copies.add(Copied::here(drive));
         }
-        let versions: BTreeSet<VersionId> = ids.iter().map(|id| id.version).collect();
+        let versions: BTreeSet<VersionId> = chunks.iter().map(|(chunk, _)| chunk.version).collect();
         Ok(Protected {
             core: self.clone(),
             copies,
@@ -119,7 +131,7 @@ impl Core {
         sources: &[HolderRow],
     ) -> Result<Option<Protected>> {
         let chunks: Vec<(ChunkId, u32)> = rings::chunks(runs).collect();
-        let here = |(chunk, _): &(ChunkId, u32)| self.rings.find(chunk).is_some();
+        let here = |(chunk, len): &(ChunkId, u32)| self.rings.position(chunk, *len as usize).is_some();
         if !self.cell.is_joined() && !chunks.iter().all(here) {
             return Ok(None);
         }
@@ -143,13 +155,8 @@ impl Core {
         let payload = Buf::copy_of(&bytes);
         let put = Put { chunk, volume: volume.id, kind: RecordKind::Name, retention, payload };
         let at = self.rings.append_any(vec![put]).await?;
-        let mut protected = Protected {
-            core: self.clone(),
-            copies: Copies::default(),
-            hold: u64::from_le_bytes(clock::random()) | 1,
-            versions: vec![id],
-            asked: Vec::new(),
-        };
+        let hold = u64::from_le_bytes(clock::random()) | 1;
+        let mut protected = Protected::name(self, id, hold, Vec::new());
         protected.copies.add(Copied::here(at));
         let need = self.class(volume).copies() - 1;
         if need > 0 {
@@ -172,21 +179,21 @@ impl Core {
         protected: &mut Protected,
     ) -> Result<()> {
         // Who has them already is asked first: all chunks of a peer in one question.
-        let mut wishes: BTreeMap<NodeId, Vec<ChunkId>> = BTreeMap::new();
-        for (chunk, _) in chunks {
+        let mut wishes: BTreeMap<NodeId, Vec<(ChunkId, u32)>> = BTreeMap::new();
+        for (chunk, len) in chunks {
             let takers = self.cell.takers(place_of(*chunk), volume.policy.spread, &[self.node], &[]);
             for node in takers {
-                wishes.entry(node).or_default().push(*chunk);
+                wishes.entry(node).or_default().push((*chunk, *len));
             }
         }
         let mut have: BTreeMap<ChunkId, Vec<NodeId>> = BTreeMap::new();
-        for (node, ids) in wishes {
+        for (node, wanted) in wishes {
             protected.asked.push(node);
-            let kept = self.cell.keep(node, &ids, self.session_id, protected.hold).await;
+            let kept = self.cell.keep(node, &wanted, self.session_id, protected.hold).await;
             let Ok((kept, copies)) = kept else { continue };
             protected.copies.add_peers(copies);
-            for (id, _) in ids.iter().zip(kept).filter(|(_, kept)| *kept) {
-                have.entry(*id).or_default().push(node);
+            for ((chunk, _), _) in wanted.iter().zip(kept).filter(|(_, kept)| *kept) {
+                have.entry(*chunk).or_default().push(node);
             }
         }
         let (never, hold) = (retention == Retention::Never, protected.hold);
@@ -248,7 +255,7 @@ impl Core {
         verified: bool,
     ) -> Result<Option<Summed>> {
         for _ in 0..crate::reader::LOOKS_MAX {
-            let Some(drive) = self.rings.position(&chunk) else { return Ok(None) };
+            let Some(drive) = self.rings.position(&chunk, range.end) else { return Ok(None) };
             let Some(place) = self.rings.drive(drive) else { continue };
             let read = match verified {
                 true => place.ring.read(chunk, range.start, range.len()).await,

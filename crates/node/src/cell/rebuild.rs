@@ -530,9 +530,12 @@ impl Core {
     /// Leaves the record of a file where its bytes are now, as it was after a commit (R6).
     async fn leave_again(self: &Arc<Core>, spot: &Spot, file: &FileRow, seq: u64) -> Result<()> {
         let Some(volume) = self.volumes.by_id(spot.volume).await? else { return Ok(()) };
-        // A shard of an open set has no path; sets that are not published do not come back.
-        match self.names.path_of(spot).await.map_err(error::catalog)? {
-            Some(key) => self.leave_put(&volume, &key, file, seq).await,
+        if let Some(key) = self.names.path_of(spot).await.map_err(error::catalog)? {
+            return self.leave_put(&volume, &key, file, seq).await;
+        }
+        // No path leads to a shard of an open set.
+        match self.shard_at(spot, file.version()).await? {
+            Some((key, set, number)) => self.leave_shard(&volume, &key, file, Some((set, number)), seq).await,
             None => Ok(()),
         }
     }

@@ -10,9 +10,9 @@ use stoker_format::{ChunkId, NameRecord, NodeId, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
-use super::Summed;
 use super::copies::Parcel;
 use super::message::{AppendHead, to_wire};
+use super::{Protected, Summed};
 use crate::core::Core;
 use crate::name_record::Cut;
 use crate::properties::Properties;
@@ -35,30 +35,17 @@ pub(crate) enum Keepers<'k> {
     Holders(&'k [HolderRow]),
 }
 
-/// A record that was left. Peers keep it for this node until this is dropped: by then rows say that it is needed, or it is not.
-pub(crate) struct Left {
-    core: Arc<Core>,
-    id: VersionId,
-    hold: u64,
-    nodes: Vec<NodeId>,
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        self.core.end_holds(std::mem::take(&mut self.nodes), vec![self.id], self.hold);
-    }
-}
-
 impl Core {
     /// Leaves a name record on a drive here, and with peers. It must be durable here; a peer that does not take it is done without,
-    /// since the transaction that a record goes with is what counts.
+    /// since the transaction that a record goes with is what counts. Peers keep it until what this gives is dropped: by then rows
+    /// say that it is needed, or it is not.
     pub async fn leave_record(
         self: &Arc<Core>,
         volume: &Volume,
         id: VersionId,
         record: &NameRecord,
         keepers: Keepers<'_>,
-    ) -> Result<Left> {
+    ) -> Result<Protected> {
         let fault =
             |fault: stoker_format::FormatError| StoreError::new(ErrorKind::Invalid, fault.to_string());
         record.check().map_err(fault)?;
@@ -80,7 +67,7 @@ impl Core {
         let parcel = Parcel { chunk, never, bytes, name: None, hold };
         let (here, nodes) =
             tokio::join!(self.rings.append_any(vec![put]), self.send_record(volume, parcel, keepers));
-        let left = Left { core: self.clone(), id, hold, nodes };
+        let left = Protected::name(self, id, hold, nodes);
         here.map(|_| left)
     }
 
@@ -92,7 +79,7 @@ impl Core {
         id: VersionId,
         record: &NameRecord,
         keepers: Keepers<'_>,
-    ) -> Result<Left> {
+    ) -> Result<Protected> {
         let mut looks = 0;
         loop {
             match self.leave_record(volume, id, record, keepers).await {
@@ -178,6 +165,18 @@ impl Core {
         file: &FileRow,
         seq: u64,
     ) -> Result<()> {
+        self.leave_shard(volume, key, file, None, seq).await
+    }
+
+    /// The same of a shard of an open set, with its number there.
+    pub async fn leave_shard(
+        self: &Arc<Core>,
+        volume: &Volume,
+        key: &[u8],
+        file: &FileRow,
+        shard: Option<(u64, u32)>,
+        seq: u64,
+    ) -> Result<()> {
         let properties = Properties::decode(&file.properties)?;
         let (runs, parts) = match file.layout {
             Layout::Simple { .. } => (self.names.runs(file).await.map_err(error::catalog)?, Vec::new()),
@@ -188,7 +187,10 @@ impl Core {
             }
         };
         let cut = Cut { runs: Some(&runs), upload_parts: &parts };
-        let put = name_record::put(volume.id, key, file, &properties, cut, seq);
+        let mut put = name_record::put(volume.id, key, file, &properties, cut, seq);
+        if let Some((set, number)) = shard {
+            put = name_record::of_set(put, set, number);
+        }
         let id = file.name_record.map_or(file.version(), VersionId);
         let is_clean = file.drain == Drain::Clean;
         let keepers = if is_clean { Keepers::Nobody } else { Keepers::Holders(&file.holders) };

@@ -85,7 +85,8 @@ impl Core {
                 Ok((Answer::Bytes { claim: bytes.crc.filter(|_| bytes.is_claimed) }, Body::Shared(bytes)))
             }
             Ask::Keep { chunks, session, hold } => {
-                plain(self.keep_for_peer(from, chunks_of(&chunks), session, hold).await?)
+                let wanted = chunks_of(&chunks).into_iter().map(|chunk| (chunk, 0)).collect();
+                plain(self.keep_for_peer(from, wanted, session, hold).await?)
             }
             Ask::Done { versions: ids, hold } => {
                 versions(ids).for_each(|version| self.cell.guests.done(version, from, hold));
@@ -107,6 +108,10 @@ impl Core {
             Ask::Busy { volume, key } => {
                 plain(Answer::Which(vec![self.drainer.has_key(VolumeId(volume), &key)]))
             }
+            Ask::KeepLong { chunks, session, hold } => {
+                let wanted = chunks.iter().map(|(chunk, len)| (from_wire(chunk), *len)).collect();
+                plain(self.keep_for_peer(from, wanted, session, hold).await?)
+            }
             Ask::Order(order) => plain(Answer::Report(Box::new(self.carry_out_here(order).await?))),
         }
     }
@@ -116,6 +121,9 @@ impl Core {
         let (version, volume) = (chunk.version, VolumeId(head.volume));
         if !self.cell.guests.hold(version, from, head.session, head.hold) {
             return Err(over());
+        }
+        if let Some(at) = self.longer_copy(chunk, payload.len()).await? {
+            return Ok(self.appended(at));
         }
         let retention = if head.never { Retention::Never } else { Retention::Dirty };
         let kind = if chunk.index == NAME_INDEX { RecordKind::Name } else { RecordKind::Chunk };
@@ -128,9 +136,23 @@ impl Core {
         // To its end even if the peer gives up: nobody else would know what became of it.
         let at = self.to_the_end(async move { core.rings.append_any(puts).await }).await?;
         add(&self.cell.stats.served_copies, 1);
+        Ok(self.appended(at))
+    }
+
+    fn appended(&self, at: usize) -> Answer {
         let holder = self.rings.holders([at]).pop();
         let HolderRow { drive, incarnation, .. } = holder.expect("a number that was given");
-        Ok(Answer::Appended { drive, incarnation, session: self.session_id })
+        Answer::Appended { drive, incarnation, session: self.session_id }
+    }
+
+    /// The drive that keeps more of a chunk than that. The front of it that some file uses must not come in its place.
+    async fn longer_copy(&self, chunk: ChunkId, len: usize) -> Result<Option<usize>> {
+        if chunk.index == NAME_INDEX || self.rings.position(&chunk, len + 1).is_none() {
+            return Ok(None);
+        }
+        let _marks = self.marks.read().await;
+        self.rings.mark_dirty_here(vec![chunk]).await?;
+        Ok(self.rings.precious_at(&chunk, len as u32 + 1))
     }
 
     async fn read_for_peer(
@@ -166,23 +188,25 @@ impl Core {
     async fn keep_for_peer(
         &self,
         from: NodeId,
-        ids: Vec<ChunkId>,
+        wanted: Vec<(ChunkId, u32)>,
         session: [u8; 16],
         hold: u64,
     ) -> Result<Answer> {
-        let hold_all = || ids.iter().all(|id| self.cell.guests.hold(id.version, from, session, hold));
+        let hold_all =
+            || wanted.iter().all(|(chunk, _)| self.cell.guests.hold(chunk.version, from, session, hold));
         let was_held = hold_all();
         let _marks = self.marks.read().await;
         // That may have taken longer than the peer waits.
         if !was_held || !hold_all() {
-            ids.iter().for_each(|id| self.cell.guests.done(id.version, from, hold));
+            wanted.iter().for_each(|(chunk, _)| self.cell.guests.done(chunk.version, from, hold));
             return Err(over());
         }
-        let here: Vec<ChunkId> = ids.iter().filter(|id| self.rings.find(id).is_some()).copied().collect();
+        let is_here = |(chunk, len): &&(ChunkId, u32)| self.rings.position(chunk, *len as usize).is_some();
+        let here: Vec<ChunkId> = wanted.iter().filter(is_here).map(|(chunk, _)| *chunk).collect();
         self.rings.mark_dirty_here(here).await?;
-        let (mut kept, mut drives) = (Vec::with_capacity(ids.len()), Vec::new());
-        for id in &ids {
-            let at = self.rings.precious_at(id);
+        let (mut kept, mut drives) = (Vec::with_capacity(wanted.len()), Vec::new());
+        for (chunk, len) in &wanted {
+            let at = self.rings.precious_at(chunk, *len);
             kept.push(at.is_some());
             for holder in self.rings.holders(at) {
                 let drive = (holder.drive, holder.incarnation);

@@ -66,7 +66,7 @@ impl Core {
         }
         // Whoever had the key before saw no end of what it sent, or did not live to say so.
         let is_left = row.session != [0; 16] && row.session != self.session_id && !row.attempts.is_empty();
-        let is_doubted = lake.take_doubt(key) || is_left;
+        let is_doubted = lake.is_doubted(key) || is_left;
         if is_doubted {
             row.unsettled_until_ms = self.settled_ms().await?;
             row.unsettled_delete |= row.attempts.contains(&VersionId::ZERO.0);
@@ -79,7 +79,7 @@ impl Core {
             if row.unsettled_until_ms > now_ms {
                 let left_ms = row.unsettled_until_ms - now_ms;
                 if is_doubted {
-                    self.begin_wait(volume, key, row, known.as_ref()).await?;
+                    self.begin_wait(lake, volume, key, row, known.as_ref()).await?;
                 }
                 return Ok(Claimed::Unsettled(clock::now_ms() + left_ms));
             }
@@ -106,7 +106,10 @@ impl Core {
         let commit = changed(commit, keys::lake_key(volume, key), &row, known.as_ref());
         let commit = commit.value(self.session.0.clone(), self.session.1.clone());
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
-            Outcome::Done { seq } => Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq })),
+            Outcome::Done { seq } => {
+                lake.end_doubt(key);
+                Ok(Claimed::Yes(Claim { volume, key: key.to_vec(), row, seq }))
+            }
             Outcome::Failed { .. } => Ok(Claimed::Lost),
         }
     }
@@ -115,6 +118,7 @@ impl Core {
     /// looks at the key meanwhile.
     async fn begin_wait(
         &self,
+        lake: &dyn Lake,
         volume: VolumeId,
         key: &[u8],
         mut row: LakeKeyRow,
@@ -123,7 +127,10 @@ impl Core {
         (row.fence, row.session) = (row.fence + 1, [0; 16]);
         let commit = changed(Commit::new(), keys::lake_key(volume, key), &row, known);
         let commit = commit.value(self.session.0.clone(), self.session.1.clone());
-        self.catalog.commit(commit).await.map(drop).map_err(error::catalog)
+        if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
+            lake.end_doubt(key);
+        }
+        Ok(())
     }
 
     /// When the lake will have carried out all that it has now, by the catalog's clock: those of nodes differ.
@@ -165,7 +172,7 @@ impl Core {
             |row: &mut LakeKeyRow| (row.unsettled_until_ms, row.unsettled_delete) = (until_ms, delete);
         self.update_claim(claim, change).await?;
         // That is what the doubt says.
-        lake.take_doubt(&claim.key);
+        lake.end_doubt(&claim.key);
         Ok(())
     }
 
@@ -200,7 +207,7 @@ impl Core {
     }
 
     /// What a claim becomes when the lake confirmed an object. While an earlier request may still take effect, what was sent
-    /// is remembered: it is ours if it is found there.
+    /// is remembered: it is ours if it is found there. Whoever commits this ends the doubt.
     pub async fn confirmed(
         &self,
         lake: &dyn Lake,
@@ -215,7 +222,7 @@ impl Core {
             unsettled_delete: claim.row.unsettled_delete,
             ..LakeKeyRow::default()
         };
-        if lake.take_doubt(&claim.key) {
+        if lake.is_doubted(&claim.key) {
             row.unsettled_until_ms = self.settled_ms().await?;
         }
         let is_over = match row.unsettled_until_ms {
@@ -229,14 +236,15 @@ impl Core {
     }
 
     /// What is left of a key whose object was deleted, if something that was sent there may still come: the key is looked at
-    /// once more, and until then what is found there is known as ours. None: the key is forgotten.
+    /// once more, and until then what is found there is known as ours. None: the key is forgotten. Whoever commits this ends the
+    /// doubt.
     pub async fn grave(
         &self,
         lake: &dyn Lake,
         claim: &Claim,
         was_grave: bool,
     ) -> Result<Option<(LakeKeyRow, GraveRow)>> {
-        let is_doubted = lake.take_doubt(&claim.key);
+        let is_doubted = lake.is_doubted(&claim.key);
         let was_put = claim.row.attempts.iter().any(|version| *version != VersionId::ZERO.0);
         if !is_doubted && (was_grave || !was_put) {
             return Ok(None);

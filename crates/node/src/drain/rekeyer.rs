@@ -67,7 +67,7 @@ impl Core {
             let Found::File { key, spot, file } = found else { continue };
             if file.drain == Drain::Never {
                 // No lake will say where it is now, so its own record has to.
-                self.leave_put(volume, &key, &file, self.seq_now()).await?;
+                self.leave_put(volume, &key, &file, self.seq_now().await).await?;
             }
             let is_elsewhere =
                 file.drain == Drain::Clean && file.lake.as_ref().is_some_and(|lake| lake.key != key);
@@ -114,7 +114,7 @@ impl Core {
         }
         let properties = Properties::decode(&file.properties)?;
         let options = PutOptions {
-            attributes: attributes::to_lake(file, &properties, self.seq_now()),
+            attributes: attributes::to_lake(file, &properties, self.seq_known()),
             condition: match &claim.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,
@@ -159,6 +159,7 @@ impl Core {
         self.leave_behind(&mut change, volume, old).await?;
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {
+                lake.end_doubt(&key);
                 add(&self.drainer.stats.rekeys, 1);
                 Ok(true)
             }

@@ -200,6 +200,7 @@ impl Core {
         let record = tombstone.name_record.map(VersionId);
         change.writes.extend(record.into_iter().flat_map(delete_record_garbage));
         if let Outcome::Done { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
+            lake.end_doubt(key);
             add(&self.drainer.stats.deletes, 1);
             self.looks.forget(volume, key);
             self.garbage.notify_one();

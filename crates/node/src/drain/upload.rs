@@ -221,7 +221,7 @@ impl Core {
         };
         let properties = Properties::decode(&file.properties).map_err(wrap)?;
         let options = PutOptions {
-            attributes: attributes::to_lake(file, &properties, self.seq_now()),
+            attributes: attributes::to_lake(file, &properties, self.seq_known()),
             condition: match &claim.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,
@@ -425,6 +425,7 @@ impl Core {
             match self.catalog.commit(change).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => {
                     self.saw(seq);
+                    lake.end_doubt(&claim.key);
                     self.looks.forget(volume, &claim.key);
                     if is_outdated {
                         return Ok(End::Later(clock::now_ms()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stoker_catalog::names::{Located, Plan};
 use stoker_catalog::rows::{Drain, RunRow};
-use stoker_format::{ChunkRun, crc64, crc64_combine};
+use stoker_format::{ChunkRun, NodeId, crc64, crc64_combine};
 use stoker_store::{
     BoxFuture, Buf, EditRequest, ErrorKind, File, Finish, Key, Receipt, Result, StoreError, Subject,
     WriteRequest, Writer,
@@ -87,7 +87,8 @@ impl Core {
         Ok(writer)
     }
 
-    /// The new version goes on with some chunks of the present one, which must be the one that it was made from.
+    /// The new version goes on with some chunks of the present one, which must be the one that it was made from. Gives the sessions
+    /// of peers that promised to keep them.
     pub async fn keep_chunks(
         self: &Arc<Core>,
         volume: &Volume,
@@ -95,18 +96,19 @@ impl Core {
         plan: &mut Plan,
         runs: &RunList,
         keeps: &Keeps,
-    ) -> Result<()> {
+    ) -> Result<Vec<(NodeId, [u8; 16])>> {
         let version = plan.file.version();
         let kept: Vec<ChunkRun> = runs.runs().iter().filter(|run| run.version != version).copied().collect();
+        let mut sessions = Vec::new();
         if kept.is_empty() {
-            return Ok(());
+            return Ok(sessions);
         }
         let mut holders = old.file.holders.clone();
         if old.file.drain == Drain::Clean || old.file.source.is_some() {
             let Some(secured) = self.secure(volume, &kept, &old.file.holders).await? else {
                 return Err(condition_failed(true, &Default::default()));
             };
-            holders = secured.holders();
+            (holders, sessions) = (secured.holders(), secured.sessions());
             keeps.lock().unwrap().push(secured);
         }
         for holder in holders {
@@ -117,7 +119,7 @@ impl Core {
         let before = self.names.runs(&old.file).await.map_err(error::catalog)?;
         plan.inherited = owners(&kept, version);
         plan.dropped = steps::dropped(&before, runs.runs()).iter().map(RunRow::from).collect();
-        Ok(())
+        Ok(sessions)
     }
 }
 

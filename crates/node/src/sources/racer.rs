@@ -46,7 +46,7 @@ impl Core {
         let sources = &self.sources;
         sources.budget.pay_in();
         let size = Size::of(wish.range.len());
-        let local = self.rings.position(&wish.slice.chunk);
+        let local = self.rings.position(&wish.slice.chunk, wish.slice.chunk_len);
         let has_choice = wish.extent.is_some() || self.cell.has_others();
         let Some(drive) = local.filter(|drive| !has_choice || sources.is_quick(*drive, size)) else {
             let bytes = self.race(wish, size, local, None).await?;
@@ -246,10 +246,12 @@ impl Core {
             match self.read_drive(&place.ring, chunk, wish.piece, wish.range.clone()).await {
                 Ok(bytes) => return Ok(bytes),
                 // Moved or dropped between the look and the read.
-                Err(fault) if fault.kind == RingKind::NotFound => match self.rings.position(&chunk) {
-                    Some(at) => drive = at,
-                    None => return Err(error::ring(fault)),
-                },
+                Err(fault) if fault.kind == RingKind::NotFound => {
+                    match self.rings.position(&chunk, wish.slice.chunk_len) {
+                        Some(at) => drive = at,
+                        None => return Err(error::ring(fault)),
+                    }
+                }
                 Err(fault) => {
                     if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) {
                         tracing::error!(%chunk, "a drive gave bad bytes: {}", fault.message);

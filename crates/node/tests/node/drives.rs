@@ -152,10 +152,10 @@ async fn a_drive_goes_when_nothing_is_only_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_drive_leaves_writes_to_the_others() {
     let cluster = Cluster::new(1, lazy()).await;
-    let small = cluster.folder(0).join("small");
-    std::fs::create_dir(&small).unwrap();
-    add(cluster.node(0), "n0", &small, 256 << 20).await.unwrap();
-    // Half of this would be more than the small one holds.
+    let large = cluster.folder(0).join("large");
+    std::fs::create_dir(&large).unwrap();
+    add(cluster.node(0), "n0", &large, 512 << 20).await.unwrap();
+    // Half of this would be more than the first one holds.
     for at in 0..56 {
         put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
     }

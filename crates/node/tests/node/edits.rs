@@ -5,6 +5,7 @@ use stoker_store::{
     Attributes, Condition, EditRequest, ErrorKind, Finish, INODES_MAX, Piece, Receipt, Result, Store, Subject,
 };
 
+use crate::harness::cluster::{Cluster, nodes_of};
 use crate::harness::{
     Home, copy_request, counter, delete, drained, eager, get, key, lazy, pattern, put, write,
 };
@@ -188,4 +189,45 @@ async fn names_are_files_directories_or_nothing() {
     }
     let stranger = EditRequest { inode: Some(1 << 40), ..EditRequest::default() };
     assert_eq!(edit(&node, "x", stranger, b"").await.unwrap_err().kind, ErrorKind::Invalid);
+}
+
+/// Of a chunk that a file has the front of, that front alone may be copied again after a loss. It must not count for the file that
+/// has all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_front_of_a_chunk_is_no_copy_of_it() {
+    const LEN: usize = 300_000;
+    let mut cluster = Cluster::new(4, lazy()).await;
+    let whole = |at: usize| format!("whole{at:02}");
+    let front = |at: usize| format!("front{at:02}");
+    for at in 0..16 {
+        let node = cluster.node(0);
+        put(node, &whole(at), &pattern(at as u64, LEN)).await;
+        node.copy(copy_request(&whole(at), &front(at))).await.unwrap();
+        pieces(node, &front(at), vec![Piece::Keep { start: 0, end: 100_000 }], b"").await.unwrap();
+    }
+    // Of three others, each is lost once, and what it had is copied again by whoever inherits it, in any order.
+    for lost in 0..2 {
+        let gone = cluster.lose(lost);
+        let id = gone.id();
+        assert!(cluster.node(3).declare_down(id, std::time::Duration::ZERO).await.unwrap());
+        let is_safe = async || {
+            for at in 0..16 {
+                for name in [whole(at), front(at)] {
+                    let receipt = cluster.node(3).receipt("data", &key(&name)).await.unwrap();
+                    if receipt.copies < 2 || nodes_of(&receipt).contains(&id.to_string()) {
+                        return false;
+                    }
+                }
+            }
+            true
+        };
+        cluster.until("everything has two copies again", is_safe).await;
+        gone.stop().await;
+    }
+    for at in 0..16 {
+        let bytes = pattern(at as u64, LEN);
+        assert!(get(cluster.node(3), &whole(at)).await.unwrap() == bytes, "{at}");
+        assert!(get(cluster.node(3), &front(at)).await.unwrap() == bytes[..100_000], "{at}");
+    }
+    cluster.stop().await;
 }

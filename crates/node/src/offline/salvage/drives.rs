@@ -79,9 +79,15 @@ impl Inventory {
             for info in page {
                 match info.kind {
                     RecordKind::Chunk => {
+                        if info.damaged {
+                            continue;
+                        }
                         let held = self.chunks.entry(info.chunk).or_insert((info.len, 0));
-                        // The same id with another length would be no copy.
-                        if held.0 == info.len && !info.damaged {
+                        // Files that use the front of a chunk may have left only that somewhere: it is no copy of the whole.
+                        if held.0 < info.len {
+                            *held = (info.len, 0);
+                        }
+                        if held.0 == info.len {
                             held.1 |= 1 << drive;
                         }
                     }

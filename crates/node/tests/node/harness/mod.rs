@@ -33,7 +33,7 @@ pub fn lazy() -> VolumePolicy {
 
 impl Home {
     pub fn new(policy: VolumePolicy) -> Home {
-        Home { dir: TempDir::new().unwrap(), drives: 1, policy, ring_bytes: 512 << 20 }
+        Home { dir: TempDir::new().unwrap(), drives: 1, policy, ring_bytes: 256 << 20 }
     }
 
     pub fn lake(&self) -> PathBuf {
