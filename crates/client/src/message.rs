@@ -270,6 +270,7 @@ impl Request {
             | Request::Entry { .. }
             | Request::Inodes { .. }
             | Request::Directory { .. } => 4,
+            Request::Rename { mode: RenameMode::Exchange { .. }, .. } => 5,
             _ => 1,
         }
     }

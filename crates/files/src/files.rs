@@ -23,7 +23,7 @@ const INODES: u32 = 4096;
 
 /// Numbers of directories that the catalog does not know. Those in front of them are the catalog's, those behind the
 /// lake's.
-const SPARE_FIRST: u64 = 1 << 61;
+pub(crate) const SPARE_FIRST: u64 = 1 << 61;
 const IMPLIED_FIRST: u64 = 1 << 62;
 const IMPLIED_END: u64 = 1 << 63;
 

@@ -33,6 +33,8 @@ pub enum RenameFlag {
     Replace,
     /// Fails.
     NoReplace,
+    /// Has the old one from then on.
+    Exchange,
 }
 
 impl Files {
@@ -179,6 +181,9 @@ impl Files {
         flag: RenameFlag,
     ) -> Result<()> {
         let _alone = self.0.moves.write().await;
+        if flag == RenameFlag::Exchange {
+            return self.0.exchange(parent, name, new_parent, new_name).await;
+        }
         let source = self.0.look(parent, name).await?;
         let target = match self.0.look(new_parent, new_name).await {
             Ok(target) => Some(target),
@@ -205,7 +210,7 @@ impl Files {
         }
         let mode = match flag {
             RenameFlag::Replace => RenameMode::Replace,
-            RenameFlag::NoReplace => RenameMode::NoReplace,
+            RenameFlag::NoReplace | RenameFlag::Exchange => RenameMode::NoReplace,
         };
         if !source.is_published() {
             let mut content = source.content.lock().await;
@@ -322,6 +327,70 @@ impl Core {
             is_lost |= matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed);
             if fault.kind == ErrorKind::Conflict {
                 return Err(Errno::EEXIST);
+            }
+            waiting.after(fault, &self.options).await?;
+        }
+    }
+
+    /// Two names swap what they are. The caller has the names for itself.
+    async fn exchange(&self, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8]) -> Result<()> {
+        check_new(parent, name)?;
+        check_new(new_parent, new_name)?;
+        let first = self.look(parent, name).await?;
+        let second = self.look(new_parent, new_name).await?;
+        if first.ino == second.ino {
+            return Ok(());
+        }
+        for (inode, other) in [(&first, new_parent), (&second, parent)] {
+            if inode.kind == Kind::Directory && self.table.is_below(other, inode.ino) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        for inode in [&first, &second] {
+            if !inode.is_published() {
+                let mut content = inode.content.lock().await;
+                self.publish(inode, &mut content).await?;
+            }
+        }
+        let (from, to) = (self.table.key(&first)?, self.table.key(&second)?);
+        // An object that only the lake knows gets another number when it is changed.
+        let number = Some(first.number()).filter(|number| *number < crate::files::SPARE_FIRST);
+        let moved = match (first.kind == Kind::Directory, second.kind == Kind::Directory) {
+            (true, false) => [to.as_bytes(), b"/"].concat(),
+            (false, true) => to.as_bytes().strip_suffix(b"/").unwrap_or(to.as_bytes()).to_vec(),
+            _ => to.as_bytes().to_vec(),
+        };
+        let moved = crate::table::key(moved)?;
+        self.swap_keys(&from, &to, &moved, number).await?;
+        self.table.exchange(&first, &second);
+        for inode in [&first, &second] {
+            inode.meta.lock().unwrap().attr.ctime_ns = self.now_ns();
+        }
+        self.touch(parent);
+        self.touch(new_parent);
+        Ok(())
+    }
+
+    /// Swaps two keys. If an answer was lost, what had this number before is at `moved`, or nothing was done.
+    async fn swap_keys(&self, from: &Key, to: &Key, moved: &Key, number: Option<u64>) -> Result<()> {
+        let mut waiting = Waiting::default();
+        let mut is_lost = false;
+        loop {
+            let mode = RenameMode::Exchange { inode: number };
+            let fault = match self.store.rename(&self.volume, from, to, mode).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let is_elsewhere = matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Conflict);
+            if let (true, true, Some(number)) = (is_lost, is_elsewhere, number)
+                && self.is_at(moved, number).await?
+            {
+                return Ok(());
+            }
+            is_lost |= matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed);
+            if is_lost && number.is_none() {
+                // Asked again, it might be undone: whoever asked has to look.
+                return Err(fault.into());
             }
             waiting.after(fault, &self.options).await?;
         }

@@ -120,6 +120,23 @@ impl Table {
         maps.tidy(old);
     }
 
+    /// Two inodes hang where the other one did.
+    pub fn exchange(&self, first: &Arc<Inode>, second: &Arc<Inode>) {
+        let mut maps = self.maps.lock().unwrap();
+        let places = [first, second].map(|inode| {
+            maps.leave(inode);
+            let place = inode.place.lock().unwrap();
+            (place.parent, place.name.clone())
+        });
+        for (inode, (parent, name)) in [second, first].into_iter().zip(places) {
+            {
+                let mut place = inode.place.lock().unwrap();
+                (place.parent, place.name) = (parent, name.clone());
+            }
+            maps.enter(inode, parent, name);
+        }
+    }
+
     /// The caller was told of an inode.
     pub fn tell(&self, inode: &Inode) {
         inode.lookups.fetch_add(1, Ordering::Relaxed);

@@ -273,6 +273,8 @@ impl Filesystem for Adapter {
             RenameFlag::Replace
         } else if flags == RenameFlags::RENAME_NOREPLACE {
             RenameFlag::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameFlag::Exchange
         } else {
             return reply.error(convert::errno(Errno::EINVAL));
         };

@@ -174,6 +174,9 @@ impl Core {
         volume.check_writable()?;
         let _work = self.work.begin();
         let (from, to) = (from.as_bytes(), to.as_bytes());
+        if let RenameMode::Exchange { inode } = mode {
+            return self.exchange(volume, from, to, inode).await;
+        }
         match (from.ends_with(b"/"), to.ends_with(b"/")) {
             (true, true) => self.rename_directory(volume, from, to).await,
             (false, false) => self.rename_file(volume, from, to, mode).await,

@@ -20,6 +20,7 @@ mod drives;
 mod edit;
 mod entries;
 mod error;
+mod exchange;
 mod files;
 mod fleet;
 mod identity;

@@ -127,6 +127,40 @@ fn sample(rig: &Rig) -> PathBuf {
     from
 }
 
+/// `renameat2` of the C library, with these flags.
+const RENAME: &str = "import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+done = libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), int(sys.argv[3]))
+print(0 if done == 0 else ctypes.get_errno())";
+
+#[test]
+fn names_are_exchanged() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mnt = rig.path("");
+    if !sh(&mnt, &["python3"], "echo one > a; echo two > b; mkdir d e; echo in > d/f; echo out > e/g") {
+        return;
+    }
+    let (exchange, whiteout) = (libc::RENAME_EXCHANGE, libc::RENAME_WHITEOUT);
+    let rename = |from: &str, to: &str, flags: u32| -> i32 {
+        let flags = flags.to_string();
+        let done = Command::new("python3").args(["-c", RENAME, from, to, &flags]).current_dir(&mnt).output();
+        String::from_utf8(done.unwrap().stdout).unwrap().trim().parse().unwrap()
+    };
+    assert_eq!(rename("a", "b", exchange), 0);
+    assert_eq!(rename("d", "e", exchange), 0);
+    assert_eq!(fs::read(rig.path("a")).unwrap(), b"two\n");
+    assert_eq!(fs::read(rig.path("e/f")).unwrap(), b"in\n");
+    assert_eq!(rename("a", "d", exchange), 0);
+    assert_eq!(fs::read(rig.path("a/g")).unwrap(), b"out\n");
+    assert_eq!(rename("a", "nothing", exchange), libc::ENOENT);
+    assert_eq!(rename("a", "a/g", exchange), libc::EINVAL);
+    assert_eq!(rename("b", "c", whiteout), libc::EINVAL);
+    rig.remount();
+    for (name, bytes) in [("d", "two\n"), ("b", "one\n"), ("e/f", "in\n"), ("a/g", "out\n")] {
+        assert_eq!(fs::read(rig.path(name)).unwrap(), bytes.as_bytes(), "{name}");
+    }
+}
+
 #[test]
 fn folders_are_copied_and_packed_as_they_are() {
     let Some(mut rig) = Rig::new() else { return };

@@ -160,7 +160,7 @@ pub trait Store: Send + Sync + 'static {
     }
     /// Copies by reference.
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>>;
-    /// Renames a file, or a directory if both keys end with `/`, in one transaction.
+    /// Renames a file, or a directory if both keys end with `/`, in one transaction; or swaps two names.
     fn rename<'a>(
         &'a self,
         volume: &'a str,

@@ -5,6 +5,7 @@
 //! commit with checks, tried again when somebody else was first.
 
 mod change;
+mod exchange;
 mod inodes;
 mod layout;
 mod path;
@@ -26,6 +27,7 @@ use crate::kv::{Catalog, Check, Commit, Outcome};
 use crate::rows::{EntryRow, FileRow, RowValue, keys};
 
 pub use change::{Forgotten, delete_record_garbage, garbage_writes};
+pub use exchange::{Exchanged, Side};
 pub use inodes::Inodes;
 pub use path::Spot;
 pub use publish::{Plan, Published, dirty_writes, share_writes};

@@ -144,7 +144,8 @@ impl Names {
         Err(Refusal::Contended)
     }
 
-    async fn hold_way(
+    /// The way to a directory stays as it is, and something that moves is not on it.
+    pub(super) async fn hold_way(
         &self,
         change: &mut Commit,
         volume: VolumeId,

@@ -89,6 +89,9 @@ impl Model {
         self.parent(from)?;
         let source = self.0.get(from).cloned().ok_or(Errno::ENOENT)?;
         self.parent(to)?;
+        if flag == RenameFlag::Exchange {
+            return self.exchange(from, to);
+        }
         if source == Thing::Directory && to.starts_with(&format!("{from}/")) {
             return Err(Errno::EINVAL);
         }
@@ -113,6 +116,31 @@ impl Model {
             let thing = self.0.remove(&key).unwrap();
             self.0.insert(format!("{to}{}", &key[from.len()..]), thing);
         }
+        Ok(())
+    }
+}
+
+impl Model {
+    fn exchange(&mut self, first: &str, second: &str) -> Result<(), Errno> {
+        if !self.0.contains_key(second) {
+            return Err(Errno::ENOENT);
+        }
+        let (in_first, in_second) = (format!("{first}/"), format!("{second}/"));
+        if second.starts_with(&in_first) || first.starts_with(&in_second) {
+            return Err(Errno::EINVAL);
+        }
+        let old = std::mem::take(&mut self.0);
+        self.0 = old
+            .into_iter()
+            .map(|(key, thing)| {
+                let moved = |from: &str, to: &str| {
+                    let rest =
+                        key.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+                    Some(format!("{to}{rest}"))
+                };
+                (moved(first, second).or_else(|| moved(second, first)).unwrap_or(key), thing)
+            })
+            .collect();
         Ok(())
     }
 }
@@ -219,7 +247,11 @@ async fn step(
         }
         10 | 11 => {
             let to = dice.path();
-            let flag = if dice.below(4) == 0 { RenameFlag::NoReplace } else { RenameFlag::Replace };
+            let flag = match dice.below(8) {
+                0 | 1 => RenameFlag::NoReplace,
+                2..=4 => RenameFlag::Exchange,
+                _ => RenameFlag::Replace,
+            };
             let done = async {
                 let (parent, name) = place(files, &path).await?;
                 files.lookup(parent, name.as_bytes()).await?;

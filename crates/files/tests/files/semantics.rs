@@ -104,6 +104,41 @@ async fn a_file_without_a_name_lives_while_it_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_names_swap_what_they_are() {
+    let rig = Rig::new().await;
+    let files = rig.remote("here").await;
+    let dir = mkdir(&files, ROOT, "dir").await.unwrap();
+    put(&files, dir, "inside", b"inside").await.unwrap();
+    // One that no other file system knows yet, and one with bytes that wait: both follow their names.
+    let (new, handle) = files.create(ROOT, b"new", MAKE, false).await.unwrap();
+    files.write(&handle, 0, b"new", false).await.unwrap();
+    put(&files, ROOT, "old", b"old").await.unwrap();
+    let old = walk(&files, "old").await.unwrap();
+    let open = files.open_file(old, false).await.unwrap();
+    files.write(&open, 3, b" and more", false).await.unwrap();
+    let swap = async |from: &str, to: &str| {
+        files.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameFlag::Exchange).await
+    };
+    swap("new", "old").await.unwrap();
+    assert_eq!((walk(&files, "old").await, walk(&files, "new").await), (Ok(new.ino), Ok(old)));
+    files.write(&open, 12, b"!", false).await.unwrap();
+    files.write(&handle, 3, b"er", false).await.unwrap();
+    close(&files, open).await.unwrap();
+    close(&files, handle).await.unwrap();
+    swap("dir", "new").await.unwrap();
+    assert_eq!(walk(&files, "new").await, Ok(dir));
+    assert_eq!(swap("dir", "nothing").await, Err(Errno::ENOENT));
+    let below = files.rename(ROOT, b"new", dir, b"inside", RenameFlag::Exchange).await;
+    assert_eq!(below, Err(Errno::EINVAL));
+    for files in [&files, &rig.files("there").await] {
+        assert_eq!(names(files, ROOT).await, ["dir", "new", "old"]);
+        assert_eq!(get(files, "old").await.unwrap(), b"newer");
+        assert_eq!(get(files, "dir").await.unwrap(), b"old and more!");
+        assert_eq!(get(files, "new/inside").await.unwrap(), b"inside");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarts_is_waited_for() {
     let mut rig = Rig::new().await;
     let files = rig.remote("here").await;
