@@ -87,7 +87,7 @@ impl Core {
         let unclaimed = names.iter().filter(|name| !name.is_claimed);
         guards.extend(unclaimed.map(|name| Check::Absent(keys::lake_key(volume.id, name.key))));
         let exchanged = self.names.exchange(volume.id, names[0].key, names[1].key, &guards, |first, second| {
-            if inode.is_some_and(|inode| inode != first.inode()) {
+            if inode.is_some_and(|inode| inode != first.number()) {
                 let message = "what has the name is another file or directory than the one that was to be exchanged";
                 return Err(error::refuse(StoreError::new(ErrorKind::Conflict, message)));
             }

@@ -13,6 +13,7 @@ mod clock;
 mod cluster;
 mod collector;
 mod completion;
+mod copy;
 mod core;
 mod door;
 mod drain;

@@ -26,9 +26,9 @@ impl Side {
     }
 
     /// Its number.
-    pub fn inode(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         match self {
-            Side::File(located) => located.file.inode,
+            Side::File(located) => located.file.number(),
             Side::Directory(_, inode) => *inode,
         }
     }
@@ -79,13 +79,18 @@ impl Names {
             if sides.iter().any(|side| side.base().is_empty()) {
                 return Err(Refusal::Invalid("a directory without a name cannot be exchanged"));
             }
-            if sides[0].spot() == sides[1].spot() {
+            if sides[0].spot() == sides[1].spot() || sides[0].number() == sides[1].number() {
                 return Ok(Exchanged { seq: None, first: None, second: None });
             }
             let spots = [sides[0].moved(&sides[1]), sides[1].moved(&sides[0])];
             let mut change = Commit::new();
             for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
                 self.vacate(&mut change, side, other).await?;
+            }
+            for (side, spot) in sides.iter().zip(&spots) {
+                if let Side::File(located) = side {
+                    self.follow(&mut change, &located.spot, spot, &located.file).await?;
+                }
             }
             for spot in &spots {
                 // A file beside a directory of its name, which only other doors make, would be in the way.

@@ -71,6 +71,7 @@ fn file(version: u64) -> FileRow {
         name_record: None,
         properties: Vec::new(),
         home: [0; 16],
+        links: None,
     }
 }
 

@@ -161,7 +161,7 @@ fn attributes(dice: &mut Dice) -> Attributes {
 /// Something random. What is refused is refused.
 async fn act(node: &Node, volume: &str, dice: &mut Dice) -> Result<()> {
     let name = dice.name();
-    match dice.roll(14) {
+    match dice.roll(15) {
         0..=3 => {
             let bytes =
                 pattern(dice.roll(u64::MAX), dice.roll(3) as usize * 300_000 + dice.roll(50) as usize);
@@ -190,6 +190,10 @@ async fn act(node: &Node, volume: &str, dice: &mut Dice) -> Result<()> {
         12 => {
             let to = dice.name();
             node.rename(volume, &key(&name), &key(&to), RenameMode::Exchange { inode: None }).await?;
+        }
+        14 => {
+            let to = dice.name();
+            node.link(volume, &key(&name), &key(&to)).await?;
         }
         13 => {
             let mut pick = || key(["a/", "c/", "d0/", "d1/", "a/b/"][dice.roll(5) as usize]);

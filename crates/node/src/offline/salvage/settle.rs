@@ -338,6 +338,7 @@ impl Settler<'_> {
             publishes: 0,
             name_record: (named.id != named.version).then_some(named.id.0),
             properties: named.properties.clone(),
+            links: None,
         };
         self.out.files.push(Settled {
             key: key.to_vec(),
