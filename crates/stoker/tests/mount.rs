@@ -127,6 +127,33 @@ fn sample(rig: &Rig) -> PathBuf {
     from
 }
 
+#[test]
+fn files_have_several_names() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mnt = rig.path("");
+    let first =
+        "echo one > a; mkdir d; ln a d/b; test $(stat -c %h a) = 2; test $(stat -c %i a) = $(stat -c %i d/b)
+        echo two >> d/b; printf 'one\\ntwo\\n' | cmp - a
+        exec 3>>a; rm a; echo three >&3; exec 3>&-; printf 'one\\ntwo\\nthree\\n' | cmp - d/b
+        test $(stat -c %h d/b) = 1; ln d/b c; chmod 604 c; test $(stat -c %a d/b) = 604
+        if ln d e || ln c d/b; then exit 9; fi; python3 -c 'import os; os.rename(\"d/b\", \"c\")'; test -e d/b; test -e c
+        ln -s c link; ln -P link link2; test $(stat -c %h link2) = 2; rm link link2";
+    if !sh(&mnt, &["stat", "cmp", "python3"], first) {
+        return;
+    }
+    rig.remount();
+    sh(&mnt, &["cp", "diff"], "cp -al d copy; test $(stat -c %h copy/b) = 3; diff -r d copy; rm -r copy");
+    sh(
+        &mnt,
+        &["git"],
+        "export GIT_CONFIG_GLOBAL=/dev/null HOME=$PWD; mkdir repo; cd repo; git init -q .; echo 1 > f; git add f
+        git -c user.name=n -c user.email=e commit -qm m; cd ..; git clone -q --local repo clone; cd clone; git fsck --strict
+        cd ..; test -n \"$(find clone/.git/objects -type f -links 2)\"; rm -rf repo; cd clone; git fsck --strict; git log --oneline",
+    );
+    rig.restart();
+    sh(&mnt, &["stat"], "test $(stat -c %h c) = 2; printf 'one\\ntwo\\nthree\\n' | cmp - c");
+}
+
 /// `renameat2` of the C library, with these flags.
 const RENAME: &str = "import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -276,7 +303,8 @@ fn calls_mean_what_they_mean_elsewhere() {
     assert_eq!(errno(fs::create_dir(at("z"))), Some(libc::EEXIST));
     assert_eq!(errno(fs::write(at(&"x".repeat(256)), "")), Some(libc::ENAMETOOLONG));
     assert_eq!(errno(fs::write(at("log/x"), "")), Some(libc::ENOTDIR));
-    assert_eq!(errno(fs::hard_link(at("log"), at("link"))), Some(libc::EPERM));
+    assert_eq!(errno(fs::hard_link(at("z"), at("link"))), Some(libc::EPERM));
+    assert_eq!(errno(fs::hard_link(at("log"), at("z"))), Some(libc::EEXIST));
     symlink("loop", at("loop")).unwrap();
     assert_eq!(errno(fs::write(at("loop"), "")), Some(libc::ELOOP));
     // Holes are zeros; the length is what it was set to.

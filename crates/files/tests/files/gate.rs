@@ -22,6 +22,7 @@ pub enum Call {
     List,
     Open,
     Rename,
+    Link,
 }
 
 /// Whether a call is held before it is carried out, or its answer after that.
@@ -147,6 +148,7 @@ impl Store for Gate {
         Entry: entry(volume: &'a str, key: &'a Key) -> Entry;
         List: list(volume: &'a str, request: ListRequest) -> ListPage;
         Open: open(volume: &'a str, key: &'a Key) -> Box<dyn File>;
+        Link: link(volume: &'a str, from: &'a Key, to: &'a Key) -> FileInfo;
         Rename: rename(volume: &'a str, from: &'a Key, to: &'a Key, mode: RenameMode) -> ();
     }
 

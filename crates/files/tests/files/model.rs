@@ -11,13 +11,14 @@ use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
 /// What a path is.
 #[derive(Clone, PartialEq, Debug)]
 enum Thing {
-    File { bytes: Vec<u8>, mode: u32 },
+    /// Several names may have one.
+    File(usize),
     Directory,
     Symlink(Vec<u8>),
 }
 
 /// A file system: paths without a `/` at the front; the root is the empty path.
-struct Model(BTreeMap<String, Thing>);
+struct Model(BTreeMap<String, Thing>, Vec<(Vec<u8>, u32)>);
 
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
@@ -55,7 +56,7 @@ impl Model {
     fn file(&mut self, path: &str) -> Result<&mut Vec<u8>, Errno> {
         self.parent(path)?;
         match self.0.get_mut(path) {
-            Some(Thing::File { bytes, .. }) => Ok(bytes),
+            Some(Thing::File(id)) => Ok(&mut self.1[*id].0),
             Some(Thing::Directory) => Err(Errno::EISDIR),
             Some(Thing::Symlink(_)) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
@@ -65,7 +66,10 @@ impl Model {
     fn put(&mut self, path: &str, bytes: Vec<u8>) -> Result<(), Errno> {
         match self.file(path) {
             Ok(held) => *held = bytes,
-            Err(Errno::ENOENT) => self.make(path, Thing::File { bytes, mode: MAKE.mode })?,
+            Err(Errno::ENOENT) => {
+                self.make(path, Thing::File(self.1.len()))?;
+                self.1.push((bytes, MAKE.mode));
+            }
             Err(errno) => return Err(errno),
         }
         Ok(())
@@ -96,7 +100,8 @@ impl Model {
             return Err(Errno::EINVAL);
         }
         if let Some(target) = self.0.get(to) {
-            if from == to {
+            // Names of one file both stay.
+            if from == to || (matches!(source, Thing::File(_)) && source == *target) {
                 return Ok(());
             }
             if flag == RenameFlag::NoReplace {
@@ -121,6 +126,15 @@ impl Model {
 }
 
 impl Model {
+    fn link(&mut self, from: &str, to: &str) -> Result<(), Errno> {
+        self.parent(from)?;
+        let source = self.0.get(from).cloned().ok_or(Errno::ENOENT)?;
+        match source {
+            Thing::Directory => Err(Errno::EPERM),
+            source => self.make(to, source),
+        }
+    }
+
     fn exchange(&mut self, first: &str, second: &str) -> Result<(), Errno> {
         if !self.0.contains_key(second) {
             return Err(Errno::ENOENT);
@@ -182,7 +196,7 @@ async fn step(
     model: &mut Model,
 ) -> (String, Result<(), Errno>, Result<(), Errno>) {
     let path = dice.path();
-    match dice.below(13) {
+    match dice.below(16) {
         0..=2 => {
             let bytes = dice.bytes();
             let done = async {
@@ -260,6 +274,18 @@ async fn step(
             };
             (format!("rename {path} {to} {flag:?}"), done.await, model.rename(&path, &to, flag))
         }
+        12..=14 => {
+            let to = dice.path();
+            let done = async {
+                let ino = walk(files, &path).await?;
+                if files.getattr(ino).await?.kind == Kind::Directory {
+                    return Err(Errno::EPERM);
+                }
+                let (parent, name) = place(files, &to).await?;
+                files.link(ino, parent, name.as_bytes()).await.map(drop)
+            };
+            (format!("link {path} {to}"), done.await, model.link(&path, &to))
+        }
         _ => {
             let mode = dice.below(0o777) as u32;
             let done = async {
@@ -269,9 +295,9 @@ async fn step(
                 }
                 files.set(ino, Change { mode: Some(mode), ..Change::default() }).await.map(drop)
             };
-            let expect = model.parent(&path).and_then(|()| match model.0.get_mut(&path) {
-                Some(Thing::File { mode: held, .. }) => {
-                    *held = mode;
+            let expect = model.parent(&path).and_then(|()| match model.0.get(&path) {
+                Some(Thing::File(id)) => {
+                    model.1[*id].1 = mode;
                     Ok(())
                 }
                 Some(_) => Err(Errno::EINVAL),
@@ -294,9 +320,12 @@ async fn compare(files: &Files, model: &Model, when: &str) {
                 expect.sort();
                 assert_eq!(names(files, ino).await, expect, "{when}: {path}");
             }
-            Thing::File { bytes, mode } => {
+            Thing::File(id) => {
+                let (bytes, mode) = &model.1[*id];
+                let names = model.0.values().filter(|other| *other == thing).count() as u32;
                 let attr = files.getattr(ino).await.unwrap();
-                assert_eq!((attr.size, attr.mode), (bytes.len() as u64, *mode), "{when}: {path}");
+                let found = (attr.size, attr.mode, attr.nlink);
+                assert_eq!(found, (bytes.len() as u64, *mode, names), "{when}: {path}");
                 assert!(get(files, path).await.unwrap() == *bytes, "{when}: bytes of {path}");
             }
             Thing::Symlink(target) => {
@@ -310,7 +339,7 @@ async fn history(seed: u64, steps: usize) {
     let rig = Rig::new().await;
     let mut dice = Dice(seed);
     let mut files = rig.remote("model").await;
-    let mut model = Model(BTreeMap::from([(String::new(), Thing::Directory)]));
+    let mut model = Model(BTreeMap::from([(String::new(), Thing::Directory)]), Vec::new());
     for at in 0..steps {
         let (what, found, expect) = step(&mut dice, &files, &mut model).await;
         eprintln!("seed {seed}, step {at}: {what}: {expect:?}");

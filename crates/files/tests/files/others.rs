@@ -338,6 +338,18 @@ async fn a_rename_that_fails_changes_nothing() {
     assert_eq!(keys(&rig).await, ["new", "old"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_whose_answer_is_lost_is_made_once() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let files = Files::open(gate.clone(), "data", options("here")).await.unwrap();
+    put(&files, ROOT, "f", b"f").await.unwrap();
+    let ino = files.lookup(ROOT, b"f").await.unwrap().ino;
+    gate.lose(Call::Link);
+    assert_eq!(files.link(ino, ROOT, b"g").await.unwrap().nlink, 2);
+    assert_eq!(get(&rig.remote("there").await, "g").await.unwrap(), b"f");
+}
+
 /// Asked a second time, an exchange would undo itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exchange_whose_answer_is_lost_is_made_once() {
