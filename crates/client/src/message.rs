@@ -5,10 +5,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
-    NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution,
-    SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId,
-    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListEntry, ListPage,
+    ListRequest, NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
+    Resolution, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError,
+    UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::fault::Fault;
@@ -243,6 +243,11 @@ pub enum Request {
         volume: String,
         inode: u64,
     },
+    Link {
+        volume: String,
+        from: Key,
+        to: Key,
+    },
 }
 
 impl Request {
@@ -270,6 +275,7 @@ impl Request {
             | Request::Entry { .. }
             | Request::Inodes { .. }
             | Request::Directory { .. } => 4,
+            Request::Rename { mode: RenameMode::Exchange { .. }, .. } | Request::Link { .. } => 5,
             _ => 1,
         }
     }
@@ -326,6 +332,7 @@ impl Request {
             | Request::Finish { .. }
             | Request::Copy(_)
             | Request::Rename { .. }
+            | Request::Link { .. }
             | Request::Delete { .. }
             | Request::SetAttributes { .. }
             | Request::UploadCreate { .. }
@@ -373,7 +380,9 @@ impl Request {
         let check = |key: &Key| Key::new(key.as_bytes()).map(drop);
         match self {
             Request::Copy(copy) => check(&copy.from).and_then(|()| check(&copy.to)),
-            Request::Rename { from, to, .. } => check(from).and_then(|()| check(to)),
+            Request::Rename { from, to, .. } | Request::Link { from, to, .. } => {
+                check(from).and_then(|()| check(to))
+            }
             Request::Delete { keys, .. } => keys.iter().try_for_each(|(key, _)| check(key)),
             Request::SetBegin { request, .. } => check(&request.target),
             Request::SetFind { path, .. } => check(path),
@@ -441,6 +450,70 @@ pub enum Response {
     Sets(SetsPage),
     Entry(Entry),
     Path(Vec<u8>),
+    /// Files with the number of their names, which older clients do not know.
+    LinkedFile(Box<FileInfo>, u32),
+    LinkedPage(ListPage, Vec<u32>),
+    LinkedEntry(Entry, u32),
+}
+
+/// The first protocol that tells how many names files have.
+const LINKS_SINCE: u16 = 5;
+
+impl Response {
+    /// With the number of names beside files that have several, for whom understands it.
+    pub fn linked(self, version: u16) -> Response {
+        if version < LINKS_SINCE {
+            return self;
+        }
+        match self {
+            Response::File(info) if info.links != 1 => {
+                let links = info.links;
+                Response::LinkedFile(info, links)
+            }
+            Response::Entry(entry) => match entry.file.as_ref().map(|info| info.links) {
+                Some(links) if links != 1 => Response::LinkedEntry(entry, links),
+                _ => Response::Entry(entry),
+            },
+            Response::Page(page) => {
+                let links: Vec<u32> = files(&page).map(|info| info.links).collect();
+                match links.iter().all(|links| *links == 1) {
+                    true => Response::Page(page),
+                    false => Response::LinkedPage(page, links),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// The same answer with these numbers where they belong.
+    pub fn unlinked(self) -> Response {
+        match self {
+            Response::LinkedFile(mut info, links) => {
+                info.links = links;
+                Response::File(info)
+            }
+            Response::LinkedEntry(mut entry, links) => {
+                entry.file.iter_mut().for_each(|info| info.links = links);
+                Response::Entry(entry)
+            }
+            Response::LinkedPage(mut page, links) => {
+                let files = page.entries.iter_mut().filter_map(|entry| match entry {
+                    ListEntry::File(info) => Some(info),
+                    ListEntry::Prefix(_) => None,
+                });
+                files.zip(links).for_each(|(info, links)| info.links = links);
+                Response::Page(page)
+            }
+            other => other,
+        }
+    }
+}
+
+fn files(page: &ListPage) -> impl Iterator<Item = &FileInfo> {
+    page.entries.iter().filter_map(|entry| match entry {
+        ListEntry::File(info) => Some(&**info),
+        ListEntry::Prefix(_) => None,
+    })
 }
 
 /// Writes a message.

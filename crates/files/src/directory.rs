@@ -185,8 +185,15 @@ impl Core {
                 match entry {
                     ListEntry::File(info) if check_name(directory.ino, &name).is_ok() => {
                         let inode = self.see_file(directory.ino, &name, info, moment).await?;
-                        if !inode.is_unlinked() {
+                        if inode.has_name(directory.ino, &name) {
                             entries.push((name.clone(), inode));
+                            continue;
+                        }
+                        // Changed here meanwhile: taken away, or one of several names that nobody looked for yet.
+                        match self.look(directory.ino, &name).await {
+                            Ok(inode) => entries.push((name.clone(), inode)),
+                            Err(Errno::ENOENT) => {}
+                            Err(errno) => return Err(errno),
                         }
                     }
                     ListEntry::Prefix(_) => {

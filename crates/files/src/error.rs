@@ -20,6 +20,7 @@ pub enum Errno {
     EFBIG = 27,
     ENOSPC = 28,
     EROFS = 30,
+    EMLINK = 31,
     ERANGE = 34,
     ENAMETOOLONG = 36,
     ENOTEMPTY = 39,
@@ -49,6 +50,7 @@ impl From<StoreError> for Errno {
             (ErrorKind::Conflict, Subject::Condition) => Errno::EEXIST,
             (ErrorKind::Conflict, _) => Errno::EBUSY,
             (ErrorKind::Full, Subject::Quota) => Errno::EDQUOT,
+            (ErrorKind::Full, Subject::Links) => Errno::EMLINK,
             (ErrorKind::Full, _) => Errno::ENOSPC,
             (ErrorKind::Denied, Subject::Volume) => Errno::EROFS,
             (ErrorKind::Denied, _) => Errno::EACCES,
@@ -78,6 +80,7 @@ mod tests {
         check(ErrorKind::NotFound, Subject::Volume, Errno::ESTALE);
         check(ErrorKind::Conflict, Subject::Condition, Errno::EEXIST);
         check(ErrorKind::Full, Subject::Quota, Errno::EDQUOT);
+        check(ErrorKind::Full, Subject::Links, Errno::EMLINK);
         check(ErrorKind::Full, Subject::Key, Errno::ENOSPC);
         check(ErrorKind::Denied, Subject::Volume, Errno::EROFS);
         check(ErrorKind::Denied, Subject::Key, Errno::EACCES);

@@ -23,7 +23,7 @@ const INODES: u32 = 4096;
 
 /// Numbers of directories that the catalog does not know. Those in front of them are the catalog's, those behind the
 /// lake's.
-const SPARE_FIRST: u64 = 1 << 61;
+pub(crate) const SPARE_FIRST: u64 = 1 << 61;
 const IMPLIED_FIRST: u64 = 1 << 62;
 const IMPLIED_END: u64 = 1 << 63;
 
@@ -33,6 +33,9 @@ pub(crate) const OWN: &[u8] = b".stoker";
 /// Names that are remembered as absent, and for how long.
 const ABSENT_MAX: usize = 4096;
 const ABSENT_NS: i64 = 50_000_000;
+
+/// Times that a name is looked for whose file is changed here all the time.
+const LOOKS_MAX: usize = 20;
 
 /// First pause before a node that is away is asked again; doubles.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -182,17 +185,17 @@ impl Files {
             return Ok(inode.attr());
         }
         let _still = self.0.moves.read().await;
-        let (parent, name) = {
-            let place = inode.place.lock().unwrap();
-            (place.parent, place.name.clone())
-        };
-        match self.0.look(parent, &name).await {
-            Ok(found) if found.ino == ino => Ok(found.attr()),
-            // Somebody else took the name away, on another node; who has it open goes on.
-            Ok(_) | Err(Errno::ENOENT) if inode.is_open() => Ok(inode.attr()),
-            Ok(_) | Err(Errno::ENOENT) => Err(Errno::ESTALE),
-            Err(errno) => Err(errno),
+        let names = inode.place.lock().unwrap().names();
+        for (parent, name) in names {
+            match self.0.look(parent, &name).await {
+                Ok(found) if found.ino == ino => return Ok(found.attr()),
+                // Somebody else took the name away, on another node; the file may have others.
+                Ok(_) | Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno),
+            }
         }
+        // Who has it open goes on.
+        if inode.is_open() { Ok(inode.attr()) } else { Err(Errno::ESTALE) }
     }
 
     /// Opens a file. What others published before is seen from here on.
@@ -239,10 +242,10 @@ impl Files {
         inode.is_lost.store(false, Ordering::Relaxed);
         if inode.is_unlinked() {
             self.0.forget_bytes(&inode, &mut content);
-            let hidden = inode.place.lock().unwrap().hidden.take();
-            if let Some(key) = hidden {
-                let _ = self.0.delete(&key).await;
-            }
+        }
+        let hidden = inode.place.lock().unwrap().hidden.take();
+        if let Some(key) = hidden {
+            let _ = self.0.delete(&key).await;
         }
         drop(content);
         self.0.table.tidy(inode.ino);
@@ -320,6 +323,17 @@ impl Core {
 
     /// The inode of a name, as the catalog has it now.
     pub async fn look(&self, parent: u64, name: &[u8]) -> Result<Arc<Inode>> {
+        for _ in 0..LOOKS_MAX {
+            if let Some(found) = self.look_once(parent, name).await? {
+                return Ok(found);
+            }
+        }
+        Err(Errno::ENOENT)
+    }
+
+    /// The same; none if the answer is of a file that was changed here meanwhile, and its name is not known: it was taken away, or
+    /// is one of several that nobody looked for yet.
+    async fn look_once(&self, parent: u64, name: &[u8]) -> Result<Option<Arc<Inode>>> {
         let directory = self.table.get(parent)?;
         if directory.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
@@ -327,27 +341,26 @@ impl Core {
         check_name(parent, name)?;
         let known = self.table.child(parent, name);
         if let Some(known) = known.as_ref().filter(|known| known.is_dirty() && known.kind == Kind::File) {
-            return Ok(known.clone());
+            return Ok(Some(known.clone()));
         }
         let key = self.table.key_in(&directory, name)?;
         let moment = self.moment();
         let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
         if let Some(found) = entry.directory {
-            return Ok(self.see_directory(parent, name, &found, moment));
+            return Ok(Some(self.see_directory(parent, name, &found, moment)));
         }
         match entry.file {
             Some(info) => {
                 let inode = self.see_file(parent, name, &info, moment).await?;
-                // Its name was taken away meanwhile.
-                if inode.is_unlinked() { Err(Errno::ENOENT) } else { Ok(inode) }
+                Ok(inode.has_name(parent, name).then_some(inode))
             }
             None => {
                 // One that waits, or is newer, was made meanwhile.
                 if let Some(known) = self.table.child(parent, name) {
                     if !known.is_published() || known.is_newer(moment) {
-                        return Ok(known);
+                        return Ok(Some(known));
                     }
-                    self.table.take(&known);
+                    self.table.take(&known, parent, name);
                 }
                 Err(Errno::ENOENT)
             }

@@ -115,7 +115,7 @@ impl Meta {
             mode: info.attributes.mode.map_or(kind.mode_default(), |mode| mode & MODE_MASK),
             uid,
             gid,
-            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            nlink: if kind == Kind::Directory { 2 } else { info.links.max(1) },
             mtime_ns: info.attributes.mtime_ns.unwrap_or(modified_ns),
             ctime_ns: modified_ns,
         };
@@ -153,18 +153,61 @@ impl Meta {
 /// Where something hangs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
+    /// The name that is used for it; the last one that it had if it has none any more.
     pub parent: u64,
     pub name: Vec<u8>,
+    /// Other names of a file that are known here.
+    pub others: Vec<(u64, Vec<u8>)>,
     /// It has no name any more. While it is open its bytes may be under a key of ours.
     pub is_unlinked: bool,
     /// It was somebody else who took the name, on another node or at another door: nothing can be published any more.
     pub is_taken: bool,
+    /// A key of ours that it has as well, as long as it is open.
     pub hidden: Option<Key>,
+    /// It has other names, which are not known here: who writes to it is seen there.
+    pub is_elsewhere: bool,
 }
 
 impl Place {
     pub fn new(parent: u64, name: &[u8]) -> Place {
-        Place { parent, name: name.to_vec(), is_unlinked: false, is_taken: false, hidden: None }
+        let others = Vec::new();
+        let (is_unlinked, is_taken, is_elsewhere) = (false, false, false);
+        Place { parent, name: name.to_vec(), others, is_unlinked, is_taken, hidden: None, is_elsewhere }
+    }
+
+    /// Whether this is one of its names, or the last one that it had.
+    pub fn has(&self, parent: u64, name: &[u8]) -> bool {
+        (self.parent == parent && self.name == name)
+            || self.others.iter().any(|(at, other)| *at == parent && other == name)
+    }
+
+    /// All names that it has.
+    pub fn names(&self) -> Vec<(u64, Vec<u8>)> {
+        if self.is_unlinked {
+            return Vec::new();
+        }
+        let mut names = vec![(self.parent, self.name.clone())];
+        names.extend(self.others.iter().cloned());
+        names
+    }
+
+    /// One name less; without any it is unlinked.
+    pub fn lose(&mut self, parent: u64, name: &[u8]) {
+        if (self.parent, self.name.as_slice()) != (parent, name) {
+            self.others.retain(|(at, other)| *at != parent || other != name);
+        } else if self.others.is_empty() {
+            self.is_unlinked = true;
+        } else {
+            (self.parent, self.name) = self.others.remove(0);
+        }
+    }
+
+    /// One name more, which is the one that is used.
+    pub fn gain(&mut self, parent: u64, name: &[u8]) {
+        let mut names = self.names();
+        names.retain(|(at, other)| *at != parent || other != name);
+        (self.parent, self.name, self.others) = (parent, name.to_vec(), names);
+        (self.is_unlinked, self.is_taken, self.is_elsewhere) = (false, false, false);
     }
 }
 
@@ -240,8 +283,28 @@ impl Inode {
         self.opens.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether it has no name any more, here or elsewhere.
     pub fn is_unlinked(&self) -> bool {
-        self.place.lock().unwrap().is_unlinked
+        let place = self.place.lock().unwrap();
+        place.is_unlinked && !place.is_elsewhere
+    }
+
+    /// Whether a name leads to it.
+    pub fn has_name(&self, parent: u64, name: &[u8]) -> bool {
+        let place = self.place.lock().unwrap();
+        !place.is_unlinked && place.has(parent, name)
+    }
+
+    /// One of its names is gone; says how many are left.
+    pub fn lose_name(&self, now_ns: i64) {
+        let left = {
+            let mut meta = self.meta.lock().unwrap();
+            meta.attr.nlink = meta.attr.nlink.saturating_sub(1);
+            meta.attr.ctime_ns = now_ns;
+            meta.attr.nlink
+        };
+        let mut place = self.place.lock().unwrap();
+        place.is_elsewhere = place.is_unlinked && left > 0;
     }
 
     /// Whether it was changed here since a moment: what was asked then is no news.
@@ -256,7 +319,7 @@ impl Inode {
     /// Whether what waits will be looked for: nobody sees a file again whose name this file system took away.
     pub fn is_awaited(&self) -> bool {
         let place = self.place.lock().unwrap();
-        self.is_dirty() && (!place.is_unlinked || place.is_taken)
+        self.is_dirty() && (!place.is_unlinked || place.is_taken || place.is_elsewhere)
     }
 
     /// Refuses changes that nobody could ever see.

@@ -1,10 +1,11 @@
 //! Making, moving and removing names.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use stoker_store::{
-    Condition, CopyRequest, EditRequest, ErrorKind, Key, ListRequest, RenameMode, StoreError,
+    Condition, CopyRequest, EditRequest, ErrorKind, FileInfo, Key, ListRequest, RenameMode, StoreError,
 };
 
 use crate::content::{Base, Content};
@@ -33,6 +34,8 @@ pub enum RenameFlag {
     Replace,
     /// Fails.
     NoReplace,
+    /// Has the old one from then on.
+    Exchange,
 }
 
 impl Files {
@@ -134,24 +137,81 @@ impl Files {
         if inode.kind == Kind::Directory {
             return Err(Errno::EISDIR);
         }
-        let content = inode.content.lock().await;
+        let mut content = inode.content.lock().await;
         if inode.is_published() {
-            let key = self.0.table.key(&inode)?;
-            if inode.is_open() {
+            let key = self.0.table.key_in(&*self.0.table.get(parent)?, name)?;
+            self.0.count_names(&inode, &key).await?;
+            if inode.is_open() && !self.0.is_kept(&inode) {
+                // What others have of it here is seen under names that are not known here, if there are any.
                 let hidden = self.0.own_key(&inode.ino.to_string())?;
                 self.0.move_key(&key, &hidden, RenameMode::Replace, inode.number()).await?;
                 inode.place.lock().unwrap().hidden = Some(hidden);
-            } else if !self.0.delete(&key).await? {
-                self.0.table.unlink(&inode);
-                return Err(Errno::ENOENT);
+            } else {
+                if inode.is_dirty() && inode.attr().nlink > 1 {
+                    self.0.publish(&inode, &mut content).await?;
+                }
+                if !self.0.delete(&key).await? {
+                    self.0.table.unlink(&inode, parent, name);
+                    return Err(Errno::ENOENT);
+                }
             }
         }
         drop(content);
         self.0.note_change(&inode);
-        self.0.table.unlink(&inode);
-        inode.meta.lock().unwrap().attr.nlink = 0;
+        self.0.table.unlink(&inode, parent, name);
+        inode.lose_name(self.0.now_ns());
         self.0.touch(parent);
         Ok(())
+    }
+
+    /// Gives a file one more name. The caller is told of the inode.
+    pub async fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Attr> {
+        let _still = self.0.moves.read().await;
+        let inode = self.0.table.get(ino)?;
+        if inode.kind == Kind::Directory {
+            return Err(Errno::EPERM);
+        }
+        inode.check_kept()?;
+        if inode.place.lock().unwrap().is_unlinked {
+            return Err(Errno::ENOENT);
+        }
+        match self.0.look(parent, name).await {
+            Ok(_) => return Err(Errno::EEXIST),
+            Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        check_new(parent, name)?;
+        let to = self.0.table.key_in(&*self.0.table.get(parent)?, name)?;
+        if !inode.is_published() {
+            let mut content = inode.content.lock().await;
+            self.0.publish(&inode, &mut content).await?;
+        }
+        let info = loop {
+            let from = self.0.table.key(&inode)?;
+            match self.0.link_key(&from, &to, inode.number()).await {
+                Ok(info) if !inode.is_another(&info) => break info,
+                Ok(_) => {
+                    // Somebody else's file took the name that was used for this one.
+                    self.0.delete(&to).await?;
+                }
+                Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            if !self.0.table.take_used(&inode) {
+                return Err(Errno::ESTALE);
+            }
+        };
+        self.0.note_change(&inode);
+        inode.number.store(info.inode, Ordering::Relaxed);
+        {
+            let mut meta = inode.meta.lock().unwrap();
+            meta.attr.nlink = info.links.max(1);
+            meta.attr.ctime_ns = self.0.now_ns();
+        }
+        self.0.table.link(&inode, parent, name);
+        self.0.table.tell(&inode);
+        self.0.touch(parent);
+        Ok(inode.attr())
     }
 
     /// Removes a directory that is empty.
@@ -163,7 +223,7 @@ impl Files {
         }
         self.0.remove_empty(&inode).await?;
         self.0.note_change(&inode);
-        self.0.table.unlink(&inode);
+        self.0.table.unlink(&inode, parent, name);
         inode.meta.lock().unwrap().attr.nlink = 0;
         self.0.touch(parent);
         Ok(())
@@ -179,6 +239,9 @@ impl Files {
         flag: RenameFlag,
     ) -> Result<()> {
         let _alone = self.0.moves.write().await;
+        if flag == RenameFlag::Exchange {
+            return self.0.exchange(parent, name, new_parent, new_name).await;
+        }
         let source = self.0.look(parent, name).await?;
         let target = match self.0.look(new_parent, new_name).await {
             Ok(target) => Some(target),
@@ -205,7 +268,7 @@ impl Files {
         }
         let mode = match flag {
             RenameFlag::Replace => RenameMode::Replace,
-            RenameFlag::NoReplace => RenameMode::NoReplace,
+            RenameFlag::NoReplace | RenameFlag::Exchange => RenameMode::NoReplace,
         };
         if !source.is_published() {
             let mut content = source.content.lock().await;
@@ -213,8 +276,9 @@ impl Files {
         }
         let directory = self.0.table.get(new_parent)?;
         let slash: &[u8] = if source.kind == Kind::Directory { b"/" } else { b"" };
-        let (from, to) =
-            (self.0.table.key(&source)?, self.0.table.key_in(&directory, &[new_name, slash].concat())?);
+        let old_directory = self.0.table.get(parent)?;
+        let from = self.0.table.key_in(&old_directory, &[name, slash].concat())?;
+        let to = self.0.table.key_in(&directory, &[new_name, slash].concat())?;
         if let Some(target) = &target {
             self.0.keep_open(target, &to).await?;
         }
@@ -225,10 +289,13 @@ impl Files {
             return Err(errno);
         }
         if let Some(target) = &target {
-            self.0.table.unlink(target);
-            target.meta.lock().unwrap().attr.nlink = 0;
+            self.0.table.unlink(target, new_parent, new_name);
+            match target.kind {
+                Kind::Directory => target.meta.lock().unwrap().attr.nlink = 0,
+                _ => target.lose_name(self.0.now_ns()),
+            }
         }
-        self.0.table.rename(&source, new_parent, new_name);
+        self.0.table.rename(&source, (parent, name), (new_parent, new_name));
         source.meta.lock().unwrap().attr.ctime_ns = self.0.now_ns();
         self.0.touch(parent);
         self.0.touch(new_parent);
@@ -327,6 +394,74 @@ impl Core {
         }
     }
 
+    /// Two names swap what they are. The caller has the names for itself.
+    async fn exchange(&self, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8]) -> Result<()> {
+        check_new(parent, name)?;
+        check_new(new_parent, new_name)?;
+        let first = self.look(parent, name).await?;
+        let second = self.look(new_parent, new_name).await?;
+        if first.ino == second.ino {
+            return Ok(());
+        }
+        for (inode, other) in [(&first, new_parent), (&second, parent)] {
+            if inode.kind == Kind::Directory && self.table.is_below(other, inode.ino) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        for inode in [&first, &second] {
+            if !inode.is_published() {
+                let mut content = inode.content.lock().await;
+                self.publish(inode, &mut content).await?;
+            }
+        }
+        let key = |inode: &Inode, parent: u64, name: &[u8]| {
+            let slash: &[u8] = if inode.kind == Kind::Directory { b"/" } else { b"" };
+            self.table.key_in(&*self.table.get(parent)?, &[name, slash].concat())
+        };
+        let (from, to) = (key(&first, parent, name)?, key(&second, new_parent, new_name)?);
+        // An object that only the lake knows gets another number when it is changed.
+        let number = Some(first.number()).filter(|number| *number < crate::files::SPARE_FIRST);
+        let moved = match (first.kind == Kind::Directory, second.kind == Kind::Directory) {
+            (true, false) => [to.as_bytes(), b"/"].concat(),
+            (false, true) => to.as_bytes().strip_suffix(b"/").unwrap_or(to.as_bytes()).to_vec(),
+            _ => to.as_bytes().to_vec(),
+        };
+        let moved = crate::table::key(moved)?;
+        self.swap_keys(&from, &to, &moved, number).await?;
+        self.table.exchange((&first, parent, name), (&second, new_parent, new_name));
+        for inode in [&first, &second] {
+            inode.meta.lock().unwrap().attr.ctime_ns = self.now_ns();
+        }
+        self.touch(parent);
+        self.touch(new_parent);
+        Ok(())
+    }
+
+    /// Swaps two keys. If an answer was lost, what had this number before is at `moved`, or nothing was done.
+    async fn swap_keys(&self, from: &Key, to: &Key, moved: &Key, number: Option<u64>) -> Result<()> {
+        let mut waiting = Waiting::default();
+        let mut is_lost = false;
+        loop {
+            let mode = RenameMode::Exchange { inode: number };
+            let fault = match self.store.rename(&self.volume, from, to, mode).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let is_elsewhere = matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Conflict);
+            if let (true, true, Some(number)) = (is_lost, is_elsewhere, number)
+                && self.is_at(moved, number).await?
+            {
+                return Ok(());
+            }
+            is_lost |= matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed);
+            if is_lost && number.is_none() {
+                // Asked again, it might be undone: whoever asked has to look.
+                return Err(fault.into());
+            }
+            waiting.after(fault, &self.options).await?;
+        }
+    }
+
     /// Removes a directory's own key if nothing else is in it.
     async fn remove_empty(&self, inode: &Arc<Inode>) -> Result<()> {
         let key = self.table.key(inode)?;
@@ -350,21 +485,64 @@ impl Core {
             return Ok(());
         }
         let _content = target.content.lock().await;
+        self.count_names(target, key).await?;
+        if self.is_kept(target) {
+            return Ok(());
+        }
         let hidden = self.own_key(&target.ino.to_string())?;
-        patiently!(self, async {
-            let request = CopyRequest {
-                from_volume: self.volume.clone(),
-                from: key.clone(),
-                from_condition: Condition::default(),
-                to_volume: self.volume.clone(),
-                to: hidden.clone(),
-                condition: Condition::default(),
-                attributes: None,
-            };
-            self.store.copy(request).await
-        })?;
+        match self.link_key(key, &hidden, target.number()).await {
+            // A node of an older release knows no links; there a file has one name.
+            Err(Errno::EINVAL) => {
+                patiently!(self, async {
+                    let request = CopyRequest {
+                        from_volume: self.volume.clone(),
+                        from: key.clone(),
+                        from_condition: Condition::default(),
+                        to_volume: self.volume.clone(),
+                        to: hidden.clone(),
+                        condition: Condition::default(),
+                        attributes: None,
+                    };
+                    self.store.copy(request).await
+                })?;
+            }
+            linked => drop(linked?),
+        }
         target.place.lock().unwrap().hidden = Some(hidden);
         Ok(())
+    }
+
+    /// Whether a file that is open goes on without one of its names: it has another one here, or a key of ours.
+    fn is_kept(&self, inode: &Inode) -> bool {
+        let place = inode.place.lock().unwrap();
+        place.hidden.is_some() || !place.others.is_empty()
+    }
+
+    /// Finds out how many names a file has whose bytes wait: nobody has asked lately.
+    async fn count_names(&self, inode: &Inode, key: &Key) -> Result<()> {
+        if inode.is_dirty() {
+            let info = patiently!(self, self.store.stat(&self.volume, key))?;
+            inode.meta.lock().unwrap().attr.nlink = info.links.max(1);
+        }
+        Ok(())
+    }
+
+    /// Gives a key another name. An answer that was lost is found out by the number of what is there.
+    async fn link_key(&self, from: &Key, to: &Key, number: u64) -> Result<FileInfo> {
+        let mut waiting = Waiting::default();
+        let mut is_lost = false;
+        loop {
+            let fault = match self.store.link(&self.volume, from, to).await {
+                Ok(info) => return Ok(info),
+                Err(fault) => fault,
+            };
+            if fault.kind == ErrorKind::Conflict && is_lost {
+                let info = patiently!(self, self.store.stat(&self.volume, to))?;
+                return if info.inode == number { Ok(info) } else { Err(Errno::EEXIST) };
+            }
+            is_lost |= matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed);
+            waiting.after(fault, &self.options).await?;
+        }
     }
 
     /// It was not replaced after all.

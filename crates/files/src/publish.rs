@@ -215,8 +215,9 @@ impl Core {
             Err(fault) if fault.kind == ErrorKind::NotFound => {
                 let is_ours = !inode.is_published() || inode.is_unlinked();
                 if !is_ours {
-                    self.table.take(inode);
-                    return Err(self.lose(inode, content));
+                    // A file with several names goes on under another one.
+                    let goes_on = self.table.take_used(inode);
+                    return if goes_on { Ok(()) } else { Err(self.lose(inode, content)) };
                 }
                 content.base = None;
                 content.file = None;
@@ -225,8 +226,8 @@ impl Core {
             Err(fault) => return Err(fault.into()),
         };
         if inode.is_published() && !inode.is_unlinked() && inode.is_another(&info) {
-            self.table.take(inode);
-            return Err(self.lose(inode, content));
+            let goes_on = self.table.take_used(inode);
+            return if goes_on { Ok(()) } else { Err(self.lose(inode, content)) };
         }
         content.rebase(&info);
         inode.number.store(info.inode, Ordering::Relaxed);
@@ -252,7 +253,7 @@ impl Core {
         self.forget_bytes(inode, &mut content);
         inode.is_dirty.store(false, Ordering::Relaxed);
         if !inode.is_published() {
-            self.table.unlink(inode);
+            self.table.unlink_all(inode);
         }
     }
 

@@ -49,8 +49,8 @@ impl Files {
     /// The caller is told of it.
     pub async fn recall(&self, ino: u64, parent: u64, name: &[u8], is_whole: bool) -> Result<Attr> {
         let known = self.0.table.get(ino).ok().filter(|inode| {
-            let place = inode.place.lock().unwrap();
-            place.parent == parent && !place.is_unlinked && place.name.starts_with(name)
+            let names = inode.place.lock().unwrap().names();
+            names.iter().any(|(at, known)| *at == parent && known.starts_with(name))
         });
         if known.is_some() {
             // Where it was: nothing has to be looked up.

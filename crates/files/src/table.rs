@@ -42,10 +42,7 @@ impl Table {
     /// Whether a number is that of what hangs here, or hung here last.
     pub fn is_at(&self, ino: u64, parent: u64, name: &[u8]) -> bool {
         let maps = self.maps.lock().unwrap();
-        maps.inodes.get(&ino).is_some_and(|inode| {
-            let place = inode.place.lock().unwrap();
-            place.parent == parent && place.name == name
-        })
+        maps.inodes.get(&ino).is_some_and(|inode| inode.place.lock().unwrap().has(parent, name))
     }
 
     /// Those who hang in a directory and wait to be published.
@@ -71,13 +68,20 @@ impl Table {
         let known = maps.inodes.get(&inode.ino).cloned();
         let inode = match known {
             Some(known) => {
+                let names_max = inode.meta.lock().unwrap().attr.nlink.max(1) as usize;
                 let old = known.place.lock().unwrap().clone();
-                // One whose name came back hangs there again; a key of ours is no name.
-                let is_back = old.is_unlinked && old.hidden.is_none();
-                if is_back || (old.parent, &old.name) != (parent, &name) {
-                    maps.leave(&known);
-                    *known.place.lock().unwrap() = Place::new(parent, &name);
+                // One whose name came back hangs there again.
+                if old.is_unlinked || !old.has(parent, &name) {
+                    if names_max == 1 {
+                        // It was renamed elsewhere.
+                        maps.leave(&known);
+                        *known.place.lock().unwrap() =
+                            Place { hidden: old.hidden, ..Place::new(parent, &name) };
+                    } else {
+                        known.place.lock().unwrap().gain(parent, &name);
+                    }
                     maps.enter(&known, parent, name);
+                    maps.shed(&known, names_max);
                 }
                 return known;
             }
@@ -88,36 +92,70 @@ impl Table {
         inode
     }
 
-    /// The name leads nowhere from now on; whoever has the inode goes on with it.
-    pub fn unlink(&self, inode: &Arc<Inode>) {
+    /// A name leads nowhere from now on; whoever has the inode goes on with it.
+    pub fn unlink(&self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
         let mut maps = self.maps.lock().unwrap();
-        maps.leave(inode);
-        inode.place.lock().unwrap().is_unlinked = true;
+        maps.part(inode, parent, name);
         maps.tidy(inode.ino);
     }
 
-    /// The same if somebody else took the name.
-    pub fn take(&self, inode: &Arc<Inode>) {
+    /// The same of all names.
+    pub fn unlink_all(&self, inode: &Arc<Inode>) {
         let mut maps = self.maps.lock().unwrap();
         maps.leave(inode);
+        let mut place = inode.place.lock().unwrap();
+        (place.is_unlinked, place.others) = (true, Vec::new());
+        drop(place);
+        maps.tidy(inode.ino);
+    }
+
+    /// The same if somebody else took the name. Whoever loses the last one cannot publish any more.
+    pub fn take(&self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+        let mut maps = self.maps.lock().unwrap();
+        maps.part(inode, parent, name);
         {
             let mut place = inode.place.lock().unwrap();
-            (place.is_unlinked, place.is_taken) = (true, true);
+            place.is_taken = place.is_unlinked && place.hidden.is_none();
         }
         maps.tidy(inode.ino);
+    }
+
+    /// The same of the name that is used for an inode, and whether it has another one.
+    pub fn take_used(&self, inode: &Arc<Inode>) -> bool {
+        let (parent, name) = {
+            let place = inode.place.lock().unwrap();
+            (place.parent, place.name.clone())
+        };
+        self.take(inode, parent, &name);
+        !inode.is_taken()
+    }
+
+    /// A file has one name more.
+    pub fn link(&self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+        let mut maps = self.maps.lock().unwrap();
+        inode.place.lock().unwrap().gain(parent, name);
+        maps.enter(inode, parent, name.to_vec());
     }
 
     /// Hangs an inode elsewhere.
-    pub fn rename(&self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+    pub fn rename(&self, inode: &Arc<Inode>, from: (u64, &[u8]), to: (u64, &[u8])) {
         let mut maps = self.maps.lock().unwrap();
-        let old = inode.place.lock().unwrap().parent;
-        maps.leave(inode);
-        {
-            let mut place = inode.place.lock().unwrap();
-            (place.parent, place.name) = (parent, name.to_vec());
+        maps.part(inode, from.0, from.1);
+        inode.place.lock().unwrap().gain(to.0, to.1);
+        maps.enter(inode, to.0, to.1.to_vec());
+        maps.tidy(from.0);
+    }
+
+    /// Two inodes hang where the other one did.
+    pub fn exchange(&self, first: (&Arc<Inode>, u64, &[u8]), second: (&Arc<Inode>, u64, &[u8])) {
+        let mut maps = self.maps.lock().unwrap();
+        for (inode, parent, name) in [first, second] {
+            maps.part(inode, parent, name);
         }
-        maps.enter(inode, parent, name.to_vec());
-        maps.tidy(old);
+        for (inode, (_, parent, name)) in [(first.0, second), (second.0, first)] {
+            inode.place.lock().unwrap().gain(parent, name);
+            maps.enter(inode, parent, name.to_vec());
+        }
     }
 
     /// The caller was told of an inode.
@@ -142,8 +180,11 @@ impl Table {
 
     /// The key of something; that of a directory ends with `/`. The root has none.
     pub fn path(&self, inode: &Inode) -> Result<Vec<u8>> {
-        if let Some(hidden) = &inode.place.lock().unwrap().hidden {
-            return Ok(hidden.as_bytes().to_vec());
+        {
+            let place = inode.place.lock().unwrap();
+            if let Some(hidden) = place.hidden.as_ref().filter(|_| place.is_unlinked) {
+                return Ok(hidden.as_bytes().to_vec());
+            }
         }
         let maps = self.maps.lock().unwrap();
         let mut names: Vec<Vec<u8>> = Vec::new();
@@ -209,6 +250,7 @@ impl Maps {
         if let Some(parent) = self.inodes.get(&parent) {
             parent.children.fetch_add(1, Ordering::Relaxed);
         }
+        let taken = name.clone();
         let other = self.names.entry(parent).or_default().insert(name, inode.ino);
         // Somebody else had the name: it is gone, and whoever has it open goes on.
         if let Some(other) =
@@ -216,7 +258,8 @@ impl Maps {
         {
             {
                 let mut place = other.place.lock().unwrap();
-                (place.is_unlinked, place.is_taken) = (true, true);
+                place.lose(parent, &taken);
+                place.is_taken = place.is_unlinked && place.hidden.is_none();
             }
             if let Some(parent) = self.inodes.get(&parent) {
                 parent.children.fetch_sub(1, Ordering::Relaxed);
@@ -225,18 +268,42 @@ impl Maps {
         }
     }
 
+    /// All names of an inode lead nowhere.
     fn leave(&mut self, inode: &Arc<Inode>) {
-        let place = inode.place.lock().unwrap().clone();
-        if place.is_unlinked {
-            return;
+        let names = inode.place.lock().unwrap().names();
+        for (parent, name) in names {
+            self.leave_name(inode, parent, &name);
         }
-        let Some(names) = self.names.get_mut(&place.parent) else { return };
-        if names.get(&place.name) == Some(&inode.ino) {
-            names.remove(&place.name);
+    }
+
+    /// An inode has one name less.
+    fn part(&mut self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+        let is_its = {
+            let place = inode.place.lock().unwrap();
+            !place.is_unlinked && place.has(parent, name)
+        };
+        if is_its {
+            self.leave_name(inode, parent, name);
+            inode.place.lock().unwrap().lose(parent, name);
+        }
+    }
+
+    /// Forgets the names of an inode that were heard of longest ago: it has only so many.
+    fn shed(&mut self, inode: &Arc<Inode>, names_max: usize) {
+        let names = inode.place.lock().unwrap().names();
+        for (parent, name) in names.iter().skip(names_max) {
+            self.part(inode, *parent, name);
+        }
+    }
+
+    fn leave_name(&mut self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+        let Some(names) = self.names.get_mut(&parent) else { return };
+        if names.get(name) == Some(&inode.ino) {
+            names.remove(name);
             if names.is_empty() {
-                self.names.remove(&place.parent);
+                self.names.remove(&parent);
             }
-            if let Some(parent) = self.inodes.get(&place.parent) {
+            if let Some(parent) = self.inodes.get(&parent) {
                 parent.children.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -252,9 +319,13 @@ impl Maps {
         if is_needed {
             return;
         }
+        let mut parents: Vec<u64> =
+            inode.place.lock().unwrap().names().iter().map(|(parent, _)| *parent).collect();
+        parents.push(inode.place.lock().unwrap().parent);
         self.leave(&inode);
         self.inodes.remove(&ino);
-        let parent = inode.place.lock().unwrap().parent;
-        self.tidy(parent);
+        for parent in parents {
+            self.tidy(parent);
+        }
     }
 }

@@ -48,6 +48,8 @@ pub enum NameOp {
     Symlink = 8,
     /// A checkpoint set became visible.
     PublishSet = 9,
+    /// `OldKey` and `Key` swapped what they are.
+    Exchange = 10,
 }
 
 impl NameOp {
@@ -63,7 +65,8 @@ impl NameOp {
             7 => Self::Link,
             8 => Self::Symlink,
             9 => Self::PublishSet,
-            _ => return Err(FormatError::TooNew { found: op.into(), supported: Self::PublishSet as u16 }),
+            10 => Self::Exchange,
+            _ => return Err(FormatError::TooNew { found: op.into(), supported: Self::Exchange as u16 }),
         })
     }
 }

@@ -273,6 +273,8 @@ impl Filesystem for Adapter {
             RenameFlag::Replace
         } else if flags == RenameFlags::RENAME_NOREPLACE {
             RenameFlag::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameFlag::Exchange
         } else {
             return reply.error(convert::errno(Errno::EINVAL));
         };
@@ -280,9 +282,8 @@ impl Filesystem for Adapter {
         empty(self.wait(self.files.rename(parent.0, from, newparent.0, to, flag)), reply);
     }
 
-    fn link(&self, _req: &Request, _ino: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
-        // What a file system answers that has no hard links.
-        reply.error(convert::errno(Errno::EPERM));
+    fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        self.entry(self.wait(self.files.link(ino.0, newparent.0, newname.as_bytes())), reply);
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

@@ -142,6 +142,7 @@ impl Core {
             name_record: None,
             properties: properties.encode()?,
             home: self.node.0,
+            links: None,
         };
         // A client that knows S3 uploads such a part again.
         let gone = |fault: StoreError| StoreError::about(ErrorKind::Invalid, Subject::Part, fault.message);
@@ -209,6 +210,9 @@ impl Core {
             keeps,
             has_marks: true,
             shard: None,
+            keeps_links: false,
+            link: None,
+            pins: Default::default(),
         };
         let published = match &place {
             None => self.publish(volume, key.as_bytes(), job).await,

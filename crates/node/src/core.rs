@@ -185,11 +185,12 @@ impl Core {
             etag: file.etag.clone(),
             modified_ms: file.modified_ms,
             version: file.version(),
-            inode: file.inode,
+            inode: file.number(),
             attributes: properties.attributes,
             checksums: checksums(file.crc64, properties.checksums),
             part_sizes: Vec::new(),
             drain: state(file.drain),
+            links: if file.links.is_some() { 0 } else { 1 },
         })
     }
 

@@ -198,6 +198,7 @@ impl Store for Node {
             let seen = self.core.seen(&volume, path).await?.ok_or_else(|| no_such_key(path))?;
             let mut info = Core::info(path, &seen.file)?;
             info.part_sizes = self.core.names.upload_part_sizes(&seen.file).await.map_err(error::catalog)?;
+            self.core.count_links(&volume, [&mut info]).await?;
             Ok(info)
         })
     }
@@ -274,6 +275,14 @@ impl Store for Node {
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>> {
         let core = self.core.clone();
         Box::pin(async move { self.core.to_the_end(async move { core.copy_file(request).await }).await })
+    }
+
+    fn link<'a>(&'a self, volume: &'a str, from: &'a Key, to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let (core, from, to) = (self.core.clone(), from.clone(), to.clone());
+            self.core.to_the_end(async move { core.link_file(&volume, &from, &to).await }).await
+        })
     }
 
     fn rename<'a>(

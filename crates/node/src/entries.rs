@@ -28,7 +28,9 @@ impl Core {
             Some((inode, marker)) => Some(DirectoryInfo { inode, marker: info(&inside, marker)? }),
             None => None,
         };
-        Ok(Entry { file, directory })
+        let mut entry = Entry { file, directory };
+        self.count_links(volume, entry.file.as_deref_mut()).await?;
+        Ok(entry)
     }
 
     /// The key of a directory by its number.
@@ -51,7 +53,8 @@ impl Core {
             let seen = self.seen(volume, key).await?;
             found.push(seen.map(|seen| Core::info(key, &seen.file).map(Box::new)).transpose()?);
         }
-        let (marker, file) = (found.pop().flatten(), found.pop().flatten());
+        let (marker, mut file) = (found.pop().flatten(), found.pop().flatten());
+        self.count_links(volume, file.as_deref_mut()).await?;
         let is_there = marker.is_some() || {
             let request = ListRequest { prefix: inside, limit: 1, ..ListRequest::default() };
             !self.list_page(volume, request).await?.entries.is_empty()

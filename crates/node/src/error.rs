@@ -53,6 +53,11 @@ pub(crate) fn refusal(refusal: Refusal) -> StoreError {
         }
         Refusal::NotFound => StoreError::new(ErrorKind::NotFound, "there is no such key"),
         Refusal::Exists => StoreError::new(ErrorKind::Conflict, "the target exists already"),
+        Refusal::TooMany => StoreError::about(
+            ErrorKind::Full,
+            Subject::Links,
+            "the file has as many names as a file can have",
+        ),
         Refusal::Conflict(why) => StoreError::new(ErrorKind::Conflict, why),
         Refusal::Invalid(why) => StoreError::new(ErrorKind::Invalid, why),
         Refusal::Caller(error) => match error.downcast::<StoreError>() {

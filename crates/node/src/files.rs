@@ -1,4 +1,4 @@
-//! Changes of names: delete, rename, copy, attributes; and listings.
+//! Changes of names: delete, rename, attributes.
 
 use std::sync::Arc;
 
@@ -11,22 +11,16 @@ use stoker_catalog::rows::{
 };
 use stoker_format::VersionId;
 use stoker_store::{
-    Attributes, AttributesChange, Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, RenameMode,
-    Result, StoreError,
+    Attributes, AttributesChange, Condition, ErrorKind, FileInfo, Key, RenameMode, Result, StoreError,
 };
 
 use crate::cell::Keepers;
-use crate::core::{Core, add, copies};
+use crate::core::{Core, add};
 use crate::lookup::no_such_key;
-use crate::name_record::Cut;
 use crate::properties::Properties;
-use crate::publish::{Job, Keeps, check_condition, is_outdated, tombstone_gone};
+use crate::publish::{check_condition, tombstone_gone};
 use crate::volumes::Volume;
-use crate::writer::{RunList, is_unknown};
 use crate::{clock, error, name_record};
-
-/// Tries of a copy whose source keeps changing.
-const COPIES_MAX: usize = 20;
 
 impl Core {
     /// The last commit that this node knows of.
@@ -174,6 +168,9 @@ impl Core {
         volume.check_writable()?;
         let _work = self.work.begin();
         let (from, to) = (from.as_bytes(), to.as_bytes());
+        if let RenameMode::Exchange { inode } = mode {
+            return self.exchange(volume, from, to, inode).await;
+        }
         match (from.ends_with(b"/"), to.ends_with(b"/")) {
             (true, true) => self.rename_directory(volume, from, to).await,
             (false, false) => self.rename_file(volume, from, to, mode).await,
@@ -330,122 +327,6 @@ impl Core {
         }
     }
 
-    /// Copies by reference: the copy is another name for the same version.
-    pub async fn copy_file(self: &Arc<Core>, request: CopyRequest) -> Result<Receipt> {
-        self.check_open()?;
-        let _work = self.work.begin();
-        let from_volume = self.volumes.get(&request.from_volume).await?;
-        let volume = self.volumes.get(&request.to_volume).await?;
-        volume.check_writable()?;
-        for _ in 0..COPIES_MAX {
-            if let Some(receipt) = self.copy_once(&from_volume, &volume, &request).await? {
-                return Ok(receipt);
-            }
-        }
-        Err(error::refusal(Refusal::Contended))
-    }
-
-    /// One try; none if the source changed meanwhile, be it that it was drained.
-    async fn copy_once(
-        self: &Arc<Core>,
-        from_volume: &Arc<Volume>,
-        volume: &Arc<Volume>,
-        request: &CopyRequest,
-    ) -> Result<Option<Receipt>> {
-        let (from, to) = (request.from.as_bytes(), request.to.as_bytes());
-        let seen = self.seen(from_volume, from).await?.ok_or_else(|| no_such_key(from))?;
-        check_condition(&request.from_condition, Some(&seen.file.etag))?;
-        let _pin = self.pins.pin(seen.file.version());
-        let mut properties = Properties::decode(&seen.file.properties)?;
-        if let Some(attributes) = &request.attributes {
-            properties.attributes = attributes.clone();
-        }
-        self.check_lake(volume, to, &properties.attributes).await?;
-        let now_ms = clock::now_ms();
-        // Two names share one version: the record of the second has an id of its own.
-        let record = clock::mint();
-        let mut row = FileRow {
-            inode: 0,
-            modified_ms: now_ms,
-            drain: Core::drain_of(volume),
-            lake: None,
-            dirty_since_ms: now_ms,
-            publishes: 0,
-            name_record: Some(record.0),
-            properties: properties.encode()?,
-            home: self.node.0,
-            ..seen.file.clone()
-        };
-        let runs = self.names.runs(&seen.file).await.map_err(error::catalog)?;
-        let (mut sessions, keeps) = (Vec::new(), Keeps::default());
-        let _marks = self.marks.read().await;
-        if seen.file.drain == Drain::Clean || seen.file.source.is_some() {
-            row.source = self.source_of(from_volume, &seen.file);
-            row.holders = self.rings.holders([self.rings.stand_in()]);
-            // Elsewhere it costs less to rely on the lake object until the copy is drained.
-            if self.class(volume).copies() == 1
-                && let Some(kept) = self.secure(volume, &runs, &[]).await?
-            {
-                (row.source, row.holders) = (None, kept.holders());
-            }
-        } else if copies(&row.holders, from_volume.policy.class) < self.class(volume).copies() as u32 {
-            let kept = self.secure(volume, &runs, &row.holders).await?;
-            let gone =
-                || StoreError::new(ErrorKind::Unavailable, "the bytes of the source cannot be reached now");
-            let kept = kept.ok_or_else(gone)?;
-            (row.holders, sessions) = (kept.holders(), kept.sessions());
-            keeps.lock().unwrap().push(kept);
-        }
-        row.home = self.home_among(&row.holders);
-        let mut list = RunList::default();
-        runs.iter().for_each(|run| list.push_run(run));
-        let seq = self.seq_now().await;
-        let put = name_record::put(volume.id, to, &row, &properties, Cut::whole(list.runs()), seq);
-        let left = self.leave_record(volume, record, &put, Keepers::Holders(&row.holders)).await?;
-        // The source must still be what it was, or its chunks may be on their way out.
-        let check = |located: &Located| Check::Seq(located.spot.row_key(), located.seq);
-        let job = Job {
-            row,
-            runs: list,
-            upload_parts: Vec::new(),
-            condition: request.condition.clone(),
-            append: false,
-            base: None,
-            has_layout: true,
-            checks: seen.located.as_ref().map(check).into_iter().collect(),
-            writes: Vec::new(),
-            sessions,
-            keeps,
-            has_marks: true,
-            shard: None,
-        };
-        let published = self.publish(volume, to, job).await;
-        match published {
-            Ok(receipt) => {
-                drop(left);
-                add(&self.stats.publishes, 1);
-                Ok(Some(receipt))
-            }
-            Err(fault) => {
-                if !is_unknown(&fault) {
-                    self.retract(record, left).await?;
-                }
-                match is_outdated(&fault) {
-                    true => Ok(None),
-                    false => Err(fault),
-                }
-            }
-        }
-    }
-
-    fn source_of(&self, volume: &Volume, file: &FileRow) -> Option<SourceRef> {
-        if file.drain != Drain::Clean {
-            return file.source.clone();
-        }
-        let LakeRef { key, etag } = file.lake.clone()?;
-        Some(SourceRef { volume: volume.id.0, key, etag })
-    }
-
     /// Changes properties.
     pub async fn change_attributes(
         self: &Arc<Core>,
@@ -461,26 +342,48 @@ impl Core {
         for _ in 0..100 {
             let located = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
             let located = located.ok_or_else(|| no_such_key(key))?;
-            let mut file = located.file.clone();
-            let mut properties = Properties::decode(&file.properties)?;
+            let mut properties = Properties::decode(&located.file.properties)?;
             apply(&mut properties, &change);
-            self.check_lake(volume, key, &properties.attributes).await?;
-            file.properties = properties.encode()?;
-            if file.properties == located.file.properties {
-                return Core::info(key, &file);
+            let encoded = properties.encode()?;
+            let mut info = Core::info(key, &FileRow { properties: encoded.clone(), ..located.file.clone() })?;
+            self.count_links(volume, [&mut info]).await?;
+            if encoded == located.file.properties {
+                self.check_lake(volume, key, &properties.attributes).await?;
+                return Ok(info);
             }
-            let row_key = located.spot.row_key();
-            let mut commit = Commit::new().seq(row_key.clone(), located.seq);
+            let mut commit = Commit::new();
             commit.checks.extend(self.guards(volume));
-            self.drain_again(volume, &mut file, &mut commit)?;
-            let commit = commit.put(row_key, EntryRow::File(Box::new(file.clone())).encode());
+            // They are those of the file, under all its names.
+            let mut names = vec![(key.to_vec(), located.clone())];
+            if let Some(links) = self.names.links(&located, || [0; 12]).await.map_err(error::catalog)? {
+                commit.checks.push(Check::Seq(keys::links(volume.id, located.file.number()), links.seq));
+                for (other, _) in links.others {
+                    let path = self.names.path_of(&other.spot).await.map_err(error::catalog)?;
+                    names.push((path.unwrap_or_default(), other));
+                }
+            }
+            for (key, located) in &mut names {
+                self.check_lake(volume, key, &properties.attributes).await?;
+                let row_key = located.spot.row_key();
+                commit.checks.push(Check::Seq(row_key.clone(), located.seq));
+                located.file.properties = encoded.clone();
+                self.drain_again(volume, &mut located.file, &mut commit)?;
+                let row = EntryRow::File(Box::new(located.file.clone()));
+                commit.writes.push(Write::Put(row_key, row.encode()));
+            }
             if let Outcome::Done { seq } = self.catalog.commit(commit).await.map_err(error::catalog)? {
                 self.saw(seq);
-                self.leave_put(volume, key, &file, seq).await?;
-                if file.drain == Drain::Dirty {
-                    self.drainer.note(volume, &file);
+                for (at, (key, located)) in names.iter().enumerate() {
+                    match at {
+                        0 => self.leave_put(volume, key, &located.file, seq).await?,
+                        _ => self.leave_link(volume, &located.spot, &located.file, seq).await?,
+                    }
+                    if located.file.drain == Drain::Dirty {
+                        self.drainer.note(volume, &located.file);
+                    }
                 }
-                return Core::info(key, &file);
+                info.drain = crate::core::state(names[0].1.file.drain);
+                return Ok(info);
             }
         }
         Err(error::refusal(Refusal::Contended))

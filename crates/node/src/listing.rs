@@ -43,13 +43,18 @@ impl Core {
                 theirs.fill().await?;
             }
             let next = self.smaller(volume, &mut ours, theirs.as_mut())?;
-            let Some(entry) = next else { return Ok(page) };
-            if page.entries.len() >= limit {
-                page.more = true;
-                return Ok(page);
+            page.more = next.is_some() && page.entries.len() >= limit;
+            match next.filter(|_| !page.more) {
+                Some(entry) => page.entries.push(entry),
+                None => break,
             }
-            page.entries.push(entry);
         }
+        let files = page.entries.iter_mut().filter_map(|entry| match entry {
+            ListEntry::File(info) => Some(&mut **info),
+            ListEntry::Prefix(_) => None,
+        });
+        self.count_links(volume, files).await?;
+        Ok(page)
     }
 
     /// The next entry of both; where both have it, ours counts unless the lake's is newer than what we drained.

@@ -220,5 +220,6 @@ pub(crate) fn lake_row(volume: VolumeId, chunk_len: u32, object: &ObjectInfo) ->
         name_record: None,
         properties: properties.encode()?,
         home: [0; 16],
+        links: None,
     })
 }

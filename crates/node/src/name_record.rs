@@ -140,6 +140,18 @@ pub(crate) fn delete(volume: VolumeId, key: &[u8], version: VersionId, catalog_s
     NameRecord { op: NameOp::Delete, volume, version, catalog_seq, fields }
 }
 
+/// The record of one of two directories that swapped their names. Both have one, of the same commit, and either alone
+/// tells of both.
+pub(crate) fn exchange(
+    volume: VolumeId,
+    from: &[u8],
+    to: &[u8],
+    version: VersionId,
+    catalog_seq: u64,
+) -> NameRecord {
+    NameRecord { op: NameOp::Exchange, ..rename(volume, from, to, version, catalog_seq) }
+}
+
 /// The record of a rename.
 pub(crate) fn rename(
     volume: VolumeId,

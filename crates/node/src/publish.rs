@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Write};
-use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, delete_record_garbage};
+use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, Spot, delete_record_garbage};
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId, crc64, crc64_combine};
 use stoker_store::{
@@ -13,6 +13,7 @@ use stoker_store::{
 use crate::cell::{Keepers, Protected, is_holders_lost};
 use crate::core::{Core, etag};
 use crate::name_record::Cut;
+use crate::pins::Pin;
 use crate::properties::Properties;
 use crate::volumes::Volume;
 use crate::writer::{Purpose, RunList, Written};
@@ -31,6 +32,8 @@ pub(crate) struct FilePurpose {
     pub inode: u64,
     /// What becomes of it if there are too few nodes for its class.
     pub when_alone: WhenAlone,
+    /// It is a change of the file that has the name, under all its names, and not another file.
+    pub keeps_links: bool,
 }
 
 /// The error for a condition that does not hold.
@@ -55,7 +58,16 @@ pub(crate) fn check_condition(condition: &Condition, etag: Option<&str>) -> Resu
 impl FilePurpose {
     pub fn new(volume: Arc<Volume>, key: Vec<u8>, request: WriteRequest) -> FilePurpose {
         let when_alone = volume.policy.when_alone;
-        FilePurpose { volume, key, request, checks: Vec::new(), base: None, inode: 0, when_alone }
+        FilePurpose {
+            volume,
+            key,
+            request,
+            checks: Vec::new(),
+            base: None,
+            inode: 0,
+            when_alone,
+            keeps_links: false,
+        }
     }
 
     pub fn properties(&self, finish: &Finish) -> Properties {
@@ -86,6 +98,7 @@ impl FilePurpose {
             name_record: None,
             properties: self.properties(finish).encode()?,
             home: core.node.0,
+            links: None,
         })
     }
 }
@@ -121,6 +134,7 @@ impl Purpose for FilePurpose {
                 append: self.request.append,
                 base: self.base,
                 checks: self.checks,
+                keeps_links: self.keeps_links || self.request.append,
                 ..Job::of(row, written)
             };
             match is_alone {
@@ -153,6 +167,12 @@ pub(crate) struct Job {
     pub has_marks: bool,
     /// The set that it is a shard of, and its number there.
     pub shard: Option<(u64, u32)>,
+    /// It is a change of the file that has the name, and goes to all its names.
+    pub keeps_links: bool,
+    /// The file that it becomes one more name of.
+    pub link: Option<Box<Located>>,
+    /// Records of other names that are about to be left.
+    pub pins: Arc<std::sync::Mutex<Vec<Pin>>>,
 }
 
 impl Job {
@@ -173,6 +193,9 @@ impl Job {
             keeps: Keeps::default(),
             has_marks: false,
             shard: None,
+            keeps_links: false,
+            link: None,
+            pins: Arc::default(),
         }
     }
 }
@@ -283,7 +306,27 @@ impl Core {
         if job.append {
             self.leave_put(volume, key, &published.file, published.seq).await?;
         }
+        for (spot, file) in &published.links {
+            self.leave_link(volume, spot, file, published.seq).await?;
+        }
         Core::receipt(volume, key, &published.file, published.seq)
+    }
+
+    /// Leaves the record of another name of a file that was changed, unless that name was changed since.
+    pub async fn leave_link(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        spot: &Spot,
+        file: &FileRow,
+        seq: u64,
+    ) -> Result<()> {
+        let Some(path) = self.names.path_of(spot).await.map_err(error::catalog)? else { return Ok(()) };
+        self.looks.forget(volume, &path);
+        let now = self.names.file_at(spot.clone()).await.map_err(error::catalog)?;
+        if now.is_some_and(|now| now.file.inode == file.inode && now.file.version == file.version) {
+            self.leave_put(volume, &path, file, seq).await?;
+        }
+        Ok(())
     }
 
     pub fn after_publish(&self, volume: &Arc<Volume>, key: &[u8], published: &Published) {
@@ -327,6 +370,17 @@ impl Core {
         };
         check_condition(&job.condition, seen.as_ref().map(|file| file.etag.as_str()))?;
         let mut plan = Plan::simple(job.row);
+        plan.link = job.link;
+        if let (true, Some(old)) = (job.keeps_links, &present)
+            && seen.as_ref().is_some_and(|seen| seen.version == old.file.version)
+        {
+            let record = || {
+                let record = clock::mint();
+                job.pins.lock().unwrap().push(self.pins.pin(record));
+                record.0
+            };
+            plan.links = self.names.links(old, record).await.map_err(error::catalog)?;
+        }
         plan.checks = job.checks;
         plan.writes = job.writes;
         let (mut runs, mut sessions) = (job.runs, job.sessions);
@@ -344,7 +398,8 @@ impl Core {
         }
         plan.checks.extend(self.holder_checks(&plan.file.holders, &sessions).await?);
         let replaced = present.as_ref().map_or(0, |located| located.file.size);
-        self.check_quota(volume, plan.file.size.saturating_sub(replaced)).await?;
+        let names = 1 + plan.links.as_ref().map_or(0, |links| links.others.len() as u64);
+        self.check_quota(volume, plan.file.size.saturating_sub(replaced).saturating_mul(names)).await?;
         if plan.file.layout == stoker_catalog::rows::Layout::Rows && !job.has_layout {
             plan.layout = VersionRow::split(runs.runs(), job.upload_parts);
         }

@@ -20,5 +20,6 @@ pub(crate) fn file_row() -> FileRow {
         name_record: None,
         properties: Vec::new(),
         home: [0; 16],
+        links: None,
     }
 }

@@ -115,6 +115,67 @@ fn sample(rig: &Rig) -> PathBuf {
 }
 
 #[test]
+fn files_have_several_names() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mnt = rig.path("");
+    let first =
+        "echo one > a; mkdir d; ln a d/b; test $(stat -c %h a) = 2; test $(stat -c %i a) = $(stat -c %i d/b)
+        echo two >> d/b; printf 'one\\ntwo\\n' | cmp - a
+        exec 3>>a; rm a; echo three >&3; exec 3>&-; printf 'one\\ntwo\\nthree\\n' | cmp - d/b
+        test $(stat -c %h d/b) = 1; ln d/b c; chmod 604 c; test $(stat -c %a d/b) = 604
+        if ln d e || ln c d/b; then exit 9; fi; python3 -c 'import os; os.rename(\"d/b\", \"c\")'; test -e d/b; test -e c
+        ln -s c link; ln -P link link2; test $(stat -c %h link2) = 2; rm link link2";
+    if !sh(&mnt, &["stat", "cmp", "python3"], first) {
+        return;
+    }
+    rig.remount();
+    sh(&mnt, &["cp", "diff"], "cp -al d copy; test $(stat -c %h copy/b) = 3; diff -r d copy; rm -r copy");
+    sh(
+        &mnt,
+        &["git"],
+        "export GIT_CONFIG_GLOBAL=/dev/null HOME=$PWD; mkdir repo; cd repo; git init -q .; echo 1 > f; git add f
+        git -c user.name=n -c user.email=e commit -qm m; cd ..; git clone -q --local repo clone; cd clone; git fsck --strict
+        cd ..; test -n \"$(find clone/.git/objects -type f -links 2)\"; rm -rf repo; cd clone; git fsck --strict; git log --oneline",
+    );
+    rig.restart();
+    sh(&mnt, &["stat"], "test $(stat -c %h c) = 2; printf 'one\\ntwo\\nthree\\n' | cmp - c");
+}
+
+/// `renameat2` of the C library, with these flags.
+const RENAME: &str = "import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+done = libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), int(sys.argv[3]))
+print(0 if done == 0 else ctypes.get_errno())";
+
+#[test]
+fn names_are_exchanged() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mnt = rig.path("");
+    if !sh(&mnt, &["python3"], "echo one > a; echo two > b; mkdir d e; echo in > d/f; echo out > e/g") {
+        return;
+    }
+    let (exchange, whiteout) = (libc::RENAME_EXCHANGE, libc::RENAME_WHITEOUT);
+    let rename = |from: &str, to: &str, flags: u32| -> i32 {
+        let flags = flags.to_string();
+        let done = Command::new("python3").args(["-c", RENAME, from, to, &flags]).current_dir(&mnt).output();
+        String::from_utf8(done.unwrap().stdout).unwrap().trim().parse().unwrap()
+    };
+    assert_eq!(rename("a", "b", exchange), 0);
+    assert_eq!(rename("d", "e", exchange), 0);
+    assert_eq!(fs::read(rig.path("a")).unwrap(), b"two\n");
+    assert_eq!(fs::read(rig.path("e/f")).unwrap(), b"in\n");
+    assert_eq!(rename("a", "d", exchange), 0);
+    assert_eq!(fs::read(rig.path("a/g")).unwrap(), b"out\n");
+    assert_eq!(rename("a", "nothing", exchange), libc::ENOENT);
+    assert_eq!(rename("a", "a/g", exchange), libc::EINVAL);
+    assert_eq!(rename("b", "c", whiteout), libc::EINVAL);
+    rig.remount();
+    for (name, bytes) in [("d", "two\n"), ("b", "one\n"), ("e/f", "in\n"), ("a/g", "out\n")] {
+        assert_eq!(fs::read(rig.path(name)).unwrap(), bytes.as_bytes(), "{name}");
+    }
+}
+
+#[test]
 fn folders_are_copied_and_packed_as_they_are() {
     let Some(mut rig) = Rig::new() else { return };
     let from = sample(&rig);
@@ -229,7 +290,8 @@ fn calls_mean_what_they_mean_elsewhere() {
     assert_eq!(errno(fs::create_dir(at("z"))), Some(libc::EEXIST));
     assert_eq!(errno(fs::write(at(&"x".repeat(256)), "")), Some(libc::ENAMETOOLONG));
     assert_eq!(errno(fs::write(at("log/x"), "")), Some(libc::ENOTDIR));
-    assert_eq!(errno(fs::hard_link(at("log"), at("link"))), Some(libc::EPERM));
+    assert_eq!(errno(fs::hard_link(at("z"), at("link"))), Some(libc::EPERM));
+    assert_eq!(errno(fs::hard_link(at("log"), at("z"))), Some(libc::EEXIST));
     symlink("loop", at("loop")).unwrap();
     assert_eq!(errno(fs::write(at("loop"), "")), Some(libc::ELOOP));
     // Holes are zeros; the length is what it was set to.

@@ -15,6 +15,9 @@ pub const EDIT_NOW_LEN_MAX: usize = 256 << 10;
 /// Most inodes that are handed out at once.
 pub const INODES_MAX: u32 = 1 << 16;
 
+/// Most names of a file.
+pub const LINKS_MAX: u32 = 1_000;
+
 /// A stretch of a file as an edit leaves it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Piece {

@@ -56,6 +56,8 @@ pub enum Subject {
     AccessKey,
     /// A checkpoint set.
     Set,
+    /// The names of a file against their limit.
+    Links,
 }
 
 /// An error of the door.

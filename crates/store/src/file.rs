@@ -91,4 +91,12 @@ pub struct FileInfo {
     pub part_sizes: Vec<u64>,
     /// On its way to the lake.
     pub drain: DrainState,
+    /// Names of the file; 0 if it has or had several and nobody counted them. Not in the encoding, which older clients know:
+    /// a message that can tell has it beside.
+    #[serde(skip, default = "one")]
+    pub links: u32,
+}
+
+fn one() -> u32 {
+    1
 }

@@ -21,7 +21,9 @@ mod upload;
 mod volume;
 mod write;
 
-pub use edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, Piece};
+pub use edit::{
+    DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece,
+};
 pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo};
 pub use fleet::{DriveInfo, Evacuation, LostFile, NodeInfo, Rebuild, Risk, RiskReport};

@@ -158,9 +158,16 @@ pub trait Store: Send + Sync + 'static {
         let message = "files behind this door get their numbers when they are published";
         Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
     }
+    /// Gives a file one more name, which must be free: `Conflict` about `Condition` otherwise. What is changed under one of
+    /// its names by [`Self::edit`], an append or [`Self::set_attributes`] is changed under all. A file that is written anew under
+    /// one of them is a file of its own. Too many names: `Full` about `Links`.
+    fn link<'a>(&'a self, _volume: &'a str, _from: &'a Key, _to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {
+        let message = "files behind this door have one name";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
     /// Copies by reference.
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>>;
-    /// Renames a file, or a directory if both keys end with `/`, in one transaction.
+    /// Renames a file, or a directory if both keys end with `/`, in one transaction; or swaps two names.
     fn rename<'a>(
         &'a self,
         volume: &'a str,

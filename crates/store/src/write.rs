@@ -82,6 +82,13 @@ pub enum RenameMode {
     Replace,
     /// Fails.
     NoReplace,
+    /// Both names swap what they are. Keys of directories end with `/`; if only one does, the directory gets the name of the
+    /// file with a `/`, and the file that of the directory without.
+    Exchange {
+        /// What is under the first key must have this number: an exchange that is asked for again, because the answer was
+        /// lost, is not undone. None for any.
+        inode: Option<u64>,
+    },
 }
 
 /// A change of properties; what is `None` stays.

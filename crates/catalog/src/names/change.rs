@@ -3,7 +3,7 @@
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 
 use super::path::{Spot, Way};
-use super::{Names, Refusal};
+use super::{Located, Names, Refusal};
 use crate::error::Result;
 use crate::kv::{Check, Commit, Range, Write, prefix_end};
 use crate::rows::{
@@ -54,6 +54,30 @@ pub fn delete_record_garbage(record: VersionId) -> Vec<Write> {
     garbage_writes(record, &[RunRow::nothing(record)])
 }
 
+/// Takes away what is there because one name has a version; gives the reference that goes.
+fn forget_name(change: &mut Commit, spot: &Spot, file: &FileRow) -> Vec<u8> {
+    let version = file.version();
+    let own = keys::reference(version, spot.volume, spot.parent, &spot.name);
+    change.writes.push(Write::Delete(own.clone()));
+    change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
+    if let Some(record) = file.name_record {
+        change.writes.extend(garbage_writes(VersionId(record), &[]));
+    }
+    forget_reliers(change, spot, file);
+    own
+}
+
+/// The name relies on no lake object any more.
+pub(super) fn forget_reliers(change: &mut Commit, spot: &Spot, file: &FileRow) {
+    if let Some(source) = &file.source {
+        let volume = VolumeId(source.volume);
+        change.writes.push(Write::Delete(keys::relier(volume, &source.key, file.version(), file.inode)));
+    }
+    if let Some(lake) = &file.lake {
+        change.writes.push(Write::Delete(keys::relier(spot.volume, &lake.key, file.version(), file.inode)));
+    }
+}
+
 impl Names {
     /// Adds the directories that a way lacks; returns the last one. The ones that exist must stay.
     pub(super) async fn make_way(&self, change: &mut Commit, volume: VolumeId, way: &Way<'_>) -> Result<u64> {
@@ -78,41 +102,42 @@ impl Names {
     /// Takes a file's reference to its version away; the version itself goes with the last one. The caller removes or
     /// replaces the entry, and checks it.
     pub(super) async fn forget(&self, change: &mut Commit, spot: &Spot, file: &FileRow) -> Result<Forgotten> {
-        let version = file.version();
-        let own = keys::reference(version, spot.volume, spot.parent, &spot.name);
-        change.writes.push(Write::Delete(own.clone()));
-        change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
-        if let Some(record) = file.name_record {
-            change.writes.extend(garbage_writes(VersionId(record), &[]));
-        }
-        if let Some(source) = &file.source {
-            let volume = VolumeId(source.volume);
-            change.writes.push(Write::Delete(keys::relier(volume, &source.key, version, file.inode)));
-        }
-        if let Some(lake) = &file.lake {
-            change.writes.push(Write::Delete(keys::relier(spot.volume, &lake.key, version, file.inode)));
-        }
-        let held = Held { version, size: file.size, layout: &file.layout, holders: &file.holders };
+        self.forget_all(change, (spot, file), &[]).await
+    }
+
+    /// The same of a file with several names, which all go together.
+    pub(super) async fn forget_all(
+        &self,
+        change: &mut Commit,
+        (spot, file): (&Spot, &FileRow),
+        others: &[(Located, [u8; 12])],
+    ) -> Result<Forgotten> {
+        let mut own = vec![forget_name(change, spot, file)];
+        own.extend(others.iter().map(|(other, _)| forget_name(change, &other.spot, &other.file)));
+        // Each name may have been copied to drives of its own.
+        let mut holders = file.holders.clone();
+        holders.extend(others.iter().flat_map(|(other, _)| other.file.holders.iter().cloned()));
+        let held = Held { version: file.version(), size: file.size, layout: &file.layout, holders: &holders };
         self.let_go(change, spot.volume, &own, held).await
     }
 
-    /// What follows when one reference to a version is deleted, which the caller does in the same change.
+    /// What follows when references to a version are deleted, which the caller does in the same change.
     pub(super) async fn let_go(
         &self,
         change: &mut Commit,
         volume: VolumeId,
-        own: &[u8],
+        own: &[Vec<u8>],
         held: Held<'_>,
     ) -> Result<Forgotten> {
         let version = held.version;
         let all = keys::references(version);
-        let rows = self.catalog.range(Range::prefix(&all, 2)).await?.rows;
-        if let Some(other) = rows.iter().find(|row| row.key != own) {
+        let rows = self.catalog.range(Range::prefix(&all, own.len() + 1)).await?.rows;
+        if let Some(other) = rows.iter().find(|row| !own.contains(&row.key)) {
             // The one that makes us leave the chunks alone must itself stay.
             change.checks.push(Check::Present(other.key.clone()));
             return Ok(Forgotten::Shared(version));
         }
-        change.checks.push(range_check(&all, 1));
+        change.checks.push(range_check(&all, own.len()));
         let runs = self.version_runs(version, held.size, held.layout).await?;
         let runs: Vec<RunRow> = runs.iter().map(RunRow::from).collect();
         change.writes.extend(garbage_writes(version, &runs));

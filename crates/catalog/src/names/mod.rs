@@ -5,8 +5,10 @@
 //! commit with checks, tried again when somebody else was first.
 
 mod change;
+mod exchange;
 mod inodes;
 mod layout;
+mod links;
 mod path;
 mod publish;
 mod receipts;
@@ -26,7 +28,9 @@ use crate::kv::{Catalog, Check, Commit, Outcome};
 use crate::rows::{EntryRow, FileRow, RowValue, keys};
 
 pub use change::{Forgotten, delete_record_garbage, garbage_writes};
+pub use exchange::{Exchanged, Side};
 pub use inodes::Inodes;
+pub use links::{LINKS_MAX, Links};
 pub use path::Spot;
 pub use publish::{Plan, Published, dirty_writes, share_writes};
 pub use receipts::{Told, receipt_write};
@@ -53,6 +57,8 @@ pub enum Refusal {
     NotFound,
     /// The target of a rename is in the way.
     Exists,
+    /// The file has as many names as a file can have.
+    TooMany,
     /// What it is about is over, or belongs to others.
     Conflict(&'static str),
     /// The request makes no sense.

@@ -2,7 +2,8 @@
 
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 
-use super::change::{Forgotten, garbage_writes};
+use super::change::{Forgotten, forget_reliers, garbage_writes};
+use super::links::{Links, linked_rows, put_links};
 use super::path::Spot;
 use super::receipts::receipt_write;
 use super::usage::usage_adds;
@@ -31,13 +32,18 @@ pub struct Plan {
     pub set: Option<u64>,
     /// The time, milliseconds since 1970, if the version that is replaced is to have a receipt that says so.
     pub receipt_ms: Option<u64>,
+    /// The other names of the file, if the version is one of the same file: they get it, too. Without them a name that is
+    /// one of several becomes a file of its own.
+    pub links: Option<Links>,
+    /// The file that this becomes one more name of. It must be as it is here.
+    pub link: Option<Box<Located>>,
 }
 
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
-        let (layout, inherited, dropped, checks, writes) = Default::default();
-        Plan { file, layout, inherited, dropped, checks, writes, set: None, receipt_ms: None }
+        let (layout, inherited, dropped, checks, writes, links, link) = Default::default();
+        Plan { file, layout, inherited, dropped, checks, writes, set: None, receipt_ms: None, links, link }
     }
 }
 
@@ -61,6 +67,8 @@ pub struct Published {
     pub file: FileRow,
     /// What it replaced, and what became of that.
     pub replaced: Option<(FileRow, Forgotten)>,
+    /// The other names of the file, which have the version now, too.
+    pub links: Vec<(Spot, FileRow)>,
 }
 
 impl Names {
@@ -87,9 +95,11 @@ impl Names {
             let parent = self.make_way(&mut change, volume, &way).await?;
             let spot = Spot { volume, parent, name: way.name.to_vec() };
             let firm: Vec<Check> = guards.iter().chain(&planned.checks).cloned().collect();
+            let others = planned.links.clone().filter(|_| present.is_some());
             let (file, replaced) = self.put_file(&mut change, &spot, present, planned).await?;
+            let links = others.map_or_else(Vec::new, |others| linked_rows(&others, &file));
             if let Some(seq) = self.attempt(&firm, change).await? {
-                return Ok(Published { seq, spot, file, replaced });
+                return Ok(Published { seq, spot, file, replaced, links });
             }
         }
         Err(Refusal::Contended)
@@ -108,7 +118,11 @@ impl Names {
             Some(old) => (old.file.size, false),
             None => (0, true),
         };
+        file.links = present.as_ref().and_then(|old| old.file.links).filter(|_| plan.links.is_some());
+        let is_parted = present.as_ref().is_some_and(|old| old.file.links.is_some()) && file.links.is_none();
         file.inode = match &present {
+            // The number stays with the other names.
+            Some(_) if is_parted => self.inodes.next().await?,
             Some(old) => old.file.inode,
             // Numbers that only a lake's object had are not ours.
             None if file.inode != 0 && file.inode < 1 << 63 => file.inode,
@@ -125,17 +139,30 @@ impl Names {
             // What the lake still shows under this name, to be replaced or removed there.
             file.lake = present.as_ref().and_then(|old| old.file.lake.clone());
         }
+        if let (Some(source), None) = (&plan.link, &present) {
+            self.join(change, source, spot, &mut file).await?;
+        }
+        let links = plan.links.as_ref().filter(|_| file.links.is_some() && present.is_some());
+        if let Some(links) = links {
+            put_links(change, spot.volume, &file, links);
+        }
+        let others = links.map_or(&[][..], |links| &links.others);
         let same = present.as_ref().is_some_and(|old| old.file.version == file.version);
         let mut replaced = None;
         match present {
             Some(old) => {
                 change.checks.push(Check::Seq(row_key.clone(), old.seq));
+                if is_parted {
+                    self.part(change, spot, &old.file).await?;
+                    forget_reliers(change, spot, &old.file);
+                }
                 if !same {
+                    let old_name = (spot, &old.file);
                     let fate = match plan.inherited.as_slice() {
-                        [] => self.forget(change, spot, &old.file).await?,
+                        [] => self.forget_all(change, old_name, others).await?,
                         owners => {
                             let heir = Heir { version: file.version(), owners, dropped: &plan.dropped };
-                            self.inherit(change, spot, &old.file, heir).await?
+                            self.inherit(change, old_name, others, heir).await?
                         }
                     };
                     if let Some(at_ms) = plan.receipt_ms {
@@ -186,13 +213,13 @@ impl Names {
     async fn inherit(
         &self,
         change: &mut Commit,
-        spot: &Spot,
-        old: &FileRow,
+        (spot, old): (&Spot, &FileRow),
+        others: &[(Located, [u8; 12])],
         heir: Heir<'_>,
     ) -> Result<Forgotten> {
         let Heir { version: heir, owners, dropped } = heir;
         let before = change.writes.len();
-        let fate = self.forget(change, spot, old).await?;
+        let fate = self.forget_all(change, (spot, old), others).await?;
         if let Forgotten::Shared(_) = fate {
             share_writes(change, owners, old.version(), heir);
             return Ok(fate);

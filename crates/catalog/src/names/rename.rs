@@ -15,7 +15,7 @@ pub struct Renamed {
     pub seq: u64,
     /// Where the thing is now.
     pub spot: Spot,
-    /// The file, unless it was a directory.
+    /// The file, unless it was a directory, or both names are of one file and nothing was done.
     pub file: Option<FileRow>,
     /// The file that was in the way, and what became of it.
     pub replaced: Option<(FileRow, Forgotten)>,
@@ -50,9 +50,14 @@ impl Names {
                     replaced: None,
                 });
             }
+            if target.as_ref().is_some_and(|target| target.file.number() == source.file.number()) {
+                // Both are names of one file, and stay.
+                return Ok(Renamed { seq: source.seq, spot: source.spot, file: None, replaced: None });
+            }
             let mut change = Commit::new();
             let parent = self.make_way(&mut change, volume, &way).await?;
             let spot = Spot { volume, parent, name: way.name.to_vec() };
+            self.follow(&mut change, &source.spot, &spot, &source.file).await?;
             let mut replaced = None;
             match target {
                 Some(target) => {
@@ -144,7 +149,8 @@ impl Names {
         Err(Refusal::Contended)
     }
 
-    async fn hold_way(
+    /// The way to a directory stays as it is, and something that moves is not on it.
+    pub(super) async fn hold_way(
         &self,
         change: &mut Commit,
         volume: VolumeId,

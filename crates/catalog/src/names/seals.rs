@@ -341,7 +341,7 @@ impl Names {
         change.writes.push(Write::Delete(own.clone()));
         change.writes.extend(relier(seal, version, &member).map(Write::Delete));
         let held = Held { version, size: member.size, layout: &member.layout, holders: &member.holders };
-        self.let_go(change, volume, &own, held).await?;
+        self.let_go(change, volume, &[own], held).await?;
         Ok(())
     }
 }

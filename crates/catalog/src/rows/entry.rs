@@ -60,7 +60,7 @@ pub enum Drain {
 /// A file: its present version and where that is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileRow {
-    /// Number of the file.
+    /// Number of this name of the file, which no other has. The number of a file that never had another name.
     pub inode: u64,
     /// Content.
     pub version: [u8; 12],
@@ -92,9 +92,16 @@ pub struct FileRow {
     pub properties: Vec<u8>,
     /// Node that owes the drain: the last one that changed the file. All zero if nobody does.
     pub home: [u8; 16],
+    /// Number of the file if it has or had other names. They have the same version and properties, always.
+    pub links: Option<u64>,
 }
 
 impl FileRow {
+    /// Number of the file, the same under all its names.
+    pub fn number(&self) -> u64 {
+        self.links.unwrap_or(self.inode)
+    }
+
     /// Content.
     pub fn version(&self) -> VersionId {
         VersionId(self.version)
@@ -111,8 +118,72 @@ pub enum EntryRow {
 }
 
 impl RowValue for EntryRow {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
     const TABLE: &'static str = "entries";
+
+    fn former(body: &[u8]) -> Option<postcard::Result<EntryRow>> {
+        Some(postcard::from_bytes(body).map(|former| match former {
+            FormerRow::File(file) => EntryRow::File(Box::new((*file).into())),
+            FormerRow::Directory(inode) => EntryRow::Directory(inode),
+        }))
+    }
+}
+
+/// An entry of version 2, when a file had one name.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
+enum FormerRow {
+    File(Box<FormerFile>),
+    Directory(u64),
+}
+
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Serialize))]
+struct FormerFile {
+    inode: u64,
+    version: [u8; 12],
+    size: u64,
+    etag: String,
+    modified_ms: u64,
+    crc64: Option<u64>,
+    layout: Layout,
+    holders: Vec<HolderRow>,
+    drain: Drain,
+    lake: Option<LakeRef>,
+    source: Option<SourceRef>,
+    dirty_since_ms: u64,
+    publishes: u32,
+    name_record: Option<[u8; 12]>,
+    properties: Vec<u8>,
+    home: [u8; 16],
+}
+
+impl From<FormerFile> for FileRow {
+    fn from(former: FormerFile) -> FileRow {
+        let FormerFile { inode, version, size, etag, modified_ms, crc64, layout, holders, .. } = former;
+        let FormerFile {
+            drain, lake, source, dirty_since_ms, publishes, name_record, properties, home, ..
+        } = former;
+        FileRow {
+            inode,
+            version,
+            size,
+            etag,
+            modified_ms,
+            crc64,
+            layout,
+            holders,
+            drain,
+            lake,
+            source,
+            dirty_since_ms,
+            publishes,
+            name_record,
+            properties,
+            home,
+            links: None,
+        }
+    }
 }
 
 /// Where a directory hangs.
@@ -126,4 +197,41 @@ pub struct DirRow {
 
 impl RowValue for DirRow {
     const TABLE: &'static str = "directories";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_the_version_before_are_read() {
+        let file = FormerFile {
+            inode: 7,
+            version: [1; 12],
+            size: 3,
+            etag: "e".into(),
+            modified_ms: 4,
+            crc64: Some(5),
+            layout: Layout::Rows,
+            holders: vec![HolderRow { node: [2; 16], drive: [3; 16], incarnation: 6 }],
+            drain: Drain::Dirty,
+            lake: Some(LakeRef { key: b"k".to_vec(), etag: "l".into() }),
+            source: None,
+            dirty_since_ms: 8,
+            publishes: 9,
+            name_record: Some([4; 12]),
+            properties: vec![1, 2],
+            home: [5; 16],
+        };
+        let bytes = postcard::to_extend(&FormerRow::File(Box::new(file)), vec![2]).unwrap();
+        let EntryRow::File(read) = EntryRow::decode(&bytes).unwrap() else { panic!("a file") };
+        assert_eq!(
+            (read.inode, read.number(), read.links, read.publishes, read.home),
+            (7, 7, None, 9, [5; 16])
+        );
+        assert_eq!((read.etag.as_str(), read.properties.as_slice()), ("e", &[1u8, 2][..]));
+        let bytes = postcard::to_extend(&FormerRow::Directory(9), vec![2]).unwrap();
+        assert_eq!(EntryRow::decode(&bytes).unwrap(), EntryRow::Directory(9));
+        assert!(EntryRow::decode(&[1, 0]).is_err());
+    }
 }

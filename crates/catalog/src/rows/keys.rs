@@ -242,6 +242,21 @@ pub fn sharer(key: &[u8]) -> Option<VersionId> {
     Some(VersionId(key.get(13..25)?.try_into().ok()?))
 }
 
+/// `H` volume number: how many names a file has that has, or had, several.
+pub fn links(volume: VolumeId, number: u64) -> Vec<u8> {
+    [b"H", &volume.0.to_be_bytes()[..], &number.to_be_bytes()].concat()
+}
+
+/// `H` volume number parent name: one of these names.
+pub fn link(volume: VolumeId, number: u64, parent: u64, name: &[u8]) -> Vec<u8> {
+    [b"H", &volume.0.to_be_bytes()[..], &number.to_be_bytes(), &parent.to_be_bytes(), name].concat()
+}
+
+/// Parent and name inside a link key; none if it is the row that counts.
+pub fn link_parts(key: &[u8]) -> Option<(u64, &[u8])> {
+    Some((u64::from_be_bytes(key.get(13..21)?.try_into().ok()?), &key[21..]))
+}
+
 /// `c` volume set: a checkpoint set.
 pub fn set(volume: VolumeId, set: u64) -> Vec<u8> {
     [b"c", &volume.0.to_be_bytes()[..], &set.to_be_bytes()].concat()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use stoker_catalog::kv::Row;
 use stoker_catalog::names::{Usage, usage};
 use stoker_catalog::rows::{
-    DirRow, DirtyRow, EntryRow, FileRow, GarbageRow, MemberRow, NOWHERE, OpenSetRow, ROOT, RowValue, SealRow,
-    SetRow, SetState, SetWork, ShardRow, keys,
+    DirRow, DirtyRow, EntryRow, FileRow, GarbageRow, LinksRow, MemberRow, NOWHERE, OpenSetRow, ROOT,
+    RowValue, SealRow, SetRow, SetState, SetWork, ShardRow, keys,
 };
 use stoker_format::{DriveId, NodeId, VersionId};
 
@@ -26,6 +26,7 @@ pub async fn audit(fixture: &Fixture) -> Audit {
     let files = files(fixture).await;
     let referenced = references(fixture, &files).await;
     directories(fixture).await;
+    links(fixture, &files).await;
     sets(fixture, &files).await;
     counters(fixture, &files).await;
     let mut garbage = BTreeSet::new();
@@ -91,6 +92,30 @@ async fn references(fixture: &Fixture, files: &BTreeMap<Vec<u8>, FileRow>) -> BT
     assert_eq!(found, expect, "references");
     assert_eq!(keys_of(fixture.table(b"L").await), reliers, "reliers");
     found.iter().map(|key| keys::reference_version(key).unwrap()).collect()
+}
+
+/// Names of one file are counted, have one version, and each has a number of its own.
+async fn links(fixture: &Fixture, files: &BTreeMap<Vec<u8>, FileRow>) {
+    let mut expect: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let mut counts: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+    let mut own: BTreeSet<u64> = BTreeSet::new();
+    let mut content: BTreeMap<u64, (VersionId, Vec<u8>)> = BTreeMap::new();
+    for (key, file) in files {
+        assert!(own.insert(file.inode), "two names with one number");
+        let Some(number) = file.links else { continue };
+        let parent = u64::from_be_bytes(key[5..13].try_into().unwrap());
+        expect.insert(keys::link(VOLUME, number, parent, keys::entry_name(key)));
+        *counts.entry(keys::links(VOLUME, number)).or_default() += 1;
+        let found = (file.version(), file.properties.clone());
+        assert_eq!(*content.entry(number).or_insert(found.clone()), found, "names of one file differ");
+    }
+    let rows = fixture.table(b"H").await;
+    let found: BTreeSet<Vec<u8>> =
+        rows.iter().filter(|row| row.value.is_empty()).map(|row| row.key.clone()).collect();
+    assert_eq!(found, expect, "links");
+    let counted = rows.iter().filter(|row| !row.value.is_empty());
+    let counted = counted.map(|row| (row.key.clone(), LinksRow::of(row).unwrap().count));
+    assert_eq!(counted.collect::<BTreeMap<_, _>>(), counts, "counts of links");
 }
 
 /// Every directory hangs where its entry is, or nowhere if its set does not show it; none that hangs is empty.

@@ -152,6 +152,7 @@ pub fn file(id: u64) -> FileRow {
         name_record: None,
         properties: Vec::new(),
         home: [0; 16],
+        links: None,
     }
 }
 

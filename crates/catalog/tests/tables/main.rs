@@ -3,6 +3,7 @@
 mod audit;
 mod between;
 mod fixture;
+mod links;
 mod names;
 mod receipts;
 mod seal_model;

@@ -18,6 +18,7 @@ enum Op {
     Remove(String),
     RenameFile(String, String),
     RenameDirectory(String, String),
+    Exchange(String, String),
     List { prefix: String, delimiter: Option<&'static str>, after: Option<String>, limit: usize },
 }
 
@@ -36,6 +37,10 @@ fn op() -> impl Strategy<Value = Op> {
         2 => key().prop_map(Op::Remove),
         1 => (key(), key()).prop_map(|(from, to)| Op::RenameFile(from, to)),
         2 => (key(), key()).prop_map(|(from, to)| Op::RenameDirectory(format!("{from}/"), format!("{to}/"))),
+        3 => (key(), key(), any::<[bool; 2]>()).prop_map(|(first, second, slashes)| {
+            let slash = |key: String, with: bool| if with { format!("{key}/") } else { key };
+            Op::Exchange(slash(first, slashes[0]), slash(second, slashes[1]))
+        }),
         3 => (prop::option::of(key()), delimiter, prop::option::of(key()), 1..6usize).prop_map(
             |(prefix, delimiter, after, limit)| Op::List { prefix: prefix.unwrap_or_default(), delimiter, after, limit },
         ),
@@ -66,7 +71,52 @@ fn file(version: u64) -> FileRow {
         name_record: None,
         properties: Vec::new(),
         home: [0; 16],
+        links: None,
     }
+}
+
+/// What an exchange does to a sorted map; the refusal it deserves otherwise.
+fn model_exchange(
+    model: &mut BTreeMap<Vec<u8>, u64>,
+    first: &[u8],
+    second: &[u8],
+) -> Result<(), &'static str> {
+    let is_there = |model: &BTreeMap<Vec<u8>, u64>, key: &[u8]| match key.ends_with(b"/") {
+        true => model.keys().any(|known| known.starts_with(key)),
+        false => model.contains_key(key),
+    };
+    if !is_there(model, first) || !is_there(model, second) {
+        return Err("NotFound");
+    }
+    let nameless = |key: &[u8]| key == b"/" || key.ends_with(b"//");
+    if nameless(first) || nameless(second) {
+        return Err("Invalid");
+    }
+    if first == second {
+        return Ok(());
+    }
+    let inside = |key: &[u8], directory: &[u8]| directory.ends_with(b"/") && key.starts_with(directory);
+    if inside(first, second) || inside(second, first) {
+        return Err("Invalid");
+    }
+    let to = |key: &[u8], other: &[u8]| {
+        let slash: &[u8] = if key.ends_with(b"/") { b"/" } else { b"" };
+        [other.strip_suffix(b"/").unwrap_or(other), slash].concat()
+    };
+    let (to_first, to_second) = (to(first, second), to(second, first));
+    if [&to_first, &to_second].iter().any(|key| **key != first && **key != second && is_there(model, key)) {
+        return Err("Exists");
+    }
+    let old = std::mem::take(model);
+    for (key, version) in old {
+        let moved = |from: &[u8], to: &[u8]| match from.ends_with(b"/") {
+            true => key.strip_prefix(from).map(|rest| [to, rest].concat()),
+            false => (key == from).then(|| to.to_vec()),
+        };
+        let now = moved(first, &to_first).or_else(|| moved(second, &to_second)).unwrap_or(key);
+        model.insert(now, version);
+    }
+    Ok(())
 }
 
 /// What S3 would answer: the whole listing, then paged by the caller.
@@ -151,6 +201,17 @@ async fn run(ops: Vec<Op>) {
                     }
                 }
             }
+            Op::Exchange(first, second) => {
+                let (first, second) = (first.as_bytes(), second.as_bytes());
+                let done = names.exchange(VOLUME, first, second, &[], |_, _| Ok(Vec::new())).await;
+                let refused = done.err().map(|refusal| match refusal {
+                    Refusal::NotFound => "NotFound",
+                    Refusal::Invalid(_) => "Invalid",
+                    Refusal::Exists => "Exists",
+                    other => panic!("{other:?}"),
+                });
+                assert_eq!(refused, model_exchange(&mut model, first, second).err(), "{first:?} {second:?}");
+            }
             Op::List { prefix, delimiter, after, limit } => {
                 let expect =
                     model_list(&model, prefix.as_bytes(), delimiter, after.as_ref().map(|a| a.as_bytes()));
@@ -225,7 +286,18 @@ fn many_at_once_leave_a_sound_tree() {
                             format!("d{}/{}", state >> 40 & 1, pick(50)),
                             format!("d{}/{}", state >> 41 & 1, pick(54)),
                         );
-                        let refused = match state >> 60 & 3 {
+                        let refused = match state >> 60 & 7 {
+                            // Kinds may differ: directories of one name stand beside files of it.
+                            4 | 5 => {
+                                let slash = |key: &str, bit: u32| match state >> bit & 1 {
+                                    0 => key.to_owned(),
+                                    _ => format!("{}/", key.split('/').next().unwrap()),
+                                };
+                                let (a, b) = (slash(&a, 30), slash(&b, 31));
+                                let swap = names
+                                    .exchange(VOLUME, a.as_bytes(), b.as_bytes(), &[], |_, _| Ok(Vec::new()));
+                                swap.await.err()
+                            }
                             0 | 1 => {
                                 let row = file(worker * 1_000 + step + 1);
                                 let put = names.publish(VOLUME, a.as_bytes(), &[], |_| {

@@ -121,6 +121,11 @@ impl Store for Client {
         ask!(self, Request::Inodes { count }, Response::Number(first) => first)
     }
 
+    fn link<'a>(&'a self, volume: &'a str, from: &'a Key, to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {
+        let request = Request::Link { volume: volume.to_owned(), from: from.clone(), to: to.clone() };
+        ask!(self, request, Response::File(info) => *info)
+    }
+
     fn copy(&self, request: CopyRequest) -> BoxFuture<'_, Result<Receipt>> {
         ask!(self, Request::Copy(request), Response::Receipt(receipt) => *receipt)
     }

@@ -129,7 +129,7 @@ impl Client {
 
     /// Asks until there is an answer; see the module's words on lost connections.
     async fn ask(&self, request: Request) -> Result<Response> {
-        self.ask_reply(request).await.map(|reply| reply.response)
+        self.ask_reply(request).await.map(|reply| reply.response.unlinked())
     }
 
     async fn ask_reply(&self, request: Request) -> Result<Reply> {

@@ -62,6 +62,9 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::Rename { volume, from, to, mode } => {
             store.rename(&volume, &from, &to, mode).await.map(done)?
         }
+        Request::Link { volume, from, to } => {
+            Response::File(Box::new(store.link(&volume, &from, &to).await?))
+        }
         Request::Delete { volume, keys } => Response::Deleted(store.delete(&volume, keys).await?),
         Request::SetAttributes { volume, key, change } => {
             Response::File(Box::new(store.set_attributes(&volume, &key, change).await?))

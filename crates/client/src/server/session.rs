@@ -367,6 +367,7 @@ impl Call {
             Request::Lease { file, offset, len } => self.lease(file, offset, len, dropped).await,
             request if request.changes() => {
                 let response = dispatch::answer(self.store(), request).await;
+                let response = response.linked(self.session.version);
                 self.reply(response);
             }
             request => {
@@ -375,6 +376,7 @@ impl Call {
                     response = answered => response.unwrap_or_else(Response::Error),
                     _ = &mut dropped => return,
                 };
+                let response = response.linked(self.session.version);
                 self.reply(response);
             }
         }

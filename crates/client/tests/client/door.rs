@@ -373,6 +373,15 @@ async fn every_call_crosses() {
     let change = AttributesChange { mode: Some(0o100_644), ..AttributesChange::default() };
     assert_eq!(client.set_attributes("data", &odd, change).await.unwrap().attributes.mode, Some(0o100_644));
     client.rename("data", &odd, &key("b"), RenameMode::NoReplace).await.unwrap();
+    let mut writer = client.create("data", &key("a"), WriteRequest::default()).await.unwrap();
+    write_all(&mut writer, b"other").await.unwrap();
+    writer.finish(Finish::default()).await.unwrap();
+    client.rename("data", &key("a"), &key("b"), RenameMode::Exchange { inode: None }).await.unwrap();
+    assert_eq!(client.stat("data", &key("b")).await.unwrap().size, 5);
+    client.rename("data", &key("b"), &key("a"), RenameMode::Exchange { inode: None }).await.unwrap();
+    assert!(
+        client.delete("data", vec![(key("a"), Condition::default())]).await.unwrap().pop().unwrap().unwrap()
+    );
     let copy = CopyRequest {
         from_volume: "data".into(),
         from: key("b"),

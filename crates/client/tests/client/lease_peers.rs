@@ -128,6 +128,7 @@ fn file_info(bytes: &[u8]) -> Response {
         checksums: Vec::new(),
         part_sizes: Vec::new(),
         drain: DrainState::Dirty,
+        links: 1,
     }))
 }
 

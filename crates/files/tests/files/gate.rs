@@ -6,7 +6,7 @@ use bytes::Bytes;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
-    CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
+    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
     ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
     Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
     StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
@@ -22,6 +22,7 @@ pub enum Call {
     List,
     Open,
     Rename,
+    Link,
 }
 
 /// Whether a call is held before it is carried out, or its answer after that.
@@ -65,11 +66,17 @@ pub struct Gate {
     inner: Arc<dyn Store>,
     holds: Mutex<Vec<Hold>>,
     refusals: Mutex<Vec<(Call, StoreError)>>,
+    losses: Mutex<Vec<Call>>,
 }
 
 impl Gate {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Gate> {
-        Arc::new(Gate { inner, holds: Mutex::default(), refusals: Mutex::default() })
+        Arc::new(Gate {
+            inner,
+            holds: Mutex::default(),
+            refusals: Mutex::default(),
+            losses: Mutex::default(),
+        })
     }
 
     /// Holds the next call of a kind.
@@ -82,6 +89,11 @@ impl Gate {
     /// Answers every call of a kind like this from now on.
     pub fn refuse(&self, call: Call, fault: StoreError) {
         self.refusals.lock().unwrap().push((call, fault));
+    }
+
+    /// The next call of a kind is carried out, and its answer lost.
+    pub fn lose(&self, call: Call) {
+        self.losses.lock().unwrap().push(call);
     }
 
     async fn stop(&self, call: Call, when: When) {
@@ -104,6 +116,11 @@ impl Gate {
         }
         let answer = answer.await;
         self.stop(call, When::After).await;
+        let mut losses = self.losses.lock().unwrap();
+        if let Some(at) = losses.iter().position(|lost| *lost == call) {
+            losses.remove(at);
+            return Err(StoreError::new(ErrorKind::Unavailable, "the answer is lost"));
+        }
         answer
     }
 }
@@ -131,6 +148,7 @@ impl Store for Gate {
         Entry: entry(volume: &'a str, key: &'a Key) -> Entry;
         List: list(volume: &'a str, request: ListRequest) -> ListPage;
         Open: open(volume: &'a str, key: &'a Key) -> Box<dyn File>;
+        Link: link(volume: &'a str, from: &'a Key, to: &'a Key) -> FileInfo;
         Rename: rename(volume: &'a str, from: &'a Key, to: &'a Key, mode: RenameMode) -> ();
     }
 

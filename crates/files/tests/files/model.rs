@@ -11,13 +11,14 @@ use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
 /// What a path is.
 #[derive(Clone, PartialEq, Debug)]
 enum Thing {
-    File { bytes: Vec<u8>, mode: u32 },
+    /// Several names may have one.
+    File(usize),
     Directory,
     Symlink(Vec<u8>),
 }
 
 /// A file system: paths without a `/` at the front; the root is the empty path.
-struct Model(BTreeMap<String, Thing>);
+struct Model(BTreeMap<String, Thing>, Vec<(Vec<u8>, u32)>);
 
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
@@ -55,7 +56,7 @@ impl Model {
     fn file(&mut self, path: &str) -> Result<&mut Vec<u8>, Errno> {
         self.parent(path)?;
         match self.0.get_mut(path) {
-            Some(Thing::File { bytes, .. }) => Ok(bytes),
+            Some(Thing::File(id)) => Ok(&mut self.1[*id].0),
             Some(Thing::Directory) => Err(Errno::EISDIR),
             Some(Thing::Symlink(_)) => Err(Errno::EINVAL),
             None => Err(Errno::ENOENT),
@@ -65,7 +66,10 @@ impl Model {
     fn put(&mut self, path: &str, bytes: Vec<u8>) -> Result<(), Errno> {
         match self.file(path) {
             Ok(held) => *held = bytes,
-            Err(Errno::ENOENT) => self.make(path, Thing::File { bytes, mode: MAKE.mode })?,
+            Err(Errno::ENOENT) => {
+                self.make(path, Thing::File(self.1.len()))?;
+                self.1.push((bytes, MAKE.mode));
+            }
             Err(errno) => return Err(errno),
         }
         Ok(())
@@ -89,11 +93,15 @@ impl Model {
         self.parent(from)?;
         let source = self.0.get(from).cloned().ok_or(Errno::ENOENT)?;
         self.parent(to)?;
+        if flag == RenameFlag::Exchange {
+            return self.exchange(from, to);
+        }
         if source == Thing::Directory && to.starts_with(&format!("{from}/")) {
             return Err(Errno::EINVAL);
         }
         if let Some(target) = self.0.get(to) {
-            if from == to {
+            // Names of one file both stay.
+            if from == to || (matches!(source, Thing::File(_)) && source == *target) {
                 return Ok(());
             }
             if flag == RenameFlag::NoReplace {
@@ -113,6 +121,40 @@ impl Model {
             let thing = self.0.remove(&key).unwrap();
             self.0.insert(format!("{to}{}", &key[from.len()..]), thing);
         }
+        Ok(())
+    }
+}
+
+impl Model {
+    fn link(&mut self, from: &str, to: &str) -> Result<(), Errno> {
+        self.parent(from)?;
+        let source = self.0.get(from).cloned().ok_or(Errno::ENOENT)?;
+        match source {
+            Thing::Directory => Err(Errno::EPERM),
+            source => self.make(to, source),
+        }
+    }
+
+    fn exchange(&mut self, first: &str, second: &str) -> Result<(), Errno> {
+        if !self.0.contains_key(second) {
+            return Err(Errno::ENOENT);
+        }
+        let (in_first, in_second) = (format!("{first}/"), format!("{second}/"));
+        if second.starts_with(&in_first) || first.starts_with(&in_second) {
+            return Err(Errno::EINVAL);
+        }
+        let old = std::mem::take(&mut self.0);
+        self.0 = old
+            .into_iter()
+            .map(|(key, thing)| {
+                let moved = |from: &str, to: &str| {
+                    let rest =
+                        key.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+                    Some(format!("{to}{rest}"))
+                };
+                (moved(first, second).or_else(|| moved(second, first)).unwrap_or(key), thing)
+            })
+            .collect();
         Ok(())
     }
 }
@@ -154,7 +196,7 @@ async fn step(
     model: &mut Model,
 ) -> (String, Result<(), Errno>, Result<(), Errno>) {
     let path = dice.path();
-    match dice.below(13) {
+    match dice.below(16) {
         0..=2 => {
             let bytes = dice.bytes();
             let done = async {
@@ -219,7 +261,11 @@ async fn step(
         }
         10 | 11 => {
             let to = dice.path();
-            let flag = if dice.below(4) == 0 { RenameFlag::NoReplace } else { RenameFlag::Replace };
+            let flag = match dice.below(8) {
+                0 | 1 => RenameFlag::NoReplace,
+                2..=4 => RenameFlag::Exchange,
+                _ => RenameFlag::Replace,
+            };
             let done = async {
                 let (parent, name) = place(files, &path).await?;
                 files.lookup(parent, name.as_bytes()).await?;
@@ -227,6 +273,18 @@ async fn step(
                 files.rename(parent, name.as_bytes(), new_parent, new_name.as_bytes(), flag).await
             };
             (format!("rename {path} {to} {flag:?}"), done.await, model.rename(&path, &to, flag))
+        }
+        12..=14 => {
+            let to = dice.path();
+            let done = async {
+                let ino = walk(files, &path).await?;
+                if files.getattr(ino).await?.kind == Kind::Directory {
+                    return Err(Errno::EPERM);
+                }
+                let (parent, name) = place(files, &to).await?;
+                files.link(ino, parent, name.as_bytes()).await.map(drop)
+            };
+            (format!("link {path} {to}"), done.await, model.link(&path, &to))
         }
         _ => {
             let mode = dice.below(0o777) as u32;
@@ -237,9 +295,9 @@ async fn step(
                 }
                 files.set(ino, Change { mode: Some(mode), ..Change::default() }).await.map(drop)
             };
-            let expect = model.parent(&path).and_then(|()| match model.0.get_mut(&path) {
-                Some(Thing::File { mode: held, .. }) => {
-                    *held = mode;
+            let expect = model.parent(&path).and_then(|()| match model.0.get(&path) {
+                Some(Thing::File(id)) => {
+                    model.1[*id].1 = mode;
                     Ok(())
                 }
                 Some(_) => Err(Errno::EINVAL),
@@ -262,9 +320,12 @@ async fn compare(files: &Files, model: &Model, when: &str) {
                 expect.sort();
                 assert_eq!(names(files, ino).await, expect, "{when}: {path}");
             }
-            Thing::File { bytes, mode } => {
+            Thing::File(id) => {
+                let (bytes, mode) = &model.1[*id];
+                let names = model.0.values().filter(|other| *other == thing).count() as u32;
                 let attr = files.getattr(ino).await.unwrap();
-                assert_eq!((attr.size, attr.mode), (bytes.len() as u64, *mode), "{when}: {path}");
+                let found = (attr.size, attr.mode, attr.nlink);
+                assert_eq!(found, (bytes.len() as u64, *mode, names), "{when}: {path}");
                 assert!(get(files, path).await.unwrap() == *bytes, "{when}: bytes of {path}");
             }
             Thing::Symlink(target) => {
@@ -278,7 +339,7 @@ async fn history(seed: u64, steps: usize) {
     let rig = Rig::new().await;
     let mut dice = Dice(seed);
     let mut files = rig.remote("model").await;
-    let mut model = Model(BTreeMap::from([(String::new(), Thing::Directory)]));
+    let mut model = Model(BTreeMap::from([(String::new(), Thing::Directory)]), Vec::new());
     for at in 0..steps {
         let (what, found, expect) = step(&mut dice, &files, &mut model).await;
         eprintln!("seed {seed}, step {at}: {what}: {expect:?}");

@@ -350,6 +350,39 @@ async fn a_rename_that_fails_changes_nothing() {
     assert_eq!(keys(&rig).await, ["new", "old"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_whose_answer_is_lost_is_made_once() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let files = Files::open(gate.clone(), "data", options("here")).await.unwrap();
+    put(&files, ROOT, "f", b"f").await.unwrap();
+    let ino = files.lookup(ROOT, b"f").await.unwrap().ino;
+    gate.lose(Call::Link);
+    assert_eq!(files.link(ino, ROOT, b"g").await.unwrap().nlink, 2);
+    assert_eq!(get(&rig.remote("there").await, "g").await.unwrap(), b"f");
+}
+
+/// Asked a second time, an exchange would undo itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exchange_whose_answer_is_lost_is_made_once() {
+    let rig = Rig::new().await;
+    let gate = Gate::new(rig.store());
+    let files = Files::open(gate.clone(), "data", options("here")).await.unwrap();
+    put(&files, ROOT, "f", b"f").await.unwrap();
+    put(&files, ROOT, "g", b"g").await.unwrap();
+    let dir = crate::rig::mkdir(&files, ROOT, "d").await.unwrap();
+    put(&files, dir, "in", b"in").await.unwrap();
+    for (first, second) in [("f", "g"), ("d", "f"), ("g", "f")] {
+        gate.lose(Call::Rename);
+        files.rename(ROOT, first.as_bytes(), ROOT, second.as_bytes(), RenameFlag::Exchange).await.unwrap();
+    }
+    for files in [&files, &rig.remote("there").await] {
+        assert_eq!(get(files, "d").await.unwrap(), b"g");
+        assert_eq!(get(files, "f").await.unwrap(), b"f");
+        assert_eq!(get(files, "g/in").await.unwrap(), b"in");
+    }
+}
+
 /// Directories that only a lake has, which others write to, have no number in the catalog.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_of_the_lake_has_the_same_number_everywhere() {

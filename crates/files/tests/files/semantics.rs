@@ -104,6 +104,132 @@ async fn a_file_without_a_name_lives_while_it_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_has_several_names() {
+    let rig = Rig::new().await;
+    let files = rig.remote("here").await;
+    let dir = mkdir(&files, ROOT, "dir").await.unwrap();
+    put(&files, ROOT, "a", b"bytes").await.unwrap();
+    let ino = walk(&files, "a").await.unwrap();
+    let linked = files.link(ino, dir, b"b").await.unwrap();
+    assert_eq!((linked.ino, linked.nlink), (ino, 2));
+    assert_eq!(files.link(ino, dir, b"b").await.err(), Some(Errno::EEXIST));
+    assert_eq!(files.link(dir, ROOT, b"d2").await.err(), Some(Errno::EPERM));
+    // Written through one, read through the other, before and after it is published.
+    let writer = files.open_file(walk(&files, "dir/b").await.unwrap(), false).await.unwrap();
+    files.write(&writer, 5, b" and more", false).await.unwrap();
+    assert_eq!(get(&files, "a").await.unwrap(), b"bytes and more");
+    close(&files, writer).await.unwrap();
+    files.set(ino, Change { mode: Some(0o604), ..Change::default() }).await.unwrap();
+    let there = rig.files("there").await;
+    for name in ["a", "dir/b"] {
+        assert_eq!(get(&there, name).await.unwrap(), b"bytes and more", "{name}");
+        let attr = there.getattr(walk(&there, name).await.unwrap()).await.unwrap();
+        assert_eq!((attr.ino, attr.nlink, attr.mode), (ino, 2, 0o604), "{name}");
+    }
+    // One name goes while the file is open through the other.
+    let open = files.open_file(ino, false).await.unwrap();
+    files.unlink(ROOT, b"a").await.unwrap();
+    files.write(&open, 0, b"BYTES", false).await.unwrap();
+    assert_eq!(files.getattr(ino).await.unwrap().nlink, 1);
+    close(&files, open).await.unwrap();
+    assert_eq!(get(&there, "dir/b").await.unwrap(), b"BYTES and more");
+    assert_eq!(names(&there, ROOT).await, ["dir"]);
+    // A rename onto another name of the file does nothing, an exchange with another file moves one of the names.
+    files.link(ino, ROOT, b"c").await.unwrap();
+    files.rename(dir, b"b", ROOT, b"c", RenameFlag::Replace).await.unwrap();
+    put(&files, ROOT, "other", b"other").await.unwrap();
+    files.rename(ROOT, b"other", ROOT, b"c", RenameFlag::Exchange).await.unwrap();
+    assert_eq!(walk(&there, "other").await, Ok(ino));
+    files.unlink(dir, b"b").await.unwrap();
+    files.unlink(ROOT, b"other").await.unwrap();
+    assert_eq!(walk(&files, "dir/b").await, Err(Errno::ENOENT));
+    assert_eq!(get(&there, "c").await.unwrap(), b"other");
+}
+
+/// Names of a file that this file system never heard of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_to_a_lost_name_is_under_the_others() {
+    let rig = Rig::new().await;
+    for way in ["unlinked", "replaced", "unlinked after that", "removed elsewhere", "put"] {
+        let (here, there) = (rig.remote("here").await, rig.files("there").await);
+        put(&here, ROOT, "a", b"bytes").await.unwrap();
+        let ino = walk(&here, "a").await.unwrap();
+        let open = here.open_file(ino, false).await.unwrap();
+        here.write(&open, 0, b"B", false).await.unwrap();
+        let known = walk(&there, "a").await.unwrap();
+        there.link(known, ROOT, b"b").await.unwrap();
+        match way {
+            "unlinked" => here.unlink(ROOT, b"a").await.unwrap(),
+            "replaced" => {
+                put(&here, ROOT, "new", b"new").await.unwrap();
+                here.rename(ROOT, b"new", ROOT, b"a", RenameFlag::Replace).await.unwrap();
+            }
+            "unlinked after that" => {
+                here.fsync(&open).await.unwrap();
+                here.unlink(ROOT, b"a").await.unwrap();
+                assert_eq!(here.lookup(ROOT, b"b").await.unwrap().ino, ino);
+            }
+            "removed elsewhere" => {
+                assert_eq!(here.lookup(ROOT, b"b").await.unwrap().ino, ino);
+                there.unlink(ROOT, b"a").await.unwrap();
+            }
+            _ => {
+                assert_eq!(here.lookup(ROOT, b"b").await.unwrap().ino, ino);
+                put_object(&rig, "a", b"new").await;
+            }
+        }
+        here.write(&open, 1, b"Y", false).await.unwrap();
+        close(&here, open).await.unwrap();
+        assert_eq!(get(&there, "b").await.unwrap(), b"BYtes", "{way}");
+        let attr = there.getattr(walk(&there, "b").await.unwrap()).await.unwrap();
+        assert_eq!((attr.ino, attr.nlink), (ino, 1), "{way}");
+        let all =
+            rig.store().list("data", stoker_store::ListRequest { limit: 10, ..Default::default() }).await;
+        let all = all.unwrap().entries;
+        let is_ours = |entry: &stoker_store::ListEntry| entry.name().starts_with(b".stoker/");
+        assert!(!all.iter().any(is_ours), "{way}: {all:?}");
+        for name in ["a", "b"] {
+            let _ = there.unlink(ROOT, name.as_bytes()).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_names_swap_what_they_are() {
+    let rig = Rig::new().await;
+    let files = rig.remote("here").await;
+    let dir = mkdir(&files, ROOT, "dir").await.unwrap();
+    put(&files, dir, "inside", b"inside").await.unwrap();
+    // One that no other file system knows yet, and one with bytes that wait: both follow their names.
+    let (new, handle) = files.create(ROOT, b"new", MAKE, false).await.unwrap();
+    files.write(&handle, 0, b"new", false).await.unwrap();
+    put(&files, ROOT, "old", b"old").await.unwrap();
+    let old = walk(&files, "old").await.unwrap();
+    let open = files.open_file(old, false).await.unwrap();
+    files.write(&open, 3, b" and more", false).await.unwrap();
+    let swap = async |from: &str, to: &str| {
+        files.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameFlag::Exchange).await
+    };
+    swap("new", "old").await.unwrap();
+    assert_eq!((walk(&files, "old").await, walk(&files, "new").await), (Ok(new.ino), Ok(old)));
+    files.write(&open, 12, b"!", false).await.unwrap();
+    files.write(&handle, 3, b"er", false).await.unwrap();
+    close(&files, open).await.unwrap();
+    close(&files, handle).await.unwrap();
+    swap("dir", "new").await.unwrap();
+    assert_eq!(walk(&files, "new").await, Ok(dir));
+    assert_eq!(swap("dir", "nothing").await, Err(Errno::ENOENT));
+    let below = files.rename(ROOT, b"new", dir, b"inside", RenameFlag::Exchange).await;
+    assert_eq!(below, Err(Errno::EINVAL));
+    for files in [&files, &rig.files("there").await] {
+        assert_eq!(names(files, ROOT).await, ["dir", "new", "old"]);
+        assert_eq!(get(files, "old").await.unwrap(), b"newer");
+        assert_eq!(get(files, "dir").await.unwrap(), b"old and more!");
+        assert_eq!(get(files, "new/inside").await.unwrap(), b"inside");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarts_is_waited_for() {
     let mut rig = Rig::new().await;
     let files = rig.remote("here").await;

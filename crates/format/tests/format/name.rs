@@ -53,7 +53,7 @@ fn newer_layouts_and_operations_are_refused_as_new() {
         NameRecord::decode(&bytes)
     };
     assert_eq!(patched(0, 2), Err(FormatError::TooNew { found: 2, supported: NAME_VERSION }));
-    assert_eq!(patched(2, 10), Err(FormatError::TooNew { found: 10, supported: 9 }));
+    assert_eq!(patched(2, 11), Err(FormatError::TooNew { found: 11, supported: 10 }));
     assert!(matches!(patched(0, 0), Err(FormatError::Corrupt(_))));
     assert!(matches!(patched(2, 0), Err(FormatError::Corrupt(_))));
     assert!(patched(3, 0xff).is_ok(), "a reserved byte");

@@ -178,6 +178,7 @@ pub fn name() -> impl Strategy<Value = NameRecord> {
         Link,
         Symlink,
         PublishSet,
+        Exchange,
     ]);
     (op, any::<(u32, [u8; 12], u64)>(), vec(field(), 0..12)).prop_map(
         |(op, (volume, version, catalog_seq), fields)| NameRecord {

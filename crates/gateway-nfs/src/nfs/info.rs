@@ -1,5 +1,7 @@
 //! What a file system is like.
 
+use stoker_files::LINKS_MAX;
+
 use super::attr;
 use super::{Asked, Outcome, Status, TRANSFER_MAX, read_handle};
 use crate::xdr::{self, Reader};
@@ -9,8 +11,8 @@ const DIRECTORY_BYTES: u32 = 64 << 10;
 const SIZE_MAX: u64 = 50 << 40;
 const FILES_FREE: u64 = 1 << 32;
 
-/// Symbolic links, one answer for all of a volume, times can be set.
-const PROPERTIES: u32 = 0x02 | 0x08 | 0x10;
+/// Hard links, symbolic links, one answer for all of a volume, times can be set.
+const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
 impl Asked<'_> {
     pub(super) async fn fsstat(&mut self, mut input: Reader) -> xdr::Result<()> {
@@ -71,7 +73,7 @@ impl Asked<'_> {
             Ok(at) => {
                 self.status(Status::Ok);
                 attr::write_after(&mut self.out, &at.volume, at.volume.files.peek(at.ino).ok().as_ref());
-                self.out.u32(1);
+                self.out.u32(LINKS_MAX);
                 self.out.u32(255);
                 // Long names are refused, only root gives files away, and names are what they are.
                 for truth in [true, true, false, true] {

@@ -170,7 +170,10 @@ impl Asked<'_> {
                 return Err(Status::Permission);
             }
             remove(&at).await?;
-            at.volume.let_go(found.ino).await;
+            // A file that has other names goes on.
+            if at.volume.files.peek(found.ino).is_ok_and(|left| left.nlink == 0) {
+                at.volume.let_go(found.ino).await;
+            }
             Ok(())
         };
         let done = done.await;
@@ -203,13 +206,35 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Files have one name here.
+    /// Gives a file one more name.
     pub(super) async fn link(&mut self, mut input: Reader) -> xdr::Result<()> {
-        read_handle(&mut input)?;
-        read_entry(&mut input)?;
-        self.status(Status::NotSupported);
-        self.out.bool(false);
-        attr::write_no_change(&mut self.out);
+        let file_handle = read_handle(&mut input)?;
+        let (handle, name) = read_entry(&mut input)?;
+        let ends = async { Outcome::Ok((self.at(&file_handle).await?, self.at_change(&handle).await?)) };
+        let (file, at) = match ends.await {
+            Ok(ends) => ends,
+            Err(status) => {
+                self.status(status);
+                self.out.bool(false);
+                attr::write_no_change(&mut self.out);
+                return Ok(());
+            }
+        };
+        let change = at.volume.change(at.ino);
+        let done = async {
+            if file.volume.id != at.volume.id {
+                return Err(Status::OtherVolume);
+            }
+            check_directory(&at)?;
+            check_plain(&name)?;
+            let linked = at.volume.files.link(file.ino, at.ino, &name).await?;
+            at.volume.note(linked.ino);
+            Ok(())
+        };
+        let done = done.await;
+        self.status(done.err().unwrap_or(Status::Ok));
+        attr::write_after(&mut self.out, &file.volume, file.volume.files.peek(file.ino).ok().as_ref());
+        attr::write_change(&mut self.out, &at.volume, &change);
         Ok(())
     }
 }
@@ -347,7 +372,7 @@ async fn rename(from: &At, from_name: &[u8], to: &At, to_name: &[u8]) -> Outcome
         Err(Errno::EISDIR | Errno::ENOTDIR) => return Err(Status::Exists),
         moved => moved?,
     }
-    if let Some(replaced) = replaced {
+    if let Some(replaced) = replaced.filter(|ino| files.peek(*ino).is_ok_and(|left| left.nlink == 0)) {
         to.volume.let_go(replaced).await;
     }
     Ok(())

@@ -19,6 +19,7 @@ pub enum Status {
     TooBig = 27,
     NoSpace = 28,
     ReadOnly = 30,
+    TooManyLinks = 31,
     NameTooLong = 63,
     NotEmpty = 66,
     Quota = 69,
@@ -46,6 +47,7 @@ impl From<Errno> for Status {
             Errno::EFBIG => Status::TooBig,
             Errno::ENOSPC => Status::NoSpace,
             Errno::EROFS => Status::ReadOnly,
+            Errno::EMLINK => Status::TooManyLinks,
             Errno::ENAMETOOLONG => Status::NameTooLong,
             Errno::ENOTEMPTY => Status::NotEmpty,
             Errno::EDQUOT => Status::Quota,
@@ -76,6 +78,7 @@ mod tests {
         check(Errno::EFBIG, 27);
         check(Errno::ENOSPC, 28);
         check(Errno::EROFS, 30);
+        check(Errno::EMLINK, 31);
         check(Errno::ENAMETOOLONG, 63);
         check(Errno::ENOTEMPTY, 66);
         check(Errno::EDQUOT, 69);

@@ -6,15 +6,15 @@ use stoker_catalog::kv::{Commit, Outcome, Row};
 use stoker_catalog::names::{Found, Located};
 use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, keys};
 use stoker_format::VersionId;
-use stoker_lake::{Condition, LakeErrorKind, PutOptions};
+use stoker_lake::{Condition, Lake, LakeErrorKind, PutOptions};
 use stoker_store::{BoxFuture, Result};
 
 use super::attributes;
 use super::claim::Claimed;
 use crate::core::{Core, add};
-use crate::error;
 use crate::properties::Properties;
 use crate::volumes::Volume;
+use crate::{clock, error};
 
 impl Core {
     /// Moves objects to the keys that their files have now.
@@ -92,6 +92,44 @@ impl Core {
         }
     }
 
+    /// The file that relies on what is under a lake key although it has another name: it was renamed with its directory, and
+    /// is about to move.
+    pub(super) async fn tenant(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        lake: &dyn Lake,
+        key: &[u8],
+    ) -> Result<Option<Located>> {
+        let Some(object) = lake.head(key).await.map_err(error::lake)? else { return Ok(None) };
+        let named = object.attributes.as_ref().and_then(attributes::version).and_then(|id| id.parse().ok());
+        // One that was there before us has the version of its etag.
+        let found = clock::lake_version(volume.id.0, key, &object.etag);
+        for version in named.into_iter().chain([found]) {
+            for located in self.names_of(version).await? {
+                let is_there = located.file.lake.as_ref().is_some_and(|lake| lake.key == key);
+                if located.spot.volume != volume.id || located.file.drain != Drain::Clean || !is_there {
+                    continue;
+                }
+                let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
+                if path.is_some_and(|path| path != key) {
+                    return Ok(Some(located));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes down that a file relies on an object that is not under its name (R11); false if the file changed meanwhile.
+    async fn rely(&self, located: &Located, old: &LakeRef) -> Result<bool> {
+        let relier = keys::relier(located.spot.volume, &old.key, located.file.version(), located.file.inode);
+        if self.catalog.get(&[&relier]).await.map_err(error::catalog)?.iter().all(Option::is_some) {
+            return Ok(true);
+        }
+        let commit = Commit::new().seq(located.spot.row_key(), located.seq).put(relier, Vec::new());
+        let done = self.catalog.commit(commit).await.map_err(error::catalog)?;
+        Ok(matches!(done, Outcome::Done { .. }))
+    }
+
     /// Copies an object to the key of its file; false if that has to wait.
     async fn rekey_file(self: &Arc<Core>, volume: &Arc<Volume>, located: Located) -> Result<bool> {
         let file = &located.file;
@@ -101,6 +139,16 @@ impl Core {
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(true) };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(false) };
         let version = file.version();
+        // A rename of a directory does not say what each file in it relies on.
+        if !self.rely(&located, old).await? {
+            return Ok(false);
+        }
+        if let Some(tenant) = self.tenant(volume, lake.as_ref(), &key).await?
+            && let Some(there) = tenant.file.lake.as_ref()
+            && !self.rely(&tenant, there).await?
+        {
+            return Ok(false);
+        }
         if let Some(other) = self.relier(volume.id, &key, Some((version, file.inode))).await? {
             self.hurry(other).await?;
             return Ok(false);

@@ -75,7 +75,10 @@ impl Core {
         if !self.still_has(&located, &key).await? {
             return Ok(soon);
         }
-        if claim.row.etag != own && self.rekey_pending(volume.id).await? {
+        if claim.row.etag != own
+            && self.rekey_pending(volume.id).await?
+            && self.tenant(volume, lake.as_ref(), &key).await?.is_some()
+        {
             // What is there belongs to a file that was renamed with its directory and is about to move.
             return Ok(soon);
         }

@@ -78,6 +78,7 @@ impl Core {
         let purpose = FilePurpose {
             base,
             inode: inode.unwrap_or(0),
+            keeps_links: true,
             ..FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request)
         };
         let inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));

@@ -23,6 +23,19 @@ async fn lake_becomes(home: &Home, expect: &[&str]) {
     panic!("the lake has {:?}, expected {expect:?}", tree(&dir));
 }
 
+/// Waits until the lake has these bytes under a key of `data`.
+async fn lake_has(home: &Home, name: &str, expect: &[u8]) {
+    let mut found = Vec::new();
+    for _ in 0..600 {
+        found = std::fs::read(lake_file(home, name)).unwrap_or_default();
+        if found == expect {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("the lake has {:?} under {name}", String::from_utf8_lossy(&found));
+}
+
 fn lake_file(home: &Home, name: &str) -> std::path::PathBuf {
     home.lake().join("data").join(name)
 }
@@ -130,6 +143,54 @@ async fn renames_are_followed_by_the_lake() {
         assert_eq!(std::fs::read(lake_file(&home, name)).unwrap(), bytes.as_bytes(), "{name}");
         assert_eq!(get(&node, name).await.unwrap(), bytes.as_bytes(), "{name}");
     }
+    assert!(node.conflicts(None).await.unwrap().is_empty());
+    node.stop().await;
+}
+
+/// Each of two objects is where the other one has to go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exchanged_names_are_exchanged_in_the_lake() {
+    let home = Home::new(eager());
+    let node = home.start().await;
+    for name in ["a", "b", "d/same", "e/same", "e/other"] {
+        put(&node, name, name.as_bytes()).await;
+        drained(&node, name).await;
+    }
+    put(&node, "b", b"b, not drained").await;
+    let swap = RenameMode::Exchange { inode: None };
+    for (first, second) in [("a", "b"), ("d/", "e/")] {
+        node.rename("data", &key(first), &key(second), swap).await.unwrap();
+    }
+    lake_becomes(&home, &["a", "b", "d/other", "d/same", "e/same"]).await;
+    let expect = [
+        ("a", "b, not drained"),
+        ("b", "a"),
+        ("d/same", "e/same"),
+        ("d/other", "e/other"),
+        ("e/same", "d/same"),
+    ];
+    for (name, bytes) in expect {
+        lake_has(&home, name, bytes.as_bytes()).await;
+        assert_eq!(get(&node, name).await.unwrap(), bytes.as_bytes(), "{name}");
+    }
+    assert!(node.conflicts(None).await.unwrap().is_empty());
+    node.stop().await;
+}
+
+/// What others put into the lake is exchanged like our own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_were_there_before_are_exchanged() {
+    let home = Home::new(eager());
+    std::fs::create_dir_all(lake_file(&home, "")).unwrap();
+    for name in ["theirs", "also"] {
+        std::fs::write(lake_file(&home, name), name).unwrap();
+    }
+    let node = home.start().await;
+    node.volume_set("data", VolumePolicy { lake_mode: LakeMode::Shared, ..eager() }).await.unwrap();
+    node.rename("data", &key("theirs"), &key("also"), RenameMode::Exchange { inode: None }).await.unwrap();
+    assert_eq!(get(&node, "theirs").await.unwrap(), b"also");
+    lake_has(&home, "theirs", b"also").await;
+    lake_has(&home, "also", b"theirs").await;
     assert!(node.conflicts(None).await.unwrap().is_empty());
     node.stop().await;
 }

@@ -160,6 +160,49 @@ async fn renames_move_files_and_whole_directories() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_names_swap_what_they_are() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    for name in ["d/a", "d/e/b", "f", "g", "x/y/h"] {
+        put(&node, name, name.as_bytes()).await;
+    }
+    let swap = |inode| RenameMode::Exchange { inode };
+    let number = node.stat("data", &key("f")).await.unwrap().inode;
+    node.rename("data", &key("f"), &key("g"), swap(Some(number))).await.unwrap();
+    assert_eq!(get(&node, "f").await.unwrap(), b"g");
+    assert_eq!(
+        (get(&node, "g").await.unwrap(), node.stat("data", &key("g")).await.unwrap().inode),
+        (b"f".to_vec(), number)
+    );
+    // Asked for again because the answer was lost.
+    let again = node.rename("data", &key("f"), &key("g"), swap(Some(number))).await.unwrap_err();
+    assert_eq!((again.kind, get(&node, "f").await.unwrap()), (ErrorKind::Conflict, b"g".to_vec()));
+    node.rename("data", &key("d/"), &key("x/y/"), swap(None)).await.unwrap();
+    assert_eq!(names(&node, "", None).await, ["d/h", "f", "g", "x/y/a", "x/y/e/b"]);
+    assert_eq!(get(&node, "x/y/e/b").await.unwrap(), b"d/e/b");
+    node.rename("data", &key("f"), &key("x/y/"), swap(None)).await.unwrap();
+    assert_eq!(names(&node, "", None).await, ["d/h", "f/a", "f/e/b", "g", "x/y"]);
+    assert_eq!(get(&node, "x/y").await.unwrap(), b"g");
+    for (first, second, kind) in [
+        ("g", "nothing", ErrorKind::NotFound),
+        ("no/", "f/", ErrorKind::NotFound),
+        ("f/", "f/e/", ErrorKind::Invalid),
+        ("f/a", "f/", ErrorKind::Invalid),
+    ] {
+        let refused = node.rename("data", &key(first), &key(second), swap(None)).await.unwrap_err();
+        assert_eq!(refused.kind, kind, "{first} {second}: {refused}");
+    }
+    // A file beside the directory, as only S3 makes them.
+    put(&node, "f", b"beside").await;
+    let refused = node.rename("data", &key("g"), &key("f/"), swap(None)).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Conflict, "{refused}");
+    let node = home.restart(node).await;
+    assert_eq!(names(&node, "", None).await, ["d/h", "f", "f/a", "f/e/b", "g", "x/y"]);
+    assert_eq!(get(&node, "g").await.unwrap(), b"f");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_are_names_of_the_same_bytes() {
     let home = Home::new(lazy());
     let node = home.start().await;

@@ -13,6 +13,7 @@ mod harness;
 mod lake_limits;
 mod lake_trouble;
 mod leases;
+mod links;
 mod minutes;
 mod power;
 mod quota;

@@ -161,7 +161,7 @@ fn attributes(dice: &mut Dice) -> Attributes {
 /// Something random. What is refused is refused.
 async fn act(node: &Node, volume: &str, dice: &mut Dice) -> Result<()> {
     let name = dice.name();
-    match dice.roll(12) {
+    match dice.roll(15) {
         0..=3 => {
             let bytes =
                 pattern(dice.roll(u64::MAX), dice.roll(3) as usize * 300_000 + dice.roll(50) as usize);
@@ -186,6 +186,19 @@ async fn act(node: &Node, volume: &str, dice: &mut Dice) -> Result<()> {
         8 => {
             let (from, to) = (["a/", "a/b/", "c/"][dice.roll(3) as usize], format!("d{}/", dice.roll(3)));
             node.rename(volume, &key(from), &key(&to), RenameMode::Replace).await?;
+        }
+        12 => {
+            let to = dice.name();
+            node.rename(volume, &key(&name), &key(&to), RenameMode::Exchange { inode: None }).await?;
+        }
+        14 => {
+            let to = dice.name();
+            node.link(volume, &key(&name), &key(&to)).await?;
+        }
+        13 => {
+            let mut pick = || key(["a/", "c/", "d0/", "d1/", "a/b/"][dice.roll(5) as usize]);
+            let (first, second) = (pick(), pick());
+            node.rename(volume, &first, &second, RenameMode::Exchange { inode: None }).await?;
         }
         9 => {
             let to = dice.name();

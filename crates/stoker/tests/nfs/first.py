@@ -152,7 +152,19 @@ _, link, attr, _ = expect(client.symlink(root, b"link", b"deep/er/replaced"), OK
 assert attr["type"] == 5 and client.readlink(link) == (OK, b"deep/er/replaced")
 expect(client.readlink(file), INVAL)
 expect(client.mknod(root, b"pipe"), NOTSUPP)
-expect(client.link(file, root, b"second"), NOTSUPP)
+_, first, *_ = expect(client.create(root, b"first", how=1), OK)
+expect(client.write(first, 0, b"written", UNSTABLE), OK)
+expect(client.link(first, deep, b"second"), OK)
+expect(client.link(first, deep, b"second"), EXIST)
+expect(client.link(deep, root, b"directory"), PERM)
+_, second, attr = expect(client.lookup(deep, b"second"), OK)
+assert attr["nlink"] == 2 and attr["ino"] == client.getattr(first)[1]["ino"]
+expect(client.write(second, 0, b"linked", FILE_SYNC), OK)
+assert client.read_all(first) == b"linkedn"
+expect(client.remove(root, b"first"), OK)
+assert client.read_all(second) == b"linkedn" and client.getattr(second)[1]["nlink"] == 1
+expect(client.remove(deep, b"second"), OK)
+expect(client.getattr(second), STALE)
 expect(client.read(root, 0, 10), ISDIR)
 
 # A request that is sent again gets the answer of the first time.

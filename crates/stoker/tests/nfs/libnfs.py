@@ -109,6 +109,15 @@ do("nfs_symlink", b"large", b"/real/link")
 room = ctypes.create_string_buffer(100)
 do("nfs_readlink", b"/real/link", room, 100)
 assert room.value == b"large" and stat(b"/real/link").mode & 0o170000 == 0o120000
+do("nfs_link", b"/real/small 9", b"/real/linked")
+fails(17, "nfs_link", b"/real/small 9", b"/real/linked")
+assert stat(b"/real/linked").nlink == 2 and stat(b"/real/linked").ino == stat(b"/real/small 9").ino
+do("nfs_open", b"/real/linked", os.O_WRONLY, ctypes.byref(file))
+assert do("nfs_pwrite", file, u64(0), u64(3), b"new") == 3
+do("nfs_close", file)
+assert read(b"/real/small 9") == b"new"
+do("nfs_unlink", b"/real/linked")
+assert stat(b"/real/small 9").nlink == 1
 do("nfs_rename", b"/real/small 7", b"/real/small 8")
 assert read(b"/real/small 8") == b"7"
 fails(2, "nfs_unlink", b"/real/small 7")

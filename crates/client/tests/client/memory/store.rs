@@ -203,9 +203,15 @@ impl Store for Memory {
             if mode == RenameMode::NoReplace && files.contains_key(to) {
                 return Err(StoreError::new(ErrorKind::Conflict, format!("{to} exists")));
             }
-            let file = files.remove(from).ok_or_else(|| missing(from))?;
-            let info = FileInfo { key: to.clone(), ..file.info.clone() };
-            files.insert(to.clone(), Arc::new(Stored { info, bytes: file.bytes.clone() }));
+            let mut moves = vec![(files.get(from).cloned().ok_or_else(|| missing(from))?, to)];
+            if let RenameMode::Exchange { .. } = mode {
+                moves.push((files.get(to).cloned().ok_or_else(|| missing(to))?, from));
+            }
+            files.remove(from);
+            for (file, to) in moves {
+                let info = FileInfo { key: to.clone(), ..file.info.clone() };
+                files.insert(to.clone(), Arc::new(Stored { info, bytes: file.bytes.clone() }));
+            }
             Ok(())
         })
     }

@@ -13,7 +13,7 @@ use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::knowledge::VolumeFound;
 use super::lakes::SetFound;
-use super::replay::Moment;
+use super::replay::Moved;
 use super::settle::{Outcome, Settled};
 use super::{LOST_NAMED, SalvageReport};
 use crate::offline::Tell;
@@ -97,15 +97,11 @@ impl Rebuild {
 
     /// Directories that were renamed: records of the files in them have the old names, and are written anew soon after the
     /// start. Until then the record of the rename stays.
-    pub async fn renames(&self, volume: &VolumeFound, renames: &[(Vec<u8>, Vec<u8>, Moment)]) -> Result<()> {
+    pub async fn renames(&self, volume: &VolumeFound, renames: &[Moved]) -> Result<()> {
         let mut writes = Vec::new();
-        for (at, (_, to, moment)) in renames.iter().enumerate() {
-            let mut now = to.clone();
-            for (from, to, _) in &renames[at + 1..] {
-                if now.starts_with(from) {
-                    now = [to.as_slice(), &now[from.len()..]].concat();
-                }
-            }
+        for (at, Moved { to, moment, .. }) in renames.iter().enumerate() {
+            let later = renames[at + 1..].iter().filter(|later| later.moment.seq != moment.seq);
+            let now = later.fold(to.clone(), |now, later| later.key(now));
             let spot = self.names.resolve(volume.id(), &now).await.map_err(error::catalog)?;
             if let Some(spot) = spot.filter(|spot| spot.name.is_empty()) {
                 let row = RekeyRow { since_ms: clock::now_ms(), name_record: Some(moment.id.0) };

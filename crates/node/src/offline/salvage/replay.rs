@@ -124,6 +124,7 @@ pub(super) enum Change {
     Put(Vec<u8>, Box<Named>),
     Delete(Vec<u8>),
     Rename { from: Vec<u8>, to: Vec<u8> },
+    Exchange { from: Vec<u8>, to: Vec<u8> },
     PublishSet { target: Vec<u8>, set: u64 },
 }
 
@@ -155,6 +156,7 @@ impl Event {
             }
             NameOp::Delete => Change::Delete(key()?),
             NameOp::Rename => Change::Rename { from: old()?, to: key()? },
+            NameOp::Exchange => Change::Exchange { from: old()?, to: key()? },
             NameOp::PublishSet => Change::PublishSet { target: key()?, set: set()? },
             _ => return None,
         };
@@ -177,6 +179,41 @@ pub(super) struct Moment {
     pub id: VersionId,
 }
 
+/// A directory that has another name than before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Moved {
+    pub from: Vec<u8>,
+    pub to: Vec<u8>,
+    /// Its record.
+    pub moment: Moment,
+    pub kind: MovedKind,
+}
+
+/// What became of the directory that had the new name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum MovedKind {
+    /// There was none.
+    Rename,
+    /// It has the old name now.
+    Exchange,
+    /// The same, and the record of that one said all already.
+    Other,
+}
+
+impl Moved {
+    /// What a key is after it.
+    pub fn key(&self, key: Vec<u8>) -> Vec<u8> {
+        let moved = |from: &[u8], to: &[u8]| Some([to, key.strip_prefix(from)?].concat());
+        let (from, to) = (self.from.as_slice(), self.to.as_slice());
+        let found = match self.kind {
+            MovedKind::Rename => moved(from, to),
+            MovedKind::Exchange => moved(from, to).or_else(|| moved(to, from)),
+            MovedKind::Other => None,
+        };
+        found.unwrap_or(key)
+    }
+}
+
 /// What the names of a volume were.
 #[derive(Default, Debug)]
 pub(super) struct Replayed {
@@ -186,7 +223,7 @@ pub(super) struct Replayed {
     /// Keys that were deleted last, with the record that says so.
     pub deleted: BTreeMap<Vec<u8>, Moment>,
     /// Renames of directories, in order, with their records.
-    pub renames: Vec<(Vec<u8>, Vec<u8>, Moment)>,
+    pub renames: Vec<Moved>,
     pub sets: Vec<PublishedSet>,
     /// Shards of sets that no record calls published.
     pub shards: BTreeMap<Vec<u8>, Named>,
@@ -226,7 +263,19 @@ pub(super) fn replay(events: Vec<Event>) -> Replayed {
             }
             Change::Rename { from, to } => {
                 out.rename(&from, &to);
-                out.renames.push((from, to, moment));
+                out.renames.push(Moved { from, to, moment, kind: MovedKind::Rename });
+            }
+            Change::Exchange { from, to } => {
+                // Each of the two directories has a record of it.
+                let is_done =
+                    |moved: &Moved| moved.kind == MovedKind::Exchange && moved.moment.seq == moment.seq;
+                let kind = match out.renames.iter().any(is_done) {
+                    true => MovedKind::Other,
+                    false => MovedKind::Exchange,
+                };
+                let moved = Moved { from, to, moment, kind };
+                out.exchange(&moved);
+                out.renames.push(moved);
             }
             Change::PublishSet { target, set } => {
                 for (key, named) in shards.remove(&set).unwrap_or_default() {
@@ -244,6 +293,16 @@ impl Replayed {
     fn put(&mut self, key: Vec<u8>, named: Named) {
         self.deleted.remove(&key);
         self.names.entry(key).or_default().push(named);
+    }
+
+    fn exchange(&mut self, moved: &Moved) {
+        // Deletes are of names, not of what had them: they stay, unless something has the name now.
+        let names = std::mem::take(&mut self.names);
+        self.names = names.into_iter().map(|(key, versions)| (moved.key(key), versions)).collect();
+        self.deleted.retain(|key, _| !self.names.contains_key(key));
+        for set in &mut self.sets {
+            set.target = moved.key(std::mem::take(&mut set.target));
+        }
     }
 
     fn rename(&mut self, from: &[u8], to: &[u8]) {

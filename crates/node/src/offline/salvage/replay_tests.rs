@@ -39,6 +39,10 @@ fn rename(number: u8, seq: u64, from: &str, to: &str) -> Event {
     Event { seq, id: id(number), change: Change::Rename { from: from.into(), to: to.into() } }
 }
 
+fn exchange(number: u8, seq: u64, from: &str, to: &str) -> Event {
+    Event { seq, id: id(number), change: Change::Exchange { from: from.into(), to: to.into() } }
+}
+
 fn publish(number: u8, seq: u64, target: &str, set: u64) -> Event {
     Event { seq, id: id(number), change: Change::PublishSet { target: target.into(), set } }
 }
@@ -60,6 +64,17 @@ fn changes_count_in_their_order_however_they_are_found() {
         (vec![put(1, 1, "a"), delete(2, 2, "a")], ""),
         (vec![delete(2, 2, "a"), put(3, 3, "a"), put(1, 1, "a")], "a=3"),
         (vec![put(1, 1, "d/x"), rename(2, 2, "d/", "e/"), put(3, 3, "d/x")], "d/x=3 e/x=1"),
+        // Both directories have a record of their exchange; one of them may be gone already.
+        (
+            vec![put(1, 1, "d/x"), put(2, 2, "e/x"), exchange(3, 3, "d/", "e/"), exchange(4, 3, "e/", "d/")],
+            "d/x=2 e/x=1",
+        ),
+        (vec![put(1, 1, "d/x"), put(2, 2, "e/y"), exchange(4, 3, "e/", "d/")], "d/y=2 e/x=1"),
+        (
+            vec![put(1, 1, "d/x"), put(2, 2, "e/x"), exchange(3, 3, "d/", "e/"), exchange(4, 5, "d/", "e/")],
+            "d/x=1 e/x=2",
+        ),
+        (vec![shard(1, 1, "s/0", 7), publish(9, 3, "s/", 7), exchange(3, 4, "t/", "s/")], "t/0=1"),
         // One drive has the name before a rename, the other the one after it.
         (vec![put(1, 1, "old"), put(1, 4, "new")], "new=1"),
         (vec![shard(1, 1, "s/0", 7), shard(2, 2, "s/1", 7)], ""),

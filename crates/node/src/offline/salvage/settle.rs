@@ -116,6 +116,7 @@ impl<'l> Lake<'l> {
         let (shown, by_version, by_name, left) = Default::default();
         let mut lake = Lake { objects, shown, by_version, by_name, left };
         let mut latest: HashMap<VersionId, (u64, &[u8])> = HashMap::new();
+        let mut moved = Vec::new();
         for (key, object) in objects.iter().filter(|(key, _)| !key.starts_with(AWAY)) {
             if let Some((name, seq)) = name_of(object) {
                 let known = latest.entry(name).or_insert((seq, key));
@@ -137,16 +138,24 @@ impl<'l> Lake<'l> {
             }
             // Of a directory that was renamed, the lake may have the old name still.
             let mut shown = key.clone();
-            for (from, to, moment) in &replayed.renames {
-                if shown.starts_with(from) && is_before(object, moment) {
-                    shown = [to.as_slice(), &shown[from.len()..]].concat();
+            for moved in &replayed.renames {
+                if is_before(object, &moved.moment) {
+                    shown = moved.key(shown);
                 }
             }
             if let Some((name, seq)) = name {
                 lake.by_name.insert(name, (shown.clone(), seq));
             }
-            if shown == *key || !objects.contains_key(&shown) {
-                lake.shown.insert(shown, object);
+            match shown == *key {
+                true => drop(lake.shown.insert(shown, object)),
+                false => moved.push((shown, key, object)),
+            }
+        }
+        // Two directories that swapped their names have objects under each other's.
+        let gone: HashSet<&[u8]> = moved.iter().map(|(_, key, _)| key.as_slice()).collect();
+        for (shown, _, object) in &moved {
+            if !objects.contains_key(shown) || gone.contains(shown.as_slice()) {
+                lake.shown.entry(shown.clone()).or_insert(object);
             }
         }
         lake
@@ -329,6 +338,7 @@ impl Settler<'_> {
             publishes: 0,
             name_record: (named.id != named.version).then_some(named.id.0),
             properties: named.properties.clone(),
+            links: None,
         };
         self.out.files.push(Settled {
             key: key.to_vec(),

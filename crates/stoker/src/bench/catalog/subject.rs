@@ -159,5 +159,6 @@ fn file(number: u64) -> FileRow {
         name_record: None,
         properties: Vec::new(),
         home: [0; 16],
+        links: None,
     }
 }
