@@ -209,8 +209,8 @@ impl Cell {
     /// Tells those who missed it that a write is over, as far as they answer. A node that has another session since, or none,
     /// holds nothing of that write.
     pub(super) async fn tell_owed(&self) {
-        let view = self.view();
-        let is_over = |node: NodeId| view.session(node).is_none();
+        // As it is at each look: a node may come back while another one is waited for.
+        let is_over = |node: NodeId| self.view().session(node).is_none();
         // Who does not answer now is asked again at the next look; others need not wait for that.
         let mut silent: Vec<NodeId> = Vec::new();
         loop {
