@@ -18,8 +18,8 @@ use stoker_store::{
 };
 
 use crate::harness::{
-    Home, copy_request, delete, drained, eager, get, get_from, key, lazy, names, pattern, put, set_add,
-    set_begin, write,
+    Home, copy_request, counter, delete, drained, eager, get, get_from, key, lazy, names, pattern, put,
+    set_add, set_begin, write,
 };
 
 /// Takes no part in telling.
@@ -279,6 +279,44 @@ async fn random_changes_are_all_found_again_without_a_catalog() {
         put(&node, "after", b"life goes on").await;
         node.drain("data", b"").await.unwrap();
         drained(&node, "after").await;
+        stop(node).await;
+    }
+}
+
+/// What was deleted stays so, although the record of the delete is let go after the first salvage and the drives still have what was
+/// deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_does_not_come_back_by_a_second_salvage() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    for (at, name) in ["deleted", "replaced", "stays"].into_iter().enumerate() {
+        put(&node, name, &pattern(at as u64, 5_000)).await;
+    }
+    // Whoever reads keeps the dead on the drives.
+    let readers = [node.open("data", &key("deleted")).await, node.open("data", &key("replaced")).await];
+    assert!(readers.iter().all(Result::is_ok));
+    put(&node, "replaced", b"another").await;
+    assert!(delete(&node, "deleted").await.unwrap());
+    stop(node).await;
+    drop(readers);
+    for round in 0..3 {
+        std::fs::remove_file(catalog(&home)).unwrap();
+        let report = salvaged(&home, None).await;
+        assert_eq!((report.files, report.lost_files), (2, 0), "{round}: {report:?}");
+        let node = home.open().await;
+        assert_eq!(names(&node, "", None).await, ["replaced", "stays"], "{round}");
+        assert_eq!(get(&node, "replaced").await.unwrap(), b"another", "{round}");
+        if round == 0 {
+            // The records of the two that are dead, and then that of the delete.
+            for _ in 0..500 {
+                if counter(&node, "collected_chunks_total").await >= 3.0 {
+                    break;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            assert!(delete(&node, "replaced").await.unwrap());
+            put(&node, "replaced", b"another").await;
+        }
         stop(node).await;
     }
 }

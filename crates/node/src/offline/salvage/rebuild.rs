@@ -7,7 +7,9 @@ use futures_util::StreamExt;
 use stoker_catalog::engine::Embedded;
 use stoker_catalog::kv::{Catalog, Commit, Outcome as Committed, Write};
 use stoker_catalog::names::{Names, Plan, Published, Refusal};
-use stoker_catalog::rows::{Drain, Layout, RekeyRow, RowValue, SetRow, SetState, ShardRow, VersionRow, keys};
+use stoker_catalog::rows::{
+    Drain, GarbageRow, Layout, RekeyRow, RowValue, SetRow, SetState, ShardRow, VersionRow, keys,
+};
 use stoker_format::VersionId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
@@ -77,6 +79,7 @@ impl Rebuild {
                 self.report.dirty_bytes += file.row.size;
             }
         }
+        let dead = dead_records(&settled);
         let done_before = self.report.files - settled.files.len() as u64;
         let names = &self.names;
         let written = settled.files.into_iter().map(|file| put(names, volume, file, &sets));
@@ -92,7 +95,7 @@ impl Rebuild {
         self.report.deletes += settled.tombstones.len() as u64;
         let rows = settled.tombstones.iter();
         let writes = rows.map(|(key, row)| Write::Put(keys::tombstone(volume.id(), key), row.encode()));
-        self.write(writes.collect()).await
+        self.write(writes.chain(dead).collect()).await
     }
 
     /// Directories that were renamed: records of the files in them have the old names, and are written anew soon after the
@@ -222,6 +225,19 @@ impl Rebuild {
         self.write(writes).await?;
         Ok(self.report)
     }
+}
+
+/// Rows that let the records of the dead go. Were they left on the drives, they would look alive to the next salvage once the records
+/// of their deletes are gone.
+fn dead_records(settled: &Outcome) -> Vec<Write> {
+    let live = |file: &Settled| file.row.name_record.unwrap_or(file.row.version);
+    let live: HashSet<[u8; 12]> = settled.files.iter().map(live).collect();
+    let mut dead: Vec<VersionId> =
+        settled.dead.iter().filter(|record| !live.contains(&record.0)).copied().collect();
+    dead.sort_unstable();
+    dead.dedup();
+    let row = GarbageRow { settled: true, runs: Vec::new() }.encode();
+    dead.into_iter().map(|record| Write::Put(keys::garbage(record, 0), row.clone())).collect()
 }
 
 /// Writes down a file, and what goes with it; gives the shard that it is.

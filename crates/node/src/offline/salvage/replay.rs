@@ -222,6 +222,8 @@ pub(super) struct Replayed {
     pub names: BTreeMap<Vec<u8>, Vec<Named>>,
     /// Keys that were deleted last, with the record that says so.
     pub deleted: BTreeMap<Vec<u8>, Moment>,
+    /// Records of what was deleted.
+    pub buried: Vec<VersionId>,
     /// Renames of directories, in order, with their records.
     pub renames: Vec<Moved>,
     pub sets: Vec<PublishedSet>,
@@ -258,7 +260,8 @@ pub(super) fn replay(events: Vec<Event>) -> Replayed {
         match event.change {
             Change::Put(key, named) => out.put(key, *named),
             Change::Delete(key) => {
-                out.names.remove(&key);
+                let dead = out.names.remove(&key).unwrap_or_default();
+                out.buried.extend(dead.iter().map(|named| named.id));
                 out.deleted.insert(key, moment);
             }
             Change::Rename { from, to } => {

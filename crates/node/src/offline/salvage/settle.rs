@@ -46,6 +46,8 @@ pub(super) struct Outcome {
     pub tombstones: Vec<(Vec<u8>, TombstoneRow)>,
     /// Keys of which records tell and whose bytes are nowhere.
     pub lost: Vec<Vec<u8>>,
+    /// Records of what was deleted or replaced.
+    pub dead: Vec<VersionId>,
 }
 
 /// Decides for a volume.
@@ -77,6 +79,7 @@ pub(super) fn settle(
     let recorded = names.iter().flat_map(|(key, versions)| versions.iter().map(move |named| (key, named)));
     let recorded = recorded.map(|(key, named)| (named.id, (key.as_slice(), named.seq))).collect();
     settler.lake_only(replayed, &recorded)?;
+    settler.out.dead.extend_from_slice(&replayed.buried);
     Ok(settler.out)
 }
 
@@ -211,6 +214,8 @@ impl Settler<'_> {
             }
             return Ok(());
         };
+        let replaced = versions.iter().take_while(|older| older.id != named.id);
+        self.out.dead.extend(replaced.map(|older| older.id));
         if !self.whose.drains {
             match self.held(named) {
                 Some(drives) => self.keep(key, named, Drain::Never, None, None, drives),
