@@ -60,7 +60,9 @@ async fn work<C: Client>(
     until: Until,
 ) -> Result<C, StoreError> {
     let started = meter.lock().expect("no client panicked").started();
-    while started.elapsed().as_secs_f64() < until.seconds
+    // Once in any case: a machine that stood still for so long would otherwise have measured nothing.
+    let mut is_first = true;
+    while (std::mem::take(&mut is_first) || started.elapsed().as_secs_f64() < until.seconds)
         && issued.fetch_add(len as u64, Ordering::Relaxed) < until.bytes
         && client.prepare().await?
     {
