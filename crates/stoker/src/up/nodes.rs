@@ -133,6 +133,9 @@ fn spawn(
     let memory = args.memory.map_or_else(|| super::limits::memory(None), Ok)? / count as u64;
     command
         .args(["--json", "--name", &name, "--lake", &lake])
+        // A port of its own, and the same one after a restart: at the usual one another cell of this machine may be by then, and
+        // the others would look for this node there.
+        .args(["--peers", "127.0.0.1:0"])
         .arg("--dir")
         .arg(node_dir(dir, at))
         .arg("--domain")
