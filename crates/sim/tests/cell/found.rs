@@ -163,7 +163,9 @@ fn a_copy_that_replaced_its_source_can_be_renamed_while_it_is_drained() {
     play(3, &eager(), async |scene| {
         let etag = || scene.cluster.lake.objects().get(&b"a"[..]).map(|object| object.etag.clone());
         scene.put(0, "a", &[9; 3_000]).await.unwrap();
-        scene.until_drained("a", &[9; 3_000]).await;
+        // Only what is known to be clean: a copy of what is on its way is the same version, and need not be sent again.
+        scene.rest().await;
+        assert_eq!(scene.in_lake("a").unwrap(), [9; 3_000]);
         scene.cluster.lake_way.set_slow_ms(1_000);
         let before = etag();
         scene.copy(1, "a", "b").await.unwrap();
