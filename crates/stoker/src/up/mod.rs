@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
     /// Address for other nodes; by default 127.0.0.1:9002, or a free port that is kept.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "nodes")]
     peers: Option<SocketAddr>,
     /// What people call this node; by default the name of the machine.
     #[arg(long, value_name = "NAME")]
@@ -94,7 +94,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Start everything, say what is there, and stop.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nodes")]
     check: bool,
 }
 
