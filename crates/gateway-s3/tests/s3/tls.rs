@@ -12,7 +12,8 @@ use crate::client::{Client, Response, connect, exchange, read_response};
 use crate::rig::{Rig, client, pattern, volume};
 
 fn pem(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pem").join(name)
+    // Tests run in the folder of their package.
+    Path::new("tests/pem").join(name)
 }
 
 /// Sends a signed request to a server that must show this certificate.
