@@ -14,13 +14,14 @@ pub enum LakeErrorKind {
     Changed,
     /// The lake asks for less traffic (503, 429, SlowDown). Back off, then retry.
     Busy,
-    /// The network, a timeout or the lake's own fault; the effect of the call is unknown. Retry after a look.
+    /// The network, a timeout, an answer that ended early or the lake's own fault; the effect of the call is unknown. Retry after
+    /// a look.
     Unavailable,
     /// Credentials, region or permissions. An operator has to fix the setting that the message names.
     Denied,
     /// A name, a size or a setting that this lake cannot hold. Never retry; the caller asks for something else.
     Invalid,
-    /// Bytes that differ from their checksum or their length. Retry once; if it stays, page someone.
+    /// Bytes that differ from their checksum. Retry once; if it stays, page someone.
     Corrupt,
     /// No space or a quota. Wait for space; an operator has to make some.
     Full,
@@ -99,7 +100,7 @@ impl LakeError {
         LakeError::new(LakeErrorKind::Invalid, message)
     }
 
-    /// Bytes that differ from their checksum or length.
+    /// Bytes that differ from their checksum.
     pub fn corrupt(message: impl Into<String>) -> LakeError {
         LakeError::new(LakeErrorKind::Corrupt, message)
     }

@@ -126,7 +126,11 @@ impl StoreLake {
         let bytes = answer.bytes().await.map_err(|error| translate("read", key, error))?;
         let len = range.end - range.start;
         if bytes.len() as u64 != len {
-            return Err(LakeError::corrupt(format!("the body has {} bytes instead of {len}", bytes.len())));
+            // It ended early; nothing says that the object is damaged.
+            return Err(LakeError::unavailable(format!(
+                "the body has {} bytes instead of {len}",
+                bytes.len()
+            )));
         }
         Ok(bytes)
     }

@@ -272,7 +272,7 @@ impl Lake for TwinLake {
                 let bytes = state.store.get(key, range, if_match)?;
                 if state.roll(|faults| faults.short_body) {
                     state.counts.short_body += 1;
-                    return Err(LakeError::corrupt("simulated: the body ended early"));
+                    return Err(LakeError::unavailable("simulated: the body ended early"));
                 }
                 if !bytes.is_empty() && state.roll(|faults| faults.rot) {
                     state.counts.rot += 1;

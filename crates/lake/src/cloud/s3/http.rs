@@ -222,7 +222,8 @@ impl Reply {
 
     /// The body, which must have exactly this length.
     pub async fn bytes(self, len: usize) -> Result<Bytes> {
-        let short = |got: usize| LakeError::corrupt(format!("the body has {got} bytes instead of {len}"));
+        // A connection that was cut, or a server that gave up half way: nothing says that the object is damaged.
+        let short = |got: usize| LakeError::unavailable(format!("the body has {got} bytes instead of {len}"));
         let bytes = self.read(len).await?;
         match bytes {
             Some(bytes) if bytes.len() == len => Ok(bytes),
