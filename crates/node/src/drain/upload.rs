@@ -132,6 +132,10 @@ impl Core {
             return Ok(());
         };
         match located.file.drain {
+            // Copies that took each other's place would wait for each other for ever.
+            Drain::Dirty if located.file.source.is_some() && self.is_blocked(&located).await? => {
+                self.bring_home(located).await?;
+            }
             Drain::Dirty => self.drainer.demand(&located.file),
             Drain::Clean if self.is_blocked(&located).await? => self.take_back(located).await?,
             Drain::Clean => self.drainer.wake(),
@@ -140,7 +144,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a renamed file waits for others itself, so that two might wait for each other.
+    /// Whether a file that others wait for waits for others itself, so that two might wait for each other.
     async fn is_blocked(&self, located: &Located) -> Result<bool> {
         let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
         let Some(path) = path else { return Ok(false) };
@@ -197,13 +201,24 @@ impl Core {
         let mut row = file.clone();
         row.source = None;
         row.holders = kept.holders();
+        let checks = self.holder_checks(&row.holders, &kept.sessions()).await?;
+        // Where its name is, and rows of it are: they go when it is clean.
+        row.holders.extend(file.holders.iter().filter(|old| !kept.holders().contains(old)).cloned());
+        if row.drain == Drain::Dirty {
+            row.home = self.node.0;
+        }
         let key = located.spot.row_key();
         let mut commit = Commit::new()
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row.clone())).encode())
             .delete(keys::relier(VolumeId(source.volume), &source.key, file.version(), file.inode));
-        commit.checks.extend(self.holder_checks(&row.holders, &kept.sessions()).await?);
-        let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+        commit.checks.extend(checks);
+        dirty_writes(&mut commit, volume.id, &row, None);
+        if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)?
+            && row.drain == Drain::Dirty
+        {
+            self.drainer.demand(&row);
+        }
         Ok(())
     }
 

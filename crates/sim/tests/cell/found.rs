@@ -198,3 +198,20 @@ fn an_empty_file_whose_holder_is_lost_in_between_has_its_copies() {
         scene.rest().await;
     });
 }
+
+/// Each needed the lake object under the name of the other, and neither was drained before the other was.
+#[test]
+fn copies_that_took_each_others_place_are_drained() {
+    play(3, &eager(), async |scene| {
+        scene.put(0, "a", &[1; 3_000]).await.unwrap();
+        scene.put(1, "b", &[2; 3_000]).await.unwrap();
+        scene.rest().await;
+        scene.copy(0, "a", "x").await.unwrap();
+        scene.copy(1, "b", "y").await.unwrap();
+        scene.rename(0, "x", "b").await.unwrap();
+        scene.rename(1, "y", "a").await.unwrap();
+        scene.rest().await;
+        assert_eq!(scene.in_lake("a").unwrap(), [2; 3_000]);
+        assert_eq!(scene.in_lake("b").unwrap(), [1; 3_000]);
+    });
+}
