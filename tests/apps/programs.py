@@ -9,7 +9,7 @@ FSX_VERSION = "0.3.2"
 # What a program is in Debian.
 PACKAGES = {
     "git": "git", "sqlite3": "sqlite3", "tar": "tar", "rsync": "rsync", "fio": "fio", "diff": "diffutils",
-    "initdb": "postgresql", "pg_amcheck": "postgresql", "setpriv": "util-linux",
+    "initdb": "postgresql", "pgbench": "postgresql", "pg_amcheck": "postgresql", "setpriv": "util-linux",
     "qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "mount.nfs": "nfs-common",
     "cpio": "cpio", "modinfo": "kmod",
 }  # fmt: skip

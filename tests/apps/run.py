@@ -53,7 +53,7 @@ APPLICATIONS = [
     Application("fsx", blocks.fsx, ("fsx",)),
     Application("nfs", doors.nfs),
     Application("crowd", blocks.crowd),
-    Application("postgresql", databases.postgresql, ("initdb", "pgbench", "pg_amcheck", "setpriv"), "full"),
+    Application("postgresql", databases.postgresql, databases.NEEDS, "full"),
     Application("node-killed", trees.node_killed, ("diff",), "full"),
     Application("mount-killed", blocks.mount_killed, (), "full"),
 ]
