@@ -10,6 +10,8 @@ import threading
 import programs
 
 FIO = "fio --group_reporting --minimal --verify=crc32c --verify_fatal=1 --do_verify=1 --fallocate=none --directory=."
+# Of the mount, unless it is told otherwise.
+THREADS = 32
 # fsx in full: every operation that it has and Linux offers.
 FSX = """flen = 1000000
 [opsize]
@@ -163,4 +165,4 @@ def crowd(rig, run):
 
 def memory_max(buffer_bytes):
     """As `stoker mount --help` has it."""
-    return buffer_bytes + (512 << 20)
+    return buffer_bytes + (256 << 20) + THREADS * (8 << 20)
