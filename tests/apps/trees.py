@@ -60,7 +60,7 @@ def tar(rig, run):
 
 
 def rsync(rig, run):
-    count = run.number(1_000, 50_000, 50_000)
+    count = run.number(300, 50_000, 50_000)
     source = sample(rig.aside / "sample", count)
     same = f"test -z \"$(rsync -aHi --checksum --delete --dry-run {source}/ copy/)\""
     rig.sh(f"rsync -aH {source}/ copy/; {same}")
@@ -105,7 +105,7 @@ def cargo(rig, run):
 
 def node_killed(rig, run):
     """The node is killed again and again under `cp -r`. It waits and goes on, and nothing is missing."""
-    source = sample(rig.aside / "sample", run.number(300, 5_000, 20_000))
+    source = sample(rig.aside / "sample", run.number(300, 2_000, 20_000))
     kills = run.number(1, 3, 8)
     killed = 0
     for round in range(kills):
