@@ -30,10 +30,9 @@ def listed(rig, at):
 
 
 def git(rig, run):
-    """A clone of this repository with its history, packed again and checked; of its last commit alone if there is little time."""
+    """A clone of this repository with its history, packed again and checked."""
     source = rig.aside / "source.git"
-    depth = run.number("--depth 1", "", "")
-    rig.sh(f"git clone -q --bare --no-local {depth} file://{CHECKOUT} {source}", at=rig.aside, **GIT)
+    rig.sh(f"git clone -q --bare --no-local {CHECKOUT} {source}", at=rig.aside, **GIT)
     script = f"""
         git clone -q {source} clone; cd clone; git config user.email a@b; git config user.name n
         git fsck --strict --no-progress; git gc -q --prune=now; git fsck --strict --no-progress
