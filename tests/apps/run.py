@@ -16,6 +16,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -140,4 +141,6 @@ def parse():
 
 
 if __name__ == "__main__":
+    # Whoever ends this early wants its processes and mounts ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

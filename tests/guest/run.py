@@ -13,6 +13,7 @@ Exit code: 0 passed, 1 something failed, 3 the guest cannot be had here.
 import argparse
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,4 +130,6 @@ def parse():
 
 
 if __name__ == "__main__":
+    # Whoever ends this early wants its processes and mounts ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())
