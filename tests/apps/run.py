@@ -80,6 +80,9 @@ def main():
     except OSError as error:
         print(f"apps: cannot run: /dev/fuse cannot be used here: {error}", flush=True)
         return 3
+    if not programs.find("bash"):
+        print("apps: cannot run: this machine has no bash", flush=True)
+        return 3
     if args.tier != "quick" and not args.no_install:
         programs.install({need for one in wanted for need in one.needs})
     started, failed, skipped = time.monotonic(), [], []
