@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::clients::{self, Without};
+use crate::suites::{APPS, CLIENTS, GUEST, Suite, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 
@@ -37,9 +37,11 @@ enum Action {
         seeds: &'static str,
     },
     Tidy,
-    /// Real S3 clients, as many as the tier asks for. The normal gate passes without them where they cannot be had.
-    Clients {
-        tier: &'static str,
+    /// Programs of others, as many as the arguments ask for. Where they cannot be had, a step passes that says so.
+    Suite {
+        suite: &'static Suite,
+        args: &'static str,
+        without: Without,
     },
 }
 
@@ -51,6 +53,16 @@ struct Step {
 
 const fn step(name: &'static str, tiers: &'static [Tier], action: Action) -> Step {
     Step { name, tiers, action }
+}
+
+/// Real S3 clients: the normal gate passes without them.
+const fn clients(args: &'static str, without: Without) -> Action {
+    Action::Suite { suite: &CLIENTS, args, without }
+}
+
+/// Applications: what a machine lacks for them, or FUSE, is said and passes.
+const fn apps(args: &'static str) -> Action {
+    Action::Suite { suite: &APPS, args, without: Without::Skip }
 }
 
 const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
@@ -69,17 +81,19 @@ const STEPS: &[Step] = &[
     step("sim cell, 5000 seeds", &[Tier::Full], Action::Sim { what: "cell", seeds: "5000" }),
     step("sim cell, 100000 seeds", &[Tier::Long], Action::Sim { what: "cell", seeds: "100000" }),
     step("planted bugs", &[Tier::Full, Tier::Long], Action::Sim { what: "mutations", seeds: "10000" }),
-    step("clients", &[Tier::Normal], Action::Clients { tier: "quick" }),
-    step("clients, SeaweedFS as a lake", &[Tier::Full], Action::Clients { tier: "full" }),
-    step("clients, SeaweedFS and Garage as lakes", &[Tier::Long], Action::Clients { tier: "long" }),
+    step("clients", &[Tier::Normal], clients("--tier quick", Without::Skip)),
+    step("clients, SeaweedFS as a lake", &[Tier::Full], clients("--tier full", Without::Fail)),
+    step("clients, SeaweedFS and Garage as lakes", &[Tier::Long], clients("--tier long", Without::Fail)),
+    step("apps", &[Tier::Normal], apps("--tier quick")),
+    step("apps, in the sizes of people", &[Tier::Full], apps("--tier full")),
+    step("apps, longer", &[Tier::Long], apps("--tier long")),
+    step("guest", &[Tier::Long], Action::Suite { suite: &GUEST, args: "", without: Without::Skip }),
 ];
 
 /// What a tier should hold and does not yet, with the reason. Printed, so that a green gate is not
 /// taken for more than it is.
-const LATER: &[(&[Tier], &str, &str)] = &[
-    (&[Tier::Long], "the NFS client of a Linux kernel", "needs an emulated guest, which is not built yet"),
-    (&[Tier::Long], "fuzzing", "needs cargo-fuzz, which the gate must not; run `cargo xtask fuzz`"),
-];
+const LATER: &[(&[Tier], &str, &str)] =
+    &[(&[Tier::Long], "fuzzing", "needs cargo-fuzz, which the gate must not; run `cargo xtask fuzz`")];
 
 /// Runs the gate.
 pub fn run(args: &[String]) -> Result<(), Failure> {
@@ -138,7 +152,8 @@ impl Step {
             Action::Cargo(args) => format!("cargo {args}"),
             Action::Sim { what, seeds } => format!("cargo xtask sim {what} --seeds {seeds}"),
             Action::Tidy => "cargo xtask tidy".into(),
-            Action::Clients { tier } => format!("cargo xtask clients --tier {tier}"),
+            Action::Suite { suite, args: "", .. } => format!("cargo xtask {}", suite.name),
+            Action::Suite { suite, args, .. } => format!("cargo xtask {} {args}", suite.name),
         }
     }
 
@@ -152,9 +167,9 @@ impl Step {
             Action::Cargo(args) => succeeds(cargo().args(args.split(' ')).env("RUST_TEST_THREADS", "3")),
             Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
-            Action::Clients { tier: wanted } => {
-                let without = if tier == Tier::Normal { Without::Skip } else { Without::Fail };
-                clients::run_or(&["--tier", wanted].map(String::from), without).is_ok()
+            Action::Suite { suite, args, without } => {
+                let args: Vec<String> = args.split_whitespace().map(String::from).collect();
+                suite.run_or(&args, without).is_ok()
             }
         }
     }
@@ -194,7 +209,7 @@ mod tests {
         for tier in EVERY {
             let names = names(*tier);
             assert_eq!(names[..4], ["fmt", "clippy", "tidy", "test"]);
-            for once in ["sim ring", "sim cell", "clients"] {
+            for once in ["sim ring", "sim cell", "clients", "apps"] {
                 assert_eq!(names.iter().filter(|name| name.starts_with(once)).count(), 1, "{tier:?}: {once}");
             }
         }

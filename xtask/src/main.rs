@@ -4,9 +4,9 @@
 //! because of a dependency that it is there to judge.
 
 mod check;
-mod clients;
 mod fuzz;
 mod sim;
+mod suites;
 mod tidy;
 mod workspace;
 
@@ -16,11 +16,13 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask <command>
 
-  check [--full | --long]     the one gate: format, lints, tidy, tests, simulation, clients
+  check [--full | --long]     the one gate: format, lints, tidy, tests, simulation, clients, applications
   tidy                        the rules that the compiler does not check
   sim ring --seeds N [--first S] [...]
                               the ring simulation in release mode; arguments go through as they are
   clients [--tier full] [...] real S3 clients against a real node; arguments go to tests/clients/run.py
+  apps [--tier full] [...]    real applications on a mount and by NFS; arguments go to tests/apps/run.py
+  guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
 
@@ -55,7 +57,9 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
         "sim" => sim::run(rest),
-        "clients" => clients::run(rest),
+        "clients" => suites::CLIENTS.run(rest),
+        "apps" => suites::APPS.run(rest),
+        "guest" => suites::GUEST.run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {
             // A reader that closed the pipe has seen enough.

@@ -25,7 +25,7 @@ type Read = Shared<BoxFuture<'static, std::result::Result<Bytes, StoreError>>>;
 /// A block on its way, and the room that it takes.
 struct Block {
     read: Read,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: OwnedSemaphorePermit,
 }
 
 /// What one reader will want.
@@ -75,12 +75,12 @@ impl Ahead {
         let end_block = info.size.div_ceil(BLOCK);
         for at in first..(last + 1 + self.window).min(end_block) {
             if let Entry::Vacant(vacant) = self.blocks.entry(at) {
-                let room = rooms.clone().try_acquire_owned().ok();
-                // What is wanted now is read in any case; ahead only while there is room.
-                if room.is_none() && at > last {
-                    break;
-                }
-                vacant.insert(Block { read: fetch(file.clone(), at), _room: room });
+                match rooms.clone().try_acquire_owned() {
+                    Ok(room) => vacant.insert(Block { read: fetch(file.clone(), at), _room: room }),
+                    Err(_) if at > last => break,
+                    // What is wanted now is read by itself, and nothing of it is kept.
+                    Err(_) => return None,
+                };
             }
         }
         Some((first..=last).filter_map(|at| Some((at, self.blocks.get(&at)?.read.clone()))).collect())
@@ -125,5 +125,58 @@ pub(crate) async fn read_exactly(
             return Ok(bytes.into());
         }
         piece = file.read(start + bytes.len() as u64, len - bytes.len()).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_store::{Attributes, DrainState, FileInfo, Key};
+
+    use super::*;
+
+    /// A file of zeros.
+    struct Zeros(FileInfo);
+
+    impl File for Zeros {
+        fn info(&self) -> &FileInfo {
+            &self.0
+        }
+
+        fn read(&self, _offset: u64, len: usize) -> BoxFuture<'_, std::result::Result<Bytes, StoreError>> {
+            Box::pin(async move { Ok(vec![0; len].into()) })
+        }
+    }
+
+    fn file() -> Arc<dyn File> {
+        Arc::new(Zeros(FileInfo {
+            key: Key::new("file").unwrap(),
+            size: 100 * BLOCK,
+            etag: String::new(),
+            modified_ms: 0,
+            version: VersionId::ZERO,
+            inode: 1,
+            attributes: Attributes::default(),
+            checksums: Vec::new(),
+            part_sizes: Vec::new(),
+            drain: DrainState::Dirty,
+            links: 1,
+        }))
+    }
+
+    #[tokio::test]
+    async fn readers_together_keep_no_more_than_there_is_room_for() {
+        let (rooms, file) = (Arc::new(Semaphore::new(10)), file());
+        let mut readers: Vec<Ahead> = (0..64).map(|_| Ahead::default()).collect();
+        for at in 0..20 {
+            for reader in &mut readers {
+                reader.wish(&file, at * BLOCK, BLOCK, &rooms);
+            }
+            let kept: usize = readers.iter().map(|reader| reader.blocks.len()).sum();
+            assert_eq!(kept + rooms.available_permits(), 10);
+        }
+        // Whoever gets none reads what it wants by itself; with room again it reads ahead again.
+        assert!(readers[63].wish(&file, 20 * BLOCK, BLOCK, &rooms).is_none());
+        readers.drain(..63);
+        assert!(readers[0].wish(&file, 21 * BLOCK, BLOCK, &rooms).is_some());
     }
 }

@@ -39,7 +39,8 @@ pub struct Args {
     /// Seconds for which the kernel believes names and properties; 0 to ask each time.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     cache: f64,
-    /// Bytes that were written and not published, of all files together.
+    /// Bytes that were written and not published, of all files together. The process takes that, and besides it at most 256 MiB
+    /// and 8 MiB for each of its threads.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse)]
     buffer: u64,
     /// Requests that are worked on at once.
@@ -70,6 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         return in_background();
     }
     log::start(args.log_level, log::Format::Text);
+    sys::bound_spare_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

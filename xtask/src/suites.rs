@@ -1,0 +1,72 @@
+//! `cargo xtask clients`, `apps` and `guest`: programs of others against a real node, each by a script below `tests/`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::Failure;
+use crate::workspace::{built, cargo, root, succeeds};
+
+/// What a suite ends with if what it needs could not be had.
+const EXIT_NOT_HERE: i32 = 3;
+
+/// What runs, and what it is called where it cannot run.
+pub struct Suite {
+    pub name: &'static str,
+    script: &'static str,
+    what: &'static str,
+}
+
+/// Real S3 clients.
+pub const CLIENTS: Suite = Suite { name: "clients", script: "tests/clients/run.py", what: "real clients" };
+/// Real applications on a mount, and by NFS.
+pub const APPS: Suite = Suite { name: "apps", script: "tests/apps/run.py", what: "applications" };
+/// The NFS client of a Linux kernel.
+pub const GUEST: Suite =
+    Suite { name: "guest", script: "tests/guest/run.py", what: "the NFS client of a Linux kernel" };
+
+/// What is to be done if the suite cannot run: no network, no Python, no FUSE, no emulator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    /// Say so and pass.
+    Skip,
+    /// Fail.
+    Fail,
+}
+
+impl Suite {
+    /// Builds the program and runs the suite; arguments go through as they are.
+    pub fn run(&self, args: &[String]) -> Result<(), Failure> {
+        self.run_or(args, Without::Fail)
+    }
+
+    /// The same, for a gate that has to be green on a machine that lacks what the suite needs.
+    pub fn run_or(&self, args: &[String], without: Without) -> Result<(), Failure> {
+        // The gate has built it with its tests a moment ago. Built by itself it would have other features, and everything below it too.
+        let is_built = without == Without::Skip && program().is_file();
+        if !is_built && !succeeds(cargo().args(["build", "--package", "stoker", "--locked"])) {
+            return Err(Failure::Failed);
+        }
+        let mut python = Command::new("python3");
+        python.current_dir(root()).args(["-B", self.script, "--stoker"]).arg(program()).args(args);
+        match python.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.code() == Some(EXIT_NOT_HERE) && without == Without::Skip => {
+                eprintln!("xtask: skipped: {}, because what they need cannot be had here", self.what);
+                Ok(())
+            }
+            Err(error) if without == Without::Skip => {
+                eprintln!("xtask: skipped: {}, because python3 cannot be started: {error}", self.what);
+                Ok(())
+            }
+            Ok(_) => Err(Failure::Failed),
+            Err(error) => {
+                eprintln!("xtask: cannot start python3: {error}");
+                Err(Failure::Failed)
+            }
+        }
+    }
+}
+
+fn program() -> PathBuf {
+    built("debug", "stoker")
+}
