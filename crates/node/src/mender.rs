@@ -192,6 +192,11 @@ impl Core {
         payload.set_len(0);
         payload.fill(bytes);
         let retention = if info.never { Retention::Never } else { Retention::Dirty };
+        let _turn = self.rings.turn(&info.chunk).await;
+        if info.kind == RecordKind::Chunk && self.rings.find(&info.chunk, bytes.len() + 1).is_some() {
+            // Somebody brought more of it meanwhile.
+            return Ok(());
+        }
         let put = Put { chunk: info.chunk, volume: info.volume, kind: info.kind, retention, payload };
         // On the same drive: that is the one which rows say has it.
         self.rings.append(drive, vec![put]).await
@@ -206,6 +211,7 @@ impl Core {
         let Some(drive) = self.rings.drive(at) else { return Ok(Mended::Needless) };
         let row = keys::dirty(self.node, drive.id, chunk.version);
         let row = self.catalog.get(&[&row]).await.map_err(error::catalog)?.pop().flatten();
+        let _turn = self.rings.turn(&chunk).await;
         let Some(row) = row.filter(|_| self.rings.find(&chunk, len).is_none()) else {
             // Drained, deleted or moved since it was looked up.
             return Ok(Mended::Needless);

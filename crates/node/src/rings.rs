@@ -102,7 +102,12 @@ pub(crate) struct Rings {
     pool: Arc<Pool>,
     /// A drive failed.
     pub failed: tokio::sync::Notify,
+    /// By chunk; see [`Rings::turn`].
+    turns: Vec<Arc<tokio::sync::Mutex<()>>>,
 }
+
+/// Turns that there are. Two chunks that share one wait for each other now and then.
+const TURNS: usize = 512;
 
 struct Slot {
     holder: HolderRow,
@@ -122,7 +127,8 @@ pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> 
 impl Rings {
     pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>) -> Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
-        let rings = Rings { node, slots: RwLock::default(), pool, failed: tokio::sync::Notify::new() };
+        let turns = (0..TURNS).map(|_| Arc::default()).collect();
+        let rings = Rings { node, slots: RwLock::default(), pool, failed: tokio::sync::Notify::new(), turns };
         for drive in drives {
             rings.add(drive);
         }
@@ -234,6 +240,13 @@ impl Rings {
                 (done, _, _) => return done.map(|()| at),
             }
         }
+    }
+
+    /// The right to bring a copy of a chunk. Files may use different lengths of one chunk, and of two records the later one counts: a
+    /// front that lands behind the whole would take its place. So whoever brings a copy looks, in its turn, whether a longer one is here.
+    pub async fn turn(&self, chunk: &ChunkId) -> tokio::sync::OwnedMutexGuard<()> {
+        let at = stoker_format::crc64(&chunk.to_bytes()) as usize % self.turns.len();
+        self.turns[at].clone().lock_owned().await
     }
 
     /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while, one that failed for ever.

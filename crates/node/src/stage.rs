@@ -270,9 +270,11 @@ impl Core {
     async fn admit(self: &Arc<Core>, chunk: ChunkId, volume: VolumeId, bytes: &Bytes, staged: bool) -> bool {
         let at = self.rings.pick(chunk.version, chunk.index);
         let Some(drive) = self.rings.drive(at) else { return false };
-        if !matches!(drive.ring.admits(chunk, staged).await, Ok(true))
-            || self.rings.find(&chunk, bytes.len()).is_some()
-        {
+        if !matches!(drive.ring.admits(chunk, staged).await, Ok(true)) {
+            return false;
+        }
+        let _turn = self.rings.turn(&chunk).await;
+        if self.rings.find(&chunk, bytes.len()).is_some() {
             return false;
         }
         let mut payload = self.rings.pool().take(bytes.len()).unwrap_or_else(|| Buf::heap(bytes.len()));

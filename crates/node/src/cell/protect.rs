@@ -242,6 +242,14 @@ impl Core {
         let mut payload = self.rings.write_buffer(bytes.len()).await;
         payload.set_len(0);
         payload.fill(&bytes);
+        let _turn = self.rings.turn(&chunk).await;
+        if self.rings.position(&chunk, len as usize + 1).is_some() {
+            // A peer sent all of it meanwhile.
+            self.rings.mark_dirty_here(vec![chunk]).await?;
+            if self.rings.precious_at(&chunk, len + 1).is_some() {
+                return Ok(());
+            }
+        }
         let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
         self.rings.append_any(vec![put]).await.map(drop)
     }

@@ -122,7 +122,8 @@ impl Core {
         if !self.cell.guests.hold(version, from, head.session, head.hold) {
             return Err(over());
         }
-        if let Some(at) = self.longer_copy(chunk, payload.len()).await? {
+        let (longer, turn) = self.longer_copy(chunk, payload.len()).await?;
+        if let Some(at) = longer {
             return Ok(self.appended(at));
         }
         let retention = if head.never { Retention::Never } else { Retention::Dirty };
@@ -134,7 +135,11 @@ impl Core {
         }
         let core = self.clone();
         // To its end even if the peer gives up: nobody else would know what became of it.
-        let at = self.to_the_end(async move { core.rings.append_any(puts).await }).await?;
+        let append = async move {
+            let _turn = turn;
+            core.rings.append_any(puts).await
+        };
+        let at = self.to_the_end(append).await?;
         add(&self.cell.stats.served_copies, 1);
         Ok(self.appended(at))
     }
@@ -145,14 +150,27 @@ impl Core {
         Answer::Appended { drive, incarnation, session: self.session_id }
     }
 
-    /// The drive that keeps more of a chunk than that. The front of it that some file uses must not come in its place.
-    async fn longer_copy(&self, chunk: ChunkId, len: usize) -> Result<Option<usize>> {
-        if chunk.index == NAME_INDEX || self.rings.position(&chunk, len + 1).is_none() {
-            return Ok(None);
+    /// The drive that keeps more of a chunk than that, and the turn to bring it if there is none. The front of it that some file uses
+    /// must not come in its place.
+    async fn longer_copy(
+        &self,
+        chunk: ChunkId,
+        len: usize,
+    ) -> Result<(Option<usize>, tokio::sync::OwnedMutexGuard<()>)> {
+        let is_longer_here = || chunk.index != NAME_INDEX && self.rings.position(&chunk, len + 1).is_some();
+        let turn = self.rings.turn(&chunk).await;
+        if !is_longer_here() {
+            return Ok((None, turn));
         }
+        // Whoever has marks and waits for its turn must not be waited for.
+        drop(turn);
         let _marks = self.marks.read().await;
+        let turn = self.rings.turn(&chunk).await;
+        if !is_longer_here() {
+            return Ok((None, turn));
+        }
         self.rings.mark_dirty_here(vec![chunk]).await?;
-        Ok(self.rings.precious_at(&chunk, len as u32 + 1))
+        Ok((self.rings.precious_at(&chunk, len as u32 + 1), turn))
     }
 
     async fn read_for_peer(
