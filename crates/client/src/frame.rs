@@ -245,6 +245,11 @@ impl OutFrame {
         OutFrame { descriptors, ..OutFrame::new(Kind::Lease, id, 0, control, payload) }
     }
 
+    /// Bytes that are to be written.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
+    }
+
     /// The same frame with something that is dropped once it is written.
     pub fn guarded(self, guard: impl Send + 'static) -> OutFrame {
         OutFrame { _guard: Some(Box::new(guard)), ..self }

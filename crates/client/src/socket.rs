@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -55,11 +56,11 @@ impl Stream {
         let (read, write) = match self {
             Stream::Unix(stream) => {
                 let (read, write) = stream.into_split();
-                (Incoming::Unix(read), Outgoing::Unix(write))
+                (Incoming::Unix(read), Outgoing::Unix(Arc::new(write)))
             }
             Stream::Tcp(stream) => {
                 let (read, write) = stream.into_split();
-                (Incoming::Tcp(read), Outgoing::Tcp(write))
+                (Incoming::Tcp(read), Outgoing::Tcp(Arc::new(write)))
             }
         };
         (BufReader::with_capacity(READ_AHEAD, read), write)
@@ -70,7 +71,7 @@ impl Stream {
         let Stream::Unix(stream) = self else { return self.split() };
         let (read, write) = stream.into_split();
         let read = Incoming::UnixWithDescriptors(read, Arrivals::default());
-        (BufReader::with_capacity(READ_AHEAD, read), Outgoing::Unix(write))
+        (BufReader::with_capacity(READ_AHEAD, read), Outgoing::Unix(Arc::new(write)))
     }
 }
 
