@@ -15,7 +15,7 @@ use fuser::{
     WriteFlags,
 };
 use stoker_files::{
-    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, XattrMode,
+    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, XattrMode, alone,
 };
 use tokio::runtime;
 
@@ -63,7 +63,8 @@ impl Adapter {
     }
 
     fn wait<T>(&self, call: impl Future<Output = T>) -> T {
-        self.runtime.block_on(call)
+        // The session's threads wait for nothing else.
+        alone(|| self.runtime.block_on(call))
     }
 
     fn entry(&self, made: Result<Attr>, reply: ReplyEntry) {
