@@ -21,6 +21,8 @@ use crate::halves::{Arrivals, Incoming, Outgoing};
 const UNIX_PATH_LEN_MAX: usize = 107;
 /// Headers and small control parts are read through this much; payloads pass it by.
 pub(crate) const READ_AHEAD: usize = 16 << 10;
+/// Bytes that a client has with the kernel on a Unix socket.
+const SEND_BUFFER: usize = 2 << 20;
 const BACKLOG: i32 = 256;
 /// A peer whose machine is gone is noticed after about a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -41,7 +43,10 @@ impl Stream {
         match endpoint {
             Endpoint::Unix(path) => {
                 let short = ShortPath::of(path)?;
-                Ok(Stream::Unix(UnixStream::connect(&short.path).await?))
+                let stream = UnixStream::connect(&short.path).await?;
+                // As much as the system allows: with little, both sides are woken several times for each frame of a writer.
+                let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
+                Ok(Stream::Unix(stream))
             }
             Endpoint::Tcp(address) => {
                 let stream = TcpStream::connect(address.as_str()).await?;

@@ -20,7 +20,7 @@ use super::outlet::Outlet;
 use super::{ClientOptions, Inner};
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
-use crate::frame::{self, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX};
+use crate::frame::{self, DataSum, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX, UNSUMMED_VERSION};
 use crate::hello::{self, Proof, Welcome};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
@@ -109,6 +109,7 @@ pub(super) struct Link {
     leases: AtomicBool,
     /// Connections of threads that may be blocked.
     lines: Lines,
+    is_unix: bool,
     tasks: [AbortHandle; 2],
 }
 
@@ -152,6 +153,7 @@ impl Link {
             call_timeout_ms: u32::try_from(options.call_timeout.as_millis()).unwrap_or(0),
             leases: AtomicBool::new(leases),
             lines: Lines::new(is_unix),
+            is_unix,
             tasks: [read_task.abort_handle(), write_task.abort_handle()],
         }))
     }
@@ -172,6 +174,12 @@ impl Link {
 
     pub fn outbox(&self) -> &Arc<Outbox> {
         &self.shared.outbox
+    }
+
+    /// What guards the frames of writers. Inside a machine the sum over the whole file, which the node compares before it
+    /// publishes, is enough.
+    pub fn data_sum(&self) -> DataSum {
+        if self.is_unix && self.welcome.version >= UNSUMMED_VERSION { DataSum::OfFile } else { DataSum::OfFrame }
     }
 
     /// Permits for bytes of writers.
