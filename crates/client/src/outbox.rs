@@ -291,7 +291,8 @@ mod tests {
                 std::thread::spawn(move || {
                     for number in 0..FRAMES {
                         // Some are too long for those who do not wait.
-                        let len = if number % 50 == 7 { DIRECT_LEN_MAX + 1 } else { (number * 29 % 3000) as usize };
+                        let len =
+                            if number % 50 == 7 { DIRECT_LEN_MAX + 1 } else { (number * 29 % 3000) as usize };
                         let payload = Bytes::from(vec![thread as u8; len]);
                         let permit = permits.clone().try_acquire_owned().unwrap();
                         let id = thread << 32 | number;
@@ -305,7 +306,9 @@ mod tests {
                 })
             })
             .collect();
-        tokio::task::spawn_blocking(|| filling.into_iter().for_each(|one| one.join().unwrap())).await.unwrap();
+        tokio::task::spawn_blocking(|| filling.into_iter().for_each(|one| one.join().unwrap()))
+            .await
+            .unwrap();
         outbox.close();
         written.await.unwrap().unwrap();
         let got = tokio::task::spawn_blocking(|| reading.join().unwrap()).await.unwrap();

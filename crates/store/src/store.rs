@@ -58,7 +58,9 @@ pub trait Writer: Send {
     /// The same as [`Self::write`] for bytes that lie elsewhere; only if [`Self::takes_bytes`]. They do not end a chunk.
     fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let _ = bytes;
-        Box::pin(async { Err(StoreError::new(ErrorKind::Invalid, "this writer takes buffers of its own only")) })
+        Box::pin(async {
+            Err(StoreError::new(ErrorKind::Invalid, "this writer takes buffers of its own only"))
+        })
     }
 
     /// CRC-64/NVME of everything written so far.

@@ -179,7 +179,11 @@ impl Link {
     /// What guards the frames of writers. Inside a machine the sum over the whole file, which the node compares before it
     /// publishes, is enough.
     pub fn data_sum(&self) -> DataSum {
-        if self.is_unix && self.welcome.version >= UNSUMMED_VERSION { DataSum::OfFile } else { DataSum::OfFrame }
+        if self.is_unix && self.welcome.version >= UNSUMMED_VERSION {
+            DataSum::OfFile
+        } else {
+            DataSum::OfFrame
+        }
     }
 
     /// Permits for bytes of writers.

@@ -63,7 +63,8 @@ impl RemoteWriter {
             return Ok(());
         }
         let slot = self.slots.clone().acquire_owned().await.expect("never closed");
-        let room = self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
+        let room =
+            self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
         let pass = Arc::new((slot, room.await.expect("never closed")));
         self.crc64.update(&bytes);
         self.written += bytes.len() as u64;

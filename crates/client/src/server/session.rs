@@ -17,7 +17,9 @@ use super::inlet::{Finishing, Inlet, Posted};
 use super::leases::Held;
 use super::{Shared, dispatch, pump};
 use crate::fault::Fault;
-use crate::frame::{self, FLAG_UNSUMMED, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX, UNSUMMED_VERSION};
+use crate::frame::{
+    self, FLAG_UNSUMMED, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX, UNSUMMED_VERSION,
+};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
