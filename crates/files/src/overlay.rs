@@ -316,7 +316,10 @@ impl Overlay {
 
     /// The changes are published.
     pub fn settle(&mut self) {
-        keep(std::mem::take(&mut self.extents).into_values().filter_map(Extent::into_own));
+        // Shared ones go home by themselves, one by one, and not while the others are being kept.
+        let own: Vec<_> =
+            std::mem::take(&mut self.extents).into_values().filter_map(Extent::into_own).collect();
+        keep(own.into_iter());
         *self = Overlay::new(self.size);
     }
 }
@@ -437,6 +440,21 @@ mod tests {
         assert_eq!(overlay.tail(), Some(30));
         overlay.truncate(40);
         assert_eq!(overlay.tail(), None);
+    }
+
+    #[test]
+    fn shared_buffers_are_let_go_when_they_are_published() {
+        let mut overlay = Overlay::new(0);
+        for at in 0..9 {
+            overlay.write(at << 20, &[1; 1 << 20]);
+        }
+        let (first, second) = (overlay.share_at(0, false), overlay.share_at(4 << 20, false));
+        assert_eq!(first.as_deref().map(<[u8]>::len), Some(4 << 20));
+        assert_eq!(overlay.share_at(8 << 20, false), None, "it is not full");
+        drop(second);
+        overlay.settle();
+        assert!(overlay.is_clean());
+        assert!(first.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 1)), "who reads it still does");
     }
 
     #[test]
