@@ -213,6 +213,13 @@ impl Core {
     /// Hands bytes to the node that it does not have yet: full buffers, or all.
     pub async fn push(&self, content: &mut Content, all: bool) -> std::result::Result<(), StoreError> {
         let Content { stream: Some(stream), overlay, .. } = content else { return Ok(()) };
+        if stream.writer.takes_bytes() {
+            while let Some(bytes) = overlay.share_at(stream.sent, all) {
+                stream.sent += bytes.len() as u64;
+                stream.writer.write_bytes(bytes).await?;
+            }
+            return Ok(());
+        }
         while stream.sent < overlay.size() {
             if stream.buf.is_none() {
                 stream.buf = Some(stream.writer.buffer().await?);

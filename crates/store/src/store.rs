@@ -50,6 +50,19 @@ pub trait Writer: Send {
     /// chunk early: callers fill buffers up unless they have to wait long for more.
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>>;
 
+    /// True if bytes can be written from where they are, with [`Self::write_bytes`].
+    fn takes_bytes(&self) -> bool {
+        false
+    }
+
+    /// The same as [`Self::write`] for bytes that lie elsewhere; only if [`Self::takes_bytes`]. They do not end a chunk.
+    fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        let _ = bytes;
+        Box::pin(async {
+            Err(StoreError::new(ErrorKind::Invalid, "this writer takes buffers of its own only"))
+        })
+    }
+
     /// CRC-64/NVME of everything written so far.
     fn crc64(&self) -> u64;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::sync::Semaphore;
@@ -33,7 +34,7 @@ impl RemoteWriter {
         let mut attempts = Attempts::default();
         loop {
             let link = client.link().await?;
-            let outlet = Arc::new(Outlet::new(link.new_id()));
+            let outlet = Arc::new(Outlet::new(link.new_id(), link.data_sum()));
             link.add_outlet(&outlet);
             // Made before the answer, so that whatever happens, the node hears of the end.
             let mut writer = RemoteWriter {
@@ -57,16 +58,17 @@ impl RemoteWriter {
         }
     }
 
-    async fn write(&mut self, buf: Buf) -> Result<()> {
-        if buf.is_empty() {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
         let slot = self.slots.clone().acquire_owned().await.expect("never closed");
-        let bytes = self.link.write_bytes().clone().acquire_many_owned(buf.len().min(WRITE_BYTES_MAX) as u32);
-        let pass = Arc::new((slot, bytes.await.expect("never closed")));
-        self.crc64.update(buf.as_slice());
-        self.written += buf.len() as u64;
-        self.outlet.push(self.spares.freeze(buf), pass, self.link.outbox())
+        let room =
+            self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
+        let pass = Arc::new((slot, room.await.expect("never closed")));
+        self.crc64.update(&bytes);
+        self.written += bytes.len() as u64;
+        self.outlet.push(bytes, pass, self.link.outbox())
     }
 
     async fn finish(mut self, finish: Finish) -> Result<Receipt> {
@@ -105,7 +107,16 @@ impl Writer for RemoteWriter {
     }
 
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
-        Box::pin(RemoteWriter::write(self, buf))
+        let bytes = self.spares.freeze(buf);
+        Box::pin(RemoteWriter::write(self, bytes))
+    }
+
+    fn takes_bytes(&self) -> bool {
+        true
+    }
+
+    fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(RemoteWriter::write(self, bytes))
     }
 
     fn crc64(&self) -> u64 {

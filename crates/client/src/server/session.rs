@@ -17,7 +17,9 @@ use super::inlet::{Finishing, Inlet, Posted};
 use super::leases::Held;
 use super::{Shared, dispatch, pump};
 use crate::fault::Fault;
-use crate::frame::{self, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX};
+use crate::frame::{
+    self, FLAG_UNSUMMED, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX, UNSUMMED_VERSION,
+};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
@@ -173,7 +175,7 @@ async fn read_frame(
         }
         Kind::Data => {
             if let Some(inlet) = session.inlet(header.id) {
-                return receive(&inlet, reader, &header, stall).await;
+                return receive(&inlet, reader, &header, session.version, stall).await;
             }
         }
         Kind::Response | Kind::Goaway | Kind::Grant | Kind::Failed | Kind::Lease => {
@@ -183,13 +185,16 @@ async fn read_frame(
     timeout(stall, frame::skip_payload(reader, &header)).await.map_err(|_| Fault::Stalled)?
 }
 
-/// Reads the payload of a frame into the writer's own memory. It counts only once its checksum fits.
+/// Reads the payload of a frame into the writer's own memory. It counts only once its checksum fits, if it has one.
 async fn receive(
     inlet: &Inlet,
     reader: &mut ReadHalf,
     header: &Header,
+    version: u16,
     stall: Duration,
 ) -> std::result::Result<(), Fault> {
+    // Where it has none, that of the whole file is compared before it is published.
+    let is_summed = header.flags & FLAG_UNSUMMED == 0 || version < UNSUMMED_VERSION;
     let mut rest = header.payload_len as usize;
     if rest as u64 > inlet.credit() {
         return Err(Fault::broken("bytes for a writer beyond what was granted"));
@@ -211,11 +216,15 @@ async fn receive(
                 read => filled += read,
             }
         }
-        crc = crc32c_combine(crc, crc32c(fresh), count as u64);
+        if is_summed {
+            crc = crc32c_combine(crc, crc32c(fresh), count as u64);
+        }
         rest -= count;
         if posted.buf.len() == posted.buf.capacity() { full.push(posted) } else { open = Some(posted) }
     }
-    header.check_payload(crc)?;
+    if is_summed {
+        header.check_payload(crc)?;
+    }
     inlet.received(u64::from(header.payload_len), full, open);
     Ok(())
 }
