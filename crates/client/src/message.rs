@@ -248,6 +248,14 @@ pub enum Request {
         from: Key,
         to: Key,
     },
+    /// Ends an edit whose base was not known when it began.
+    FinishOn {
+        writer: u64,
+        len: u64,
+        crc64: u64,
+        finish: Finish,
+        base: [u8; 12],
+    },
 }
 
 impl Request {
@@ -270,6 +278,8 @@ impl Request {
             | Request::SetFind { .. }
             | Request::Sets { .. }
             | Request::SetLatest { .. } => 3,
+            Request::Edit { request, .. } if request.late_len().is_some() => LATE_SINCE,
+            Request::FinishOn { .. } => LATE_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -330,6 +340,7 @@ impl Request {
             | Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Finish { .. }
+            | Request::FinishOn { .. }
             | Request::Copy(_)
             | Request::Rename { .. }
             | Request::Link { .. }
@@ -371,6 +382,7 @@ impl Request {
                 | Request::Drain { .. }
                 | Request::Stage { .. }
                 | Request::Finish { .. }
+                | Request::FinishOn { .. }
                 | Request::EditNow { .. }
         )
     }
@@ -455,6 +467,9 @@ pub enum Response {
     LinkedPage(ListPage, Vec<u32>),
     LinkedEntry(Entry, u32),
 }
+
+/// The first protocol with edits whose base is named at their end.
+const LATE_SINCE: u16 = 6;
 
 /// The first protocol that tells how many names files have.
 const LINKS_SINCE: u16 = 5;

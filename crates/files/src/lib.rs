@@ -14,6 +14,7 @@ mod content;
 mod directory;
 mod error;
 mod files;
+mod flight;
 mod inode;
 mod names;
 mod options;

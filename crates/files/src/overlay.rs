@@ -314,6 +314,22 @@ impl Overlay {
         self.base = base;
     }
 
+    /// The changes in front of an offset are published, and all that the file has there; it only grew behind it since.
+    pub fn settle_front(&mut self, end: u64) {
+        let mut behind = self.extents.split_off(&end);
+        let front = std::mem::take(&mut self.extents);
+        let mut own = Vec::new();
+        for (start, held) in front {
+            if start + held.len() as u64 > end {
+                behind.insert(end, Extent::Own(held[(end - start) as usize..].to_vec()));
+            }
+            own.extend(held.into_own());
+        }
+        keep(own.into_iter());
+        self.bytes = behind.values().map(|held| held.len()).sum();
+        (self.extents, self.base, self.cut) = (behind, end, None);
+    }
+
     /// The changes are published.
     pub fn settle(&mut self) {
         // Shared ones go home by themselves, one by one, and not while the others are being kept.
@@ -371,6 +387,8 @@ mod tests {
         Truncate(u64),
         Share(u64),
         Publish,
+        /// The front up to a share of it in 256.
+        PublishFront(u64),
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -379,6 +397,7 @@ mod tests {
             2 => (0..300u64).prop_map(Op::Truncate),
             2 => (0..300u64).prop_map(Op::Share),
             1 => Just(Op::Publish),
+            2 => (0..=256u64).prop_map(Op::PublishFront),
         ]
     }
 
@@ -406,6 +425,13 @@ mod tests {
                         let bytes = overlay.share_at(at, true);
                         prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
                         shared.extend(bytes.map(|bytes| (bytes, run)));
+                    }
+                    Op::PublishFront(share) => {
+                        if let Some(front) = overlay.tail() {
+                            let end = front + (overlay.size() - front) * share / 256;
+                            base = edited(&overlay, &base)[..end as usize].to_vec();
+                            overlay.settle_front(end);
+                        }
                     }
                     Op::Publish => {
                         base = edited(&overlay, &base);

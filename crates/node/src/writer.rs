@@ -148,11 +148,7 @@ impl ChunkWriter {
         purpose: Box<dyn Purpose>,
     ) -> ChunkWriter {
         let version = clock::mint();
-        let look = core.cell.has_others().then(|| {
-            let looker = core.clone();
-            core.tasks.spawn(async move { looker.seq_now().await })
-        });
-        ChunkWriter {
+        let mut writer = ChunkWriter {
             _pin: core.pins.pin(version),
             version,
             next_index: 0,
@@ -166,11 +162,20 @@ impl ChunkWriter {
             when_alone: purpose.when_alone(),
             purpose: Some(purpose),
             has_litter: false,
-            look,
+            look: None,
             _work: core.work.begin(),
             core,
             volume,
-        }
+        };
+        writer.look_up();
+        writer
+    }
+
+    fn look_up(&mut self) {
+        self.look = self.core.cell.has_others().then(|| {
+            let looker = self.core.clone();
+            self.core.tasks.spawn(async move { looker.seq_now().await })
+        });
     }
 
     fn put(&self, index: u32, payload: Buf) -> Put {
@@ -294,6 +299,21 @@ impl ChunkWriter {
     pub fn refer(&mut self, run: &ChunkRun) {
         self.runs.push_run(run);
         self.short_chunks = 0;
+    }
+
+    /// All that was written comes behind these chunks of another version, which the caller keeps where they are.
+    pub fn go_on_from(&mut self, runs: &[ChunkRun], purpose: Box<dyn Purpose>) -> Result<()> {
+        let mut all = RunList::default();
+        runs.iter().chain(self.runs.runs()).for_each(|run| all.push_run(run));
+        if all.size() > FILE_BYTES_MAX {
+            let message =
+                format!("the file would be longer than the {FILE_BYTES_MAX} bytes that are allowed");
+            return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
+        }
+        (self.runs, self.purpose) = (all, Some(purpose));
+        // The version before was published since this began.
+        self.look_up();
+        Ok(())
     }
 
     /// Publishes.

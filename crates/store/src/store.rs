@@ -68,6 +68,15 @@ pub trait Writer: Send {
 
     /// Waits until all is durable, then publishes. When this returns, the bytes survive what the class promises.
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>>;
+
+    /// The same for an edit whose base was not known when it began ([`EditRequest::base`]): this version, which must be the
+    /// present one and as long as what is kept of it; `Conflict` about `Condition` otherwise.
+    fn finish_on(self: Box<Self>, base: VersionId, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        let _ = (base, finish);
+        Box::pin(async {
+            Err(StoreError::new(ErrorKind::Invalid, "this writer goes on with no other version"))
+        })
+    }
 }
 
 /// The door.

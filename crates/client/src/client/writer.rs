@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
+use stoker_format::VersionId;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::sync::Semaphore;
 
@@ -71,10 +72,14 @@ impl RemoteWriter {
         self.outlet.push(bytes, pass, self.link.outbox())
     }
 
-    async fn finish(mut self, finish: Finish) -> Result<Receipt> {
+    async fn finish(mut self, base: Option<VersionId>, finish: Finish) -> Result<Receipt> {
         let len = self.outlet.drained().await?;
         assert_eq!(len, self.written, "bytes of a writer went astray");
-        let request = Request::Finish { writer: self.outlet.id(), len, crc64: self.crc64.finalize(), finish };
+        let (writer, crc64) = (self.outlet.id(), self.crc64.finalize());
+        let request = match base {
+            None => Request::Finish { writer, len, crc64, finish },
+            Some(VersionId(base)) => Request::FinishOn { writer, len, crc64, finish, base },
+        };
         let answer = self.link.call(self.link.new_id(), &request).await;
         self.finishing = true;
         match answer {
@@ -124,7 +129,11 @@ impl Writer for RemoteWriter {
     }
 
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
-        Box::pin(RemoteWriter::finish(*self, finish))
+        Box::pin(RemoteWriter::finish(*self, None, finish))
+    }
+
+    fn finish_on(self: Box<Self>, base: VersionId, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        Box::pin(RemoteWriter::finish(*self, Some(base), finish))
     }
 }
 

@@ -7,10 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use stoker_format::VersionId;
 use stoker_store::{Buf, Finish};
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
 use super::session::Slot;
+use crate::message::Request;
 
 /// Buffers that a writer may hold: one that is filled and the next.
 const BUFFERS_MAX: usize = 2;
@@ -27,13 +29,35 @@ impl Posted {
     }
 }
 
+/// What is to be published.
+pub(super) struct Wish {
+    pub len: u64,
+    pub crc64: u64,
+    pub finish: Finish,
+    /// The version that it goes on with, if only the end names it.
+    pub base: Option<VersionId>,
+}
+
+impl Wish {
+    /// The writer that a request ends, and how; the request if it ends none.
+    pub fn of(request: Request) -> Result<(u64, Wish), Request> {
+        match request {
+            Request::Finish { writer, len, crc64, finish } => {
+                Ok((writer, Wish { len, crc64, finish, base: None }))
+            }
+            Request::FinishOn { writer, len, crc64, finish, base } => {
+                Ok((writer, Wish { len, crc64, finish, base: Some(VersionId(base)) }))
+            }
+            other => Err(other),
+        }
+    }
+}
+
 /// The client's wish to publish.
 pub(super) struct Finishing {
     pub request: u64,
     pub slot: Slot,
-    pub len: u64,
-    pub crc64: u64,
-    pub finish: Finish,
+    pub wish: Wish,
     /// Kept, so that the pump is not told to give up.
     pub _keep: oneshot::Sender<()>,
 }

@@ -7,7 +7,7 @@ use stoker_store::{ErrorKind, Result, StoreError, Writer};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::inlet::{Finishing, Inlet, Posted, Step};
+use super::inlet::{Finishing, Inlet, Posted, Step, Wish};
 use super::session::Session;
 use crate::frame::{Kind, OutFrame};
 use crate::message::Response;
@@ -84,7 +84,7 @@ async fn write(writer: &mut Box<dyn Writer>, posted: Posted) -> Result<()> {
 
 /// Publishes, whether the client still listens or not.
 async fn publish(session: &Session, inlet: &Inlet, writer: Box<dyn Writer>, finishing: Finishing) {
-    let Finishing { request, slot, len, crc64, finish, _keep } = finishing;
+    let Finishing { request, slot, wish: Wish { len, crc64, finish, base }, _keep } = finishing;
     let came = inlet.len();
     let response = if came != len {
         let message = format!("the client announced {len} bytes and sent {came}");
@@ -93,7 +93,11 @@ async fn publish(session: &Session, inlet: &Inlet, writer: Box<dyn Writer>, fini
         let message = "bytes changed between client and store: their CRC-64/NVME differ";
         Response::Error(StoreError::new(ErrorKind::Corrupt, message))
     } else {
-        match writer.finish(finish).await {
+        let finished = match base {
+            None => writer.finish(finish),
+            Some(base) => writer.finish_on(base, finish),
+        };
+        match finished.await {
             Ok(receipt) => Response::Receipt(Box::new(receipt)),
             Err(error) => Response::Error(error),
         }

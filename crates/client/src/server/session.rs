@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::inlet::{Finishing, Inlet, Posted};
+use super::inlet::{Finishing, Inlet, Posted, Wish};
 use super::leases::Held;
 use super::{Shared, dispatch, pump};
 use crate::fault::Fault;
@@ -306,20 +306,23 @@ impl Session {
             if taken {
                 return Err(Fault::broken("an id that is in use already"));
             }
-            if let Request::Finish { writer, len, crc64, finish } = request {
+            let request = match Wish::of(request) {
+                Err(request) => request,
                 // Taken out of the table: what is to be published is not given up any more.
-                return match tables.inlets.remove(&writer) {
-                    Some((inlet, _keep)) => {
-                        inlet.finish(Finishing { request: id, slot, len, crc64, finish, _keep });
-                        Ok(())
-                    }
-                    None => {
-                        drop(tables);
-                        self.answer(id, &Response::Error(no_such("writer")), Bytes::new(), slot);
-                        Ok(())
-                    }
-                };
-            }
+                Ok((writer, wish)) => {
+                    return match tables.inlets.remove(&writer) {
+                        Some((inlet, _keep)) => {
+                            inlet.finish(Finishing { request: id, slot, wish, _keep });
+                            Ok(())
+                        }
+                        None => {
+                            drop(tables);
+                            self.answer(id, &Response::Error(no_such("writer")), Bytes::new(), slot);
+                            Ok(())
+                        }
+                    };
+                }
+            };
             let opens = matches!(request, Request::Open { .. }) || request.opens_writer();
             let handles = tables.files.len() + tables.inlets.len() + tables.calls.len();
             if stopping && !matches!(request, Request::Read { .. }) {
