@@ -154,15 +154,22 @@ impl Buf {
 
     /// Takes in the first `len` bytes of [`Self::spare_mut`] and sums their blocks. No CRC-64 is known of them.
     pub fn grow(&mut self, len: usize) {
-        self.grow_by(len, Sums::new);
+        self.grow_by(len, Sums::new, Sums::grew_by_blocks);
+    }
+
+    /// The same with a CRC-64 of all bytes.
+    pub fn grow_summed(&mut self, len: usize) {
+        for at in (0..len).step_by(sums::STEP) {
+            self.grow_by(sums::STEP.min(len - at), Sums::new, Sums::grew);
+        }
     }
 
     /// The same, summed as a whole: less work, for bytes that go to a reader. A ring that takes them sums them again.
     pub fn grow_whole(&mut self, len: usize) {
-        self.grow_by(len, |_| Sums::whole());
+        self.grow_by(len, |_| Sums::whole(), Sums::grew_by_blocks);
     }
 
-    fn grow_by(&mut self, len: usize, begin: impl Fn(usize) -> Sums) {
+    fn grow_by(&mut self, len: usize, begin: impl Fn(usize) -> Sums, grew: impl Fn(&mut Sums, &[u8])) {
         assert!(len <= self.capacity - self.len);
         let mut sums = self.sums.take();
         if sums.is_none() && self.len == 0 {
@@ -170,7 +177,7 @@ impl Buf {
         }
         self.len += len;
         if let Some(sums) = &mut sums {
-            sums.grew_by_blocks(self.as_slice());
+            grew(sums, self.as_slice());
         }
         self.sums = sums;
     }
@@ -606,6 +613,23 @@ mod tests {
         buf.grow(3);
         assert_eq!((buf.as_slice(), buf.crc64()), (&b"abcdef"[..], None));
         assert_eq!(buf.crc32c(), Some(stoker_format::crc32c(b"abcdef")));
+    }
+
+    #[test]
+    fn bytes_written_in_place_can_have_all_sums() {
+        let bytes: Vec<u8> = (0..100_000u32).map(|n| (n * 7) as u8).collect();
+        for step in [1, 999, 4_096, 50_000, 100_000] {
+            let mut buf = Buf::heap(bytes.len());
+            buf.set_len(0);
+            for piece in bytes.chunks(step) {
+                buf.spare_mut()[..piece.len()].copy_from_slice(piece);
+                buf.grow_summed(piece.len());
+            }
+            assert_eq!(buf.as_slice(), bytes);
+            assert_eq!(buf.crc32c(), Some(stoker_format::crc32c(&bytes)));
+            assert_eq!(buf.crc64(), Some(stoker_format::crc64(&bytes)));
+            assert_eq!(buf.take_block_table(), Some(stoker_format::block_table(&bytes)));
+        }
     }
 
     #[test]

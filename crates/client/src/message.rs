@@ -248,11 +248,12 @@ pub enum Request {
         from: Key,
         to: Key,
     },
-    /// Ends an edit whose base was not known when it began.
+    /// Ends an edit whose base was not known when it began: of its bytes alone nobody needs the CRC-64, so that they are guarded
+    /// by a CRC32C, which the drive needs anyway.
     FinishOn {
         writer: u64,
         len: u64,
-        crc64: u64,
+        crc32c: u32,
         finish: Finish,
         base: [u8; 12],
     },

@@ -125,6 +125,8 @@ pub(crate) struct ChunkWriter {
     /// Runs since the last chunks of another version.
     short_chunks: usize,
     crc64: u64,
+    /// Whether the CRC-64 of the bytes is kept with them.
+    pub has_crc64: bool,
     pending: Option<(u32, Buf)>,
     appends: JoinSet<Result<Copied>>,
     copies: Copies,
@@ -155,6 +157,7 @@ impl ChunkWriter {
             runs: RunList::default(),
             short_chunks: 0,
             crc64: crc64(b""),
+            has_crc64: true,
             pending: None,
             appends: JoinSet::new(),
             copies: Copies::default(),
@@ -219,8 +222,10 @@ impl ChunkWriter {
             let message = "the bytes come in too many small pieces; send them without long pauses";
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
-        let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
-        self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        if self.has_crc64 {
+            let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
+            self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        }
         self.core.drainer.pace.wrote(buf.len() as u64);
         let runs = self.runs.runs().len();
         self.runs.push(self.version, self.next_index, buf.len() as u32);

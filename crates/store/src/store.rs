@@ -63,7 +63,7 @@ pub trait Writer: Send {
         })
     }
 
-    /// CRC-64/NVME of everything written so far.
+    /// CRC-64/NVME of everything written so far; 0 of an edit whose base is named at its end, which keeps none.
     fn crc64(&self) -> u64;
 
     /// Waits until all is durable, then publishes. When this returns, the bytes survive what the class promises.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
-use stoker_format::VersionId;
+use stoker_format::{VersionId, crc32c, crc32c_combine};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::sync::Semaphore;
 
@@ -24,9 +24,33 @@ pub(super) struct RemoteWriter {
     slots: Arc<Semaphore>,
     size: Option<u64>,
     written: u64,
-    crc64: Digest,
+    sum: Sum,
     /// The node ends the writer by itself once it is asked to finish it.
     finishing: bool,
+}
+
+/// What is summed of the bytes, for the node to compare.
+enum Sum {
+    /// CRC-64/NVME, which is kept with the file.
+    Whole(Box<Digest>),
+    /// CRC32C: what goes on with another version has no sum that could be kept.
+    Late(u32),
+}
+
+impl Sum {
+    fn of(request: &Request) -> Sum {
+        match request {
+            Request::Edit { request, .. } if request.late_len().is_some() => Sum::Late(0),
+            _ => Sum::Whole(Box::new(Digest::new(CrcAlgorithm::Crc64Nvme))),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Sum::Whole(digest) => digest.update(bytes),
+            Sum::Late(sum) => *sum = crc32c_combine(*sum, crc32c(bytes), bytes.len() as u64),
+        }
+    }
 }
 
 impl RemoteWriter {
@@ -45,7 +69,7 @@ impl RemoteWriter {
                 slots: Arc::new(Semaphore::new(BUFFERS_MAX)),
                 size,
                 written: 0,
-                crc64: Digest::new(CrcAlgorithm::Crc64Nvme),
+                sum: Sum::of(&request),
                 finishing: false,
             };
             match client.within(&request, link.call(outlet.id(), &request)).await? {
@@ -67,7 +91,7 @@ impl RemoteWriter {
         let room =
             self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
         let pass = Arc::new((slot, room.await.expect("never closed")));
-        self.crc64.update(&bytes);
+        self.sum.update(&bytes);
         self.written += bytes.len() as u64;
         self.outlet.push(bytes, pass, self.link.outbox())
     }
@@ -75,10 +99,20 @@ impl RemoteWriter {
     async fn finish(mut self, base: Option<VersionId>, finish: Finish) -> Result<Receipt> {
         let len = self.outlet.drained().await?;
         assert_eq!(len, self.written, "bytes of a writer went astray");
-        let (writer, crc64) = (self.outlet.id(), self.crc64.finalize());
-        let request = match base {
-            None => Request::Finish { writer, len, crc64, finish },
-            Some(VersionId(base)) => Request::FinishOn { writer, len, crc64, finish, base },
+        let writer = self.outlet.id();
+        let request = match (&self.sum, base) {
+            (Sum::Whole(digest), None) => {
+                Request::Finish { writer, len, crc64: digest.clone().finalize(), finish }
+            }
+            (Sum::Late(crc32c), Some(VersionId(base))) => {
+                Request::FinishOn { writer, len, crc32c: *crc32c, finish, base }
+            }
+            _ => {
+                return Err(StoreError::new(
+                    ErrorKind::Invalid,
+                    "the base of an edit is named once, when it begins or when it ends",
+                ));
+            }
         };
         let answer = self.link.call(self.link.new_id(), &request).await;
         self.finishing = true;
@@ -125,7 +159,10 @@ impl Writer for RemoteWriter {
     }
 
     fn crc64(&self) -> u64 {
-        self.crc64.finalize()
+        match &self.sum {
+            Sum::Whole(digest) => digest.clone().finalize(),
+            Sum::Late(_) => 0,
+        }
     }
 
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {

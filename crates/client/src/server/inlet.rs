@@ -29,10 +29,19 @@ impl Posted {
     }
 }
 
+/// What the client summed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sum {
+    /// CRC-64/NVME.
+    Whole(u64),
+    /// CRC32C.
+    Late(u32),
+}
+
 /// What is to be published.
 pub(super) struct Wish {
     pub len: u64,
-    pub crc64: u64,
+    pub sum: Sum,
     pub finish: Finish,
     /// The version that it goes on with, if only the end names it.
     pub base: Option<VersionId>,
@@ -43,10 +52,10 @@ impl Wish {
     pub fn of(request: Request) -> Result<(u64, Wish), Request> {
         match request {
             Request::Finish { writer, len, crc64, finish } => {
-                Ok((writer, Wish { len, crc64, finish, base: None }))
+                Ok((writer, Wish { len, sum: Sum::Whole(crc64), finish, base: None }))
             }
-            Request::FinishOn { writer, len, crc64, finish, base } => {
-                Ok((writer, Wish { len, crc64, finish, base: Some(VersionId(base)) }))
+            Request::FinishOn { writer, len, crc32c, finish, base } => {
+                Ok((writer, Wish { len, sum: Sum::Late(crc32c), finish, base: Some(VersionId(base)) }))
             }
             other => Err(other),
         }
@@ -99,11 +108,17 @@ pub(super) enum Step {
 /// Shared by the task that reads the connection and the pump.
 #[derive(Default)]
 pub(super) struct Inlet {
+    /// Its bytes need no CRC-64: it is an edit whose base is named at its end.
+    pub is_late: bool,
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Inlet {
+    pub fn new(is_late: bool) -> Inlet {
+        Inlet { is_late, ..Inlet::default() }
+    }
+
     /// The client has this many bytes in all.
     pub fn want(&self, total: u64) {
         let mut state = self.state.lock().unwrap();

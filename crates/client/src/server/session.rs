@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_format::{crc32c, crc32c_combine};
-use stoker_store::{ErrorKind, File, Result, StoreError, Writer};
+use stoker_store::{Buf, ErrorKind, File, Result, StoreError, Writer};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
@@ -23,6 +23,9 @@ use crate::frame::{
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
+
+/// Read and summed at once: small enough for the second cache.
+const PIECE: usize = 256 << 10;
 
 /// How long a client that is disconnected for a reason has to read it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -199,27 +202,29 @@ async fn receive(
     if rest as u64 > inlet.credit() {
         return Err(Fault::broken("bytes for a writer beyond what was granted"));
     }
+    // Sums are taken while the bytes are in the processor's cache; those that the drive needs stay with the buffer.
+    let grow = if inlet.is_late { Buf::grow } else { Buf::grow_summed };
     let (mut crc, mut full, mut open) = (0, Vec::new(), None::<Posted>);
     while rest > 0 {
         let Some(mut posted) = open.take().or_else(|| inlet.take()) else {
             return Err(Fault::broken("bytes for a writer without memory for them"));
         };
         let start = posted.buf.len();
-        let count = rest.min(posted.buf.capacity() - start);
-        posted.buf.set_len(start + count);
-        let fresh = &mut posted.buf.as_mut_slice()[start..];
-        let mut filled = 0;
-        while filled < count {
-            let read = reader.read(&mut fresh[filled..]);
+        let end = start + rest.min(posted.buf.capacity() - start);
+        while posted.buf.len() < end {
+            let at = posted.buf.len();
+            let room = PIECE.min(end - at);
+            let read = reader.read(&mut posted.buf.spare_mut()[..room]);
             match timeout(stall, read).await.map_err(|_| Fault::Stalled)?? {
                 0 => return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
-                read => filled += read,
+                read => grow(&mut posted.buf, read),
             }
         }
         if is_summed {
-            crc = crc32c_combine(crc, crc32c(fresh), count as u64);
+            let fresh = &posted.buf.as_slice()[start..];
+            crc = crc32c_combine(crc, crc32c(fresh), fresh.len() as u64);
         }
-        rest -= count;
+        rest -= end - start;
         if posted.buf.len() == posted.buf.capacity() { full.push(posted) } else { open = Some(posted) }
     }
     if is_summed {
@@ -458,7 +463,8 @@ impl Call {
         };
         // A writer may live for hours; it counts by its buffers from here on.
         drop(permit);
-        let inlet = Arc::new(Inlet::default());
+        let is_late = matches!(&request, Request::Edit { request, .. } if request.late_len().is_some());
+        let inlet = Arc::new(Inlet::new(is_late));
         let (session, id) = (self.session, self.id);
         let slot = {
             let mut tables = session.tables.lock().unwrap();

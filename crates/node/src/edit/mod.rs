@@ -86,7 +86,9 @@ impl Core {
             purpose.when_alone = WhenAlone::Refuse;
         }
         let late = late_len.map(|len| Late { volume: volume.clone(), key: key.clone(), request, inode, len });
-        let inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));
+        let mut inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));
+        // Of what it goes on with, nobody knows the sum.
+        inner.has_crc64 = base.is_none() && late.is_none();
         let crc64 = crc64(b"");
         let mut writer = EditWriter { core: self.clone(), inner, steps, out: None, crc64, base: open, late };
         writer.advance().await?;
@@ -239,8 +241,10 @@ impl EditWriter {
 
     /// Takes bytes of the caller, which may belong to several pieces.
     async fn accept(&mut self, buf: Buf) -> Result<()> {
-        let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
-        self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        if self.late.is_none() {
+            let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
+            self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        }
         if self.out.is_none() && buf.len() <= self.core.chunk_bytes as usize {
             // The chunk is as the caller made it, and nothing has to be copied.
             let is_whole = match self.steps.front_mut() {
@@ -332,7 +336,7 @@ impl Writer for EditWriter {
     }
 
     fn crc64(&self) -> u64 {
-        self.crc64
+        if self.late.is_none() { self.crc64 } else { 0 }
     }
 
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
