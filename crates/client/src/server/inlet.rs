@@ -49,7 +49,7 @@ pub(super) struct Wish {
 
 impl Wish {
     /// The writer that a request ends, and how; the request if it ends none.
-    pub fn of(request: Request) -> Result<(u64, Wish), Request> {
+    pub fn of(request: Request) -> Result<(u64, Wish), Box<Request>> {
         match request {
             Request::Finish { writer, len, crc64, finish } => {
                 Ok((writer, Wish { len, sum: Sum::Whole(crc64), finish, base: None }))
@@ -57,7 +57,7 @@ impl Wish {
             Request::FinishOn { writer, len, crc32c, finish, base } => {
                 Ok((writer, Wish { len, sum: Sum::Late(crc32c), finish, base: Some(VersionId(base)) }))
             }
-            other => Err(other),
+            other => Err(Box::new(other)),
         }
     }
 }

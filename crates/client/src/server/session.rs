@@ -312,7 +312,7 @@ impl Session {
                 return Err(Fault::broken("an id that is in use already"));
             }
             let request = match Wish::of(request) {
-                Err(request) => request,
+                Err(request) => *request,
                 // Taken out of the table: what is to be published is not given up any more.
                 Ok((writer, wish)) => {
                     return match tables.inlets.remove(&writer) {
