@@ -8,7 +8,7 @@ use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Watch, Write};
 use tokio::sync::watch;
 
-use super::invariants::down_counts_for_nothing::{self, Watcher};
+use super::invariants::copies_count::{self, Watcher};
 use super::machine::EPOCH_MS;
 use super::mutations::Mutation;
 use super::trace::Trace;
@@ -132,7 +132,7 @@ impl SimCatalog {
         if matches!(outcome, Ok(Outcome::Done { .. })) {
             let fresh = self.watcher().fresh(&commit.writes);
             for file in fresh {
-                let broken = down_counts_for_nothing::see(&self.0.memory, &file).await;
+                let broken = copies_count::see(&self.0.memory, &file).await;
                 self.watcher().note(broken);
             }
             self.wake(&commit.writes);

@@ -1,12 +1,14 @@
-//! A node that was declared down makes nothing visible and holds no copy that counts, until it is back (R6, R12): whoever comes
-//! back from a long pause believes that nothing happened.
+//! What becomes visible has its copies on nodes and drives that count at that moment (R6, R12): not on a node that was declared
+//! down, which believes after a long pause that nothing happened, and not on a drive that was lost or replaced meanwhile.
 
 use std::collections::HashSet;
 
 use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{Catalog, Write};
-use stoker_catalog::rows::{EntryRow, FileRow, Layout, NodeRow, NodeState, RowValue, keys};
-use stoker_format::NodeId;
+use stoker_catalog::rows::{
+    DriveRow, DriveState, EntryRow, FileRow, Layout, NodeRow, NodeState, RowValue, keys,
+};
+use stoker_format::{DriveId, NodeId};
 
 use super::Broken;
 use crate::cell::world::Cluster;
@@ -44,18 +46,23 @@ impl Watcher {
     }
 }
 
-/// Holds a file that was just published against the nodes of this moment.
+/// Holds a file that was just published against the nodes and drives of this moment.
 pub async fn see(memory: &Memory, file: &FileRow) -> Option<Broken> {
     for holder in &file.holders {
-        let found = memory.get(&[&keys::node(NodeId(holder.node))]).await.ok()?;
-        let row = NodeRow::of(found.first()?.as_ref()?).ok()?;
-        if row.state == NodeState::Down {
-            let how = format!(
-                "version {} was published with a copy on `{}`, which is down",
-                file.version(),
-                row.name
-            );
-            return Some(Broken::new("down_counts_for_nothing", how));
+        let (node, drive) = (keys::node(NodeId(holder.node)), keys::drive(DriveId(holder.drive)));
+        let rows = memory.get(&[&node, &drive]).await.ok()?;
+        let [node, drive] = &rows[..] else { return None };
+        let node = node.as_ref().and_then(|row| NodeRow::of(row).ok());
+        let drive = drive.as_ref().and_then(|row| DriveRow::of(row).ok());
+        let is_up = node.as_ref().is_some_and(|row| row.state != NodeState::Down);
+        let is_live = drive.is_some_and(|row| {
+            row.state == DriveState::Live && row.incarnation == holder.incarnation && row.node == holder.node
+        });
+        if !is_up || !is_live {
+            let what = if is_up { "a drive that does not count" } else { "a node that is down" };
+            let name = node.map_or_else(String::new, |row| row.name);
+            let how = format!("version {} was published with a copy on {what} ({name})", file.version());
+            return Some(Broken::new("copies_count", how));
         }
     }
     None
