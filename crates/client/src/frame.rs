@@ -9,7 +9,7 @@
 //! | 17 | flags |
 //! | 18..20 | zero |
 //! | 20..24 | deadline of a request in milliseconds; 0 for none |
-//! | 24..28 | CRC32C of the payload |
+//! | 24..28 | CRC32C of the payload; 0 where the flags say that it has none |
 //! | 28..32 | CRC32C of the header before this field and the control part |
 //!
 //! All numbers are little-endian. The sender of requests draws ids, each once per connection. Kinds 32 to 47 are
@@ -41,6 +41,19 @@ pub(crate) const RESPONSE_LEN_MAX: usize = 64 << 20;
 
 /// The answer goes on in the next frame.
 pub(crate) const FLAG_MORE: u8 = 1;
+/// The payload of a writer has no checksum of its own; that of the whole file comes when it is published.
+pub(crate) const FLAG_UNSUMMED: u8 = 2;
+/// The first protocol with such payloads.
+pub(crate) const UNSUMMED_VERSION: u16 = 6;
+
+/// What guards the bytes of a writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DataSum {
+    /// A checksum of each frame, and that of the file.
+    OfFrame,
+    /// The checksum of the file, which is compared before it is published.
+    OfFile,
+}
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +101,7 @@ impl Kind {
 pub struct Header {
     /// What it is.
     pub kind: Kind,
-    /// Bit 0: the answer goes on in the next frame.
+    /// Bit 0: the answer goes on in the next frame. Bit 1: bytes of a writer without a checksum of the frame.
     pub flags: u8,
     /// Request, file or writer.
     pub id: u64,
@@ -216,7 +229,7 @@ impl OutFrame {
             control_len: control.len() as u32,
             payload_len: payload.len() as u32,
             deadline_ms,
-            payload_crc: crc32c(&payload),
+            payload_crc: if flags & FLAG_UNSUMMED == 0 { crc32c(&payload) } else { 0 },
             control_crc: 0,
         };
         header.control_crc = header.crc_with(control);
@@ -239,10 +252,21 @@ impl OutFrame {
         frames
     }
 
+    /// Bytes of a writer.
+    pub fn data(id: u64, payload: Bytes, sum: DataSum) -> OutFrame {
+        let flags = if sum == DataSum::OfFile { FLAG_UNSUMMED } else { 0 };
+        OutFrame::flagged(Kind::Data, flags, id, 0, &[], payload)
+    }
+
     /// An answer with descriptors.
     pub fn lease(id: u64, control: &[u8], payload: Bytes, descriptors: Vec<OwnedFd>) -> OutFrame {
         assert!(!descriptors.is_empty() && descriptors.len() <= LEASE_DESCRIPTORS_MAX, "checked before");
         OutFrame { descriptors, ..OutFrame::new(Kind::Lease, id, 0, control, payload) }
+    }
+
+    /// Bytes that are to be written.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.len()
     }
 
     /// The same frame with something that is dropped once it is written.

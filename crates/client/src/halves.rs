@@ -7,17 +7,20 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use socket2::SockRef;
 use stoker_store::LEASE_DESCRIPTORS_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{UnixStream, tcp, unix};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::socket::READ_AHEAD;
 
@@ -148,12 +151,63 @@ pub(crate) trait Sink: AsyncWrite + Unpin {
         bytes: &[IoSlice<'_>],
         descriptors: &[OwnedFd],
     ) -> Poll<io::Result<usize>>;
+
+    /// Something that writes to the same place without waiting, if there is.
+    fn direct(&self) -> Option<Direct> {
+        None
+    }
 }
 
 /// The half that is written.
 pub(crate) enum Outgoing {
-    Tcp(tcp::OwnedWriteHalf),
-    Unix(unix::OwnedWriteHalf),
+    Tcp(Arc<tcp::OwnedWriteHalf>),
+    Unix(Arc<unix::OwnedWriteHalf>),
+}
+
+/// The same half, for those who do not wait.
+pub(crate) struct Direct(Outgoing);
+
+impl Direct {
+    /// Writes some bytes, at least one, or says that it would have to wait.
+    pub fn try_send(&self, bytes: &[IoSlice<'_>], descriptors: &[OwnedFd]) -> io::Result<usize> {
+        self.0.try_send(bytes, descriptors)
+    }
+}
+
+impl Outgoing {
+    fn try_send(&self, bytes: &[IoSlice<'_>], descriptors: &[OwnedFd]) -> io::Result<usize> {
+        match self {
+            Outgoing::Tcp(half) => {
+                assert!(descriptors.is_empty(), "descriptors for a socket that takes none");
+                half.try_write_vectored(bytes)
+            }
+            Outgoing::Unix(half) if descriptors.is_empty() => half.try_write_vectored(bytes),
+            Outgoing::Unix(half) => {
+                let stream: &UnixStream = (**half).as_ref();
+                stream.try_io(Interest::WRITABLE, || send(stream, bytes, descriptors))
+            }
+        }
+    }
+
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Outgoing::Tcp(half) => {
+                let stream: &TcpStream = (**half).as_ref();
+                stream.poll_write_ready(cx)
+            }
+            Outgoing::Unix(half) => {
+                let stream: &UnixStream = (**half).as_ref();
+                stream.poll_write_ready(cx)
+            }
+        }
+    }
+
+    fn share(&self) -> Outgoing {
+        match self {
+            Outgoing::Tcp(half) => Outgoing::Tcp(half.clone()),
+            Outgoing::Unix(half) => Outgoing::Unix(half.clone()),
+        }
+    }
 }
 
 impl Sink for Outgoing {
@@ -163,18 +217,17 @@ impl Sink for Outgoing {
         bytes: &[IoSlice<'_>],
         descriptors: &[OwnedFd],
     ) -> Poll<io::Result<usize>> {
-        if descriptors.is_empty() {
-            return Pin::new(self).poll_write_vectored(cx, bytes);
-        }
-        let Outgoing::Unix(half) = self else { unreachable!("descriptors for a socket that takes none") };
-        let stream: &UnixStream = (*half).as_ref();
         loop {
-            ready!(stream.poll_write_ready(cx))?;
-            match stream.try_io(Interest::WRITABLE, || send(stream, bytes, descriptors)) {
+            ready!(self.poll_ready(cx))?;
+            match self.try_send(bytes, descriptors) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 sent => return Poll::Ready(sent),
             }
         }
+    }
+
+    fn direct(&self) -> Option<Direct> {
+        Some(Direct(self.share()))
     }
 }
 
@@ -188,39 +241,24 @@ fn send(stream: &UnixStream, bytes: &[IoSlice<'_>], descriptors: &[OwnedFd]) -> 
 
 impl AsyncWrite for Outgoing {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Outgoing::Tcp(half) => Pin::new(half).poll_write(cx, buf),
-            Outgoing::Unix(half) => Pin::new(half).poll_write(cx, buf),
-        }
+        self.get_mut().poll_send(cx, &[IoSlice::new(buf)], &[])
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Outgoing::Tcp(half) => Pin::new(half).poll_write_vectored(cx, bufs),
-            Outgoing::Unix(half) => Pin::new(half).poll_write_vectored(cx, bufs),
-        }
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Outgoing::Tcp(half) => Pin::new(half).poll_flush(cx),
-            Outgoing::Unix(half) => Pin::new(half).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Outgoing::Tcp(half) => Pin::new(half).poll_shutdown(cx),
-            Outgoing::Unix(half) => Pin::new(half).poll_shutdown(cx),
-        }
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match self.get_mut() {
+            Outgoing::Tcp(half) => {
+                let stream: &TcpStream = (**half).as_ref();
+                SockRef::from(stream).shutdown(Shutdown::Write)
+            }
+            Outgoing::Unix(half) => {
+                let stream: &UnixStream = (**half).as_ref();
+                SockRef::from(stream).shutdown(Shutdown::Write)
+            }
+        })
     }
 }
 

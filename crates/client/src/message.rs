@@ -248,6 +248,15 @@ pub enum Request {
         from: Key,
         to: Key,
     },
+    /// Ends an edit whose base was not known when it began: of its bytes alone nobody needs the CRC-64, so that they are guarded
+    /// by a CRC32C, which the drive needs anyway.
+    FinishOn {
+        writer: u64,
+        len: u64,
+        crc32c: u32,
+        finish: Finish,
+        base: [u8; 12],
+    },
 }
 
 impl Request {
@@ -270,6 +279,8 @@ impl Request {
             | Request::SetFind { .. }
             | Request::Sets { .. }
             | Request::SetLatest { .. } => 3,
+            Request::Edit { request, .. } if request.late_len().is_some() => LATE_SINCE,
+            Request::FinishOn { .. } => LATE_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -330,6 +341,7 @@ impl Request {
             | Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Finish { .. }
+            | Request::FinishOn { .. }
             | Request::Copy(_)
             | Request::Rename { .. }
             | Request::Link { .. }
@@ -371,6 +383,7 @@ impl Request {
                 | Request::Drain { .. }
                 | Request::Stage { .. }
                 | Request::Finish { .. }
+                | Request::FinishOn { .. }
                 | Request::EditNow { .. }
         )
     }
@@ -455,6 +468,9 @@ pub enum Response {
     LinkedPage(ListPage, Vec<u32>),
     LinkedEntry(Entry, u32),
 }
+
+/// The first protocol with edits whose base is named at their end.
+const LATE_SINCE: u16 = 6;
 
 /// The first protocol that tells how many names files have.
 const LINKS_SINCE: u16 = 5;

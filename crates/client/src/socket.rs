@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use crate::halves::{Arrivals, Incoming, Outgoing};
 const UNIX_PATH_LEN_MAX: usize = 107;
 /// Headers and small control parts are read through this much; payloads pass it by.
 pub(crate) const READ_AHEAD: usize = 16 << 10;
+/// Bytes that a client has with the kernel on a Unix socket.
+const SEND_BUFFER: usize = 2 << 20;
 const BACKLOG: i32 = 256;
 /// A peer whose machine is gone is noticed after about a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -40,7 +43,10 @@ impl Stream {
         match endpoint {
             Endpoint::Unix(path) => {
                 let short = ShortPath::of(path)?;
-                Ok(Stream::Unix(UnixStream::connect(&short.path).await?))
+                let stream = UnixStream::connect(&short.path).await?;
+                // As much as the system allows: with little, both sides are woken several times for each frame of a writer.
+                let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
+                Ok(Stream::Unix(stream))
             }
             Endpoint::Tcp(address) => {
                 let stream = TcpStream::connect(address.as_str()).await?;
@@ -55,11 +61,11 @@ impl Stream {
         let (read, write) = match self {
             Stream::Unix(stream) => {
                 let (read, write) = stream.into_split();
-                (Incoming::Unix(read), Outgoing::Unix(write))
+                (Incoming::Unix(read), Outgoing::Unix(Arc::new(write)))
             }
             Stream::Tcp(stream) => {
                 let (read, write) = stream.into_split();
-                (Incoming::Tcp(read), Outgoing::Tcp(write))
+                (Incoming::Tcp(read), Outgoing::Tcp(Arc::new(write)))
             }
         };
         (BufReader::with_capacity(READ_AHEAD, read), write)
@@ -70,7 +76,7 @@ impl Stream {
         let Stream::Unix(stream) = self else { return self.split() };
         let (read, write) = stream.into_split();
         let read = Incoming::UnixWithDescriptors(read, Arrivals::default());
-        (BufReader::with_capacity(READ_AHEAD, read), Outgoing::Unix(write))
+        (BufReader::with_capacity(READ_AHEAD, read), Outgoing::Unix(Arc::new(write)))
     }
 }
 

@@ -28,15 +28,26 @@ struct Block {
     _room: OwnedSemaphorePermit,
 }
 
+/// Reads that must go on where others ended before anything is read ahead: one that jumps may land near its last one.
+const STEPS: u32 = 2;
+
 /// What one reader will want.
-#[derive(Default)]
 pub(crate) struct Ahead {
     version: Option<VersionId>,
     /// Where the next read would begin.
     next: u64,
+    /// Reads that went on since the reader jumped last.
+    steps: u32,
     /// Blocks that are fetched ahead; grows while the reader goes on.
     window: u64,
     blocks: BTreeMap<u64, Block>,
+}
+
+impl Default for Ahead {
+    /// Whoever begins at the front is believed.
+    fn default() -> Ahead {
+        Ahead { version: None, next: 0, steps: STEPS - 1, window: 0, blocks: BTreeMap::new() }
+    }
 }
 
 impl Ahead {
@@ -45,7 +56,7 @@ impl Ahead {
         self.window = 0;
     }
 
-    /// The blocks that a range lies in, if the reader goes from front to back; none if it jumps.
+    /// The blocks that a range lies in, if the reader goes from front to back; none if it jumps, or has just jumped.
     pub fn wish(
         &mut self,
         file: &Arc<dyn File>,
@@ -60,7 +71,8 @@ impl Ahead {
         }
         let goes_on = offset <= self.next + NEAR && self.next <= offset + NEAR;
         let end = offset + len;
-        if !goes_on || info.size <= BLOCK {
+        self.steps = if goes_on { self.steps.saturating_add(1) } else { 0 };
+        if self.steps < STEPS || info.size <= BLOCK {
             self.clear();
             self.next = end;
             return None;
@@ -178,5 +190,22 @@ mod tests {
         assert!(readers[63].wish(&file, 20 * BLOCK, BLOCK, &rooms).is_none());
         readers.drain(..63);
         assert!(readers[0].wish(&file, 21 * BLOCK, BLOCK, &rooms).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_jumps_reads_nothing_ahead_and_who_goes_on_does() {
+        let (file, rooms) = (file(), Arc::new(Semaphore::new(100)));
+        let mut ahead = Ahead::default();
+        let mut wish = |offset| ahead.wish(&file, offset, 4096, &rooms).is_some();
+        assert!(wish(0), "from the front on");
+        assert!(wish(4096));
+        assert!(!wish(50 << 20), "a jump");
+        assert!(!wish((50 << 20) + 8192), "it may have landed there by chance");
+        assert!(wish((50 << 20) + 12_288));
+        assert!(!wish(10 << 20));
+        let mut jumping = Ahead::default();
+        for at in [7u64, 90, 91, 3, 50, 48, 20] {
+            assert!(jumping.wish(&file, at << 20, 4096, &rooms).is_none(), "{at}");
+        }
     }
 }

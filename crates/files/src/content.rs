@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use stoker_format::VersionId;
-use stoker_store::{Buf, File, FileInfo, Key, Writer};
+use stoker_store::{Buf, File, FileInfo, Key, Receipt, StoreError, Writer};
+use tokio::task::JoinHandle;
 
 use crate::overlay::Overlay;
 
@@ -23,6 +24,16 @@ pub(crate) struct Stream {
     pub buf: Option<Buf>,
     /// What is in front of this offset was handed over.
     pub sent: u64,
+    /// It goes on with the version that is published before it.
+    pub is_late: bool,
+}
+
+/// The front of what waits, while it is being published in passing. It is still here as well, and until this has ended the
+/// file does nothing but grow behind it.
+pub(crate) struct Flight {
+    /// What is in front of this offset is published if it ends well.
+    pub end: u64,
+    pub task: JoinHandle<Result<Receipt, StoreError>>,
 }
 
 /// The bytes of a file.
@@ -33,6 +44,7 @@ pub(crate) struct Content {
     pub file: Option<Arc<dyn File>>,
     pub overlay: Overlay,
     pub stream: Option<Stream>,
+    pub flight: Option<Flight>,
     /// When the oldest change was made.
     pub dirty_since_ns: Option<i64>,
 }

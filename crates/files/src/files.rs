@@ -70,7 +70,7 @@ pub(crate) struct Core {
     pub options: Options,
     pub table: Table,
     /// Held while names are used; alone while one moves.
-    pub moves: RwLock<()>,
+    pub moves: Arc<RwLock<()>>,
     /// Bytes of all files that wait.
     pub waiting: AtomicUsize,
     pub ahead: Arc<Semaphore>,
@@ -137,7 +137,7 @@ impl Files {
             volume_id: info.id,
             options,
             table: Table::default(),
-            moves: RwLock::new(()),
+            moves: Arc::default(),
             waiting: AtomicUsize::new(0),
             ahead,
             inodes: tokio::sync::Mutex::new(0..0),
@@ -233,7 +233,7 @@ impl Files {
         }
         handle.ahead.lock().unwrap().clear();
         let _still = self.0.moves.read().await;
-        let mut content = inode.content.lock().await;
+        let mut content = self.0.still(&inode).await;
         if inode.opens.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }

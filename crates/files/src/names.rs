@@ -137,7 +137,7 @@ impl Files {
         if inode.kind == Kind::Directory {
             return Err(Errno::EISDIR);
         }
-        let mut content = inode.content.lock().await;
+        let mut content = self.0.still(&inode).await;
         if inode.is_published() {
             let key = self.0.table.key_in(&*self.0.table.get(parent)?, name)?;
             self.0.count_names(&inode, &key).await?;

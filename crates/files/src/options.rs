@@ -9,6 +9,8 @@ pub struct Options {
     pub file_bytes_max: usize,
     /// The same of all files.
     pub bytes_max: usize,
+    /// A file that grew by this much is sent ahead.
+    pub stream_from: u64,
     /// Bytes that are read ahead for all files.
     pub ahead_bytes_max: usize,
     /// Changes wait no longer than this although nobody asks for them.
@@ -31,8 +33,9 @@ impl Options {
     /// The usual numbers.
     pub fn new(place: impl Into<String>, now_ns: fn() -> i64) -> Options {
         Options {
-            file_bytes_max: 64 << 20,
+            file_bytes_max: 128 << 20,
             bytes_max: 256 << 20,
+            stream_from: 8 << 20,
             ahead_bytes_max: 128 << 20,
             dirty_max: Duration::from_secs(5),
             patience: Duration::from_secs(24 * 3600),

@@ -1,8 +1,10 @@
 //! Changes of a file that are not published, over the bytes that are. Pure.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use stoker_store::Piece;
 
 /// Longest buffer of changes.
@@ -30,6 +32,80 @@ fn keep(buffers: impl Iterator<Item = Vec<u8>>) {
     }));
 }
 
+/// Changes that follow one another.
+#[derive(Clone, Debug)]
+enum Extent {
+    /// More may come.
+    Own(Vec<u8>),
+    /// Somebody else reads them, too: they do not change any more.
+    Shared(Bytes),
+}
+
+/// A buffer that others read; kept when the last of them is done.
+struct Lent(Vec<u8>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        keep(std::iter::once(std::mem::take(&mut self.0)));
+    }
+}
+
+impl Deref for Extent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Extent::Own(bytes) => bytes,
+            Extent::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl Extent {
+    /// The bytes, to be changed; a copy if others read them.
+    fn own(&mut self) -> &mut Vec<u8> {
+        if let Extent::Shared(bytes) = self {
+            *self = Extent::Own(bytes.to_vec());
+        }
+        match self {
+            Extent::Own(bytes) => bytes,
+            Extent::Shared(_) => unreachable!("changed above"),
+        }
+    }
+
+    /// The bytes, to be read by others.
+    fn share(&mut self) -> Bytes {
+        if let Extent::Own(bytes) = self {
+            *self = Extent::Shared(Bytes::from_owner(Lent(std::mem::take(bytes))));
+        }
+        match self {
+            Extent::Shared(bytes) => bytes.clone(),
+            Extent::Own(_) => unreachable!("changed above"),
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Extent::Own(bytes) => bytes.truncate(len),
+            Extent::Shared(bytes) => bytes.truncate(len),
+        }
+    }
+
+    /// The buffer, if nobody else reads it.
+    fn into_own(self) -> Option<Vec<u8>> {
+        match self {
+            Extent::Own(bytes) => Some(bytes),
+            Extent::Shared(_) => None,
+        }
+    }
+}
+
 /// A stretch of a file as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
@@ -50,7 +126,7 @@ pub(crate) struct Overlay {
     cut: Option<u64>,
     size: u64,
     /// By offset; they do not overlap.
-    extents: BTreeMap<u64, Vec<u8>>,
+    extents: BTreeMap<u64, Extent>,
     bytes: usize,
 }
 
@@ -102,6 +178,16 @@ impl Overlay {
         }
     }
 
+    /// The same, to be kept by others: a full buffer, or any if more is not waited for.
+    pub fn share_at(&mut self, offset: u64, any: bool) -> Option<Bytes> {
+        let (start, held) = self.extents.range_mut(..=offset).next_back()?;
+        let skip = (offset - start) as usize;
+        if skip >= held.len() || (held.len() < EXTENT_MAX && !any) {
+            return None;
+        }
+        Some(held.share().slice(skip..))
+    }
+
     /// Writes bytes.
     pub fn write(&mut self, mut offset: u64, mut bytes: &[u8]) {
         let written = !bytes.is_empty();
@@ -112,12 +198,12 @@ impl Overlay {
                 Some((start, held)) if offset < start + held.len() as u64 => {
                     let at = (offset - start) as usize;
                     let part = bytes.len().min(held.len() - at);
-                    held[at..at + part].copy_from_slice(&bytes[..part]);
+                    held.own()[at..at + part].copy_from_slice(&bytes[..part]);
                     part
                 }
                 Some((start, held)) if offset == start + held.len() as u64 && held.len() < EXTENT_MAX => {
                     let part = room(bytes.len().min(EXTENT_MAX - held.len()), offset, next);
-                    held.extend_from_slice(&bytes[..part]);
+                    held.own().extend_from_slice(&bytes[..part]);
                     self.bytes += part;
                     part
                 }
@@ -127,7 +213,7 @@ impl Overlay {
                     let goes_on = near.is_some_and(|(start, held)| offset == start + held.len() as u64);
                     let mut held = if goes_on { spare() } else { Vec::with_capacity(part) };
                     held.extend_from_slice(&bytes[..part]);
-                    self.extents.insert(offset, held);
+                    self.extents.insert(offset, Extent::Own(held));
                     self.bytes += part;
                     part
                 }
@@ -144,7 +230,7 @@ impl Overlay {
     pub fn truncate(&mut self, size: u64) {
         if size < self.size {
             let gone = self.extents.split_off(&size);
-            self.bytes -= gone.values().map(Vec::len).sum::<usize>();
+            self.bytes -= gone.values().map(|held| held.len()).sum::<usize>();
             if let Some((start, held)) =
                 self.extents.last_entry().map(|entry| (*entry.key(), entry.into_mut()))
                 && start + held.len() as u64 > size
@@ -213,7 +299,7 @@ impl Overlay {
 
     /// The changes in the order of the file.
     pub fn fresh(&self) -> impl Iterator<Item = &[u8]> {
-        self.extents.values().map(Vec::as_slice)
+        self.extents.values().map(|held| &**held)
     }
 
     /// Lays the changes over another published version than the one that they were made on.
@@ -228,9 +314,28 @@ impl Overlay {
         self.base = base;
     }
 
+    /// The changes in front of an offset are published, and all that the file has there; it only grew behind it since.
+    pub fn settle_front(&mut self, end: u64) {
+        let mut behind = self.extents.split_off(&end);
+        let front = std::mem::take(&mut self.extents);
+        let mut own = Vec::new();
+        for (start, held) in front {
+            if start + held.len() as u64 > end {
+                behind.insert(end, Extent::Own(held[(end - start) as usize..].to_vec()));
+            }
+            own.extend(held.into_own());
+        }
+        keep(own.into_iter());
+        self.bytes = behind.values().map(|held| held.len()).sum();
+        (self.extents, self.base, self.cut) = (behind, end, None);
+    }
+
     /// The changes are published.
     pub fn settle(&mut self) {
-        keep(std::mem::take(&mut self.extents).into_values());
+        // Shared ones go home by themselves, one by one, and not while the others are being kept.
+        let own: Vec<_> =
+            std::mem::take(&mut self.extents).into_values().filter_map(Extent::into_own).collect();
+        keep(own.into_iter());
         *self = Overlay::new(self.size);
     }
 }
@@ -280,14 +385,19 @@ mod tests {
     enum Op {
         Write(u64, Vec<u8>),
         Truncate(u64),
+        Share(u64),
         Publish,
+        /// The front up to a share of it in 256.
+        PublishFront(u64),
     }
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
             6 => (0..300u64, proptest::collection::vec(1..=255u8, 1..60)).prop_map(|(at, bytes)| Op::Write(at, bytes)),
             2 => (0..300u64).prop_map(Op::Truncate),
+            2 => (0..300u64).prop_map(Op::Share),
             1 => Just(Op::Publish),
+            2 => (0..=256u64).prop_map(Op::PublishFront),
         ]
     }
 
@@ -296,6 +406,7 @@ mod tests {
         fn it_is_a_file(base in proptest::collection::vec(1..=255u8, 0..200), ops in proptest::collection::vec(op(), 0..40)) {
             let (mut base, mut model) = (base.clone(), base);
             let mut overlay = Overlay::new(model.len() as u64);
+            let mut shared = Vec::new();
             for op in ops {
                 match op {
                     Op::Write(at, bytes) => {
@@ -308,11 +419,28 @@ mod tests {
                         overlay.truncate(size);
                         model.resize(size as usize, 0);
                     }
+                    Op::Share(at) => {
+                        prop_assert_eq!(overlay.share_at(at, false), None, "no buffer is full");
+                        let run = overlay.run_at(at).to_vec();
+                        let bytes = overlay.share_at(at, true);
+                        prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
+                        shared.extend(bytes.map(|bytes| (bytes, run)));
+                    }
+                    Op::PublishFront(share) => {
+                        if let Some(front) = overlay.tail() {
+                            let end = front + (overlay.size() - front) * share / 256;
+                            base = edited(&overlay, &base)[..end as usize].to_vec();
+                            overlay.settle_front(end);
+                        }
+                    }
                     Op::Publish => {
                         base = edited(&overlay, &base);
                         overlay.settle();
                         prop_assert!(overlay.is_clean());
                     }
+                }
+                for (bytes, run) in &shared {
+                    prop_assert_eq!(&bytes[..], &run[..], "what others read does not change");
                 }
                 prop_assert_eq!(overlay.size(), model.len() as u64);
                 prop_assert_eq!(overlay.bytes(), overlay.fresh().map(<[u8]>::len).sum::<usize>());
@@ -338,6 +466,21 @@ mod tests {
         assert_eq!(overlay.tail(), Some(30));
         overlay.truncate(40);
         assert_eq!(overlay.tail(), None);
+    }
+
+    #[test]
+    fn shared_buffers_are_let_go_when_they_are_published() {
+        let mut overlay = Overlay::new(0);
+        for at in 0..9 {
+            overlay.write(at << 20, &[1; 1 << 20]);
+        }
+        let (first, second) = (overlay.share_at(0, false), overlay.share_at(4 << 20, false));
+        assert_eq!(first.as_deref().map(<[u8]>::len), Some(4 << 20));
+        assert_eq!(overlay.share_at(8 << 20, false), None, "it is not full");
+        drop(second);
+        overlay.settle();
+        assert!(overlay.is_clean());
+        assert!(first.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 1)), "who reads it still does");
     }
 
     #[test]

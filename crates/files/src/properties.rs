@@ -122,7 +122,7 @@ impl Files {
         inode.check_kept()?;
         let _still = self.0.moves.read().await;
         // Nothing is being published that carries the old ones, and nothing that was sent ahead with them is used.
-        let mut content = inode.content.lock().await;
+        let mut content = self.0.still(&inode).await;
         content.stream = None;
         if inode.is_published() && !inode.is_unlinked() {
             let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];

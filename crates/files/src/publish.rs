@@ -84,6 +84,7 @@ impl Core {
 
     async fn publish_as(&self, inode: &Arc<Inode>, content: &mut Content, is_all: bool) -> Result<()> {
         let mut waiting = Waiting::default();
+        self.land(inode, content).await;
         while inode.is_dirty() {
             if inode.is_taken() {
                 return Err(self.lose(inode, content));
@@ -121,6 +122,7 @@ impl Core {
         is_all: bool,
     ) -> std::result::Result<(), StoreError> {
         if content.base.is_some() && content.overlay.is_clean() {
+            content.stream = None;
             return self.publish_properties(inode).await;
         }
         let key = self.table.key(inode).map_err(stale)?;
@@ -134,24 +136,15 @@ impl Core {
             true => {
                 self.push(content, true).await?;
                 let Some(stream) = content.stream.take() else { return Ok(()) };
-                stream.writer.finish(Finish::default()).await?
+                stream.finish(content.base.as_ref()).await?
             }
             false => self.publish_edit(inode, content).await?,
         };
-        self.note_change(inode);
         self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
         content.overlay.settle();
-        content.file = None;
-        content.base = Some(Base { version: receipt.version, etag: receipt.etag });
-        inode.is_published.store(true, Ordering::Relaxed);
+        self.note_published(inode, content, receipt);
         let is_changed = {
             let mut meta = inode.meta.lock().unwrap();
-            let mut shown = inode.shown.lock().unwrap();
-            if *shown == meta.version {
-                // Who wrote the bytes has them.
-                *shown = Some(receipt.version);
-            }
-            meta.version = Some(receipt.version);
             // Properties were sent with the first bytes of a stream; the time has changed since.
             meta.is_changed = is_stream || meta.changes != changes;
             if !meta.is_changed {
@@ -165,6 +158,21 @@ impl Core {
             return Ok(());
         }
         if is_changed { self.publish_properties(inode).await } else { Ok(()) }
+    }
+
+    /// The content lies over this version now.
+    pub fn note_published(&self, inode: &Inode, content: &mut Content, receipt: Receipt) {
+        self.note_change(inode);
+        content.file = None;
+        content.base = Some(Base { version: receipt.version, etag: receipt.etag });
+        inode.is_published.store(true, Ordering::Relaxed);
+        let mut meta = inode.meta.lock().unwrap();
+        let mut shown = inode.shown.lock().unwrap();
+        if *shown == meta.version {
+            // Who wrote the bytes has them.
+            *shown = Some(receipt.version);
+        }
+        meta.version = Some(receipt.version);
     }
 
     async fn publish_edit(
@@ -249,7 +257,7 @@ impl Core {
 
     /// Drops what cannot be published; the file is again what the catalog says.
     pub async fn give_up(&self, inode: &Arc<Inode>) {
-        let mut content = inode.content.lock().await;
+        let mut content = self.still(inode).await;
         self.forget_bytes(inode, &mut content);
         inode.is_dirty.store(false, Ordering::Relaxed);
         if !inode.is_published() {

@@ -69,8 +69,13 @@ impl Core {
     ) -> std::result::Result<Bytes, StoreError> {
         let (parts, file) = {
             let mut content = inode.content.lock().await;
-            let parts = content.overlay.parts(offset, len as u64);
-            let needs_file = parts.iter().any(|part| matches!(part, Part::Base { .. }));
+            let needs_file = |parts: &[Part]| parts.iter().any(|part| matches!(part, Part::Base { .. }));
+            let mut parts = content.overlay.parts(offset, len as u64);
+            if needs_file(&parts) && content.flight.is_some() {
+                self.land(inode, &mut content).await;
+                parts = content.overlay.parts(offset, len as u64);
+            }
+            let needs_file = needs_file(&parts);
             let file = if needs_file { Some(self.base_file(inode, &mut content).await?) } else { None };
             (parts, file)
         };
@@ -137,7 +142,7 @@ impl Core {
     /// Goes on with what is published now.
     async fn reopen(&self, inode: &Arc<Inode>) -> Result<()> {
         let key = self.table.key(inode)?;
-        let mut content = inode.content.lock().await;
+        let mut content = self.still(inode).await;
         let info = patiently!(self, self.store.stat(&self.volume, &key));
         let info = match info {
             Err(fault) if fault.kind == ErrorKind::NotFound => return Err(Errno::ESTALE),

@@ -15,9 +15,6 @@ use crate::publish::stale;
 /// Most bytes of a file.
 const SIZE_MAX: u64 = 50 << 40;
 
-/// A file that grew by this much is sent ahead.
-const STREAM_FROM: u64 = 8 << 20;
-
 /// Separate changes of one file that wait.
 const EXTENTS_MAX: usize = 1000;
 
@@ -46,6 +43,9 @@ impl Files {
         inode.check_kept()?;
         let offset = if append { content.overlay.size() } else { offset };
         offset.checked_add(bytes.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
+        if offset < content.overlay.size() {
+            self.0.land(inode, &mut content).await;
+        }
         self.0.change(inode, &mut content, |content| content.overlay.write(offset, bytes));
         self.0.send_ahead(inode, &mut content).await;
         Ok(bytes.len())
@@ -62,7 +62,7 @@ impl Files {
             Kind::Directory => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
-        let mut content = inode.content.lock().await;
+        let mut content = self.0.still(&inode).await;
         inode.check_kept()?;
         if content.overlay.size() != size {
             self.0.change(&inode, &mut content, |content| content.overlay.truncate(size));
@@ -82,7 +82,7 @@ impl Files {
             return Err(Errno::EINVAL);
         }
         let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
-        let mut content = inode.content.lock().await;
+        let mut content = self.0.still(inode).await;
         inode.check_kept()?;
         let size = content.overlay.size();
         match what {
@@ -102,6 +102,7 @@ impl Files {
                     at += part as u64;
                     drop(content);
                     content = self.0.make_room(inode).await?;
+                    self.0.land(inode, &mut content).await;
                 }
                 if grow && end > content.overlay.size() {
                     self.0.change(inode, &mut content, |content| content.overlay.truncate(end));
@@ -140,7 +141,10 @@ impl Core {
     /// The content of a file, with room for more: what waits is published if it is much. That is done before bytes are
     /// taken, so that nothing stays of a write that fails.
     async fn make_room<'i>(&self, inode: &'i Arc<Inode>) -> Result<MutexGuard<'i, Content>> {
-        let content = inode.content.lock().await;
+        let mut content = inode.content.lock().await;
+        if self.is_much(&content) {
+            self.land(inode, &mut content).await;
+        }
         if !self.is_much(&content) {
             return Ok(content);
         }
@@ -163,8 +167,9 @@ impl Core {
     /// Bytes are on their way before anybody asks: full chunks of a file that grows while it is written.
     async fn send_ahead(&self, inode: &Arc<Inode>, content: &mut Content) {
         if content.stream.is_none()
+            && content.flight.is_none()
             && let Some(tail) = content.overlay.tail()
-            && content.overlay.size() - tail >= STREAM_FROM
+            && content.overlay.size() - tail >= self.options.stream_from
         {
             // It is only sent early: if that fails it is sent when it is published.
             content.stream = self.begin_stream(inode, content, tail).await.ok();
@@ -172,6 +177,7 @@ impl Core {
         if content.stream.is_some() && self.push(content, false).await.is_err() {
             content.stream = None;
         }
+        self.take_off(inode, content).await;
     }
 
     async fn begin_stream(
@@ -185,7 +191,7 @@ impl Core {
         pieces.push(Piece::Rest);
         let (key, request) = self.edit_request(inode, content, pieces)?;
         let writer = self.store.edit(&self.volume, &key, request).await?;
-        Ok(Stream { key, writer, buf: None, sent: tail })
+        Ok(Stream { key, writer, buf: None, sent: tail, is_late: false })
     }
 
     /// The edit that publishes these pieces of a file.
@@ -213,6 +219,13 @@ impl Core {
     /// Hands bytes to the node that it does not have yet: full buffers, or all.
     pub async fn push(&self, content: &mut Content, all: bool) -> std::result::Result<(), StoreError> {
         let Content { stream: Some(stream), overlay, .. } = content else { return Ok(()) };
+        if stream.writer.takes_bytes() {
+            while let Some(bytes) = overlay.share_at(stream.sent, all) {
+                stream.sent += bytes.len() as u64;
+                stream.writer.write_bytes(bytes).await?;
+            }
+            return Ok(());
+        }
         while stream.sent < overlay.size() {
             if stream.buf.is_none() {
                 stream.buf = Some(stream.writer.buffer().await?);

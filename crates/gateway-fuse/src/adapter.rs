@@ -15,11 +15,12 @@ use fuser::{
     WriteFlags,
 };
 use stoker_files::{
-    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, XattrMode,
+    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, XattrMode, alone,
 };
 use tokio::runtime;
 
 use crate::convert;
+use crate::passes::{Passes, Use};
 
 /// Longest request of a write, and of a read.
 const REQUEST_LEN_MAX: u32 = 1 << 20;
@@ -29,6 +30,10 @@ const BACKGROUND_MAX: u16 = 64;
 
 /// `.` and `..` come in front of the entries.
 const DOTS: u64 = 2;
+
+/// Permissions that end when somebody else writes to a file, and the attribute that stands for others of the kind.
+const PRIVILEGES: u32 = 0o6000;
+const CAPABILITIES: &[u8] = b"security.capability";
 
 /// What the file system shows as its block size.
 const BLOCK: u32 = 4096;
@@ -54,16 +59,20 @@ pub(crate) struct Adapter {
     cache: Duration,
     listings: Mutex<HashMap<u64, Arc<Listing>>>,
     listing_next: AtomicU64,
+    /// None if the kernel cannot map a file that is open past its cache.
+    passes: Option<Passes>,
 }
 
 impl Adapter {
     pub fn new(files: Files, runtime: runtime::Handle, cache: Duration) -> Adapter {
         let looked = std::array::from_fn(|_| Mutex::default());
-        Adapter { files, looked, runtime, cache, listings: Mutex::default(), listing_next: AtomicU64::new(1) }
+        let (listings, listing_next) = (Mutex::default(), AtomicU64::new(1));
+        Adapter { files, looked, runtime, cache, listings, listing_next, passes: None }
     }
 
     fn wait<T>(&self, call: impl Future<Output = T>) -> T {
-        self.runtime.block_on(call)
+        // The session's threads wait for nothing else.
+        alone(|| self.runtime.block_on(call))
     }
 
     fn entry(&self, made: Result<Attr>, reply: ReplyEntry) {
@@ -101,7 +110,34 @@ impl Adapter {
             self.wait(self.files.truncate(handle.ino(), 0))?;
         }
         let keeps = handle.is_unchanged && flags & libc::O_TRUNC == 0;
-        Ok(if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() })
+        let mut fopen = if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        if let Some(passes) = &self.passes {
+            let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY && !self.is_privileged(handle.ino());
+            let what = if only_writes { Use::Write } else { Use::Other };
+            fopen.set(FopenFlags::FOPEN_DIRECT_IO, passes.open(handle.id, handle.ino(), what));
+        }
+        Ok(fopen)
+    }
+
+    /// Whether a write takes something from a file: the kernel sees to that where it keeps pages, and has to look.
+    fn is_privileged(&self, ino: u64) -> bool {
+        let has_bits = self.files.peek(ino).is_ok_and(|attr| attr.mode & PRIVILEGES != 0);
+        has_bits || self.files.xattr(ino, CAPABILITIES).is_ok()
+    }
+
+    /// Takes from a file what a write ends, if it was given while the writer was there.
+    async fn end_privileges(&self, ino: u64, ends_bits: bool) -> Result<()> {
+        let mode = self.files.peek(ino)?.mode;
+        // The bit of a group that may not run the file stands for something else.
+        let ended = if mode & 0o010 != 0 { PRIVILEGES } else { PRIVILEGES & !0o2000 };
+        if ends_bits && mode & ended != 0 {
+            let change = Change { mode: Some(mode & !ended), ..Change::default() };
+            self.files.set(ino, change).await?;
+        }
+        match self.files.remove_xattr(ino, CAPABILITIES).await {
+            Err(Errno::ENODATA) => Ok(()),
+            done => done,
+        }
     }
 }
 
@@ -140,6 +176,8 @@ impl Filesystem for Adapter {
             // An older kernel does without.
             let _ = config.add_capabilities(wish);
         }
+        self.passes =
+            config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok().then(Passes::default);
         let _ = config.set_max_write(REQUEST_LEN_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         if let Err(most) = config.set_max_readahead(REQUEST_LEN_MAX) {
@@ -331,10 +369,13 @@ impl Filesystem for Adapter {
     ) {
         // Pages that were changed in memory have their place, however the file was opened.
         let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let written = self
-            .files
-            .handle(fh.0)
-            .and_then(|handle| self.wait(self.files.write(&handle, offset, data, append)));
+        let ends_bits = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let written = self.files.handle(fh.0).and_then(|handle| {
+            if self.is_privileged(handle.ino()) {
+                self.wait(self.end_privileges(handle.ino(), ends_bits))?;
+            }
+            self.wait(self.files.write(&handle, offset, data, append))
+        });
         match written {
             Ok(len) => reply.written(len as u32),
             Err(errno) => reply.error(convert::errno(errno)),
@@ -356,6 +397,9 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        if let Some(passes) = &self.passes {
+            passes.close(fh.0);
+        }
         self.wait(self.files.release(fh.0));
         reply.ok();
     }

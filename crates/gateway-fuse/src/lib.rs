@@ -1,11 +1,12 @@
 //! FUSE to the file system: an adapter that turns requests of the kernel into calls of [`Files`] and back. It holds
-//! nothing but open directories.
+//! nothing but open directories, and who has which file open.
 
 #![forbid(unsafe_code)]
 
 mod adapter;
 mod convert;
 mod mount;
+mod passes;
 
 pub use mount::{Mount, MountOptions};
 pub use stoker_files::Files;

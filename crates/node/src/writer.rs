@@ -125,6 +125,8 @@ pub(crate) struct ChunkWriter {
     /// Runs since the last chunks of another version.
     short_chunks: usize,
     crc64: u64,
+    /// Whether the CRC-64 of the bytes is kept with them.
+    pub has_crc64: bool,
     pending: Option<(u32, Buf)>,
     appends: JoinSet<Result<Copied>>,
     copies: Copies,
@@ -148,17 +150,14 @@ impl ChunkWriter {
         purpose: Box<dyn Purpose>,
     ) -> ChunkWriter {
         let version = clock::mint();
-        let look = core.cell.has_others().then(|| {
-            let looker = core.clone();
-            core.tasks.spawn(async move { looker.seq_now().await })
-        });
-        ChunkWriter {
+        let mut writer = ChunkWriter {
             _pin: core.pins.pin(version),
             version,
             next_index: 0,
             runs: RunList::default(),
             short_chunks: 0,
             crc64: crc64(b""),
+            has_crc64: true,
             pending: None,
             appends: JoinSet::new(),
             copies: Copies::default(),
@@ -166,11 +165,20 @@ impl ChunkWriter {
             when_alone: purpose.when_alone(),
             purpose: Some(purpose),
             has_litter: false,
-            look,
+            look: None,
             _work: core.work.begin(),
             core,
             volume,
-        }
+        };
+        writer.look_up();
+        writer
+    }
+
+    fn look_up(&mut self) {
+        self.look = self.core.cell.has_others().then(|| {
+            let looker = self.core.clone();
+            self.core.tasks.spawn(async move { looker.seq_now().await })
+        });
     }
 
     fn put(&self, index: u32, payload: Buf) -> Put {
@@ -214,8 +222,10 @@ impl ChunkWriter {
             let message = "the bytes come in too many small pieces; send them without long pauses";
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
-        let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
-        self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        if self.has_crc64 {
+            let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
+            self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        }
         self.core.drainer.pace.wrote(buf.len() as u64);
         let runs = self.runs.runs().len();
         self.runs.push(self.version, self.next_index, buf.len() as u32);
@@ -294,6 +304,21 @@ impl ChunkWriter {
     pub fn refer(&mut self, run: &ChunkRun) {
         self.runs.push_run(run);
         self.short_chunks = 0;
+    }
+
+    /// All that was written comes behind these chunks of another version, which the caller keeps where they are.
+    pub fn go_on_from(&mut self, runs: &[ChunkRun], purpose: Box<dyn Purpose>) -> Result<()> {
+        let mut all = RunList::default();
+        runs.iter().chain(self.runs.runs()).for_each(|run| all.push_run(run));
+        if all.size() > FILE_BYTES_MAX {
+            let message =
+                format!("the file would be longer than the {FILE_BYTES_MAX} bytes that are allowed");
+            return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
+        }
+        (self.runs, self.purpose) = (all, Some(purpose));
+        // The version before was published since this began.
+        self.look_up();
+        Ok(())
     }
 
     /// Publishes.

@@ -44,7 +44,9 @@ pub struct EditRequest {
     /// Checked at the start and again at publish.
     pub condition: Condition,
     /// The version whose bytes are kept. It must be the present one, now and at publish: `Conflict` about `Condition`
-    /// otherwise. None if nothing is kept.
+    /// otherwise. None if nothing is kept, or if all of a version is that is being published right now: the pieces are one
+    /// `Keep` from the front and the `Rest`, and the end of the edit names the version
+    /// ([`Writer::finish_on`](crate::Writer::finish_on)).
     #[serde(with = "base_id")]
     pub base: Option<VersionId>,
     /// What the file is made of, from front to back.
@@ -54,6 +56,14 @@ pub struct EditRequest {
 }
 
 impl EditRequest {
+    /// How much is kept of a version that only the end of the edit names.
+    pub fn late_len(&self) -> Option<u64> {
+        match (self.base, self.pieces.as_slice()) {
+            (None, [Piece::Keep { start: 0, end }, Piece::Rest]) if *end > 0 => Some(*end),
+            _ => None,
+        }
+    }
+
     /// How many bytes the writer is given, if that is known.
     pub fn take_len(&self) -> Option<u64> {
         self.pieces.iter().try_fold(0u64, |sum, piece| match piece {

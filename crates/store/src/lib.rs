@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alone;
 mod edit;
 mod error;
 mod file;
@@ -21,6 +22,7 @@ mod upload;
 mod volume;
 mod write;
 
+pub use alone::{alone, is_alone};
 pub use edit::{
     DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece,
 };

@@ -50,11 +50,33 @@ pub trait Writer: Send {
     /// chunk early: callers fill buffers up unless they have to wait long for more.
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>>;
 
-    /// CRC-64/NVME of everything written so far.
+    /// True if bytes can be written from where they are, with [`Self::write_bytes`].
+    fn takes_bytes(&self) -> bool {
+        false
+    }
+
+    /// The same as [`Self::write`] for bytes that lie elsewhere; only if [`Self::takes_bytes`]. They do not end a chunk.
+    fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        let _ = bytes;
+        Box::pin(async {
+            Err(StoreError::new(ErrorKind::Invalid, "this writer takes buffers of its own only"))
+        })
+    }
+
+    /// CRC-64/NVME of everything written so far; 0 of an edit whose base is named at its end, which keeps none.
     fn crc64(&self) -> u64;
 
     /// Waits until all is durable, then publishes. When this returns, the bytes survive what the class promises.
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>>;
+
+    /// The same for an edit whose base was not known when it began ([`EditRequest::base`]): this version, which must be the
+    /// present one and as long as what is kept of it; `Conflict` about `Condition` otherwise.
+    fn finish_on(self: Box<Self>, base: VersionId, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        let _ = (base, finish);
+        Box::pin(async {
+            Err(StoreError::new(ErrorKind::Invalid, "this writer goes on with no other version"))
+        })
+    }
 }
 
 /// The door.

@@ -27,6 +27,9 @@ const EXTENTS_MAX: usize = 256;
 /// Separate stretches without leases above which a file asks no more.
 const CLOSED_MAX: usize = 64;
 
+/// Pieces here and there after which a reader is taken for one that will want all of the file.
+const JUMPS: u32 = 8;
+
 /// Reads up to this are done by the thread that asks.
 const SHORT: usize = 64 << 10;
 
@@ -48,6 +51,8 @@ struct Known {
     closed: Vec<Range<u64>>,
     /// Where the last lease ended.
     next: u64,
+    /// Times that the node was asked for a piece away from the last one.
+    jumps: u32,
 }
 
 /// A place on the drive and the lease that allows to look there.
@@ -87,10 +92,13 @@ impl Known {
         if closed { Look::Closed } else { Look::Unknown }
     }
 
-    /// How much to ask for: a reader that goes on where the last lease ended will want more.
-    fn wish(&self, offset: u64, len: u64) -> u64 {
+    /// How much to ask for: a reader that goes on where the last lease ended will want more, and so will one that jumps
+    /// about in a file of which there is room for all.
+    fn wish(&mut self, offset: u64, len: u64) -> u64 {
         let goes_on = (self.next..self.next.saturating_add(WINDOW)).contains(&offset);
-        if goes_on { len.max(WINDOW) } else { len }
+        self.jumps += u32::from(!goes_on);
+        let roams = self.jumps > JUMPS && self.extents.len() <= EXTENTS_MAX / 2;
+        if goes_on || roams { len.max(WINDOW) } else { len }
     }
 
     fn close(&mut self, range: Range<u64>) {
@@ -344,5 +352,7 @@ mod tests {
         assert_eq!(known.wish(0, 10), WINDOW);
         known.next = 1 << 40;
         assert_eq!((known.wish(0, 10), known.wish(1 << 40, 10)), (10, WINDOW));
+        (1..JUMPS).for_each(|_| assert_eq!(known.wish(0, 10), 10));
+        assert_eq!(known.wish(0, 10), WINDOW, "one that wants all of it");
     }
 }

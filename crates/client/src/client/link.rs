@@ -15,11 +15,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::ClientOptions;
+use super::line::{Ended, Line, Lines};
 use super::outlet::Outlet;
+use super::{ClientOptions, Inner};
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
-use crate::frame::{self, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX};
+use crate::frame::{self, DataSum, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX, UNSUMMED_VERSION};
 use crate::hello::{self, Proof, Welcome};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
@@ -44,7 +45,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    fn new(response: Response, payload: Bytes) -> Reply {
+    pub fn new(response: Response, payload: Bytes) -> Reply {
         Reply { response, payload, descriptors: None }
     }
 
@@ -106,6 +107,9 @@ pub(super) struct Link {
     call_timeout_ms: u32,
     /// Leases may be asked for.
     leases: AtomicBool,
+    /// Connections of threads that may be blocked.
+    lines: Lines,
+    is_unix: bool,
     tasks: [AbortHandle; 2],
 }
 
@@ -116,33 +120,9 @@ impl Link {
         token: Option<&str>,
         options: &ClientOptions,
     ) -> Result<Arc<Link>> {
-        let proof = match endpoint {
-            Endpoint::Tcp(_) => Proof::Demanded,
-            Endpoint::Unix(_) => Proof::IfWanted,
-        };
-        let connected = timeout(options.connect_timeout, async {
-            let mut stream = Stream::connect(endpoint).await?;
-            let welcome = hello::greet(&mut stream, token, proof).await?;
-            Ok::<_, Fault>((stream, welcome))
-        });
-        let (stream, welcome) = match connected.await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(Fault::Io(error))) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
-                let message = format!("cannot connect to {endpoint}: {error}");
-                return Err(StoreError::new(ErrorKind::Unavailable, message));
-            }
-            Ok(Err(fault)) => {
-                let error = fault.into_error();
-                let message = format!("cannot connect to {endpoint}: {}", error.message);
-                return Err(StoreError { message, ..error });
-            }
-            Err(_) => {
-                let limit = options.connect_timeout;
-                let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
-                return Err(StoreError::new(ErrorKind::Unavailable, message));
-            }
-        };
-        let leases = options.leases && welcome.version >= LEASE_VERSION && matches!(stream, Stream::Unix(_));
+        let (stream, welcome) = dial(endpoint, token, options).await?;
+        let is_unix = matches!(stream, Stream::Unix(_));
+        let leases = options.leases && welcome.version >= LEASE_VERSION && is_unix;
         let (reader, writer) = if leases { stream.split_with_descriptors() } else { stream.split() };
         let shared = Arc::new(Shared {
             outbox: Arc::default(),
@@ -172,6 +152,8 @@ impl Link {
             id_next: AtomicU64::new(1),
             call_timeout_ms: u32::try_from(options.call_timeout.as_millis()).unwrap_or(0),
             leases: AtomicBool::new(leases),
+            lines: Lines::new(is_unix),
+            is_unix,
             tasks: [read_task.abort_handle(), write_task.abort_handle()],
         }))
     }
@@ -194,6 +176,16 @@ impl Link {
         &self.shared.outbox
     }
 
+    /// What guards the frames of writers. Inside a machine the sum over the whole file, which the node compares before it
+    /// publishes, is enough.
+    pub fn data_sum(&self) -> DataSum {
+        if self.is_unix && self.welcome.version >= UNSUMMED_VERSION {
+            DataSum::OfFile
+        } else {
+            DataSum::OfFrame
+        }
+    }
+
     /// Permits for bytes of writers.
     pub fn write_bytes(&self) -> &Arc<Semaphore> {
         &self.write_bytes
@@ -201,18 +193,12 @@ impl Link {
 
     /// Sends a request and waits for the answer. Dropped before that, the node is told that nobody waits.
     pub async fn call(&self, id: u64, request: &Request) -> std::result::Result<Reply, Lost> {
-        if let Err(error) = request.check_version(self.welcome.version) {
-            return Ok(Reply::new(Response::Error(error), Bytes::new()));
-        }
-        let control = message::encode(request);
-        if control.len() > frame::CONTROL_LEN_MAX {
-            let limit = frame::CONTROL_LEN_MAX;
-            let message = format!("the request has {} bytes, the limit is {limit}", control.len());
-            let response = Response::Error(StoreError::new(ErrorKind::Invalid, message));
-            return Ok(Reply::new(response, Bytes::new()));
-        }
+        let control = match encode(request, self.welcome.version) {
+            Ok(control) => control,
+            Err(error) => return Ok(Reply::new(Response::Error(error), Bytes::new())),
+        };
         let _permit = self.requests.acquire().await.expect("never closed");
-        let deadline_ms = if request.is_long() { 0 } else { self.call_timeout_ms };
+        let deadline_ms = self.deadline_ms(request);
         let (sender, receiver) = oneshot::channel();
         {
             let mut tables = self.shared.tables.lock().unwrap();
@@ -231,6 +217,53 @@ impl Link {
                 lost.unwrap_or_else(|| StoreError::new(ErrorKind::Unavailable, "the connection is lost"));
             Lost { error, sent: true }
         })
+    }
+
+    fn deadline_ms(&self, request: &Request) -> u32 {
+        if request.is_long() { 0 } else { self.call_timeout_ms }
+    }
+
+    /// A line that nobody uses, made if there are few; none if the thread has to ask like all others.
+    pub async fn line(&self, inner: &Inner) -> Option<Line> {
+        if let Some(idle) = self.lines.take()? {
+            return Some(idle);
+        }
+        // Not counted any more if this is given up.
+        let place = self.lines.place()?;
+        match Line::connect(inner, &self.welcome).await {
+            Ok(line) => {
+                place.keep();
+                Some(line)
+            }
+            Err(error) => {
+                tracing::debug!("no line of its own for a thread: {error}");
+                self.lines.refuse();
+                None
+            }
+        }
+    }
+
+    /// Asks on a line; blocks the thread. The line is used again unless something is wrong with it.
+    pub fn call_on(
+        &self,
+        mut line: Line,
+        request: &Request,
+        inner: &Inner,
+    ) -> Result<std::result::Result<Reply, Lost>> {
+        let answer = match encode(request, self.welcome.version) {
+            Ok(control) => line.call(&control, self.deadline_ms(request)),
+            Err(error) => Ok(Reply::new(Response::Error(error), Bytes::new())),
+        };
+        self.lines.give_back(line);
+        match answer {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(Ended::Late) => Err(inner.too_late()),
+            Err(Ended::Lost(lost)) => {
+                // What took this one took the others, too.
+                self.lines.refuse();
+                Ok(Err(lost))
+            }
+        }
     }
 
     /// Lets the reader find a writer; before the request that makes it.
@@ -285,6 +318,52 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// The request as bytes, if the other side understands it and it is not too long.
+fn encode(request: &Request, version: u16) -> Result<Vec<u8>> {
+    request.check_version(version)?;
+    let control = message::encode(request);
+    if control.len() > frame::CONTROL_LEN_MAX {
+        let limit = frame::CONTROL_LEN_MAX;
+        let message = format!("the request has {} bytes, the limit is {limit}", control.len());
+        return Err(StoreError::new(ErrorKind::Invalid, message));
+    }
+    Ok(control)
+}
+
+/// Connects and says hello.
+pub(super) async fn dial(
+    endpoint: &Endpoint,
+    token: Option<&str>,
+    options: &ClientOptions,
+) -> Result<(Stream, Welcome)> {
+    let proof = match endpoint {
+        Endpoint::Tcp(_) => Proof::Demanded,
+        Endpoint::Unix(_) => Proof::IfWanted,
+    };
+    let connected = timeout(options.connect_timeout, async {
+        let mut stream = Stream::connect(endpoint).await?;
+        let welcome = hello::greet(&mut stream, token, proof).await?;
+        Ok::<_, Fault>((stream, welcome))
+    });
+    match connected.await {
+        Ok(Ok(connected)) => Ok(connected),
+        Ok(Err(Fault::Io(error))) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
+            let message = format!("cannot connect to {endpoint}: {error}");
+            Err(StoreError::new(ErrorKind::Unavailable, message))
+        }
+        Ok(Err(fault)) => {
+            let error = fault.into_error();
+            let message = format!("cannot connect to {endpoint}: {}", error.message);
+            Err(StoreError { message, ..error })
+        }
+        Err(_) => {
+            let limit = options.connect_timeout;
+            let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
+            Err(StoreError::new(ErrorKind::Unavailable, message))
+        }
     }
 }
 

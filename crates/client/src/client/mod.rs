@@ -2,10 +2,13 @@
 //!
 //! A client keeps one connection and makes it again when it is lost. Calls that change nothing are then asked again by
 //! themselves; of the others nobody knows whether they were carried through, and the caller is told so.
+//!
+//! Threads that may be blocked ask on connections of their own, one call at a time; see [`line`].
 
 mod door;
 mod file;
 mod leases;
+mod line;
 mod link;
 mod outlet;
 mod spare;
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_format::ClusterId;
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, Result, StoreError, is_alone};
 use tokio::sync::Mutex;
 
 use crate::endpoint::Endpoint;
@@ -136,7 +139,12 @@ impl Client {
         let mut attempts = Attempts::default();
         loop {
             let link = self.link().await?;
-            match self.within(&request, link.call(link.new_id(), &request)).await? {
+            let line = if is_alone() { link.line(&self.0).await } else { None };
+            let answer = match line {
+                Some(line) => link.call_on(line, &request, &self.0)?,
+                None => self.within(&request, link.call(link.new_id(), &request)).await?,
+            };
+            match answer {
                 Ok(reply) => return reply.into_result(),
                 Err(lost) if lost.may_repeat(&request) => attempts.again(lost)?,
                 Err(lost) => return Err(lost.outcome_unknown()),
@@ -154,10 +162,16 @@ impl Client {
             return Ok(call.await);
         }
         let limit = self.0.options.call_timeout;
-        tokio::time::timeout(limit, call).await.map_err(|_| {
-            let message = format!("the node at {} gave no answer within {limit:?}", self.0.endpoint);
-            StoreError::new(ErrorKind::Unavailable, message)
-        })
+        tokio::time::timeout(limit, call).await.map_err(|_| self.0.too_late())
+    }
+}
+
+impl Inner {
+    /// A call took longer than it may.
+    fn too_late(&self) -> StoreError {
+        let limit = self.options.call_timeout;
+        let message = format!("the node at {} gave no answer within {limit:?}", self.endpoint);
+        StoreError::new(ErrorKind::Unavailable, message)
     }
 }
 

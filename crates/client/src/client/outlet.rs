@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stoker_store::{Result, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use crate::frame::{DATA_LEN_MAX, Kind, OutFrame};
+use crate::frame::{DATA_LEN_MAX, DataSum, Kind, OutFrame};
 use crate::outbox::Outbox;
 
 /// Permits of a buffer; they come back when its last byte is with the kernel.
@@ -25,13 +25,14 @@ struct State {
 /// A writer's stream to the node.
 pub(super) struct Outlet {
     id: u64,
+    sum: DataSum,
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Outlet {
-    pub fn new(id: u64) -> Outlet {
-        Outlet { id, state: Mutex::default(), changed: Notify::new() }
+    pub fn new(id: u64, sum: DataSum) -> Outlet {
+        Outlet { id, sum, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// The writer's id.
@@ -67,7 +68,7 @@ impl Outlet {
             let room = usize::try_from(state.granted - state.sent).unwrap_or(usize::MAX);
             let piece = bytes.split_to(bytes.len().min(room).min(DATA_LEN_MAX));
             state.sent += piece.len() as u64;
-            outbox.push(OutFrame::new(Kind::Data, self.id, 0, &[], piece).guarded(pass.clone()));
+            outbox.push(OutFrame::data(self.id, piece, self.sum).guarded(pass.clone()));
             if bytes.is_empty() {
                 state.queue.pop_front();
             }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
+use stoker_format::{VersionId, crc32c, crc32c_combine};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::sync::Semaphore;
 
@@ -22,9 +24,33 @@ pub(super) struct RemoteWriter {
     slots: Arc<Semaphore>,
     size: Option<u64>,
     written: u64,
-    crc64: Digest,
+    sum: Sum,
     /// The node ends the writer by itself once it is asked to finish it.
     finishing: bool,
+}
+
+/// What is summed of the bytes, for the node to compare.
+enum Sum {
+    /// CRC-64/NVME, which is kept with the file.
+    Whole(Box<Digest>),
+    /// CRC32C: what goes on with another version has no sum that could be kept.
+    Late(u32),
+}
+
+impl Sum {
+    fn of(request: &Request) -> Sum {
+        match request {
+            Request::Edit { request, .. } if request.late_len().is_some() => Sum::Late(0),
+            _ => Sum::Whole(Box::new(Digest::new(CrcAlgorithm::Crc64Nvme))),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Sum::Whole(digest) => digest.update(bytes),
+            Sum::Late(sum) => *sum = crc32c_combine(*sum, crc32c(bytes), bytes.len() as u64),
+        }
+    }
 }
 
 impl RemoteWriter {
@@ -33,7 +59,7 @@ impl RemoteWriter {
         let mut attempts = Attempts::default();
         loop {
             let link = client.link().await?;
-            let outlet = Arc::new(Outlet::new(link.new_id()));
+            let outlet = Arc::new(Outlet::new(link.new_id(), link.data_sum()));
             link.add_outlet(&outlet);
             // Made before the answer, so that whatever happens, the node hears of the end.
             let mut writer = RemoteWriter {
@@ -43,7 +69,7 @@ impl RemoteWriter {
                 slots: Arc::new(Semaphore::new(BUFFERS_MAX)),
                 size,
                 written: 0,
-                crc64: Digest::new(CrcAlgorithm::Crc64Nvme),
+                sum: Sum::of(&request),
                 finishing: false,
             };
             match client.within(&request, link.call(outlet.id(), &request)).await? {
@@ -57,22 +83,37 @@ impl RemoteWriter {
         }
     }
 
-    async fn write(&mut self, buf: Buf) -> Result<()> {
-        if buf.is_empty() {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
         let slot = self.slots.clone().acquire_owned().await.expect("never closed");
-        let bytes = self.link.write_bytes().clone().acquire_many_owned(buf.len().min(WRITE_BYTES_MAX) as u32);
-        let pass = Arc::new((slot, bytes.await.expect("never closed")));
-        self.crc64.update(buf.as_slice());
-        self.written += buf.len() as u64;
-        self.outlet.push(self.spares.freeze(buf), pass, self.link.outbox())
+        let room =
+            self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
+        let pass = Arc::new((slot, room.await.expect("never closed")));
+        self.sum.update(&bytes);
+        self.written += bytes.len() as u64;
+        self.outlet.push(bytes, pass, self.link.outbox())
     }
 
-    async fn finish(mut self, finish: Finish) -> Result<Receipt> {
+    async fn finish(mut self, base: Option<VersionId>, finish: Finish) -> Result<Receipt> {
         let len = self.outlet.drained().await?;
         assert_eq!(len, self.written, "bytes of a writer went astray");
-        let request = Request::Finish { writer: self.outlet.id(), len, crc64: self.crc64.finalize(), finish };
+        let writer = self.outlet.id();
+        let request = match (&self.sum, base) {
+            (Sum::Whole(digest), None) => {
+                Request::Finish { writer, len, crc64: digest.clone().finalize(), finish }
+            }
+            (Sum::Late(crc32c), Some(VersionId(base))) => {
+                Request::FinishOn { writer, len, crc32c: *crc32c, finish, base }
+            }
+            _ => {
+                return Err(StoreError::new(
+                    ErrorKind::Invalid,
+                    "the base of an edit is named once, when it begins or when it ends",
+                ));
+            }
+        };
         let answer = self.link.call(self.link.new_id(), &request).await;
         self.finishing = true;
         match answer {
@@ -105,15 +146,31 @@ impl Writer for RemoteWriter {
     }
 
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
-        Box::pin(RemoteWriter::write(self, buf))
+        let bytes = self.spares.freeze(buf);
+        Box::pin(RemoteWriter::write(self, bytes))
+    }
+
+    fn takes_bytes(&self) -> bool {
+        true
+    }
+
+    fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(RemoteWriter::write(self, bytes))
     }
 
     fn crc64(&self) -> u64 {
-        self.crc64.finalize()
+        match &self.sum {
+            Sum::Whole(digest) => digest.clone().finalize(),
+            Sum::Late(_) => 0,
+        }
     }
 
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
-        Box::pin(RemoteWriter::finish(*self, finish))
+        Box::pin(RemoteWriter::finish(*self, None, finish))
+    }
+
+    fn finish_on(self: Box<Self>, base: VersionId, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        Box::pin(RemoteWriter::finish(*self, Some(base), finish))
     }
 }
 

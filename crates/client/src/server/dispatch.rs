@@ -130,7 +130,8 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         | Request::Edit { .. }
         | Request::UploadPart { .. }
         | Request::SetShard { .. }
-        | Request::Finish { .. } => return Err(misplaced()),
+        | Request::Finish { .. }
+        | Request::FinishOn { .. } => return Err(misplaced()),
     })
 }
 

@@ -7,10 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use stoker_format::VersionId;
 use stoker_store::{Buf, Finish};
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
 use super::session::Slot;
+use crate::message::Request;
 
 /// Buffers that a writer may hold: one that is filled and the next.
 const BUFFERS_MAX: usize = 2;
@@ -27,13 +29,44 @@ impl Posted {
     }
 }
 
+/// What the client summed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sum {
+    /// CRC-64/NVME.
+    Whole(u64),
+    /// CRC32C.
+    Late(u32),
+}
+
+/// What is to be published.
+pub(super) struct Wish {
+    pub len: u64,
+    pub sum: Sum,
+    pub finish: Finish,
+    /// The version that it goes on with, if only the end names it.
+    pub base: Option<VersionId>,
+}
+
+impl Wish {
+    /// The writer that a request ends, and how; the request if it ends none.
+    pub fn of(request: Request) -> Result<(u64, Wish), Box<Request>> {
+        match request {
+            Request::Finish { writer, len, crc64, finish } => {
+                Ok((writer, Wish { len, sum: Sum::Whole(crc64), finish, base: None }))
+            }
+            Request::FinishOn { writer, len, crc32c, finish, base } => {
+                Ok((writer, Wish { len, sum: Sum::Late(crc32c), finish, base: Some(VersionId(base)) }))
+            }
+            other => Err(Box::new(other)),
+        }
+    }
+}
+
 /// The client's wish to publish.
 pub(super) struct Finishing {
     pub request: u64,
     pub slot: Slot,
-    pub len: u64,
-    pub crc64: u64,
-    pub finish: Finish,
+    pub wish: Wish,
     /// Kept, so that the pump is not told to give up.
     pub _keep: oneshot::Sender<()>,
 }
@@ -75,11 +108,17 @@ pub(super) enum Step {
 /// Shared by the task that reads the connection and the pump.
 #[derive(Default)]
 pub(super) struct Inlet {
+    /// Its bytes need no CRC-64: it is an edit whose base is named at its end.
+    pub is_late: bool,
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Inlet {
+    pub fn new(is_late: bool) -> Inlet {
+        Inlet { is_late, ..Inlet::default() }
+    }
+
     /// The client has this many bytes in all.
     pub fn want(&self, total: u64) {
         let mut state = self.state.lock().unwrap();

@@ -58,7 +58,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
-            connections_max: 256,
+            connections_max: 1024,
             requests_max: 256,
             handles_max: 1024,
             calls_max: 1024,

@@ -8,19 +8,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_format::{crc32c, crc32c_combine};
-use stoker_store::{ErrorKind, File, Result, StoreError, Writer};
+use stoker_store::{Buf, ErrorKind, File, Result, StoreError, Writer};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::inlet::{Finishing, Inlet, Posted};
+use super::inlet::{Finishing, Inlet, Posted, Wish};
 use super::leases::Held;
 use super::{Shared, dispatch, pump};
 use crate::fault::Fault;
-use crate::frame::{self, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX};
+use crate::frame::{
+    self, FLAG_UNSUMMED, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX, UNSUMMED_VERSION,
+};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
+
+/// Read and summed at once: small enough for the second cache.
+const PIECE: usize = 256 << 10;
 
 /// How long a client that is disconnected for a reason has to read it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -173,7 +178,7 @@ async fn read_frame(
         }
         Kind::Data => {
             if let Some(inlet) = session.inlet(header.id) {
-                return receive(&inlet, reader, &header, stall).await;
+                return receive(&inlet, reader, &header, session.version, stall).await;
             }
         }
         Kind::Response | Kind::Goaway | Kind::Grant | Kind::Failed | Kind::Lease => {
@@ -183,39 +188,48 @@ async fn read_frame(
     timeout(stall, frame::skip_payload(reader, &header)).await.map_err(|_| Fault::Stalled)?
 }
 
-/// Reads the payload of a frame into the writer's own memory. It counts only once its checksum fits.
+/// Reads the payload of a frame into the writer's own memory. It counts only once its checksum fits, if it has one.
 async fn receive(
     inlet: &Inlet,
     reader: &mut ReadHalf,
     header: &Header,
+    version: u16,
     stall: Duration,
 ) -> std::result::Result<(), Fault> {
+    // Where it has none, that of the whole file is compared before it is published.
+    let is_summed = header.flags & FLAG_UNSUMMED == 0 || version < UNSUMMED_VERSION;
     let mut rest = header.payload_len as usize;
     if rest as u64 > inlet.credit() {
         return Err(Fault::broken("bytes for a writer beyond what was granted"));
     }
+    // Sums are taken while the bytes are in the processor's cache; those that the drive needs stay with the buffer.
+    let grow = if inlet.is_late { Buf::grow } else { Buf::grow_summed };
     let (mut crc, mut full, mut open) = (0, Vec::new(), None::<Posted>);
     while rest > 0 {
         let Some(mut posted) = open.take().or_else(|| inlet.take()) else {
             return Err(Fault::broken("bytes for a writer without memory for them"));
         };
         let start = posted.buf.len();
-        let count = rest.min(posted.buf.capacity() - start);
-        posted.buf.set_len(start + count);
-        let fresh = &mut posted.buf.as_mut_slice()[start..];
-        let mut filled = 0;
-        while filled < count {
-            let read = reader.read(&mut fresh[filled..]);
+        let end = start + rest.min(posted.buf.capacity() - start);
+        while posted.buf.len() < end {
+            let at = posted.buf.len();
+            let room = PIECE.min(end - at);
+            let read = reader.read(&mut posted.buf.spare_mut()[..room]);
             match timeout(stall, read).await.map_err(|_| Fault::Stalled)?? {
                 0 => return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
-                read => filled += read,
+                read => grow(&mut posted.buf, read),
             }
         }
-        crc = crc32c_combine(crc, crc32c(fresh), count as u64);
-        rest -= count;
+        if is_summed {
+            let fresh = &posted.buf.as_slice()[start..];
+            crc = crc32c_combine(crc, crc32c(fresh), fresh.len() as u64);
+        }
+        rest -= end - start;
         if posted.buf.len() == posted.buf.capacity() { full.push(posted) } else { open = Some(posted) }
     }
-    header.check_payload(crc)?;
+    if is_summed {
+        header.check_payload(crc)?;
+    }
     inlet.received(u64::from(header.payload_len), full, open);
     Ok(())
 }
@@ -297,20 +311,23 @@ impl Session {
             if taken {
                 return Err(Fault::broken("an id that is in use already"));
             }
-            if let Request::Finish { writer, len, crc64, finish } = request {
+            let request = match Wish::of(request) {
+                Err(request) => *request,
                 // Taken out of the table: what is to be published is not given up any more.
-                return match tables.inlets.remove(&writer) {
-                    Some((inlet, _keep)) => {
-                        inlet.finish(Finishing { request: id, slot, len, crc64, finish, _keep });
-                        Ok(())
-                    }
-                    None => {
-                        drop(tables);
-                        self.answer(id, &Response::Error(no_such("writer")), Bytes::new(), slot);
-                        Ok(())
-                    }
-                };
-            }
+                Ok((writer, wish)) => {
+                    return match tables.inlets.remove(&writer) {
+                        Some((inlet, _keep)) => {
+                            inlet.finish(Finishing { request: id, slot, wish, _keep });
+                            Ok(())
+                        }
+                        None => {
+                            drop(tables);
+                            self.answer(id, &Response::Error(no_such("writer")), Bytes::new(), slot);
+                            Ok(())
+                        }
+                    };
+                }
+            };
             let opens = matches!(request, Request::Open { .. }) || request.opens_writer();
             let handles = tables.files.len() + tables.inlets.len() + tables.calls.len();
             if stopping && !matches!(request, Request::Read { .. }) {
@@ -446,7 +463,8 @@ impl Call {
         };
         // A writer may live for hours; it counts by its buffers from here on.
         drop(permit);
-        let inlet = Arc::new(Inlet::default());
+        let is_late = matches!(&request, Request::Edit { request, .. } if request.late_len().is_some());
+        let inlet = Arc::new(Inlet::new(is_late));
         let (session, id) = (self.session, self.id);
         let slot = {
             let mut tables = session.tables.lock().unwrap();

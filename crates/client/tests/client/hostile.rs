@@ -48,11 +48,16 @@ impl Rig {
 
     /// A connection behind its hello.
     async fn greeted(&self) -> UnixStream {
+        self.greeted_with(VERSION).await
+    }
+
+    /// The same of a client that speaks nothing newer.
+    async fn greeted_with(&self, version: u16) -> UnixStream {
         let mut stream = self.raw().await;
-        stream.write_all(&hello(VERSION_MIN, VERSION).encode()).await.unwrap();
+        stream.write_all(&hello(VERSION_MIN, version).encode()).await.unwrap();
         let mut answer = [0; SERVER_HELLO_LEN];
         stream.read_exact(&mut answer).await.unwrap();
-        assert_eq!(ServerHello::decode(&answer).unwrap().version, VERSION);
+        assert_eq!(ServerHello::decode(&answer).unwrap().version, version);
         stream.write_all(&[0; PROOF_LEN]).await.unwrap();
         let mut verdict = [0; VERDICT_LEN];
         stream.read_exact(&mut verdict).await.unwrap();
@@ -207,6 +212,51 @@ async fn damaged_payload_ends_the_writer_and_leaves_nothing() {
     assert!(decode::<StoreError>(&control).unwrap().message.contains("payload bytes arrived damaged"));
     rig.check_alive().await;
     assert!(rig.memory.stat("data", &Key::new("k").unwrap()).await.is_err());
+}
+
+/// Bytes of a writer whose frame has no sum.
+fn unsummed(id: u64, payload: &[u8]) -> Vec<u8> {
+    let mut raw = [0; HEADER_LEN];
+    raw.copy_from_slice(&frame(Kind::Data, id, &[], payload)[..HEADER_LEN]);
+    let mut header = Header { flags: 2, payload_crc: 0, ..Header::decode(&raw).unwrap() };
+    header.control_crc = header.crc_with(&[]);
+    [&header.encode(), payload].concat()
+}
+
+#[tokio::test]
+async fn bytes_without_a_sum_of_their_frame_are_compared_before_they_are_published() {
+    let rig = rig(ServerOptions::default());
+    for (sent, is_same) in [(b"0123456789", true), (b"0123456780", false)] {
+        let mut stream = rig.greeted().await;
+        begin_writer(&mut stream).await;
+        stream.write_all(&unsummed(7, sent)).await.unwrap();
+        let crc64 = stoker_format::crc64(b"0123456789");
+        let finish = Request::Finish { writer: 7, len: 10, crc64, finish: Finish::default() };
+        stream.write_all(&request(8, &finish)).await.unwrap();
+        let mut raw = [0; HEADER_LEN];
+        stream.read_exact(&mut raw).await.unwrap();
+        let mut control = vec![0; Header::decode(&raw).unwrap().control_len as usize];
+        stream.read_exact(&mut control).await.unwrap();
+        match decode(&control).unwrap() {
+            Response::Receipt(_) => assert!(is_same),
+            Response::Error(error) => assert!(!is_same && error.kind == ErrorKind::Corrupt, "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    rig.check_alive().await;
+}
+
+#[tokio::test]
+async fn older_clients_sum_every_frame() {
+    let rig = rig(ServerOptions::default());
+    let mut stream = rig.greeted_with(5).await;
+    begin_writer(&mut stream).await;
+    stream.write_all(&unsummed(7, b"0123456789")).await.unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).await.unwrap();
+    let (_, control) = frames(&got).pop().unwrap();
+    assert!(decode::<StoreError>(&control).unwrap().message.contains("payload bytes arrived damaged"));
+    rig.check_alive().await;
 }
 
 #[tokio::test]

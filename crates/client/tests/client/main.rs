@@ -4,5 +4,6 @@ mod door;
 mod hostile;
 mod lease_peers;
 mod leases;
+mod lines;
 mod memory;
 mod node;

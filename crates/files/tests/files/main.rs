@@ -1,5 +1,6 @@
 //! The file system on a real node.
 
+mod flights;
 mod gate;
 mod model;
 mod others;

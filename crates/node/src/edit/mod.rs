@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use stoker_catalog::names::{Located, Plan};
 use stoker_catalog::rows::{Drain, RunRow};
-use stoker_format::{ChunkRun, NodeId, crc64, crc64_combine};
+use stoker_format::{ChunkRun, NodeId, VersionId, crc64, crc64_combine};
 use stoker_store::{
-    BoxFuture, Buf, EditRequest, ErrorKind, File, Finish, Key, Receipt, Result, StoreError, Subject,
-    WriteRequest, Writer,
+    BoxFuture, Buf, Condition, EditRequest, ErrorKind, File, Finish, Key, Receipt, Result, StoreError,
+    Subject, WhenAlone, WriteRequest, Writer,
 };
 
 use crate::core::Core;
@@ -38,6 +38,18 @@ pub(crate) struct EditWriter {
     crc64: u64,
     /// What is copied from; open, so that its chunks stay until the new version uses them.
     base: Option<NodeFile>,
+    /// What it goes on with is named at its end.
+    late: Option<Late>,
+}
+
+/// An edit of a version that was not there yet when it began.
+struct Late {
+    volume: Arc<Volume>,
+    key: Key,
+    request: WriteRequest,
+    inode: u64,
+    /// How long that version must be.
+    len: u64,
 }
 
 impl Core {
@@ -48,6 +60,7 @@ impl Core {
         key: &Key,
         request: EditRequest,
     ) -> Result<EditWriter> {
+        let late_len = request.late_len();
         let EditRequest { attributes, condition, base, pieces, inode } = request;
         if let Some(inode) = inode
             && !self.names.inodes().is_given(inode).await.map_err(error::catalog)?
@@ -56,36 +69,50 @@ impl Core {
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
         self.check_write(&volume, key, &attributes, &condition).await?;
-        let mut open = None;
-        if let Some(base) = base {
-            self.adopt(&volume, key.as_bytes()).await?;
-            let (file, located) = self.open_located(&volume, key.as_bytes()).await?;
-            if file.info().version != base || located.is_none() {
-                return Err(condition_failed(true, &condition));
-            }
-            let is_clean =
-                |located: &Located| located.file.drain == Drain::Clean || located.file.source.is_some();
-            if let Some(located) = located.filter(is_clean) {
-                // From now on it is only in the rings, as far as the new version is concerned.
-                let extent = self.extent(&volume, &located.file).await?;
-                self.stage_file(&file, extent.as_ref()).await?;
-            }
-            open = Some(file);
-        }
-        let (runs, size) = open.as_ref().map_or((&[][..], 0), |file| (file.runs(), file.info().size));
-        let steps: VecDeque<Step> = steps::steps(runs, size, &pieces)?.into();
-        let request = WriteRequest { attributes, condition, ..WriteRequest::default() };
-        let purpose = FilePurpose {
-            base,
-            inode: inode.unwrap_or(0),
-            keeps_links: true,
-            ..FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request)
+        let open = match base {
+            Some(base) => Some(self.open_base(&volume, key, base).await?),
+            None => None,
         };
-        let inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));
-        let mut writer =
-            EditWriter { core: self.clone(), inner, steps, out: None, crc64: crc64(b""), base: open };
+        let (runs, size) = open.as_ref().map_or((&[][..], 0), |file| (file.runs(), file.info().size));
+        let steps: VecDeque<Step> = match late_len {
+            Some(_) => VecDeque::from([Step::Rest]),
+            None => steps::steps(runs, size, &pieces)?.into(),
+        };
+        let request = WriteRequest { attributes, condition, ..WriteRequest::default() };
+        let inode = inode.unwrap_or(0);
+        let mut purpose = goes_on(&volume, key, request.clone(), inode, base);
+        if late_len.is_some() {
+            // What it goes on with may be in no lake.
+            purpose.when_alone = WhenAlone::Refuse;
+        }
+        let late = late_len.map(|len| Late { volume: volume.clone(), key: key.clone(), request, inode, len });
+        let mut inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));
+        // Of what it goes on with, nobody knows the sum.
+        inner.has_crc64 = base.is_none() && late.is_none();
+        let crc64 = crc64(b"");
+        let mut writer = EditWriter { core: self.clone(), inner, steps, out: None, crc64, base: open, late };
         writer.advance().await?;
         Ok(writer)
+    }
+
+    /// Opens the version that an edit goes on with, which must be the present one.
+    async fn open_base(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        base: VersionId,
+    ) -> Result<NodeFile> {
+        self.adopt(volume, key.as_bytes()).await?;
+        let (file, located) = self.open_located(volume, key.as_bytes()).await?;
+        let Some(located) = located.filter(|_| file.info().version == base) else {
+            return Err(condition_failed(true, &Condition::default()));
+        };
+        if located.file.drain == Drain::Clean || located.file.source.is_some() {
+            // From now on it is only in the rings, as far as the new version is concerned.
+            let extent = self.extent(volume, &located.file).await?;
+            self.stage_file(&file, extent.as_ref()).await?;
+        }
+        Ok(file)
     }
 
     /// The new version goes on with some chunks of the present one, which must be the one that it was made from. Gives the sessions
@@ -122,6 +149,18 @@ impl Core {
         plan.dropped = steps::dropped(&before, runs.runs()).iter().map(RunRow::from).collect();
         Ok(sessions)
     }
+}
+
+/// The purpose of an edit.
+fn goes_on(
+    volume: &Arc<Volume>,
+    key: &Key,
+    request: WriteRequest,
+    inode: u64,
+    base: Option<VersionId>,
+) -> FilePurpose {
+    let purpose = FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request);
+    FilePurpose { base, inode, keeps_links: true, ..purpose }
 }
 
 impl EditWriter {
@@ -202,8 +241,10 @@ impl EditWriter {
 
     /// Takes bytes of the caller, which may belong to several pieces.
     async fn accept(&mut self, buf: Buf) -> Result<()> {
-        let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
-        self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        if self.late.is_none() {
+            let sum = buf.crc64().unwrap_or_else(|| crc64(buf.as_slice()));
+            self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
+        }
         if self.out.is_none() && buf.len() <= self.core.chunk_bytes as usize {
             // The chunk is as the caller made it, and nothing has to be copied.
             let is_whole = match self.steps.front_mut() {
@@ -254,7 +295,26 @@ impl EditWriter {
             let message = format!("{left} bytes of a piece of the edit did not come");
             return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
         }
+        if self.late.is_some() {
+            let message = "what the edit goes on with was not named";
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
         self.end_chunk().await?;
+        self.inner.complete(finish).await
+    }
+
+    async fn complete_on(mut self, base: VersionId, finish: Finish) -> Result<Receipt> {
+        let Some(Late { volume, key, request, inode, len }) = self.late.take() else {
+            let message = "the edit goes on with what it was begun with";
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        };
+        self.end_chunk().await?;
+        let file = self.core.open_base(&volume, &key, base).await?;
+        if file.info().size != len {
+            return Err(condition_failed(true, &request.condition));
+        }
+        self.inner.go_on_from(file.runs(), Box::new(goes_on(&volume, &key, request, inode, Some(base))))?;
+        self.base = Some(file);
         self.inner.complete(finish).await
     }
 }
@@ -276,11 +336,16 @@ impl Writer for EditWriter {
     }
 
     fn crc64(&self) -> u64 {
-        self.crc64
+        if self.late.is_none() { self.crc64 } else { 0 }
     }
 
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
         let core = self.core.clone();
         Box::pin(async move { core.to_the_end(self.complete(finish)).await })
+    }
+
+    fn finish_on(self: Box<Self>, base: VersionId, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        let core = self.core.clone();
+        Box::pin(async move { core.to_the_end(self.complete_on(base, finish)).await })
     }
 }

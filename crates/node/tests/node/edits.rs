@@ -155,6 +155,56 @@ async fn edits_of_another_version_are_refused() {
     }
 }
 
+/// The version that an edit goes on with is published after it began, as a mount does with a file that grows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_learns_at_its_end_what_it_goes_on_with() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    let late = |end| EditRequest {
+        pieces: vec![Piece::Keep { start: 0, end }, Piece::Rest],
+        ..EditRequest::default()
+    };
+    let mut model = pattern(1, 700_000);
+    let mut writer = node.edit("data", &key("f"), late(model.len() as u64)).await.unwrap();
+    let mut base = put(&node, "f", &model).await.version;
+    for round in 2..6 {
+        let bytes = pattern(round, 300_000 * round as usize);
+        write(&mut writer, &bytes).await.unwrap();
+        model.extend(bytes);
+        // The next one begins before this one ends.
+        let next = node.edit("data", &key("f"), late(model.len() as u64)).await.unwrap();
+        let receipt = writer.finish_on(base, Finish::default()).await.unwrap();
+        assert_eq!(receipt.size, model.len() as u64);
+        assert!(get(&node, "f").await.unwrap() == model);
+        (writer, base) = (next, receipt.version);
+    }
+    // Without bytes of its own it is the same file once more.
+    let receipt = writer.finish_on(base, Finish::default()).await.unwrap();
+    assert!(receipt.size == model.len() as u64 && get(&node, "f").await.unwrap() == model);
+
+    let refused = |fault: stoker_store::StoreError| (fault.kind, fault.subject);
+    let conflict = (ErrorKind::Conflict, Subject::Condition);
+    // A version that is not the present one, one of another length, and none.
+    for (len, version, why) in [(model.len() as u64, base, conflict), (5, receipt.version, conflict)] {
+        let mut writer = node.edit("data", &key("f"), late(len)).await.unwrap();
+        write(&mut writer, b"x").await.unwrap();
+        assert_eq!(refused(writer.finish_on(version, Finish::default()).await.unwrap_err()), why);
+    }
+    let fault = edit(&node, "f", late(model.len() as u64), b"x").await.unwrap_err();
+    assert_eq!(fault.kind, ErrorKind::Invalid);
+    let mut plain = node
+        .edit("data", &key("f"), EditRequest { pieces: vec![Piece::Rest], ..EditRequest::default() })
+        .await
+        .unwrap();
+    write(&mut plain, b"x").await.unwrap();
+    assert_eq!(plain.finish_on(base, Finish::default()).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert!(get(&node, "f").await.unwrap() == model);
+
+    // It survives a restart, and what it replaced leaves nothing behind.
+    let node = home.restart(node).await;
+    assert!(get(&node, "f").await.unwrap() == model);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_are_files_directories_or_nothing() {
     let home = Home::new(lazy());

@@ -8,6 +8,7 @@ use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Watch, Write};
 use tokio::sync::watch;
 
+use super::invariants::copies_count::{self, Watcher};
 use super::machine::EPOCH_MS;
 use super::mutations::Mutation;
 use super::trace::Trace;
@@ -37,6 +38,7 @@ struct Inner {
     trace: Trace,
     mutation: Option<Mutation>,
     state: Mutex<State>,
+    watcher: Mutex<Watcher>,
 }
 
 struct State {
@@ -51,7 +53,13 @@ impl SimCatalog {
     pub fn new(mutation: Option<Mutation>, trace: Trace, rng: Rng) -> SimCatalog {
         let state = State { faults: CatalogFaults::default(), rng, watches: Vec::new() };
         let memory = Memory::new();
-        SimCatalog(Arc::new(Inner { memory, trace, mutation, state: Mutex::new(state) }))
+        let (state, watcher) = (Mutex::new(state), Mutex::default());
+        SimCatalog(Arc::new(Inner { memory, trace, mutation, state, watcher }))
+    }
+
+    /// Who sees every commit.
+    pub fn watcher(&self) -> MutexGuard<'_, Watcher> {
+        self.0.watcher.lock().unwrap()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -122,6 +130,11 @@ impl SimCatalog {
             });
         }
         if matches!(outcome, Ok(Outcome::Done { .. })) {
+            let fresh = self.watcher().fresh(&commit.writes);
+            for file in fresh {
+                let broken = copies_count::see(&self.0.memory, &file).await;
+                self.watcher().note(broken);
+            }
             self.wake(&commit.writes);
         }
         if is_lost {

@@ -1,7 +1,10 @@
 //! Drives are slow, full, fail, rot, and go with their machine.
 
-use super::{Faulter, wait};
+use super::{CatalogFaults, Faulter, wait};
 use crate::rng::Rng;
+
+/// The catalog answers so late while a drive fails.
+const SLOW_CATALOG_MS: usize = 400;
 
 /// Most bits that rot on a drive.
 const ROT_MAX: usize = 400;
@@ -30,8 +33,13 @@ impl Faulter {
             }
             1 => {
                 cluster.trace.note(format_args!("the drive of m{at} fails"));
+                // Publishes that count on the drive are under way for long, and the news that it failed may overtake them.
+                let slow_ms = if ms % 4 == 0 { 0 } else { SLOW_CATALOG_MS };
+                cluster.catalog.set_faults(CatalogFaults { slow_ms, ..CatalogFaults::default() });
+                wait(ms % SLOW_CATALOG_MS as u64).await;
                 cluster.machines[at].fail_drive();
                 wait(ms).await;
+                cluster.catalog.set_faults(CatalogFaults::default());
                 cluster.replace_drive(at);
                 wait(ms).await;
                 cluster.boot(at);

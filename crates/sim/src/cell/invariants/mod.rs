@@ -3,6 +3,7 @@
 pub mod acked_survives;
 pub mod all_or_nothing;
 pub mod bounded;
+pub mod copies_count;
 pub mod drained_before_evicted;
 pub mod heals;
 pub mod no_quiet_degradation;

@@ -1,0 +1,88 @@
+//! Publishing in passing: a file that grows for long is published piece by piece while it goes on growing.
+//!
+//! The front of what waits is on its way to being published, in a task; what comes behind it goes to an edit that learns at
+//! its end which version it goes on with. Whoever does anything else with the file waits until the front has landed, so
+//! that nothing but growing happens meanwhile. If it does not land, nothing is lost: the bytes are still here, and are sent
+//! again when they are published.
+
+use std::sync::Arc;
+
+use stoker_store::{EditRequest, Finish, Piece, Receipt, StoreError};
+use tokio::sync::MutexGuard;
+
+use crate::content::{Base, Content, Flight, Stream};
+use crate::files::Core;
+use crate::inode::Inode;
+use crate::publish::stale;
+
+impl Stream {
+    /// Publishes, over this version if it goes on with one.
+    pub async fn finish(self, base: Option<&Base>) -> Result<Receipt, StoreError> {
+        match (self.is_late, base) {
+            (false, _) => self.writer.finish(Finish::default()).await,
+            (true, Some(base)) => self.writer.finish_on(base.version, Finish::default()).await,
+            (true, None) => Err(stale(crate::Errno::ESTALE)),
+        }
+    }
+}
+
+impl Core {
+    /// The content of a file of which nothing is under way.
+    pub async fn still<'i>(&self, inode: &'i Inode) -> MutexGuard<'i, Content> {
+        let mut content = inode.content.lock().await;
+        self.land(inode, &mut content).await;
+        content
+    }
+
+    /// Waits for what is being published in passing.
+    pub async fn land(&self, inode: &Inode, content: &mut Content) {
+        let Some(flight) = content.flight.take() else { return };
+        let Ok(Ok(receipt)) = flight.task.await else {
+            // What was sent behind it has nothing to go on with.
+            content.stream = None;
+            return;
+        };
+        let before = content.overlay.bytes();
+        content.overlay.settle_front(flight.end);
+        let published = before - content.overlay.bytes();
+        self.waiting.fetch_sub(published, std::sync::atomic::Ordering::Relaxed);
+        self.note_published(inode, content, receipt);
+        // The time has changed since.
+        inode.meta.lock().unwrap().is_changed = true;
+        content.dirty_since_ns = Some(self.now_ns());
+    }
+
+    /// Begins to publish what was handed to the node, if it is much.
+    pub async fn take_off(&self, inode: &Arc<Inode>, content: &mut Content) {
+        if content.flight.as_ref().is_some_and(|flight| flight.task.is_finished()) {
+            self.land(inode, content).await;
+        }
+        let Some(front) = content.overlay.tail().filter(|_| content.flight.is_none()) else { return };
+        let is_enough = |stream: &Stream| {
+            stream.buf.is_none() && stream.sent - front >= self.options.file_bytes_max as u64 / 2
+        };
+        if !content.stream.as_ref().is_some_and(is_enough) || inode.is_unlinked() || inode.is_taken() {
+            return;
+        }
+        // Names stay until it has landed. Whoever moves one right now waits for this content: it is for another time.
+        let Ok(names) = self.moves.clone().try_read_owned() else { return };
+        let Ok(key) = self.table.key(inode) else { return };
+        let Some(stream) = content.stream.take_if(|stream| stream.key == key) else { return };
+        let (end, base) = (stream.sent, content.base.clone());
+        // A node of an older release knows no such edits; there it goes on when the front has landed.
+        content.stream = self.begin_late(inode, content, end).await.ok();
+        let task = tokio::spawn(async move {
+            let _names = names;
+            stream.finish(base.as_ref()).await
+        });
+        content.flight = Some(Flight { end, task });
+    }
+
+    async fn begin_late(&self, inode: &Inode, content: &mut Content, end: u64) -> Result<Stream, StoreError> {
+        let pieces = vec![Piece::Keep { start: 0, end }, Piece::Rest];
+        let (key, request) = self.edit_request(inode, content, Vec::new())?;
+        let request = EditRequest { base: None, condition: Default::default(), pieces, ..request };
+        let writer = self.store.edit(&self.volume, &key, request).await?;
+        Ok(Stream { key, writer, buf: None, sent: end, is_late: true })
+    }
+}
