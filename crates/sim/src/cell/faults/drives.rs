@@ -34,7 +34,7 @@ impl Faulter {
             1 => {
                 cluster.trace.note(format_args!("the drive of m{at} fails"));
                 // Publishes that count on the drive are under way for long, and the news that it failed may overtake them.
-                let slow_ms = if ms % 4 == 0 { 0 } else { SLOW_CATALOG_MS };
+                let slow_ms = if ms.is_multiple_of(4) { 0 } else { SLOW_CATALOG_MS };
                 cluster.catalog.set_faults(CatalogFaults { slow_ms, ..CatalogFaults::default() });
                 wait(ms % SLOW_CATALOG_MS as u64).await;
                 cluster.machines[at].fail_drive();
