@@ -45,6 +45,8 @@ pub(crate) struct Content {
     pub overlay: Overlay,
     pub stream: Option<Stream>,
     pub flight: Option<Flight>,
+    /// Nobody knows whether the last flight published its version.
+    pub is_unsure: bool,
     /// When the oldest change was made.
     pub dirty_since_ns: Option<i64>,
 }
@@ -63,6 +65,7 @@ impl Content {
             self.file = None;
         }
         self.base = Some(base);
+        self.is_unsure = false;
         self.stream = None;
         self.overlay.rebase(info.size);
     }

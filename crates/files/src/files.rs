@@ -215,6 +215,13 @@ impl Files {
         Ok(self.0.handle(&inode, is_unchanged))
     }
 
+    /// The caller's caches of a file are not to be trusted any more.
+    pub fn forget_pages(&self, ino: u64) {
+        if let Ok(inode) = self.0.table.get(ino) {
+            *inode.shown.lock().unwrap() = None;
+        }
+    }
+
     /// The handle of a number.
     pub fn handle(&self, id: u64) -> Result<Arc<Handle>> {
         self.0.handles.lock().unwrap().get(&id).cloned().ok_or(Errno::EBADF)

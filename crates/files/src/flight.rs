@@ -6,8 +6,9 @@
 //! again when they are published.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use stoker_store::{EditRequest, Finish, Piece, Receipt, StoreError};
+use stoker_store::{EditRequest, ErrorKind, Finish, Piece, Receipt, StoreError};
 use tokio::sync::MutexGuard;
 
 use crate::content::{Base, Content, Flight, Stream};
@@ -26,6 +27,11 @@ impl Stream {
     }
 }
 
+/// Whether a publish may have been done in spite of this error.
+fn is_unknown(fault: &StoreError) -> bool {
+    matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Corrupt)
+}
+
 impl Core {
     /// The content of a file of which nothing is under way.
     pub async fn still<'i>(&self, inode: &'i Inode) -> MutexGuard<'i, Content> {
@@ -36,16 +42,27 @@ impl Core {
 
     /// Waits for what is being published in passing.
     pub async fn land(&self, inode: &Inode, content: &mut Content) {
-        let Some(flight) = content.flight.take() else { return };
-        let Ok(Ok(receipt)) = flight.task.await else {
-            // What was sent behind it has nothing to go on with.
-            content.stream = None;
-            return;
+        let Some(flight) = &mut content.flight else { return };
+        let (landed, end) = ((&mut flight.task).await, flight.end);
+        content.flight = None;
+        let receipt = match landed {
+            Ok(Ok(receipt)) => receipt,
+            failed => {
+                // What was sent behind it has nothing to go on with.
+                content.stream = None;
+                let is_certain = matches!(&failed, Ok(Err(fault)) if !is_unknown(fault));
+                if !is_certain {
+                    // Whatever is published under us, the file is what it is here.
+                    content.overlay.insist();
+                    content.is_unsure = true;
+                }
+                return;
+            }
         };
         let before = content.overlay.bytes();
-        content.overlay.settle_front(flight.end);
+        content.overlay.settle_front(end);
         let published = before - content.overlay.bytes();
-        self.waiting.fetch_sub(published, std::sync::atomic::Ordering::Relaxed);
+        self.waiting.fetch_sub(published, Ordering::Relaxed);
         self.note_published(inode, content, receipt);
         // The time has changed since.
         inode.meta.lock().unwrap().is_changed = true;
@@ -59,7 +76,8 @@ impl Core {
         }
         let Some(front) = content.overlay.tail().filter(|_| content.flight.is_none()) else { return };
         let is_enough = |stream: &Stream| {
-            stream.buf.is_none() && stream.sent - front >= self.options.file_bytes_max as u64 / 2
+            let is_even = stream.buf.as_ref().is_none_or(|buf| buf.is_empty());
+            is_even && stream.sent - front >= self.options.file_bytes_max as u64 / 2
         };
         if !content.stream.as_ref().is_some_and(is_enough) || inode.is_unlinked() || inode.is_taken() {
             return;
@@ -71,9 +89,12 @@ impl Core {
         let (end, base) = (stream.sent, content.base.clone());
         // A node of an older release knows no such edits; there it goes on when the front has landed.
         content.stream = self.begin_late(inode, content, end).await.ok();
+        let published = inode.clone();
         let task = tokio::spawn(async move {
-            let _names = names;
-            stream.finish(base.as_ref()).await
+            let receipt = stream.finish(base.as_ref()).await?;
+            published.is_published.store(true, Ordering::Relaxed);
+            drop(names);
+            Ok(receipt)
         });
         content.flight = Some(Flight { end, task });
     }

@@ -138,8 +138,11 @@ impl Files {
             return Err(Errno::EISDIR);
         }
         let mut content = self.0.still(&inode).await;
+        let key = self.0.table.key_in(&*self.0.table.get(parent)?, name)?;
+        if content.is_unsure && !inode.is_published() {
+            self.0.find_out(&inode, &key).await?;
+        }
         if inode.is_published() {
-            let key = self.0.table.key_in(&*self.0.table.get(parent)?, name)?;
             self.0.count_names(&inode, &key).await?;
             if inode.is_open() && !self.0.is_kept(&inode) {
                 // What others have of it here is seen under names that are not known here, if there are any.
@@ -156,10 +159,11 @@ impl Files {
                 }
             }
         }
-        drop(content);
         self.0.note_change(&inode);
         self.0.table.unlink(&inode, parent, name);
         inode.lose_name(self.0.now_ns());
+        // Only now: whoever writes to it publishes nothing under the name any more.
+        drop(content);
         self.0.touch(parent);
         Ok(())
     }
@@ -481,10 +485,16 @@ impl Core {
 
     /// A file that is about to be replaced while it is open keeps its bytes under a key that nobody sees.
     async fn keep_open(&self, target: &Arc<Inode>, key: &Key) -> Result<()> {
-        if target.kind != Kind::File || !target.is_open() || !target.is_published() {
+        if target.kind != Kind::File || !target.is_open() {
             return Ok(());
         }
-        let _content = target.content.lock().await;
+        let content = self.still(target).await;
+        if content.is_unsure && !target.is_published() {
+            self.find_out(target, key).await?;
+        }
+        if !target.is_published() {
+            return Ok(());
+        }
         self.count_names(target, key).await?;
         if self.is_kept(target) {
             return Ok(());
@@ -509,6 +519,16 @@ impl Core {
             linked => drop(linked?),
         }
         target.place.lock().unwrap().hidden = Some(hidden);
+        Ok(())
+    }
+
+    /// Asks whether a version was published of which nobody heard.
+    async fn find_out(&self, inode: &Inode, key: &Key) -> Result<()> {
+        match patiently!(self, self.store.stat(&self.volume, key)) {
+            Ok(info) => inode.is_published.store(!inode.is_another(&info), Ordering::Relaxed),
+            Err(fault) if fault.kind == ErrorKind::NotFound => {}
+            Err(fault) => return Err(fault.into()),
+        }
         Ok(())
     }
 

@@ -41,9 +41,13 @@ pub(crate) async fn flusher(core: Weak<Core>) {
             // What is being renamed or written to right now will be there in the next round.
             let Ok(_still) = core.moves.try_read() else { continue };
             let Ok(mut content) = inode.content.try_lock() else { continue };
+            if content.flight.as_ref().is_some_and(|flight| flight.task.is_finished()) {
+                core.land(&inode, &mut content).await;
+            }
             let is_old = content.dirty_since_ns.is_none_or(|since| since < old_ns);
             // A file that grows is on its way already, and would fall to pieces.
-            if is_old && content.stream.is_none() && inode.is_awaited() {
+            let grows = content.stream.is_some() && !content.overlay.is_clean();
+            if is_old && !grows && inode.is_awaited() {
                 // Who has a file open whose name was taken hears of it when it asks.
                 if !inode.is_taken() || !inode.is_open() {
                     let _ = core.publish(&inode, &mut content).await;
@@ -164,6 +168,7 @@ impl Core {
     pub fn note_published(&self, inode: &Inode, content: &mut Content, receipt: Receipt) {
         self.note_change(inode);
         content.file = None;
+        content.is_unsure = false;
         content.base = Some(Base { version: receipt.version, etag: receipt.etag });
         inode.is_published.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();

@@ -168,6 +168,7 @@ impl Core {
     async fn send_ahead(&self, inode: &Arc<Inode>, content: &mut Content) {
         if content.stream.is_none()
             && content.flight.is_none()
+            && !content.is_unsure
             && let Some(tail) = content.overlay.tail()
             && content.overlay.size() - tail >= self.options.stream_from
         {

@@ -112,8 +112,11 @@ impl Adapter {
         let keeps = handle.is_unchanged && flags & libc::O_TRUNC == 0;
         let mut fopen = if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         if let Some(passes) = &self.passes {
-            let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY && !self.is_privileged(handle.ino());
-            let what = if only_writes { Use::Write } else { Use::Other };
+            let what = match flags & libc::O_ACCMODE {
+                libc::O_RDONLY => Use::Read,
+                libc::O_WRONLY if !self.is_privileged(handle.ino()) => Use::Write,
+                _ => Use::Both,
+            };
             fopen.set(FopenFlags::FOPEN_DIRECT_IO, passes.open(handle.id, handle.ino(), what));
         }
         Ok(fopen)
@@ -397,8 +400,9 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(passes) = &self.passes {
-            passes.close(fh.0);
+        if let Some(ino) = self.passes.as_ref().and_then(|passes| passes.close(fh.0)) {
+            // Whoever opens it next begins without the pages that somebody may have mapped meanwhile.
+            self.files.forget_pages(ino);
         }
         self.wait(self.files.release(fh.0));
         reply.ok();

@@ -12,8 +12,10 @@ use std::sync::Mutex;
 pub(crate) enum Use {
     /// Nothing but to write: it can go past the cache.
     Write,
-    /// Anything else.
-    Other,
+    /// To read and to write.
+    Both,
+    /// Nothing but to read.
+    Read,
 }
 
 /// Openers of one file.
@@ -50,30 +52,32 @@ impl Passes {
         let openers = tables.files.entry(ino).or_default();
         let is_direct = match what {
             Use::Write => openers.cached == 0,
-            Use::Other => openers.writing > 0,
+            Use::Both | Use::Read => openers.writing > 0,
         };
         match (is_direct, what) {
             (false, _) => openers.cached += 1,
-            (true, Use::Write) => openers.writing += 1,
-            (true, Use::Other) => {}
+            (true, Use::Write | Use::Both) => openers.writing += 1,
+            (true, Use::Read) => {}
         }
         tables.handles.insert(handle, Opener { ino, is_direct, what });
         is_direct
     }
 
-    /// A handle is gone.
-    pub fn close(&self, handle: u64) {
+    /// A handle is gone; gives the file if it was written to past the cache.
+    pub fn close(&self, handle: u64) -> Option<u64> {
         let mut tables = self.0.lock().unwrap();
-        let Some(Opener { ino, is_direct, what }) = tables.handles.remove(&handle) else { return };
-        let Some(openers) = tables.files.get_mut(&ino) else { return };
-        match (is_direct, what) {
+        let Opener { ino, is_direct, what } = tables.handles.remove(&handle)?;
+        let openers = tables.files.get_mut(&ino)?;
+        let wrote = is_direct && what != Use::Read;
+        match (is_direct, wrote) {
             (false, _) => openers.cached -= 1,
-            (true, Use::Write) => openers.writing -= 1,
-            (true, Use::Other) => {}
+            (true, true) => openers.writing -= 1,
+            (true, false) => {}
         }
         if openers.cached == 0 && openers.writing == 0 {
             tables.files.remove(&ino);
         }
+        wrote.then_some(ino)
     }
 }
 
@@ -86,15 +90,18 @@ mod tests {
         let passes = Passes::default();
         assert!(passes.open(1, 7, Use::Write));
         assert!(passes.open(2, 7, Use::Write), "a second writer");
-        assert!(passes.open(3, 7, Use::Other), "a reader beside writers");
-        assert!(!passes.open(4, 8, Use::Other), "another file");
-        passes.close(1);
-        assert!(passes.open(5, 7, Use::Other));
-        passes.close(2);
-        assert!(!passes.open(6, 7, Use::Other), "the writers are gone");
+        assert!(passes.open(3, 7, Use::Read), "a reader beside writers");
+        assert!(!passes.open(4, 8, Use::Read), "another file");
+        assert_eq!(passes.close(1), Some(7));
+        assert!(passes.open(5, 7, Use::Read));
+        assert!(passes.open(11, 7, Use::Both));
+        assert_eq!(passes.close(2), Some(7));
+        assert!(passes.open(12, 7, Use::Read), "one that reads and writes is still there");
+        assert_eq!(passes.close(11), Some(7));
+        assert!(!passes.open(6, 7, Use::Read), "the writers are gone");
         assert!(!passes.open(9, 7, Use::Write), "somebody has pages");
-        passes.close(9);
-        passes.close(6);
+        assert_eq!(passes.close(9), None);
+        assert_eq!(passes.close(6), None);
         assert!(passes.open(10, 7, Use::Write), "readers past the cache do not count");
     }
 
@@ -102,9 +109,11 @@ mod tests {
     fn nothing_stays_behind() {
         let passes = Passes::default();
         for handle in 0..6 {
-            passes.open(handle, handle % 2, if handle < 3 { Use::Write } else { Use::Other });
+            passes.open(handle, handle % 2, [Use::Write, Use::Both, Use::Read][handle as usize / 2]);
         }
-        (0..7).chain(0..6).for_each(|handle| passes.close(handle));
+        for handle in (0..7).chain(0..6) {
+            let _ = passes.close(handle);
+        }
         let tables = passes.0.lock().unwrap();
         assert!(tables.handles.is_empty() && tables.files.is_empty());
     }

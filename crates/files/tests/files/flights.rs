@@ -6,6 +6,7 @@ use stoker_client::{Client, Endpoint};
 use stoker_files::{Files, Handle, Options, ROOT, RenameFlag, XattrMode};
 use stoker_store::Key;
 
+use crate::gate::{Call, Gate};
 use crate::rig::{MAKE, Rig, close, get, keys, options, walk};
 
 const MIB: usize = 1 << 20;
@@ -181,4 +182,84 @@ async fn a_file_in_flight_outlives_its_node() {
     }
     close(&files, handle).await.unwrap();
     assert!(get(&rig.files("there").await, "f").await.unwrap() == model);
+}
+
+/// The version is published, and nobody hears of it; then something is done that depends on what is published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flight_whose_answer_is_lost_changes_nothing() {
+    let rig = Rig::new().await;
+    for is_exclusive in [false, true] {
+        for way in ["close", "cut", "cut and write", "unlink", "replace"] {
+            let why = format!("{way}, exclusive: {is_exclusive}");
+            let gate = Gate::new(rig.store());
+            let files = Files::open(gate.clone(), "data", often("here")).await.unwrap();
+            let (attr, handle) = files.create(ROOT, b"f", MAKE, is_exclusive).await.unwrap();
+            let mut model = Vec::new();
+            gate.lose(Call::Finish);
+            for at in 0..6 {
+                append(&files, &handle, &mut model, &piece(at, MIB)).await;
+            }
+            // It is under way; whether it was done is not known here.
+            while !gate.has_lost_all() {
+                tokio::task::yield_now().await;
+            }
+            match way {
+                "cut" | "cut and write" => {
+                    files.truncate(attr.ino, 0).await.unwrap();
+                    model.clear();
+                    if way == "cut and write" {
+                        append(&files, &handle, &mut model, &piece(9, 1000)).await;
+                    }
+                }
+                "unlink" => {
+                    files.unlink(ROOT, b"f").await.unwrap();
+                    assert_eq!(keys(&rig).await.iter().filter(|key| *key == "f").count(), 0, "{why}");
+                }
+                "replace" => {
+                    crate::rig::put(&files, ROOT, "g", b"another").await.unwrap();
+                    files.rename(ROOT, b"g", ROOT, b"f", RenameFlag::Replace).await.unwrap();
+                }
+                _ => {}
+            }
+            files.fsync(&handle).await.unwrap();
+            assert!(files.read(&handle, 0, 64 * MIB).await.unwrap() == model, "{why}");
+            close(&files, handle).await.unwrap();
+            assert_eq!(files.load().1, 0, "{why}");
+            let expect: &[&str] = if way == "unlink" { &[] } else { &["f"] };
+            assert_eq!(keys(&rig).await, expect, "{why}");
+            if way == "unlink" {
+                continue;
+            }
+            let there = rig.remote("there").await;
+            let bytes = get(&there, "f").await.unwrap();
+            assert!(if way == "replace" { bytes == b"another" } else { bytes == model }, "{why}");
+            there.unlink(ROOT, b"f").await.unwrap();
+        }
+    }
+}
+
+/// A file takes the name of another one that is open, and whose front was just published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_in_flight_that_is_replaced_lives_while_it_is_open() {
+    let rig = Rig::new().await;
+    for files in both(&rig).await {
+        let (_, handle) = files.create(ROOT, b"g", MAKE, false).await.unwrap();
+        let mut model = Vec::new();
+        for at in 0..6 {
+            append(&files, &handle, &mut model, &piece(at, MIB)).await;
+        }
+        while published(&rig, "g").await == 0 {
+            tokio::task::yield_now().await;
+        }
+        crate::rig::put(&files, ROOT, "f", b"another").await.unwrap();
+        files.rename(ROOT, b"f", ROOT, b"g", RenameFlag::Replace).await.unwrap();
+        for at in 6..20 {
+            append(&files, &handle, &mut model, &piece(at, MIB)).await;
+        }
+        assert!(files.read(&handle, 0, 64 * MIB).await.unwrap() == model);
+        files.release(handle.id).await;
+        assert_eq!(get(&files, "g").await.unwrap(), b"another");
+        assert_eq!(keys(&rig).await, ["g"]);
+        files.unlink(ROOT, b"g").await.unwrap();
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use stoker_format::VersionId;
 use stoker_store::{
-    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
+    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Buf, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
     ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
     Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
@@ -18,6 +18,8 @@ use tokio::sync::oneshot;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     Edit,
+    /// The end of an edit.
+    Finish,
     Entry,
     List,
     Open,
@@ -66,17 +68,12 @@ pub struct Gate {
     inner: Arc<dyn Store>,
     holds: Mutex<Vec<Hold>>,
     refusals: Mutex<Vec<(Call, StoreError)>>,
-    losses: Mutex<Vec<Call>>,
+    losses: Arc<Mutex<Vec<Call>>>,
 }
 
 impl Gate {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Gate> {
-        Arc::new(Gate {
-            inner,
-            holds: Mutex::default(),
-            refusals: Mutex::default(),
-            losses: Mutex::default(),
-        })
+        Arc::new(Gate { inner, holds: Mutex::default(), refusals: Mutex::default(), losses: Arc::default() })
     }
 
     /// Holds the next call of a kind.
@@ -116,12 +113,51 @@ impl Gate {
         }
         let answer = answer.await;
         self.stop(call, When::After).await;
-        let mut losses = self.losses.lock().unwrap();
-        if let Some(at) = losses.iter().position(|lost| *lost == call) {
-            losses.remove(at);
-            return Err(StoreError::new(ErrorKind::Unavailable, "the answer is lost"));
-        }
-        answer
+        unless_lost(&self.losses, call, answer)
+    }
+
+    /// Whether no answer is to be lost any more.
+    pub fn has_lost_all(&self) -> bool {
+        self.losses.lock().unwrap().is_empty()
+    }
+}
+
+fn unless_lost<T>(losses: &Mutex<Vec<Call>>, call: Call, answer: Result<T>) -> Result<T> {
+    let mut losses = losses.lock().unwrap();
+    if let Some(at) = losses.iter().position(|lost| *lost == call) {
+        losses.remove(at);
+        return Err(StoreError::new(ErrorKind::Unavailable, "the answer is lost"));
+    }
+    answer
+}
+
+/// A writer whose last answer can be lost.
+struct Gated {
+    inner: Box<dyn Writer>,
+    losses: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Writer for Gated {
+    fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
+        self.inner.buffer()
+    }
+
+    fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
+        self.inner.write(buf)
+    }
+
+    fn crc64(&self) -> u64 {
+        self.inner.crc64()
+    }
+
+    fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        Box::pin(async move { unless_lost(&self.losses, Call::Finish, self.inner.finish(finish).await) })
+    }
+
+    fn finish_on(self: Box<Self>, base: VersionId, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
+        Box::pin(
+            async move { unless_lost(&self.losses, Call::Finish, self.inner.finish_on(base, finish).await) },
+        )
     }
 }
 
@@ -142,8 +178,19 @@ macro_rules! gate {
 }
 
 impl Store for Gate {
+    fn edit<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: EditRequest,
+    ) -> BoxFuture<'a, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            let inner = self.through(Call::Edit, self.inner.edit(volume, key, request)).await?;
+            Ok(Box::new(Gated { inner, losses: self.losses.clone() }) as Box<dyn Writer>)
+        })
+    }
+
     gate! {
-        Edit: edit(volume: &'a str, key: &'a Key, request: EditRequest) -> Box<dyn Writer>;
         Edit: edit_now(volume: &'a str, key: &'a Key, request: EditRequest, bytes: Bytes) -> Receipt;
         Entry: entry(volume: &'a str, key: &'a Key) -> Entry;
         List: list(volume: &'a str, request: ListRequest) -> ListPage;
