@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::failure::Failure;
@@ -11,6 +12,9 @@ use crate::{out, size, sys};
 /// A folder of our own below the one that was given.
 pub struct Scratch {
     path: PathBuf,
+    /// Whoever removes the folder has it. Once the work is interrupted it does not come back: what then fails because the folder
+    /// is gone says nothing.
+    removing: Arc<Mutex<()>>,
 }
 
 impl Scratch {
@@ -35,9 +39,11 @@ impl Scratch {
         let signals = StopSignals::hold();
         let path = dir.join(format!("{name}-{}", std::process::id()));
         fs::create_dir(&path).map_err(|e| Failure::io(path.display(), &e))?;
-        let scratch = Scratch { path: path.clone() };
+        let removing = Arc::<Mutex<()>>::default();
+        let scratch = Scratch { path: path.clone(), removing: removing.clone() };
         let watch = move || {
             let signal = signals.wait();
+            let _removing = removing.lock();
             remove(&path);
             std::process::exit(128 + signal);
         };
@@ -61,6 +67,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        let _removing = self.removing.lock();
         remove(&self.path);
     }
 }
