@@ -1,4 +1,4 @@
-//! Memory for writers that is used again: fresh pages cost more than the copy into them.
+//! Memory for writers and readers that is used again: fresh pages cost more than the copy into them.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,18 +7,30 @@ use stoker_store::Buf;
 
 /// Room of a writer's buffer where the file is larger.
 pub(super) const BUFFER_LEN: usize = 4 << 20;
-/// Buffers that are kept while nobody uses them.
-const SPARES_MAX: usize = 8;
+/// Room of a buffer for what is read ahead: a mebibyte, and what its blocks have in front and behind.
+const BLOCK_LEN: usize = (1 << 20) + (16 << 10);
+/// Shorter ones come from the allocator.
+const SHORT: usize = 256 << 10;
+/// Lengths that are kept, and how many of each while nobody uses them.
+const KEPT: [(usize, usize); 2] = [(BLOCK_LEN, 32), (BUFFER_LEN, 8)];
 
-/// Full-sized buffers between two uses.
+/// Buffers between two uses.
 #[derive(Default)]
-pub(super) struct Spares(Mutex<Vec<Buf>>);
+pub(super) struct Spares([Mutex<Vec<Buf>>; KEPT.len()]);
 
 impl Spares {
     /// An empty buffer with room for `len` bytes, [`BUFFER_LEN`] at most.
     pub fn take(&self, len: usize) -> Buf {
-        let spare = (len >= BUFFER_LEN).then(|| self.0.lock().unwrap().pop()).flatten();
-        let mut buf = spare.unwrap_or_else(|| Buf::heap(len.min(BUFFER_LEN)));
+        let len = len.min(BUFFER_LEN);
+        // A buffer of the next length wastes memory unless it is nearly full.
+        let fits = |kept: usize| len <= kept && len > kept / 2 && len > SHORT;
+        let mut buf = match KEPT.iter().position(|(kept, _)| fits(*kept)) {
+            Some(at) => {
+                let spare = self.0[at].lock().unwrap().pop();
+                spare.unwrap_or_else(|| Buf::heap(KEPT[at].0))
+            }
+            None => Buf::heap(len),
+        };
         buf.set_len(0);
         buf
     }
@@ -42,11 +54,9 @@ impl AsRef<[u8]> for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if self.buf.capacity() != BUFFER_LEN {
-            return;
-        }
-        let mut spares = self.home.0.lock().unwrap();
-        if spares.len() < SPARES_MAX {
+        let Some(at) = KEPT.iter().position(|(kept, _)| *kept == self.buf.capacity()) else { return };
+        let mut spares = self.home.0[at].lock().unwrap();
+        if spares.len() < KEPT[at].1 {
             spares.push(std::mem::replace(&mut self.buf, Buf::none()));
         }
     }
@@ -66,5 +76,13 @@ mod tests {
         let again = spares.take(usize::MAX);
         assert_eq!((again.io_ptr(0), again.len()), (place, 0));
         assert_eq!(spares.take(10).capacity(), stoker_format::BLOCK);
+        // What a reader asks for: a mebibyte that begins and ends inside blocks.
+        let mut block = spares.take((1 << 20) + stoker_format::BLOCK);
+        let place = block.io_ptr(0);
+        block.set_len(1 << 20);
+        drop(spares.freeze(block));
+        assert_eq!(spares.take(1 << 20).io_ptr(0), place);
+        assert_eq!(spares.take(SHORT).capacity(), SHORT);
+        assert!(spares.take(2 << 20).capacity() < BUFFER_LEN, "half of it would be wasted");
     }
 }
