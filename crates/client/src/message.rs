@@ -279,8 +279,8 @@ impl Request {
             | Request::SetFind { .. }
             | Request::Sets { .. }
             | Request::SetLatest { .. } => 3,
-            Request::Edit { request, .. } if request.late_len().is_some() => LATE_SINCE,
             Request::FinishOn { .. } => LATE_SINCE,
+            _ if self.is_late() => LATE_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -289,6 +289,11 @@ impl Request {
             Request::Rename { mode: RenameMode::Exchange { .. }, .. } | Request::Link { .. } => 5,
             _ => 1,
         }
+    }
+
+    /// Whether this is an edit that learns at its end what it goes on with.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Request::Edit { request, .. } if request.late_len().is_some())
     }
 
     /// Refuses what the other side, of an older release, does not understand.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stoker_store::{EditRequest, ErrorKind, Finish, Piece, Receipt, StoreError};
+use stoker_store::{EditRequest, Finish, Piece, Receipt, StoreError};
 use tokio::sync::MutexGuard;
 
 use crate::content::{Base, Content, Flight, Stream};
@@ -25,11 +25,6 @@ impl Stream {
             (true, None) => Err(stale(crate::Errno::ESTALE)),
         }
     }
-}
-
-/// Whether a publish may have been done in spite of this error.
-fn is_unknown(fault: &StoreError) -> bool {
-    matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Corrupt)
 }
 
 impl Core {
@@ -50,7 +45,7 @@ impl Core {
             failed => {
                 // What was sent behind it has nothing to go on with.
                 content.stream = None;
-                let is_certain = matches!(&failed, Ok(Err(fault)) if !is_unknown(fault));
+                let is_certain = matches!(&failed, Ok(Err(fault)) if !fault.is_unknown());
                 if !is_certain {
                     // Whatever is published under us, the file is what it is here.
                     content.overlay.insist();

@@ -19,7 +19,7 @@ use crate::publish::{Job, Keeps, combine};
 use crate::sets::ShardPlace;
 use crate::uploads::{owners_of, parse, part_garbage, part_info};
 use crate::volumes::Volume;
-use crate::writer::{RunList, is_unknown};
+use crate::writer::RunList;
 use crate::{clock, error, name_record};
 
 /// Smallest part that may be followed by another, as in S3.
@@ -219,7 +219,7 @@ impl Core {
             Some(place) => self.add_shard(volume, key.as_bytes(), place, job).await,
         };
         match &published {
-            Err(fault) if !is_unknown(fault) => self.retract(version, left).await?,
+            Err(fault) if !fault.is_unknown() => self.retract(version, left).await?,
             _ => drop(left),
         }
         self.garbage.notify_one();

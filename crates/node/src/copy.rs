@@ -14,7 +14,7 @@ use crate::name_record::Cut;
 use crate::properties::Properties;
 use crate::publish::{Job, Keeps, check_condition, is_outdated};
 use crate::volumes::Volume;
-use crate::writer::{RunList, is_unknown};
+use crate::writer::RunList;
 use crate::{clock, error, name_record};
 
 const _: () = assert!(stoker_store::LINKS_MAX == stoker_catalog::names::LINKS_MAX);
@@ -188,7 +188,7 @@ impl Core {
                 Ok(Some(receipt))
             }
             Err(fault) => {
-                if !is_unknown(&fault) {
+                if !fault.is_unknown() {
                     self.retract(record, left).await?;
                 }
                 match is_outdated(&fault) {

@@ -23,7 +23,7 @@ use crate::cell::is_holders_lost;
 use crate::core::{Core, add};
 use crate::publish::{FilePurpose, Job, RECOMMITS_MAX};
 use crate::volumes::Volume;
-use crate::writer::{ChunkWriter, Purpose, Written, is_unknown};
+use crate::writer::{ChunkWriter, Purpose, Written};
 use crate::{error, name_record};
 
 /// Sets on one page of a list.
@@ -362,7 +362,7 @@ impl Core {
             Err(refusal) => Err(refused(refusal)),
         };
         match left {
-            Some(left) if published.as_ref().is_err_and(|fault| !is_unknown(fault)) => {
+            Some(left) if published.as_ref().is_err_and(|fault| !fault.is_unknown()) => {
                 self.retract(record, left).await?;
             }
             left => drop(left),

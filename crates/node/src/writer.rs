@@ -336,7 +336,7 @@ impl ChunkWriter {
         self.has_litter = match &published {
             Ok(_) => false,
             // The outcome may be unknown: chunks stay until a restart has asked the catalog.
-            Err(fault) => !is_unknown(fault),
+            Err(fault) => !fault.is_unknown(),
         };
         if !self.has_litter {
             core.end_holds(self.copies.nodes(), vec![self.version], 0);
@@ -347,11 +347,6 @@ impl ChunkWriter {
         }
         published
     }
-}
-
-/// Whether a change may have been made in spite of this error.
-pub(crate) fn is_unknown(fault: &StoreError) -> bool {
-    matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Closed)
 }
 
 impl Writer for ChunkWriter {

@@ -81,6 +81,11 @@ impl StoreError {
     pub fn about(kind: ErrorKind, subject: Subject, message: impl Into<String>) -> StoreError {
         StoreError { kind, subject, message: message.into() }
     }
+
+    /// Whether a change may have been made in spite of this error.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Closed)
+    }
 }
 
 impl fmt::Display for StoreError {

@@ -90,6 +90,7 @@ async fn a_lost_answer_is_found_by_the_next_server() {
             async move { remote.commit(Commit::new().add("count", 1)).await }
         });
         while value(&*catalog, b"count").await != Some(round.to_le_bytes().to_vec()) {
+            assert!(!waiting.is_finished(), "it gave up: {:?}", waiting.await);
             tokio::task::yield_now().await;
         }
         way.cut();
@@ -119,6 +120,7 @@ async fn a_server_without_memory_leaves_it_unknown() {
         async move { remote.commit(Commit::new().add("count", 1)).await }
     });
     while value(&*catalog, b"count").await.is_none() || way.unheard() == 0 {
+        assert!(!waiting.is_finished(), "it gave up: {:?}", waiting.await);
         tokio::task::yield_now().await;
     }
     way.lead_to(serve(catalog.clone(), epoch.restarted()));

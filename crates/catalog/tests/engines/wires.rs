@@ -94,6 +94,8 @@ fn lost<T>(what: &str) -> Result<T> {
 impl Wire for Way {
     fn call(&self, request: Vec<u8>) -> BoxFuture<'_, Result<Vec<u8>>> {
         Box::pin(async move {
+            // Asked before the end is: what was sent to an end that was replaced since stays unheard.
+            let deaf = self.deaf.load(Ordering::SeqCst);
             let Some(end) = self.end.lock().unwrap().clone() else { return lost("the way") };
             let (fate, yields) = self.fate();
             for _ in 0..yields {
@@ -117,7 +119,7 @@ impl Wire for Way {
                 }
                 Fate::Good => {
                     let answer = end.answer(request).await;
-                    if !self.deaf.load(Ordering::SeqCst) {
+                    if !deaf && !self.deaf.load(Ordering::SeqCst) {
                         return Ok(answer);
                     }
                     self.unheard.fetch_add(1, Ordering::SeqCst);

@@ -39,9 +39,9 @@ enum Sum {
 
 impl Sum {
     fn of(request: &Request) -> Sum {
-        match request {
-            Request::Edit { request, .. } if request.late_len().is_some() => Sum::Late(0),
-            _ => Sum::Whole(Box::new(Digest::new(CrcAlgorithm::Crc64Nvme))),
+        match request.is_late() {
+            true => Sum::Late(0),
+            false => Sum::Whole(Box::new(Digest::new(CrcAlgorithm::Crc64Nvme))),
         }
     }
 

@@ -463,8 +463,7 @@ impl Call {
         };
         // A writer may live for hours; it counts by its buffers from here on.
         drop(permit);
-        let is_late = matches!(&request, Request::Edit { request, .. } if request.late_len().is_some());
-        let inlet = Arc::new(Inlet::new(is_late));
+        let inlet = Arc::new(Inlet::new(request.is_late()));
         let (session, id) = (self.session, self.id);
         let slot = {
             let mut tables = session.tables.lock().unwrap();

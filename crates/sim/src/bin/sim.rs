@@ -24,6 +24,14 @@ struct Seeds {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    if !are_known(args.get(1..).unwrap_or_default()) {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    }
     let number = |name: &str, default: u64| {
         let at = args.iter().position(|a| a == name);
         at.map_or(Some(default), |at| args.get(at + 1)?.parse().ok())
@@ -49,6 +57,22 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Whether these are options, with a value where one belongs.
+fn are_known(args: &[String]) -> bool {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let is_known = match arg.as_str() {
+            "--all" => true,
+            "--seeds" | "--first" | "--threads" | "--only" => args.next().is_some(),
+            _ => false,
+        };
+        if !is_known {
+            return false;
+        }
+    }
+    true
 }
 
 /// Runs every seed on some thread; none if one failed, which is told.
