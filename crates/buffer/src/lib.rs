@@ -15,9 +15,12 @@ use std::task::Waker;
 use stoker_format::BLOCK;
 
 mod arena;
+mod hatch;
 mod sums;
 
 use sums::Sums;
+
+pub use hatch::{Hatch, SLOT_LEN, SLOTS_MAX};
 
 /// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
 pub const HEADROOM: usize = 20 << 10;

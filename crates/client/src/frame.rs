@@ -18,7 +18,7 @@
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stoker_format::{crc32c, crc32c_combine};
 use stoker_store::LEASE_DESCRIPTORS_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -55,6 +55,13 @@ pub(crate) enum DataSum {
     OfFile,
 }
 
+/// Bytes of a writer that lie in the memory which both sides share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct InHatch {
+    pub slot: u32,
+    pub len: u32,
+}
+
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -75,6 +82,8 @@ pub enum Kind {
     Grant = 18,
     /// The writer failed and is gone.
     Failed = 19,
+    /// The same as Data for bytes in the hatch; the control part is an [`InHatch`].
+    DataAt = 20,
     /// The answer to a request for leases, with descriptors beside it; the payload holds the tables of checksums.
     Lease = 32,
 }
@@ -90,6 +99,7 @@ impl Kind {
             17 => Kind::Want,
             18 => Kind::Grant,
             19 => Kind::Failed,
+            20 => Kind::DataAt,
             32 => Kind::Lease,
             _ => return None,
         })
@@ -256,6 +266,11 @@ impl OutFrame {
     pub fn data(id: u64, payload: Bytes, sum: DataSum) -> OutFrame {
         let flags = if sum == DataSum::OfFile { FLAG_UNSUMMED } else { 0 };
         OutFrame::flagged(Kind::Data, flags, id, 0, &[], payload)
+    }
+
+    /// Bytes of a writer that the other side finds in the hatch.
+    pub fn data_at(id: u64, place: InHatch) -> OutFrame {
+        OutFrame::control(Kind::DataAt, id, &place)
     }
 
     /// An answer with descriptors.

@@ -257,6 +257,11 @@ pub enum Request {
         finish: Finish,
         base: [u8; 12],
     },
+    /// Asks for memory that both sides share, through which bytes of writers pass. Once for a connection. Answered by a
+    /// frame with a descriptor, or by a response that says no.
+    Hatch {
+        slots: u32,
+    },
 }
 
 impl Request {
@@ -281,6 +286,7 @@ impl Request {
             | Request::SetLatest { .. } => 3,
             Request::FinishOn { .. } => LATE_SINCE,
             _ if self.is_late() => LATE_SINCE,
+            Request::Hatch { .. } => HATCH_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -322,6 +328,7 @@ impl Request {
             | Request::Open { .. }
             | Request::Read { .. }
             | Request::Lease { .. }
+            | Request::Hatch { .. }
             | Request::List { .. }
             | Request::UploadParts { .. }
             | Request::Uploads { .. }
@@ -472,7 +479,12 @@ pub enum Response {
     LinkedFile(Box<FileInfo>, u32),
     LinkedPage(ListPage, Vec<u32>),
     LinkedEntry(Entry, u32),
+    /// In a frame with the descriptor of the memory.
+    Hatch,
 }
+
+/// The first protocol with a hatch.
+pub(crate) const HATCH_SINCE: u16 = 7;
 
 /// The first protocol with edits whose base is named at their end.
 const LATE_SINCE: u16 = 6;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use stoker_format::{ClusterId, crc32c};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, Hatch, Result, StoreError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OnceCell, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -28,6 +28,9 @@ use crate::socket::{ReadHalf, Stream};
 
 /// Bytes of writers that may be under way at once, over all writers of a connection.
 pub(super) const WRITE_BYTES_MAX: usize = 64 << 20;
+
+/// Slots of shared memory that a connection asks for.
+const HATCH_SLOTS: u32 = 32;
 
 /// The first protocol with leases.
 const LEASE_VERSION: u16 = 2;
@@ -109,6 +112,8 @@ pub(super) struct Link {
     leases: AtomicBool,
     /// Connections of threads that may be blocked.
     lines: Lines,
+    /// Memory that the node has, too; asked for once.
+    hatch: OnceCell<Option<Arc<Hatch>>>,
     is_unix: bool,
     tasks: [AbortHandle; 2],
 }
@@ -153,6 +158,7 @@ impl Link {
             call_timeout_ms: u32::try_from(options.call_timeout.as_millis()).unwrap_or(0),
             leases: AtomicBool::new(leases),
             lines: Lines::new(is_unix),
+            hatch: if leases { OnceCell::new() } else { OnceCell::new_with(Some(None)) },
             is_unix,
             tasks: [read_task.abort_handle(), write_task.abort_handle()],
         }))
@@ -184,6 +190,25 @@ impl Link {
         } else {
             DataSum::OfFrame
         }
+    }
+
+    /// Memory through which bytes reach the node without the kernel; none if it gives none.
+    pub async fn hatch(&self) -> Option<Arc<Hatch>> {
+        self.hatch.get_or_init(|| self.ask_for_hatch()).await.clone()
+    }
+
+    async fn ask_for_hatch(&self) -> Option<Arc<Hatch>> {
+        let request = Request::Hatch { slots: HATCH_SLOTS };
+        request.check_version(self.welcome.version).ok()?;
+        let opened = match self.call(self.new_id(), &request).await.ok()? {
+            Reply { response: Response::Hatch, descriptors: Some(descriptors), .. } => {
+                let descriptor = descriptors.into_iter().next()?;
+                Hatch::open(descriptor).map_err(|error| error.to_string())
+            }
+            Reply { response: Response::Error(error), .. } => Err(error.message),
+            _ => Err("an answer to another question".to_owned()),
+        };
+        opened.map(Arc::new).inspect_err(|why| tracing::debug!("bytes go by the socket: {why}")).ok()
     }
 
     /// Permits for bytes of writers.
@@ -453,7 +478,7 @@ impl Shared {
                     outlet.fail(error);
                 }
             }
-            Kind::Request | Kind::Release | Kind::Data | Kind::Want => {
+            Kind::Request | Kind::Release | Kind::Data | Kind::DataAt | Kind::Want => {
                 return Err(Fault::broken("the node sent a frame that only clients send"));
             }
         }

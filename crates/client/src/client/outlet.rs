@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use stoker_store::{Result, StoreError};
+use stoker_store::{Hatch, Result, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use crate::frame::{DATA_LEN_MAX, DataSum, Kind, OutFrame};
+use crate::frame::{DATA_LEN_MAX, DataSum, InHatch, Kind, OutFrame};
 use crate::outbox::Outbox;
+
+/// Fewer bytes go by the socket: a system call costs no more than the copy of as many.
+const HATCH_LEN_MIN: usize = 64 << 10;
 
 /// Permits of a buffer; they come back when its last byte is with the kernel.
 pub(super) type Pass = Arc<(OwnedSemaphorePermit, OwnedSemaphorePermit)>;
@@ -26,13 +29,15 @@ struct State {
 pub(super) struct Outlet {
     id: u64,
     sum: DataSum,
+    /// Memory that the node has, too.
+    hatch: Option<Arc<Hatch>>,
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Outlet {
-    pub fn new(id: u64, sum: DataSum) -> Outlet {
-        Outlet { id, sum, state: Mutex::default(), changed: Notify::new() }
+    pub fn new(id: u64, sum: DataSum, hatch: Option<Arc<Hatch>>) -> Outlet {
+        Outlet { id, sum, hatch, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// The writer's id.
@@ -68,10 +73,19 @@ impl Outlet {
             let room = usize::try_from(state.granted - state.sent).unwrap_or(usize::MAX);
             let piece = bytes.split_to(bytes.len().min(room).min(DATA_LEN_MAX));
             state.sent += piece.len() as u64;
-            outbox.push(OutFrame::data(self.id, piece, self.sum).guarded(pass.clone()));
+            outbox.push(self.frame(piece).guarded(pass.clone()));
             if bytes.is_empty() {
                 state.queue.pop_front();
             }
+        }
+    }
+
+    /// Bytes on their way: through the hatch if it has room, else with the frame.
+    fn frame(&self, bytes: Bytes) -> OutFrame {
+        let hatch = self.hatch.as_ref().filter(|_| bytes.len() >= HATCH_LEN_MIN);
+        match hatch.and_then(|hatch| hatch.put(&bytes)) {
+            Some(slot) => OutFrame::data_at(self.id, InHatch { slot, len: bytes.len() as u32 }),
+            None => OutFrame::data(self.id, bytes, self.sum),
         }
     }
 

@@ -17,6 +17,9 @@ use crate::message::{Request, Response};
 /// Buffers of one writer that may be under way while the caller fills the next.
 const BUFFERS_MAX: usize = 2;
 
+/// A connection asks for shared memory when it writes a file of so many bytes, or of an unknown number.
+const HATCH_FROM: u64 = 4 << 20;
+
 pub(super) struct RemoteWriter {
     link: Arc<Link>,
     outlet: Arc<Outlet>,
@@ -59,7 +62,9 @@ impl RemoteWriter {
         let mut attempts = Attempts::default();
         loop {
             let link = client.link().await?;
-            let outlet = Arc::new(Outlet::new(link.new_id(), link.data_sum()));
+            let is_long = size.is_none_or(|size| size >= HATCH_FROM);
+            let hatch = if is_long { link.hatch().await } else { None };
+            let outlet = Arc::new(Outlet::new(link.new_id(), link.data_sum(), hatch));
             link.add_outlet(&outlet);
             // Made before the answer, so that whatever happens, the node hears of the end.
             let mut writer = RemoteWriter {

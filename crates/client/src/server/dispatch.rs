@@ -131,7 +131,8 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         | Request::UploadPart { .. }
         | Request::SetShard { .. }
         | Request::Finish { .. }
-        | Request::FinishOn { .. } => return Err(misplaced()),
+        | Request::FinishOn { .. }
+        | Request::Hatch { .. } => return Err(misplaced()),
     })
 }
 

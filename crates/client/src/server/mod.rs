@@ -4,12 +4,15 @@
 //! server hold is bounded: connections, requests and handles per connection, memory for bytes that come in and go out.
 
 mod dispatch;
+mod hatches;
 mod inlet;
 mod leases;
 mod pump;
+mod receiving;
 mod session;
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,6 +89,9 @@ impl ServerOptions {
 /// Answers with descriptors that are being made or wait to be written, over all connections: each holds open files.
 const LEASE_ANSWERS_MAX: usize = 16;
 
+/// Slots of all hatches, a mebibyte each; clients that come later use the socket.
+const HATCH_SLOTS_MAX: usize = 512;
+
 /// More permits than this no semaphore has.
 const READ_BYTES_LIMIT: usize = 1 << 30;
 
@@ -99,6 +105,8 @@ struct Shared {
     buffers: Arc<Semaphore>,
     read_bytes: Arc<Semaphore>,
     lease_answers: Arc<Semaphore>,
+    hatch_slots: Arc<Semaphore>,
+    hatch_bytes: AtomicU64,
     stopping: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -146,6 +154,8 @@ impl Server {
                 options.read_bytes_max.clamp(options.read_share(), READ_BYTES_LIMIT),
             )),
             lease_answers: Arc::new(Semaphore::new(LEASE_ANSWERS_MAX)),
+            hatch_slots: Arc::new(Semaphore::new(HATCH_SLOTS_MAX)),
+            hatch_bytes: AtomicU64::new(0),
             stopping: watch::Sender::new(false),
             tasks: Mutex::default(),
             options,
@@ -156,6 +166,11 @@ impl Server {
             accepting.spawn(accept(shared.clone(), listener, hellos.clone()));
         }
         Ok(Server { shared, addresses, accepting })
+    }
+
+    /// Bytes of writers that came through shared memory.
+    pub fn hatch_bytes(&self) -> u64 {
+        self.shared.hatch_bytes.load(Ordering::Relaxed)
     }
 
     /// Where it listens, in the order that was asked for, with the ports that the system chose.

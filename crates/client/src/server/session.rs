@@ -3,29 +3,23 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_format::{crc32c, crc32c_combine};
-use stoker_store::{Buf, ErrorKind, File, Result, StoreError, Writer};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt};
+use stoker_store::{ErrorKind, File, Hatch, Result, StoreError, Writer};
+use tokio::io::AsyncBufReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::inlet::{Finishing, Inlet, Posted, Wish};
+use super::inlet::{Finishing, Inlet, Wish};
 use super::leases::Held;
-use super::{Shared, dispatch, pump};
+use super::{Shared, dispatch, pump, receiving};
 use crate::fault::Fault;
-use crate::frame::{
-    self, FLAG_UNSUMMED, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX, UNSUMMED_VERSION,
-};
+use crate::frame::{self, Header, Kind, OutFrame, PAYLOAD_LEN_MAX, RESPONSE_LEN_MAX};
 use crate::message::{self, Request, Response};
 use crate::outbox::Outbox;
 use crate::socket::{ReadHalf, Stream};
-
-/// Read and summed at once: small enough for the second cache.
-const PIECE: usize = 256 << 10;
 
 /// How long a client that is disconnected for a reason has to read it.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -55,6 +49,8 @@ pub(super) struct Session {
     read_bytes: Arc<Semaphore>,
     /// Descriptors that the client may be given; none if they cannot travel.
     pub descriptors: Option<Arc<Semaphore>>,
+    /// Memory that the client shares with this node, and its part of what all clients may have.
+    pub hatch: OnceLock<(Hatch, OwnedSemaphorePermit)>,
     /// Requests whose answer is not written yet.
     slots: AtomicUsize,
     calmer: Notify,
@@ -81,6 +77,7 @@ pub(super) async fn serve(shared: Arc<Shared>, stream: Stream, version: u16) {
         tables: Mutex::default(),
         version,
         descriptors,
+        hatch: OnceLock::new(),
         read_bytes: Arc::new(Semaphore::new(shared.options.read_share())),
         slots: AtomicUsize::new(0),
         calmer: Notify::new(),
@@ -178,60 +175,22 @@ async fn read_frame(
         }
         Kind::Data => {
             if let Some(inlet) = session.inlet(header.id) {
-                return receive(&inlet, reader, &header, session.version, stall).await;
+                return receiving::from_socket(&inlet, reader, &header, session.version, stall).await;
             }
+        }
+        Kind::DataAt => {
+            let Some(hatch) = session.hatch.get() else {
+                return Err(Fault::broken("bytes in a hatch that nobody asked for"));
+            };
+            let place = message::decode(&control)?;
+            let taken = receiving::from_hatch(session.inlet(header.id).as_deref(), &hatch.0, place)?;
+            session.shared.hatch_bytes.fetch_add(taken, Ordering::Relaxed);
         }
         Kind::Response | Kind::Goaway | Kind::Grant | Kind::Failed | Kind::Lease => {
             return Err(Fault::broken("a frame that only nodes send"));
         }
     }
     timeout(stall, frame::skip_payload(reader, &header)).await.map_err(|_| Fault::Stalled)?
-}
-
-/// Reads the payload of a frame into the writer's own memory. It counts only once its checksum fits, if it has one.
-async fn receive(
-    inlet: &Inlet,
-    reader: &mut ReadHalf,
-    header: &Header,
-    version: u16,
-    stall: Duration,
-) -> std::result::Result<(), Fault> {
-    // Where it has none, that of the whole file is compared before it is published.
-    let is_summed = header.flags & FLAG_UNSUMMED == 0 || version < UNSUMMED_VERSION;
-    let mut rest = header.payload_len as usize;
-    if rest as u64 > inlet.credit() {
-        return Err(Fault::broken("bytes for a writer beyond what was granted"));
-    }
-    // Sums are taken while the bytes are in the processor's cache; those that the drive needs stay with the buffer.
-    let grow = if inlet.is_late { Buf::grow } else { Buf::grow_summed };
-    let (mut crc, mut full, mut open) = (0, Vec::new(), None::<Posted>);
-    while rest > 0 {
-        let Some(mut posted) = open.take().or_else(|| inlet.take()) else {
-            return Err(Fault::broken("bytes for a writer without memory for them"));
-        };
-        let start = posted.buf.len();
-        let end = start + rest.min(posted.buf.capacity() - start);
-        while posted.buf.len() < end {
-            let at = posted.buf.len();
-            let room = PIECE.min(end - at);
-            let read = reader.read(&mut posted.buf.spare_mut()[..room]);
-            match timeout(stall, read).await.map_err(|_| Fault::Stalled)?? {
-                0 => return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
-                read => grow(&mut posted.buf, read),
-            }
-        }
-        if is_summed {
-            let fresh = &posted.buf.as_slice()[start..];
-            crc = crc32c_combine(crc, crc32c(fresh), fresh.len() as u64);
-        }
-        rest -= end - start;
-        if posted.buf.len() == posted.buf.capacity() { full.push(posted) } else { open = Some(posted) }
-    }
-    if is_summed {
-        header.check_payload(crc)?;
-    }
-    inlet.received(u64::from(header.payload_len), full, open);
-    Ok(())
 }
 
 impl Session {
@@ -382,6 +341,7 @@ impl Call {
             request if request.opens_writer() => self.create(request, dropped, permit).await,
             Request::Read { file, offset, len } => self.read(file, offset, len, dropped).await,
             Request::Lease { file, offset, len } => self.lease(file, offset, len, dropped).await,
+            Request::Hatch { slots } => self.hatch(slots),
             request if request.changes() => {
                 let response = dispatch::answer(self.store(), request).await;
                 let response = response.linked(self.session.version);

@@ -233,17 +233,84 @@ async fn bytes_without_a_sum_of_their_frame_are_compared_before_they_are_publish
         let crc64 = stoker_format::crc64(b"0123456789");
         let finish = Request::Finish { writer: 7, len: 10, crc64, finish: Finish::default() };
         stream.write_all(&request(8, &finish)).await.unwrap();
-        let mut raw = [0; HEADER_LEN];
-        stream.read_exact(&mut raw).await.unwrap();
-        let mut control = vec![0; Header::decode(&raw).unwrap().control_len as usize];
-        stream.read_exact(&mut control).await.unwrap();
-        match decode(&control).unwrap() {
+        match answered(&mut stream).await {
             Response::Receipt(_) => assert!(is_same),
             Response::Error(error) => assert!(!is_same && error.kind == ErrorKind::Corrupt, "{error}"),
             other => panic!("{other:?}"),
         }
     }
     rig.check_alive().await;
+}
+
+/// Asks for a hatch of one slot and leaves it empty: all its bytes are zeros.
+async fn ask_for_hatch(stream: &mut UnixStream) {
+    stream.write_all(&request(5, &Request::Hatch { slots: 1 })).await.unwrap();
+    let mut answer = [0; HEADER_LEN + 1];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(frames(&answer), [(Kind::Lease, encode(&Response::Hatch))]);
+}
+
+fn in_hatch(id: u64, slot: u32, len: u32) -> Vec<u8> {
+    frame(Kind::DataAt, id, &encode(&(slot, len)), &[])
+}
+
+#[tokio::test]
+async fn bytes_in_a_hatch_are_refused_where_they_cannot_be() {
+    let cases = [
+        (false, in_hatch(7, 0, 10), "a hatch that nobody asked for"),
+        (true, in_hatch(7, 1, 10), "outside of the hatch"),
+        (true, in_hatch(7, u32::MAX, 10), "outside of the hatch"),
+        (true, in_hatch(7, 0, u32::MAX), "outside of the hatch"),
+        (true, in_hatch(7, 0, 11), "beyond what was granted"),
+    ];
+    let rig = rig(ServerOptions::default());
+    for (asks, bytes, reason) in cases {
+        let mut stream = rig.greeted().await;
+        if asks {
+            ask_for_hatch(&mut stream).await;
+        }
+        begin_writer(&mut stream).await;
+        stream.write_all(&bytes).await.unwrap();
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).await.unwrap();
+        let (_, control) = frames(&got).pop().unwrap();
+        let told = decode::<StoreError>(&control).unwrap().message;
+        assert!(told.contains(reason), "{told}");
+        rig.check_alive().await;
+    }
+}
+
+#[tokio::test]
+async fn bytes_in_a_hatch_are_compared_before_they_are_published() {
+    let rig = rig(ServerOptions::default());
+    for (expect, is_same) in [([0; 10], true), ([1; 10], false)] {
+        let mut stream = rig.greeted().await;
+        ask_for_hatch(&mut stream).await;
+        begin_writer(&mut stream).await;
+        // Nobody has this writer: its bytes are passed over.
+        stream.write_all(&in_hatch(99, 0, 10)).await.unwrap();
+        stream.write_all(&in_hatch(7, 0, 10)).await.unwrap();
+        let crc64 = stoker_format::crc64(&expect);
+        let finish = Request::Finish { writer: 7, len: 10, crc64, finish: Finish::default() };
+        stream.write_all(&request(8, &finish)).await.unwrap();
+        match answered(&mut stream).await {
+            Response::Receipt(_) => assert!(is_same),
+            Response::Error(error) => assert!(!is_same && error.kind == ErrorKind::Corrupt, "{error}"),
+            other => panic!("{other:?}"),
+        }
+        stream.write_all(&request(9, &Request::Hatch { slots: 1 })).await.unwrap();
+        let again = answered(&mut stream).await;
+        assert!(matches!(&again, Response::Error(error) if error.kind == ErrorKind::Conflict), "{again:?}");
+    }
+    rig.check_alive().await;
+}
+
+async fn answered(stream: &mut UnixStream) -> Response {
+    let mut raw = [0; HEADER_LEN];
+    stream.read_exact(&mut raw).await.unwrap();
+    let mut control = vec![0; Header::decode(&raw).unwrap().control_len as usize];
+    stream.read_exact(&mut control).await.unwrap();
+    decode(&control).unwrap()
 }
 
 #[tokio::test]
@@ -449,6 +516,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         Just(Kind::Request),
         Just(Kind::Release),
         Just(Kind::Data),
+        Just(Kind::DataAt),
         Just(Kind::Want),
         Just(Kind::Grant),
         Just(Kind::Lease)
@@ -458,6 +526,8 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         Just(encode(&Request::Read { file: 1, offset: 0, len: u32::MAX })),
         Just(encode(&Request::Lease { file: 1, offset: u64::MAX, len: u64::MAX })),
         Just(encode(&shard())),
+        Just(encode(&Request::Hatch { slots: u32::MAX })),
+        (0..80u32, 0..20u32).prop_map(|place| encode(&place)),
         Just(encode(&Request::Finish { writer: 1, len: 3, crc64: 0, finish: Finish::default() })),
         any::<u64>().prop_map(|number| encode(&number)),
         prop::collection::vec(any::<u8>(), 0..60),

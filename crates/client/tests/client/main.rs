@@ -1,6 +1,7 @@
 //! The client library and the server of its protocol.
 
 mod door;
+mod hatch;
 mod hostile;
 mod lease_peers;
 mod leases;

@@ -51,6 +51,7 @@ fn storm(cell: &mut Cell, mut database: Option<&mut Server>, count: u64) {
     let mut dice = Dice::new(seed);
     // A short run has no minutes for it.
     let mut has_refused = (count as usize) < faults.len();
+    let (mut met, mut skipped) = (0, 0);
     for at in 0..count as usize {
         // Each kind once before any comes again, each time in another order.
         let kind = at % faults.len();
@@ -60,15 +61,19 @@ fn storm(cell: &mut Cell, mut database: Option<&mut Server>, count: u64) {
         let victim = dice.below(NODES as u64) as usize;
         eprintln!("{at}: {fault:?} of node {victim}");
         let mut trouble = Trouble { cell, load: &load, database: database.as_deref_mut(), has_refused };
-        if let Err(why) = trouble.meet(fault, victim) {
-            eprintln!("   skipped: {why}");
+        match trouble.meet(fault, victim) {
+            Ok(()) => met += 1,
+            Err(why) => {
+                skipped += 1;
+                eprintln!("   skipped: {why}");
+            }
         }
         has_refused = trouble.has_refused;
         if load.is_over() {
             break;
         }
     }
-    finish(cell, load, &format!("{count} faults, seed {seed}"));
+    finish(cell, load, &format!("{met} faults, {skipped} skipped, seed {seed}"));
 }
 
 /// Ends the load, checks every key through every node, then in the lake.

@@ -1,0 +1,112 @@
+//! Bytes of writers through memory that both sides share.
+
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use futures_util::future::join_all;
+use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
+use stoker_store::*;
+
+const MIB: usize = 1 << 20;
+const TOKEN: &str = "a token";
+
+struct Rig {
+    server: Server,
+    client: Client,
+    _folder: tempfile::TempDir,
+}
+
+async fn rig() -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = vec![Endpoint::Unix(folder.path().join("s")), Endpoint::Tcp("127.0.0.1:0".into())];
+    let store = Arc::new(Memory::new());
+    let server = Server::start(store, listen, Some(TOKEN.into()), ServerOptions::default()).unwrap();
+    let client = Client::connect(&server.addresses()[0], None).await.unwrap();
+    Rig { server, client, _folder: folder }
+}
+
+fn bytes_of(seed: usize, len: usize) -> bytes::Bytes {
+    (0..len).map(|at| (at * 31 + at / 4099 + seed * 7) as u8).collect::<Vec<u8>>().into()
+}
+
+async fn begin(store: &dyn Store, name: &str, size: Option<u64>) -> Box<dyn Writer> {
+    let request = WriteRequest { size, ..WriteRequest::default() };
+    store.create("data", &Key::new(name).unwrap(), request).await.unwrap()
+}
+
+async fn put(store: &dyn Store, name: &str, bytes: &bytes::Bytes, size: Option<u64>) {
+    let mut writer = begin(store, name, size).await;
+    // Pieces that end anywhere.
+    let mut rest = bytes.clone();
+    while !rest.is_empty() {
+        let piece = rest.split_to(rest.len().min(3 * MIB + 4321));
+        writer.write_bytes(piece).await.unwrap();
+    }
+    writer.finish(Finish::default()).await.unwrap();
+}
+
+async fn get(store: &dyn Store, name: &str) -> Vec<u8> {
+    let file = store.open("data", &Key::new(name).unwrap()).await.unwrap();
+    let mut got = Vec::new();
+    while got.len() < file.info().size as usize {
+        got.extend_from_slice(&file.read(got.len() as u64, 4 * MIB).await.unwrap());
+    }
+    got
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_files_pass_through_it_and_short_ones_do_not() {
+    let Rig { server, client, _folder } = rig().await;
+    let short = bytes_of(1, 100_000);
+    put(&client, "short", &short, Some(100_000)).await;
+    assert_eq!(server.hatch_bytes(), 0);
+    let long = bytes_of(2, 20 * MIB + 5);
+    put(&client, "long", &long, Some(long.len() as u64)).await;
+    let passed = server.hatch_bytes();
+    assert!(passed > 19 * MIB as u64, "{passed}");
+    put(&client, "unknown", &long, None).await;
+    assert!(server.hatch_bytes() > 2 * passed - MIB as u64);
+    for (name, expect) in [("short", &short), ("long", &long), ("unknown", &long)] {
+        assert!(get(&client, name).await == expect[..], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_writers_than_it_has_room_for_get_their_bytes_across() {
+    let Rig { server, client, _folder } = rig().await;
+    let files: Vec<_> =
+        (0..12).map(|seed| (format!("f{seed}"), bytes_of(seed, 9 * MIB + seed * 1000))).collect();
+    join_all(files.iter().map(|(name, bytes)| put(&client, name, bytes, None))).await;
+    assert!(server.hatch_bytes() > 0);
+    for (name, bytes) in &files {
+        assert!(get(&client, name).await == bytes[..], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_that_are_given_up_leave_it_free() {
+    let Rig { server, client, _folder } = rig().await;
+    let bytes = bytes_of(3, 8 * MIB);
+    for round in 0..20 {
+        let mut writer = begin(&client, &format!("gone{round}"), None).await;
+        writer.write_bytes(bytes.slice(..4 * MIB)).await.unwrap();
+        drop(writer);
+    }
+    let before = server.hatch_bytes();
+    put(&client, "there", &bytes, None).await;
+    assert!(server.hatch_bytes() >= before + 7 * MIB as u64, "its slots came back");
+    assert!(get(&client, "there").await == bytes[..]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_machines_and_those_who_want_no_descriptors_use_the_socket() {
+    let Rig { server, client: _, _folder } = rig().await;
+    let bytes = bytes_of(4, 6 * MIB);
+    let far = Client::connect(&server.addresses()[1], Some(TOKEN)).await.unwrap();
+    put(&far, "far", &bytes, None).await;
+    let options = ClientOptions { leases: false, ..ClientOptions::default() };
+    let plain = Client::connect_with(&server.addresses()[0], None, options).await.unwrap();
+    put(&plain, "plain", &bytes, None).await;
+    assert_eq!(server.hatch_bytes(), 0);
+    assert!(get(&far, "plain").await == bytes[..] && get(&plain, "far").await == bytes[..]);
+}
