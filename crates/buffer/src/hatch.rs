@@ -9,10 +9,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use crate::Buf;
+
 /// Most bytes of a slot.
-pub const SLOT_LEN: usize = 1 << 20;
+pub const SLOT_LEN: usize = 4 << 20;
 /// Where the slots begin; the words are in front.
 const WORDS_LEN: usize = 4 << 10;
 /// Most slots.
@@ -99,14 +102,40 @@ impl Hatch {
         unsafe { self.base.as_ptr().add(WORDS_LEN + slot * SLOT_LEN + offset) }
     }
 
-    /// Puts bytes in, [`SLOT_LEN`] at most; returns the slot, none if all are full.
-    pub fn put(&self, bytes: &[u8]) -> Option<u32> {
-        assert!(bytes.len() <= SLOT_LEN);
+    /// A slot that nobody needs, which the caller needs from now on.
+    fn claim(&self) -> Option<usize> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let slot = (0..self.slots).map(|step| start.wrapping_add(step) % self.slots).find(|slot| {
+        (0..self.slots).map(|step| start.wrapping_add(step) % self.slots).find(|slot| {
             let word = self.word(*slot);
             word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        })?;
+        })
+    }
+
+    /// Memory of a slot, to be filled in place and passed with [`Self::pass`]; none if all are in use.
+    pub fn room(self: &Arc<Hatch>) -> Option<Buf> {
+        let slot = self.claim()?;
+        let memory = NonNull::new(self.at(slot, 0, SLOT_LEN))?;
+        let owner = Box::new(Claimed { hatch: self.clone(), slot: slot as u32 });
+        // SAFETY: whole blocks inside the mapping, which the owner keeps. The slot is claimed, so nobody of this process has it too;
+        // the other side only reads it, and what it wrote there against the rules would be wrong bytes and nothing worse.
+        Some(unsafe { Buf::foreign(memory, SLOT_LEN, 0, owner) })
+    }
+
+    /// The slot and the offset of bytes that lie in a [`Self::room`], which the other side may take now; none if they lie elsewhere.
+    /// They must not change until it has.
+    pub fn pass(&self, bytes: &[u8]) -> Option<(u32, u32)> {
+        let first = self.base.as_ptr().addr() + WORDS_LEN;
+        let from = bytes.as_ptr().addr().checked_sub(first).filter(|from| *from < self.slots * SLOT_LEN)?;
+        let (slot, offset) = (from / SLOT_LEN, from % SLOT_LEN);
+        assert!(offset + bytes.len() <= SLOT_LEN, "bytes that lie in one slot");
+        self.word(slot).fetch_add(1, Ordering::Relaxed);
+        Some((slot as u32, offset as u32))
+    }
+
+    /// Puts bytes in, [`SLOT_LEN`] at most; returns the slot, none if all are in use.
+    pub fn put(&self, bytes: &[u8]) -> Option<u32> {
+        assert!(bytes.len() <= SLOT_LEN);
+        let slot = self.claim()?;
         let to = self.at(slot, 0, bytes.len());
         // SAFETY: the slot is ours since it was found free, and as long; the source is memory of this process.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
@@ -126,6 +155,18 @@ impl Hatch {
     /// What was put in was taken; whoever needs a slot last makes it free.
     pub fn free(&self, slot: u32) {
         self.word(slot as usize).fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Keeps a slot.
+struct Claimed {
+    hatch: Arc<Hatch>,
+    slot: u32,
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.hatch.free(self.slot);
     }
 }
 
@@ -159,6 +200,29 @@ mod tests {
         let mut got = vec![0; SLOT_LEN];
         taking.take(slot, 0, &mut got);
         assert!(got.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn bytes_that_were_made_in_place_pass_and_their_slot_is_free_when_both_sides_are_done() {
+        let (taking, descriptor) = Hatch::make(1).unwrap();
+        let putting = Arc::new(Hatch::open(descriptor).unwrap());
+        let mut room = putting.room().unwrap();
+        assert!(putting.room().is_none() && putting.put(&[1]).is_none());
+        room.spare_mut()[..3].copy_from_slice(b"abc");
+        room.set_len(3);
+        assert_eq!(putting.pass(&[1, 2, 3]), None, "elsewhere");
+        let (slot, offset) = putting.pass(&room.as_slice()[1..]).unwrap();
+        assert_eq!((slot, offset), (0, 1));
+        drop(room);
+        assert!(putting.room().is_none(), "the other side has not taken it yet");
+        let mut got = [0; 2];
+        taking.take(slot, offset as usize, &mut got);
+        assert_eq!(&got, b"bc");
+        taking.free(slot);
+        let room = putting.room().unwrap();
+        assert!(room.is_empty());
+        drop((putting, taking));
+        assert_eq!(room.capacity(), SLOT_LEN, "it keeps the memory");
     }
 
     #[test]

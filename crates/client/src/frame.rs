@@ -59,6 +59,7 @@ pub(crate) enum DataSum {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct InHatch {
     pub slot: u32,
+    pub offset: u32,
     pub len: u32,
 }
 

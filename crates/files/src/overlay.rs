@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use stoker_store::Piece;
+use stoker_store::{Buf, Piece};
 
 /// Longest buffer of changes.
 const EXTENT_MAX: usize = 4 << 20;
@@ -32,27 +32,89 @@ fn keep(buffers: impl Iterator<Item = Vec<u8>>) {
     }));
 }
 
+/// Where changes lie.
+#[derive(Debug)]
+enum Memory {
+    Heap(Vec<u8>),
+    /// Memory from which a writer takes them without a copy.
+    Room(Buf),
+}
+
+impl Memory {
+    /// Adds bytes; there is room.
+    fn add(&mut self, bytes: &[u8]) {
+        match self {
+            Memory::Heap(held) => held.extend_from_slice(bytes),
+            Memory::Room(held) => {
+                held.spare_mut()[..bytes.len()].copy_from_slice(bytes);
+                held.set_len(held.len() + bytes.len());
+            }
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Memory::Heap(held) => held.truncate(len),
+            Memory::Room(held) => held.set_len(len.min(held.len())),
+        }
+    }
+
+    /// Most bytes that it may hold.
+    fn len_max(&self) -> usize {
+        match self {
+            Memory::Heap(_) => EXTENT_MAX,
+            Memory::Room(held) => held.capacity().min(EXTENT_MAX),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Memory::Heap(held) => held,
+            Memory::Room(held) => held.as_slice(),
+        }
+    }
+}
+
+impl AsMut<[u8]> for Memory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Heap(held) => held,
+            Memory::Room(held) => held.as_mut_slice(),
+        }
+    }
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Memory {
+        Memory::Heap(self.as_ref().to_vec())
+    }
+}
+
 /// Changes that follow one another.
 #[derive(Clone, Debug)]
 enum Extent {
     /// More may come.
-    Own(Vec<u8>),
+    Own(Memory),
     /// Somebody else reads them, too: they do not change any more.
     Shared(Bytes),
 }
 
 /// A buffer that others read; kept when the last of them is done.
-struct Lent(Vec<u8>);
+struct Lent(Memory);
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self.0.as_ref()
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        keep(std::iter::once(std::mem::take(&mut self.0)));
+        if let Memory::Heap(held) = &mut self.0 {
+            keep(std::iter::once(std::mem::take(held)));
+        }
     }
 }
 
@@ -61,28 +123,33 @@ impl Deref for Extent {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Extent::Own(bytes) => bytes,
+            Extent::Own(memory) => memory.as_ref(),
             Extent::Shared(bytes) => bytes,
         }
     }
 }
 
 impl Extent {
+    fn of(bytes: Vec<u8>) -> Extent {
+        Extent::Own(Memory::Heap(bytes))
+    }
+
     /// The bytes, to be changed; a copy if others read them.
-    fn own(&mut self) -> &mut Vec<u8> {
+    fn own(&mut self) -> &mut Memory {
         if let Extent::Shared(bytes) = self {
-            *self = Extent::Own(bytes.to_vec());
+            *self = Extent::of(bytes.to_vec());
         }
         match self {
-            Extent::Own(bytes) => bytes,
+            Extent::Own(memory) => memory,
             Extent::Shared(_) => unreachable!("changed above"),
         }
     }
 
     /// The bytes, to be read by others.
     fn share(&mut self) -> Bytes {
-        if let Extent::Own(bytes) = self {
-            *self = Extent::Shared(Bytes::from_owner(Lent(std::mem::take(bytes))));
+        if let Extent::Own(memory) = self {
+            let memory = std::mem::replace(memory, Memory::Heap(Vec::new()));
+            *self = Extent::Shared(Bytes::from_owner(Lent(memory)));
         }
         match self {
             Extent::Shared(bytes) => bytes.clone(),
@@ -92,16 +159,24 @@ impl Extent {
 
     fn truncate(&mut self, len: usize) {
         match self {
-            Extent::Own(bytes) => bytes.truncate(len),
+            Extent::Own(memory) => memory.truncate(len),
             Extent::Shared(bytes) => bytes.truncate(len),
+        }
+    }
+
+    /// Most bytes that it may hold.
+    fn len_max(&self) -> usize {
+        match self {
+            Extent::Own(memory) => memory.len_max(),
+            Extent::Shared(_) => EXTENT_MAX,
         }
     }
 
     /// The buffer, if nobody else reads it.
     fn into_own(self) -> Option<Vec<u8>> {
         match self {
-            Extent::Own(bytes) => Some(bytes),
-            Extent::Shared(_) => None,
+            Extent::Own(Memory::Heap(bytes)) => Some(bytes),
+            Extent::Own(Memory::Room(_)) | Extent::Shared(_) => None,
         }
     }
 }
@@ -182,7 +257,7 @@ impl Overlay {
     pub fn share_at(&mut self, offset: u64, any: bool) -> Option<Bytes> {
         let (start, held) = self.extents.range(..=offset).next_back()?;
         // One that another one follows is as full as it will be.
-        let is_full = held.len() == EXTENT_MAX || self.extents.contains_key(&(start + held.len() as u64));
+        let is_full = held.len() == held.len_max() || self.extents.contains_key(&(start + held.len() as u64));
         let (start, held) = self.extents.range_mut(..=offset).next_back()?;
         let skip = (offset - start) as usize;
         if skip >= held.len() || !(is_full || any) {
@@ -192,7 +267,12 @@ impl Overlay {
     }
 
     /// Writes bytes.
-    pub fn write(&mut self, mut offset: u64, mut bytes: &[u8]) {
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.write_in(offset, bytes, || None);
+    }
+
+    /// The same; a file that grows does so in memory of the caller's, as far as there is some.
+    pub fn write_in(&mut self, mut offset: u64, mut bytes: &[u8], rooms: impl Fn() -> Option<Buf>) {
         let written = !bytes.is_empty();
         while !bytes.is_empty() {
             let next = self.extents.range(offset + 1..).next().map(|(start, _)| *start);
@@ -201,21 +281,24 @@ impl Overlay {
                 Some((start, held)) if offset < start + held.len() as u64 => {
                     let at = (offset - start) as usize;
                     let part = bytes.len().min(held.len() - at);
-                    held.own()[at..at + part].copy_from_slice(&bytes[..part]);
+                    held.own().as_mut()[at..at + part].copy_from_slice(&bytes[..part]);
                     part
                 }
-                Some((start, held)) if offset == start + held.len() as u64 && held.len() < EXTENT_MAX => {
-                    let part = room(bytes.len().min(EXTENT_MAX - held.len()), offset, next);
-                    held.own().extend_from_slice(&bytes[..part]);
+                Some((start, held)) if offset == start + held.len() as u64 && held.len() < held.len_max() => {
+                    let part = room(bytes.len().min(held.len_max() - held.len()), offset, next);
+                    held.own().add(&bytes[..part]);
                     self.bytes += part;
                     part
                 }
                 near => {
-                    let part = room(bytes.len().min(EXTENT_MAX), offset, next);
                     // Whoever filled the buffer in front of this one goes on.
                     let goes_on = near.is_some_and(|(start, held)| offset == start + held.len() as u64);
-                    let mut held = if goes_on { spare() } else { Vec::with_capacity(part) };
-                    held.extend_from_slice(&bytes[..part]);
+                    let mut held = match goes_on {
+                        true => rooms().map_or_else(|| Memory::Heap(spare()), Memory::Room),
+                        false => Memory::Heap(Vec::new()),
+                    };
+                    let part = room(bytes.len().min(held.len_max()), offset, next);
+                    held.add(&bytes[..part]);
                     self.extents.insert(offset, Extent::Own(held));
                     self.bytes += part;
                     part
@@ -329,7 +412,7 @@ impl Overlay {
         let mut own = Vec::new();
         for (start, held) in front {
             if start + held.len() as u64 > end {
-                behind.insert(end, Extent::Own(held[(end - start) as usize..].to_vec()));
+                behind.insert(end, Extent::of(held[(end - start) as usize..].to_vec()));
             }
             own.extend(held.into_own());
         }

@@ -46,7 +46,10 @@ impl Files {
         if offset < content.overlay.size() {
             self.0.land(inode, &mut content).await;
         }
-        self.0.change(inode, &mut content, |content| content.overlay.write(offset, bytes));
+        self.0.change(inode, &mut content, |content| {
+            let Content { overlay, stream, .. } = content;
+            overlay.write_in(offset, bytes, || stream.as_ref()?.writer.memory());
+        });
         self.0.send_ahead(inode, &mut content).await;
         Ok(bytes.len())
     }

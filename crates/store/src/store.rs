@@ -55,6 +55,11 @@ pub trait Writer: Send {
         false
     }
 
+    /// Empty memory from which [`Self::write_bytes`] takes bytes without a copy; none if there is none to spare.
+    fn memory(&self) -> Option<Buf> {
+        None
+    }
+
     /// The same as [`Self::write`] for bytes that lie elsewhere; only if [`Self::takes_bytes`]. They do not end a chunk.
     fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         let _ = bytes;

@@ -30,7 +30,7 @@ use crate::socket::{ReadHalf, Stream};
 pub(super) const WRITE_BYTES_MAX: usize = 64 << 20;
 
 /// Slots of shared memory that a connection asks for.
-const HATCH_SLOTS: u32 = 32;
+const HATCH_SLOTS: u32 = 16;
 
 /// The first protocol with leases.
 const LEASE_VERSION: u16 = 2;

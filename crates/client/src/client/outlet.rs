@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use stoker_store::{Hatch, Result, StoreError};
+use stoker_store::{Buf, Hatch, Result, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::frame::{DATA_LEN_MAX, DataSum, InHatch, Kind, OutFrame};
@@ -45,6 +45,11 @@ impl Outlet {
         self.id
     }
 
+    /// Memory that needs no copy on its way to the node.
+    pub fn memory(&self) -> Option<Buf> {
+        self.hatch.as_ref()?.room()
+    }
+
     /// Queues bytes, asks for memory, sends what may be sent.
     pub fn push(&self, bytes: Bytes, pass: Pass, outbox: &Outbox) -> Result<()> {
         let mut state = self.state.lock().unwrap();
@@ -83,8 +88,11 @@ impl Outlet {
     /// Bytes on their way: through the hatch if it has room, else with the frame.
     fn frame(&self, bytes: Bytes) -> OutFrame {
         let hatch = self.hatch.as_ref().filter(|_| bytes.len() >= HATCH_LEN_MIN);
-        match hatch.and_then(|hatch| hatch.put(&bytes)) {
-            Some(slot) => OutFrame::data_at(self.id, InHatch { slot, len: bytes.len() as u32 }),
+        let place = hatch.and_then(|hatch| hatch.pass(&bytes).or_else(|| Some((hatch.put(&bytes)?, 0))));
+        match place {
+            Some((slot, offset)) => {
+                OutFrame::data_at(self.id, InHatch { slot, offset, len: bytes.len() as u32 })
+            }
             None => OutFrame::data(self.id, bytes, self.sum),
         }
     }

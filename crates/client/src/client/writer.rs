@@ -159,6 +159,10 @@ impl Writer for RemoteWriter {
         true
     }
 
+    fn memory(&self) -> Option<Buf> {
+        self.outlet.memory()
+    }
+
     fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(RemoteWriter::write(self, bytes))
     }

@@ -7,7 +7,7 @@ use crate::frame::OutFrame;
 use crate::message::{self, Response};
 
 /// Most slots of one connection.
-const SLOTS_MAX: u32 = 64;
+const SLOTS_MAX: u32 = 16;
 
 impl Call {
     /// Makes a hatch and sends its descriptor.

@@ -89,8 +89,8 @@ impl ServerOptions {
 /// Answers with descriptors that are being made or wait to be written, over all connections: each holds open files.
 const LEASE_ANSWERS_MAX: usize = 16;
 
-/// Slots of all hatches, a mebibyte each; clients that come later use the socket.
-const HATCH_SLOTS_MAX: usize = 512;
+/// Slots of all hatches; clients that come when all are taken use the socket.
+const HATCH_SLOTS_MAX: usize = 256;
 
 /// More permits than this no semaphore has.
 const READ_BYTES_LIMIT: usize = 1 << 30;

@@ -105,9 +105,9 @@ pub(super) async fn from_socket(
 
 /// Takes bytes out of the hatch; returns how many. The sum of the whole file is compared before it is published.
 pub(super) fn from_hatch(inlet: Option<&Inlet>, hatch: &Hatch, place: InHatch) -> Result<u64, Fault> {
-    let InHatch { slot, len } = place;
-    let len = len as usize;
-    if slot as usize >= hatch.slots() || len > SLOT_LEN {
+    let InHatch { slot, offset, len } = place;
+    let (offset, len) = (offset as usize, len as usize);
+    if slot as usize >= hatch.slots() || offset.saturating_add(len) > SLOT_LEN {
         return Err(Fault::broken("bytes outside of the hatch"));
     }
     // Who wrote them may be gone; the slot is free all the same.
@@ -117,7 +117,7 @@ pub(super) fn from_hatch(inlet: Option<&Inlet>, hatch: &Hatch, place: InHatch) -
         while done < len {
             let room = filling.room(len - done)?;
             let taken = room.len();
-            hatch.take(slot, done, room);
+            hatch.take(slot, offset + done, room);
             filling.filled(taken);
             done += taken;
         }

@@ -84,6 +84,45 @@ async fn more_writers_than_it_has_room_for_get_their_bytes_across() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_made_in_it_are_not_copied_and_its_room_comes_back() {
+    let Rig { server, client, _folder } = rig().await;
+    let bytes = bytes_of(5, 64 * MIB + 77);
+    let mut writer = begin(&client, "in place", None).await;
+    let (mut rest, mut in_place) = (bytes.clone(), 0);
+    while !rest.is_empty() {
+        let piece = rest.split_to(rest.len().min(4 * MIB));
+        match writer.memory() {
+            Some(mut room) => {
+                room.spare_mut()[..piece.len()].copy_from_slice(&piece);
+                room.set_len(piece.len());
+                let made = bytes::Bytes::from_owner(Made(room));
+                in_place += 1;
+                // Others may have a part of it.
+                let end = made.slice(piece.len() / 3..);
+                writer.write_bytes(made.slice(..piece.len() / 3)).await.unwrap();
+                writer.write_bytes(end).await.unwrap();
+            }
+            None => writer.write_bytes(piece).await.unwrap(),
+        }
+    }
+    writer.finish(Finish::default()).await.unwrap();
+    assert!(in_place > 4, "{in_place}");
+    assert!(server.hatch_bytes() > 60 * MIB as u64);
+    assert!(get(&client, "in place").await == bytes[..]);
+    let writer = begin(&client, "next", None).await;
+    let rooms: Vec<_> = std::iter::from_fn(|| writer.memory()).collect();
+    assert_eq!(rooms.len(), 16, "all of it is free again");
+}
+
+struct Made(Buf);
+
+impl AsRef<[u8]> for Made {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_that_are_given_up_leave_it_free() {
     let Rig { server, client, _folder } = rig().await;
     let bytes = bytes_of(3, 8 * MIB);

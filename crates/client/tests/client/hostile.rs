@@ -250,18 +250,20 @@ async fn ask_for_hatch(stream: &mut UnixStream) {
     assert_eq!(frames(&answer), [(Kind::Lease, encode(&Response::Hatch))]);
 }
 
-fn in_hatch(id: u64, slot: u32, len: u32) -> Vec<u8> {
-    frame(Kind::DataAt, id, &encode(&(slot, len)), &[])
+fn in_hatch(id: u64, slot: u32, offset: u32, len: u32) -> Vec<u8> {
+    frame(Kind::DataAt, id, &encode(&(slot, offset, len)), &[])
 }
 
 #[tokio::test]
 async fn bytes_in_a_hatch_are_refused_where_they_cannot_be() {
     let cases = [
-        (false, in_hatch(7, 0, 10), "a hatch that nobody asked for"),
-        (true, in_hatch(7, 1, 10), "outside of the hatch"),
-        (true, in_hatch(7, u32::MAX, 10), "outside of the hatch"),
-        (true, in_hatch(7, 0, u32::MAX), "outside of the hatch"),
-        (true, in_hatch(7, 0, 11), "beyond what was granted"),
+        (false, in_hatch(7, 0, 0, 10), "a hatch that nobody asked for"),
+        (true, in_hatch(7, 1, 0, 10), "outside of the hatch"),
+        (true, in_hatch(7, u32::MAX, 0, 10), "outside of the hatch"),
+        (true, in_hatch(7, 0, 0, u32::MAX), "outside of the hatch"),
+        (true, in_hatch(7, 0, u32::MAX, 10), "outside of the hatch"),
+        (true, in_hatch(7, 0, (SLOT_LEN - 9) as u32, 10), "outside of the hatch"),
+        (true, in_hatch(7, 0, 5, 11), "beyond what was granted"),
     ];
     let rig = rig(ServerOptions::default());
     for (asks, bytes, reason) in cases {
@@ -288,8 +290,8 @@ async fn bytes_in_a_hatch_are_compared_before_they_are_published() {
         ask_for_hatch(&mut stream).await;
         begin_writer(&mut stream).await;
         // Nobody has this writer: its bytes are passed over.
-        stream.write_all(&in_hatch(99, 0, 10)).await.unwrap();
-        stream.write_all(&in_hatch(7, 0, 10)).await.unwrap();
+        stream.write_all(&in_hatch(99, 0, 0, 10)).await.unwrap();
+        stream.write_all(&in_hatch(7, 0, 0, 10)).await.unwrap();
         let crc64 = stoker_format::crc64(&expect);
         let finish = Request::Finish { writer: 7, len: 10, crc64, finish: Finish::default() };
         stream.write_all(&request(8, &finish)).await.unwrap();
@@ -527,7 +529,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         Just(encode(&Request::Lease { file: 1, offset: u64::MAX, len: u64::MAX })),
         Just(encode(&shard())),
         Just(encode(&Request::Hatch { slots: u32::MAX })),
-        (0..80u32, 0..20u32).prop_map(|place| encode(&place)),
+        (0..20u32, 0..20u32, 0..20u32).prop_map(|place| encode(&place)),
         Just(encode(&Request::Finish { writer: 1, len: 3, crc64: 0, finish: Finish::default() })),
         any::<u64>().prop_map(|number| encode(&number)),
         prop::collection::vec(any::<u8>(), 0..60),
