@@ -1,0 +1,24 @@
+//! What the Python package `stoker` is made of: connections, files, sets and many reads at once, with the interpreter's lock
+//! released while a node or a drive is waited for. The words that users see are in `python/stoker`.
+
+mod buffer;
+mod client;
+mod error;
+mod file;
+mod process;
+mod sets;
+mod writer;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _stoker(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("ConflictError", module.py().get_type::<error::ConflictError>())?;
+    module.add("CorruptError", module.py().get_type::<error::CorruptError>())?;
+    module.add_class::<client::Client>()?;
+    module.add_class::<file::File>()?;
+    module.add_class::<sets::Sets>()?;
+    module.add_class::<writer::Writer>()?;
+    Ok(())
+}

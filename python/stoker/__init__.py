@@ -1,0 +1,31 @@
+"""Stoker keeps GPUs fed: files, datasets, checkpoints and KV cache at the speed of the drives in your GPU nodes.
+
+>>> import stoker
+>>> store = stoker.connect()
+>>> receipt = store.write("data/hello.txt", b"hello")
+>>> store.read("data/hello.txt")
+b'hello'
+>>> receipt.wait_drained()  # doctest: +SKIP
+
+A path is ``VOLUME/KEY``; ``stoker://VOLUME/KEY`` means the same. What is acknowledged is on as many drives as the class of
+its volume says, and the receipt tells on which.
+"""
+
+from ._stoker import ConflictError, CorruptError, __version__
+from .connecting import connect
+from .files import Reader, Writer
+from .receipts import FileInfo, Holder, Receipt
+from .store import Store
+
+__all__ = [
+    "ConflictError",
+    "CorruptError",
+    "FileInfo",
+    "Holder",
+    "Reader",
+    "Receipt",
+    "Store",
+    "Writer",
+    "__version__",
+    "connect",
+]
