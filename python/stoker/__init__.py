@@ -15,15 +15,18 @@ from ._stoker import ConflictError, CorruptError, __version__
 from .connecting import connect
 from .files import Reader, Writer
 from .receipts import FileInfo, Holder, Receipt
+from .sets import CheckpointSet, SetStatus
 from .store import Store
 
 __all__ = [
+    "CheckpointSet",
     "ConflictError",
     "CorruptError",
     "FileInfo",
     "Holder",
     "Reader",
     "Receipt",
+    "SetStatus",
     "Store",
     "Writer",
     "__version__",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any, Literal, overload
 
@@ -12,6 +13,7 @@ from . import paths
 from ._stoker import Client
 from .files import Reader, Writer
 from .receipts import FileInfo, Receipt, receipt_of
+from .sets import CheckpointSet
 
 Path = str | os.PathLike[str]
 
@@ -149,6 +151,34 @@ class Store:
         """Copies a file by reference: no byte moves."""
         (volume, key), (other, name) = paths.split_file(source), paths.split_file(target)
         return receipt_of(self._client.copy(volume, key, other, name), self._client, name)
+
+    # Checkpoint sets
+
+    def begin_set(
+        self, path: Path, shards: int, *, owner: str = "", deadline: float | None = None
+    ) -> CheckpointSet:
+        """Begins a checkpoint set that will be the directory ``path``; nothing may have that name. Who begins it again as the
+        same owner gets the one that is open. It is given up if it is not published within ``deadline`` seconds (an hour)."""
+        volume, key = paths.split_file(path)
+        who = owner or f"{socket.gethostname()}:{os.getpid()}"
+        seconds = None if deadline is None else max(1, round(deadline))
+        return CheckpointSet(self._client, json.loads(self._client.sets.begin(volume, key, who, shards, seconds)))
+
+    def open_set(self, volume: str, id: int) -> CheckpointSet:
+        """The set with this id, as another process began it."""
+        return CheckpointSet(self._client, json.loads(self._client.sets.status(volume, id))["info"])
+
+    def find_set(self, path: Path) -> CheckpointSet | None:
+        """The set that is open for a directory, or was published as it."""
+        volume, key = paths.split_file(path)
+        row = json.loads(self._client.sets.find(volume, key))
+        return None if row is None else CheckpointSet(self._client, row)
+
+    def latest(self, path: Path) -> str | None:
+        """The directory of the set that was published last of those whose path starts like this."""
+        volume, prefix = paths.split(path)
+        row = json.loads(self._client.sets.latest(volume, prefix))
+        return None if row is None else CheckpointSet(self._client, row).path
 
     # Receipts and the lake
 
