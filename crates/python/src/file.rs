@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{TryStreamExt, stream};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use stoker_store::{FileInfo, Key, Result, Store};
+use stoker_store::{BoxFuture, FileInfo, Key, Result, Store};
 
 use crate::buffer::Memory;
 use crate::error::{self, ConflictError};
@@ -15,6 +15,9 @@ use crate::process::{Lines, Own};
 const PIECE: usize = 1 << 20;
 /// Pieces under way at once.
 const PIECES: usize = 8;
+
+/// A read that is to be made.
+type Call<'a> = Result<BoxFuture<'a, Result<()>>>;
 
 /// An open file in one process.
 type Opened = Arc<dyn stoker_store::File>;
@@ -79,13 +82,14 @@ pub async fn fill(file: &dyn stoker_store::File, offset: u64, into: &mut [u8]) -
     if into.len() <= PIECE {
         return fill_piece(file, offset, into).await;
     }
+    let mut calls: Vec<Call<'_>> = Vec::with_capacity(into.len().div_ceil(PIECE));
     let mut at = offset;
-    let pieces = into.chunks_mut(PIECE).map(|piece| {
-        let start = at;
-        at += piece.len() as u64;
-        Ok(fill_piece(file, start, piece))
-    });
-    stream::iter(pieces).try_buffer_unordered(PIECES).try_collect::<()>().await
+    for piece in into.chunks_mut(PIECE) {
+        let len = piece.len() as u64;
+        calls.push(Ok(Box::pin(fill_piece(file, at, piece))));
+        at += len;
+    }
+    stream::iter(calls).try_buffer_unordered(PIECES).try_collect::<()>().await
 }
 
 async fn fill_piece(file: &dyn stoker_store::File, mut offset: u64, mut into: &mut [u8]) -> Result<()> {
@@ -147,7 +151,10 @@ impl File {
             wishes.push((offset, own));
         }
         let opened = self.opened(py)?;
-        let calls = wishes.into_iter().map(|(offset, own)| Ok(fill(opened.as_ref(), offset, own)));
+        let mut calls: Vec<Call<'_>> = Vec::with_capacity(wishes.len());
+        for (offset, own) in wishes {
+            calls.push(Ok(Box::pin(fill(opened.as_ref(), offset, own))));
+        }
         let all = stream::iter(calls).try_buffer_unordered(2 * PIECES).try_collect::<()>();
         self.lines.here(py)?.wait(py, all)?.map_err(|fault| error::of(fault, &self.path()))
     }

@@ -98,16 +98,6 @@ impl Line {
     }
 }
 
-fn wait<T: Send>(&self, py: Python<'_>, call: impl Future<Output = T> + Send) -> PyResult<T> {
-        wait(py, &self.runtime, call)
-    }
-
-    /// Enters the runtime, for what has to be dropped inside of it.
-    pub fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
-        self.runtime.enter()
-    }
-}
-
 fn wait<T: Send>(
     py: Python<'_>,
     runtime: &Runtime,
