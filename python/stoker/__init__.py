@@ -14,6 +14,7 @@ its volume says, and the receipt tells on which.
 from ._stoker import ConflictError, CorruptError, __version__
 from .connecting import connect
 from .files import Reader, Writer
+from .packing import Packed, Progress, pack
 from .receipts import FileInfo, Holder, Receipt
 from .sets import CheckpointSet, SetStatus
 from .store import Store
@@ -24,6 +25,8 @@ __all__ = [
     "CorruptError",
     "FileInfo",
     "Holder",
+    "Packed",
+    "Progress",
     "Reader",
     "Receipt",
     "SetStatus",
@@ -31,4 +34,5 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
+    "pack",
 ]

@@ -1,5 +1,7 @@
 """The native part; see `stoker.Store` for what to use."""
 
+from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
 __version__: str
@@ -53,3 +55,24 @@ class Client:
     def stage(self, volume: str, name: bytes) -> int: ...
     def counters(self) -> str: ...
     def status(self) -> str: ...
+
+def pack(
+    client: Client,
+    source: str | PathLike[str] | tuple[str, bytes],
+    volume: str,
+    prefix: bytes,
+    shard_bytes: int | None = None,
+    jobs: int | None = None,
+    replace: bool = False,
+    progress: Callable[[str], object] | None = None,
+) -> str: ...
+def seal(
+    client: Client,
+    volume: str,
+    prefixes: list[bytes],
+    to_volume: str,
+    to: bytes,
+    jobs: int | None = None,
+    replace: bool = False,
+    progress: Callable[[str], object] | None = None,
+) -> str: ...

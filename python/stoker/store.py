@@ -6,10 +6,10 @@ import io
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, overload
 
-from . import paths
+from . import packing, paths
 from ._stoker import Client
 from .files import Reader, Writer
 from .receipts import FileInfo, Receipt, receipt_of
@@ -196,3 +196,43 @@ class Store:
         """Brings a file from the lake to the drives; returns how many bytes came."""
         volume, key = paths.split_file(path)
         return int(self._client.stage(volume, key))
+
+    # Datasets
+
+    def pack(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        shard_bytes: int = packing.SHARD_BYTES,
+        jobs: int | None = None,
+        replace: bool = False,
+        progress: packing.Tell | None = None,
+    ) -> packing.Packed:
+        """Packs many small files as few tar shards with a seal; see :func:`stoker.pack`."""
+        return packing.pack(
+            source, target, shard_bytes=shard_bytes, jobs=jobs, replace=replace, progress=progress, store=self
+        )
+
+    def seal(
+        self,
+        shards: Path | Iterable[Path],
+        to: Path,
+        *,
+        jobs: int | None = None,
+        replace: bool = False,
+        progress: packing.Tell | None = None,
+    ) -> packing.Packed:
+        """Makes a seal of tar shards that are there, from their headers alone.
+
+        A path that is no tar stands for all ``.tar`` whose keys start like it. Shards are in the order of the paths, then in that
+        of their keys; all are in one volume.
+
+        >>> sealed = store.seal("data/train-", "data/train.seal")
+        >>> sealed.samples  # doctest: +SKIP
+        1281167
+
+        Raises ``CorruptError`` for a file that is no sound tar, ``FileNotFoundError`` if none is there, ``ConflictError`` if another
+        file has the name of the seal and ``replace`` is false.
+        """
+        return packing.seal(self, shards, to, jobs=jobs, replace=replace, progress=progress)

@@ -3,6 +3,7 @@
 
 mod buffer;
 mod client;
+mod dataset;
 mod error;
 mod file;
 mod process;
@@ -20,5 +21,7 @@ fn _stoker(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<file::File>()?;
     module.add_class::<sets::Sets>()?;
     module.add_class::<writer::Writer>()?;
+    module.add_function(wrap_pyfunction!(dataset::pack, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::seal, module)?)?;
     Ok(())
 }

@@ -82,7 +82,7 @@ impl Line {
             .thread_name("stoker")
             .enable_all()
             .build()?;
-        let client = wait(py, &runtime, Line::connect(node))?;
+        let client = wait(py, &runtime, Line::connect(node), |_| Ok(()))?;
         let client = client.map_err(|fault| error::of(fault, &node.endpoint.to_string()))?;
         Ok(Line { runtime: Some(runtime), client: Some(client) })
     }
@@ -94,7 +94,18 @@ impl Line {
 
     /// Waits for a call, with the interpreter's lock released. Ctrl-C drops the call.
     pub fn wait<T: Send>(&self, py: Python<'_>, call: impl Future<Output = T> + Send) -> PyResult<T> {
-        wait(py, self.runtime.as_ref().expect("there until it is dropped"), call)
+        self.wait_telling(py, call, |_| Ok(()))
+    }
+
+    /// The same for a call that takes long: `tell` is called now and then, with the interpreter's lock held, and at the end. Its
+    /// error drops the call.
+    pub fn wait_telling<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl Future<Output = T> + Send,
+        tell: impl FnMut(Python<'_>) -> PyResult<()>,
+    ) -> PyResult<T> {
+        wait(py, self.runtime.as_ref().expect("there until it is dropped"), call, tell)
     }
 }
 
@@ -102,13 +113,20 @@ fn wait<T: Send>(
     py: Python<'_>,
     runtime: &Runtime,
     call: impl Future<Output = T> + Send,
+    mut tell: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
     let mut call = Box::pin(call);
     loop {
         let done = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNALS, &mut call).await }));
-        match done {
-            Ok(done) => return Ok(done),
-            Err(_) => py.check_signals()?,
+        let told = match done {
+            Ok(done) => return tell(py).map(|()| done),
+            Err(_) => py.check_signals().and_then(|()| tell(py)),
+        };
+        if let Err(error) = told {
+            // What is given up may want to tell the node so.
+            let _inside = runtime.enter();
+            drop(call);
+            return Err(error);
         }
     }
 }

@@ -26,6 +26,7 @@ mod mount;
 mod mv;
 mod node;
 mod out;
+mod pack;
 mod progress;
 mod put;
 mod rebuild;
@@ -33,6 +34,7 @@ mod ring;
 mod risk;
 mod rm;
 mod rng;
+mod seal;
 mod serve;
 mod set;
 mod show;
@@ -105,6 +107,10 @@ enum Verb {
     /// Make, show, replace and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
+    /// Turn many small files into few tar shards, with a seal that finds each sample.
+    Pack(pack::Args),
+    /// Make a seal of tar shards that are there.
+    Seal(seal::Args),
     /// Show how a node is and what is at risk.
     Status(status::Args),
     /// Show where a file is and what happens to it next.
@@ -159,6 +165,8 @@ fn main() -> ExitCode {
         Verb::Volume(verb) => volume::run(&verb),
         Verb::Set(verb) => set::run(&verb),
         Verb::Key(verb) => key::run(&verb),
+        Verb::Pack(args) => pack::run(&args),
+        Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Conflict(verb) => conflict::run(&verb),

@@ -51,6 +51,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-ring",
         ],
     ),
+    // A dataset is made and read through the door alone; its tests run against a real node.
+    ("stoker-dataset", &["stoker-format", "stoker-store", "stoker-node"]),
+    // The binding to Python is a client, and never a node.
+    ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset"]),
     ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
     ("stoker-gateway-fuse", &["stoker-files"]),
     ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
@@ -79,6 +83,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-store",
             "stoker-node",
             "stoker-client",
+            "stoker-dataset",
             "stoker-files",
             "stoker-gateway-fuse",
             "stoker-gateway-nfs",
@@ -104,6 +109,8 @@ const fn exception(prefix: &'static str, reason: &'static str) -> Exception {
 pub const UNSAFE: &[Exception] = &[
     exception("crates/ring/src/io/uring", "the io_uring driver hands memory and descriptors to the kernel"),
     exception("crates/buffer/src/", "aligned, huge-page and registered buffers are raw memory"),
+    exception("crates/python/src/buffer.rs", "memory of Python objects is shared through its buffer protocol"),
+    exception("crates/python/src/process.rs", "what belongs to the parent of a fork must not be dropped"),
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
     exception("crates/stoker/src/sys", "signals and getrusage, which the standard library does not wrap"),
     exception("crates/stoker/src/bench/raw", "measures the drive without the ring, with its own io_uring"),
