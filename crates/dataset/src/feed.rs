@@ -72,7 +72,11 @@ pub async fn read(store: Arc<dyn Store>, inputs: Arc<Inputs>, batch: Batch) -> R
 }
 
 /// Bytes of one file, with its header if they are the first and its padding if they are the last.
-fn framed(input: &Input<'_>, range: &Range<u64>, bytes: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Vec<u8>> {
+fn framed(
+    input: &Input<'_>,
+    range: &Range<u64>,
+    bytes: impl FnOnce(&mut [u8]) -> Result<()>,
+) -> Result<Vec<u8>> {
     let mut tar = if range.start == 0 { input.header() } else { Vec::new() };
     let (data, len) = (tar.len(), (range.end - range.start) as usize);
     tar.resize(data + len, 0);
@@ -141,7 +145,9 @@ async fn read_range(
     let input = inputs.get(index);
     let key = inputs.key_of(input.name)?;
     let file = match store.open(volume, &key).await {
-        Err(error) if error.kind == stoker_store::ErrorKind::NotFound => return Err(inputs.changed(input.name)),
+        Err(error) if error.kind == stoker_store::ErrorKind::NotFound => {
+            return Err(inputs.changed(input.name));
+        }
         other => other.map_err(Fault::of(volume, &key))?,
     };
     // An open file stays one version, so this one look is enough.

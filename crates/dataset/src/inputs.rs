@@ -165,7 +165,9 @@ impl Inputs {
 
     /// The key of a file of a volume.
     pub fn key_of(&self, name: &[u8]) -> Result<Key> {
-        let Source::Volume { volume, directory } = &self.source else { unreachable!("a file of this machine") };
+        let Source::Volume { volume, directory } = &self.source else {
+            unreachable!("a file of this machine")
+        };
         let bytes = [Source::prefix(directory).as_bytes(), name].concat();
         Key::new(&bytes[..]).map_err(|error| Fault::Store { path: path_of(volume, &bytes), error })
     }

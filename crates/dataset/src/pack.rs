@@ -171,7 +171,19 @@ impl Work {
         let (seal, rows) = (key(".seal".to_owned())?, vec![None; shards.len()]);
         let sealed_before = sealing::versions(&*store, &options.volume, &seal).await?;
         let (unverified, other, stale) = (HashMap::new(), None, Vec::new());
-        Ok(Work { store, inputs, options, meter, shards, seal, sealed_before, unverified, rows, other, stale })
+        Ok(Work {
+            store,
+            inputs,
+            options,
+            meter,
+            shards,
+            seal,
+            sealed_before,
+            unverified,
+            rows,
+            other,
+            stale,
+        })
     }
 
     /// What is there already.
@@ -216,7 +228,8 @@ impl Work {
             let page =
                 page.map_err(|error| Fault::Store { path: path_of(&self.options.volume, &start), error })?;
             let is_shard = |key: &Key| {
-                let number = key.as_bytes().strip_prefix(&start[..]).and_then(|end| end.strip_suffix(b".tar"));
+                let number =
+                    key.as_bytes().strip_prefix(&start[..]).and_then(|end| end.strip_suffix(b".tar"));
                 number.is_some_and(|number| number.len() == 6 && number.iter().all(u8::is_ascii_digit))
             };
             stale.extend(page.entries.iter().filter_map(ListEntry::key).filter(|key| is_shard(key)).cloned());
@@ -234,7 +247,8 @@ impl Work {
         let in_the_way = self.other.as_ref().or(self.stale.first()).or(seal);
         let Some(key) = in_the_way else { return Ok(()) };
         if !self.options.replace {
-            let message = "it is there and holds other files than these: choose another prefix, or ask to replace it";
+            let message =
+                "it is there and holds other files than these: choose another prefix, or ask to replace it";
             return Err(Fault::new(
                 path_of(&self.options.volume, key.as_bytes()),
                 ErrorKind::Conflict,

@@ -128,7 +128,10 @@ mod tests {
         let inputs = inputs(&[("a.cls", 1), ("a.jpg", 600), ("b.jpg", 512), ("c.jpg", 5000), ("d.jpg", 0)]);
         let planned = shards(&inputs, 4096 + 1024).unwrap();
         let ranges: Vec<_> = planned.iter().map(|shard| (shard.inputs.clone(), shard.size)).collect();
-        assert_eq!(ranges, [(0..3, 1024 + 1536 + 1024 + 1024), (3..4, 512 + 5120 + 1024), (4..5, 512 + 1024)]);
+        assert_eq!(
+            ranges,
+            [(0..3, 1024 + 1536 + 1024 + 1024), (3..4, 512 + 5120 + 1024), (4..5, 512 + 1024)]
+        );
         let found: Vec<_> = samples(&inputs, &planned[0]).map(|sample| sample.unwrap()).collect();
         assert_eq!((found[0].start, found[0].len, found[0].stem), (0, 2560, &b"a"[..]));
         assert_eq!((found[1].start, found[1].len, found[1].stem), (2560, 1024, &b"b"[..]));

@@ -61,12 +61,14 @@ pub struct SealReport {
 }
 
 /// Seals shards.
-pub async fn seal_shards(store: Arc<dyn Store>, options: SealOptions, meter: Arc<Meter>) -> Result<SealReport> {
+pub async fn seal_shards(
+    store: Arc<dyn Store>,
+    options: SealOptions,
+    meter: Arc<Meter>,
+) -> Result<SealReport> {
     let to = Key::new(options.to.as_bytes());
-    let to = to.map_err(|error| Fault::Store {
-        path: path_of(&options.to_volume, options.to.as_bytes()),
-        error,
-    })?;
+    let to =
+        to.map_err(|error| Fault::Store { path: path_of(&options.to_volume, options.to.as_bytes()), error })?;
     if options.jobs == 0 || options.jobs > 256 {
         let message = format!("{} shards at once: 1 to 256", options.jobs);
         return Err(Fault::new(path_of(&options.to_volume, to.as_bytes()), ErrorKind::Invalid, message));
@@ -169,7 +171,10 @@ impl Samples {
         }
     }
 
-    fn each(&self, mut give: impl FnMut(u64, u64, &[u8]) -> stoker_store::Result<()>) -> stoker_store::Result<()> {
+    fn each(
+        &self,
+        mut give: impl FnMut(u64, u64, &[u8]) -> stoker_store::Result<()>,
+    ) -> stoker_store::Result<()> {
         let mut first = 0;
         for &(start, end, last) in &self.rows {
             give(start, end - start, &self.stems[first..last as usize])?;
@@ -242,7 +247,13 @@ impl Window<'_> {
 }
 
 /// Writes a seal and reads it back; gives its identity. One that is there already and is the same is left as it is.
-pub async fn write(store: &dyn Store, volume: &str, key: &Key, sealed: &Sealed, replace: bool) -> Result<u64> {
+pub async fn write(
+    store: &dyn Store,
+    volume: &str,
+    key: &Key,
+    sealed: &Sealed,
+    replace: bool,
+) -> Result<u64> {
     let identity = sealed.identity();
     let fault = || Fault::of(volume, key);
     if let Some(before) = read(store, volume, key).await? {

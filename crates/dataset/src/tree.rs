@@ -25,7 +25,9 @@ pub async fn find(root: PathBuf, meter: Arc<Meter>) -> Result<Inputs> {
         let found = walk(root, &meter, &|| sender.is_closed());
         let _ = sender.send(found);
     });
-    receiver.await.unwrap_or_else(|_| Err(Fault::new("", ErrorKind::Closed, "the search for files was ended")))
+    receiver
+        .await
+        .unwrap_or_else(|_| Err(Fault::new("", ErrorKind::Closed, "the search for files was ended")))
 }
 
 fn walk(root: PathBuf, meter: &Meter, is_over: &dyn Fn() -> bool) -> Result<Inputs> {
@@ -54,7 +56,8 @@ fn walk(root: PathBuf, meter: &Meter, is_over: &dyn Fn() -> bool) -> Result<Inpu
             }
             let meta = fs::metadata(&path).map_err(Fault::io(shown(&path)))?;
             if !meta.is_file() {
-                let message = "neither a file nor a directory: take it away, or pack what it leads to by itself";
+                let message =
+                    "neither a file nor a directory: take it away, or pack what it leads to by itself";
                 return Err(Fault::new(shown(&path), ErrorKind::Invalid, message));
             }
             let name = path.strip_prefix(&root).unwrap_or(&path).as_os_str().as_bytes();

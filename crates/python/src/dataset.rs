@@ -39,10 +39,7 @@ fn run<T: Send>(
     py: Python<'_>,
     client: &Client,
     progress: Option<&Py<PyAny>>,
-    work: impl FnOnce(
-        Arc<dyn Store>,
-        Arc<Meter>,
-    ) -> stoker_store::BoxFuture<'static, Result<T, Fault>>,
+    work: impl FnOnce(Arc<dyn Store>, Arc<Meter>) -> stoker_store::BoxFuture<'static, Result<T, Fault>>,
 ) -> PyResult<T> {
     let line = client.lines.here(py)?;
     let meter = Arc::new(Meter::default());

@@ -133,9 +133,8 @@ pub fn failure(fault: Fault) -> Failure {
         Fault::Store { path, error } => {
             let cause = format!("{path}: {error}");
             match (error.kind, error.subject) {
-                (ErrorKind::NotFound, Subject::Volume) => {
-                    Failure::new(cause).hint("make one with `stoker volume create`, or see the volumes with `stoker ls`")
-                }
+                (ErrorKind::NotFound, Subject::Volume) => Failure::new(cause)
+                    .hint("make one with `stoker volume create`, or see the volumes with `stoker ls`"),
                 (ErrorKind::Conflict, _) => Failure::new(cause)
                     .hint("see what is there with `stoker ls`; --replace replaces a dataset of other files"),
                 (ErrorKind::Invalid | ErrorKind::NotFound, _) => Failure::new(cause),

@@ -83,7 +83,8 @@ impl<'a> NamesReader<'a> {
 
     fn block_at(&self, block: u64) -> usize {
         let at = 4 * block as usize;
-        u32::from_le_bytes([self.table[at], self.table[at + 1], self.table[at + 2], self.table[at + 3]]) as usize
+        u32::from_le_bytes([self.table[at], self.table[at + 1], self.table[at + 2], self.table[at + 3]])
+            as usize
     }
 
     /// The name of a sample that is there.

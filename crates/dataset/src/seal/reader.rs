@@ -52,7 +52,9 @@ impl<'a> Seal<'a> {
         }
         let flags = u32_at(bytes, 12);
         if version != VERSION || flags & !(FLAG_NAMES | FLAG_TAR) != 0 {
-            return Err(beyond(format!("a seal of a newer release (version {version}): use that one to read it")));
+            return Err(beyond(format!(
+                "a seal of a newer release (version {version}): use that one to read it"
+            )));
         }
         let (body, crc) = bytes.split_at(bytes.len() - CRC_LEN);
         let identity = u64_at(crc, 0);

@@ -119,14 +119,18 @@ proptest! {
 #[test]
 fn the_first_version_stays_as_it_is() {
     let mut writer = SealWriter::new("v", json!({"by": "stoker pack"}));
-    writer.shard(ShardRow { key: "a-000000.tar".into(), size: 4096, version: "0b".into(), etag: "x".into() }).unwrap();
+    writer
+        .shard(ShardRow { key: "a-000000.tar".into(), size: 4096, version: "0b".into(), etag: "x".into() })
+        .unwrap();
     writer.sample(0, 1024, b"a/1").unwrap();
     writer.sample(1024, 1536, b"a/12").unwrap();
     let bytes = writer.finish().unwrap().to_vec();
     let shards = br#"{"volume":"v","shards":[{"key":"a-000000.tar","size":4096,"version":"0b","etag":"x"}],"made":{"by":"stoker pack"}}"#;
     let mut expect = b"STKRSEAL\x01\0\0\0\x03\0\0\0".to_vec();
     let firsts = (128 + shards.len()).next_multiple_of(64);
-    for number in [2, 1, 2560, 128, shards.len(), firsts, 16, firsts + 64, 8, firsts + 128, 8, firsts + 192, 16] {
+    for number in
+        [2, 1, 2560, 128, shards.len(), firsts, 16, firsts + 64, 8, firsts + 128, 8, firsts + 192, 16]
+    {
         expect.extend_from_slice(&(number as u64).to_le_bytes());
     }
     expect.extend_from_slice(&crc64(&expect).to_le_bytes());
@@ -148,7 +152,8 @@ fn what_no_seal_can_hold_is_refused() {
     let mut writer = SealWriter::new("v", json!({}));
     assert!(writer.shard(row(0, SHARD_LEN_MAX + 1)).is_err());
     writer.shard(row(0, SHARD_LEN_MAX)).unwrap();
-    for (start, len) in [(100, 1), (0, SAMPLE_LEN_MAX + 1), (SHARD_LEN_MAX - 512, 513), (u64::MAX - 511, 512)] {
+    for (start, len) in [(100, 1), (0, SAMPLE_LEN_MAX + 1), (SHARD_LEN_MAX - 512, 513), (u64::MAX - 511, 512)]
+    {
         assert!(writer.sample(start, len, b"a").is_err(), "{start} {len}");
     }
     assert!(writer.sample(0, 1, &[b'x'; NAME_LEN_MAX + 1]).is_err());

@@ -78,7 +78,10 @@ impl SealWriter {
             return Err(beyond(format!("{}: out of order, or not inside its shard", shown())));
         }
         let Ok(len) = u32::try_from(len) else {
-            return Err(beyond(format!("{}: a sample has less than 4 GiB, this one has {len} bytes", shown())));
+            return Err(beyond(format!(
+                "{}: a sample has less than 4 GiB, this one has {len} bytes",
+                shown()
+            )));
         };
         if self.starts.len() as u64 == SAMPLES_MAX {
             return Err(beyond(format!("a seal has at most {SAMPLES_MAX} samples")));
@@ -102,8 +105,7 @@ impl SealWriter {
         }
         let samples = self.starts.len() as u64;
         let names_len = if self.flags & FLAG_NAMES != 0 { self.names.len() } else { 0 };
-        let lens =
-            [shards.len() as u64, 8 * self.firsts.len() as u64, 4 * samples, 4 * samples, names_len];
+        let lens = [shards.len() as u64, 8 * self.firsts.len() as u64, 4 * samples, 4 * samples, names_len];
         let mut header = [0; HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, MAGIC);
@@ -184,7 +186,9 @@ impl Sealed {
             Part::Starts => add(&writer.starts, index, out, |start| start.to_le_bytes()),
             Part::Lens => add(&writer.lens, index, out, |len| len.to_le_bytes()),
             Part::NamesCount | Part::NamesTable | Part::Names if writer.flags & FLAG_NAMES == 0 => None,
-            Part::NamesCount => add(&[writer.names.blocks().len() as u32], index, out, |count| count.to_le_bytes()),
+            Part::NamesCount => {
+                add(&[writer.names.blocks().len() as u32], index, out, |count| count.to_le_bytes())
+            }
             Part::NamesTable => add(writer.names.blocks(), index, out, |block| block.to_le_bytes()),
             Part::Names => add_bytes(writer.names.bytes(), index, out),
         }

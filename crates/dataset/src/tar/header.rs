@@ -14,7 +14,10 @@ pub const END_LEN: u64 = 2 * BLOCK;
 ///
 /// Panics if the name is empty or too long, or the file has 8 GiB or more: who plans a shard has checked that.
 pub fn header(name: &[u8], size: u64, mtime_s: u64) -> Vec<u8> {
-    assert!(!name.is_empty() && name.len() <= NAME_LEN_MAX && size <= NUMBER_MAX, "checked when it was planned");
+    assert!(
+        !name.is_empty() && name.len() <= NAME_LEN_MAX && size <= NUMBER_MAX,
+        "checked when it was planned"
+    );
     let mtime_s = mtime_s.min(NUMBER_MAX);
     if let Some((prefix, rest)) = split(name) {
         return block(prefix, rest, size, mtime_s, b'0').to_vec();

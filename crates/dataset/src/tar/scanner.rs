@@ -81,7 +81,9 @@ impl Scanner {
                 return Err(damaged(self.at, "its end mark is missing, so it may be cut off"));
             }
             Wants::Header if self.at == self.len => return Ok(None),
-            Wants::Header if self.len - self.at < BLOCK => return Err(damaged(self.at, "a header is cut off")),
+            Wants::Header if self.len - self.at < BLOCK => {
+                return Err(damaged(self.at, "a header is cut off"));
+            }
             Wants::Header => BLOCK as usize,
         };
         Ok(Some((self.at, len)))
@@ -145,7 +147,8 @@ impl Scanner {
             b'1'..=b'6' if size == 0 => false,
             b'1'..=b'6' => return Err(damaged(at, "a link, device or directory has bytes")),
             _ => {
-                let message = format!("a tar with members of the kind {:?} is not supported", char::from(kind));
+                let message =
+                    format!("a tar with members of the kind {:?} is not supported", char::from(kind));
                 return Err(StoreError::new(ErrorKind::Invalid, message));
             }
         };

@@ -24,7 +24,11 @@ fn scan(mut scanner: Scanner, bytes: &[u8]) -> stoker_store::Result<Vec<Member>>
 }
 
 fn names() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-c]{1,3}(/[a-c]{1,3}){0,2}\\.[a-z]{1,3}", "[a-zä]{60,140}(/[a-zö]{1,140}){0,4}", "x{95,105}"]
+    prop_oneof![
+        "[a-c]{1,3}(/[a-c]{1,3}){0,2}\\.[a-z]{1,3}",
+        "[a-zä]{60,140}(/[a-zö]{1,140}){0,4}",
+        "x{95,105}"
+    ]
 }
 
 proptest! {
@@ -122,7 +126,9 @@ fn records_of_pax_are_bounded() {
     };
     assert_eq!(record("16 path=b/c.png\n").unwrap()[0].name, b"b/c.png");
     assert_eq!(record("16 xxxx=b/c.png\n").unwrap()[0].name, b"a.txt");
-    for text in ["99 path=b\n", "0 path=b\n", "x path=b\n", "+9 path=b\n", "9 path=bc", "16 size=99999999\n", "\n"] {
+    for text in
+        ["99 path=b\n", "0 path=b\n", "x path=b\n", "+9 path=b\n", "9 path=bc", "16 size=99999999\n", "\n"]
+    {
         assert!(record(text).is_err(), "{text}");
     }
     // A header without its member.

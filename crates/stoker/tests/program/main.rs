@@ -4,6 +4,7 @@ mod bundle;
 mod catalog;
 mod cells;
 mod cli;
+mod datasets;
 mod files;
 mod fleet;
 mod refusals;
