@@ -220,8 +220,8 @@ def test_ctrl_c_ends_a_wait(node: Node, place: str) -> None:
         import stoker
         store = stoker.connect(dir={str(node.folder)!r})
         receipt = store.write({place!r} + "/a", b"x")
-        print("waiting", flush=True)
         try:
+            print("waiting", flush=True)
             while True:
                 receipt = store.write({place!r} + "/a", b"x")
                 receipt.wait_drained()

@@ -26,7 +26,7 @@ def cache():
     return pathlib.Path(chosen) if chosen else pathlib.Path.home() / ".cache" / "stoker-tests"
 
 
-def install(names=ENVIRONMENTS):
+def install(names=ENVIRONMENTS, requirements=HERE / "requirements"):
     """Makes the environments that are not there yet. Returns {name: folder of its programs}."""
     root = cache()
     root.mkdir(parents=True, exist_ok=True)
@@ -34,11 +34,11 @@ def install(names=ENVIRONMENTS):
         # Two runs at once would trip over each other.
         fcntl.flock(lock, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            return dict(zip(names, pool.map(lambda name: environment(root, name), names)))
+            return dict(zip(names, pool.map(lambda name: environment(root, requirements, name), names)))
 
 
-def environment(root, name):
-    wanted = HERE / "requirements" / f"{name}.txt"
+def environment(root, requirements, name):
+    wanted = requirements / f"{name}.txt"
     mark = hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()
     folder, stamp = root / name, root / name / "stamp"
     if stamp.is_file() and stamp.read_text() == mark:

@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::suites::{APPS, CLIENTS, GUEST, Suite, Without};
+use crate::suites::{APPS, CLIENTS, GUEST, PYTHON, Suite, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 
@@ -65,6 +65,11 @@ const fn apps(args: &'static str) -> Action {
     Action::Suite { suite: &APPS, args, without: Without::Skip }
 }
 
+/// The Python package: the normal gate passes where pip gets nothing.
+const fn python(args: &'static str, without: Without) -> Action {
+    Action::Suite { suite: &PYTHON, args, without }
+}
+
 const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
 
 /// What the gate runs, in this order: cheapest first, so that a slip is told within seconds.
@@ -87,6 +92,8 @@ const STEPS: &[Step] = &[
     step("apps", &[Tier::Normal], apps("--tier quick")),
     step("apps, in the sizes of people", &[Tier::Full], apps("--tier full")),
     step("apps, longer", &[Tier::Long], apps("--tier long")),
+    step("python", &[Tier::Normal], python("--tier quick", Without::Skip)),
+    step("python, with torch", &[Tier::Full, Tier::Long], python("--tier full", Without::Fail)),
     step("guest", &[Tier::Long], Action::Suite { suite: &GUEST, args: "", without: Without::Skip }),
 ];
 

@@ -22,6 +22,7 @@ Usage: cargo xtask <command>
                               the ring simulation in release mode; arguments go through as they are
   clients [--tier full] [...] real S3 clients against a real node; arguments go to tests/clients/run.py
   apps [--tier full] [...]    real applications on a mount and by NFS; arguments go to tests/apps/run.py
+  python [...]                the Python package; arguments go to python/tests/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -60,6 +61,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "clients" => suites::CLIENTS.run(rest),
         "apps" => suites::APPS.run(rest),
         "guest" => suites::GUEST.run(rest),
+        "python" => suites::PYTHON.run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {
             // A reader that closed the pipe has seen enough.

@@ -14,15 +14,24 @@ pub struct Suite {
     pub name: &'static str,
     script: &'static str,
     what: &'static str,
+    /// It loads what cargo builds for Python.
+    needs_binding: bool,
+}
+
+const fn suite(name: &'static str, script: &'static str, what: &'static str) -> Suite {
+    Suite { name, script, what, needs_binding: false }
 }
 
 /// Real S3 clients.
-pub const CLIENTS: Suite = Suite { name: "clients", script: "tests/clients/run.py", what: "real clients" };
+pub const CLIENTS: Suite = suite("clients", "tests/clients/run.py", "real clients");
 /// Real applications on a mount, and by NFS.
-pub const APPS: Suite = Suite { name: "apps", script: "tests/apps/run.py", what: "applications" };
+pub const APPS: Suite = suite("apps", "tests/apps/run.py", "applications");
 /// The NFS client of a Linux kernel.
-pub const GUEST: Suite =
-    Suite { name: "guest", script: "tests/guest/run.py", what: "the NFS client of a Linux kernel" };
+pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
+
+/// The Python package.
+pub const PYTHON: Suite =
+    Suite { needs_binding: true, ..suite("python", "python/tests/run.py", "tests of the Python package") };
 
 /// What is to be done if the suite cannot run: no network, no Python, no FUSE, no emulator.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,7 +52,12 @@ impl Suite {
     pub fn run_or(&self, args: &[String], without: Without) -> Result<(), Failure> {
         // The gate has built it with its tests a moment ago. Built by itself it would have other features, and everything below it too.
         let is_built = without == Without::Skip && program().is_file();
-        if !is_built && !succeeds(cargo().args(["build", "--package", "stoker", "--locked"])) {
+        if self.needs_binding {
+            // With the features that the tests were built with, so that only what is loaded by Python is new.
+            if !succeeds(cargo().args(["build", "--workspace", "--locked"])) {
+                return Err(Failure::Failed);
+            }
+        } else if !is_built && !succeeds(cargo().args(["build", "--package", "stoker", "--locked"])) {
             return Err(Failure::Failed);
         }
         let mut python = Command::new("python3");
