@@ -48,7 +48,7 @@ def _varint(value: int) -> bytes:
 
 def front_coded(names: Sequence[bytes]) -> bytes:
     """Section NAMES."""
-    offsets, blocks = [], b""
+    offsets, blocks = [], bytearray()
     for start in range(0, len(names), 16):
         offsets.append(len(blocks))
         before = b""
@@ -58,7 +58,7 @@ def front_coded(names: Sequence[bytes]) -> bytes:
                 shared += 1
             blocks += _varint(shared) + _varint(len(name) - shared) + name[shared:]
             before = name
-    return struct.pack(f"<I{len(offsets)}I", len(offsets), *offsets) + blocks
+    return struct.pack(f"<I{len(offsets)}I", len(offsets), *offsets) + bytes(blocks)
 
 
 def seal_bytes(

@@ -32,9 +32,9 @@ class Walk(Course):
 
     def batches(self, size: int) -> Iterator[list[int]]:
         """As a worker of a loader makes them: its own batches, or ``size`` samples each."""
-        share, sizes = self._begin(), deque[int]()
-        turn, batch = self._turn, list[int]()
-        for sample in self._plan(share, sizes):
+        leg, sizes, batch = self._leg(), deque[int](), list[int]()
+        turn = self._begin(leg)
+        for sample in leg.plan(sizes):
             batch.append(sample)
             if len(batch) == (sizes[0] if self.batch_size else size):
                 sizes.popleft() if self.batch_size else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from . import states
 from .order import Order
@@ -129,29 +130,43 @@ class Course:
             given = states.given_of(state)
         self.epoch, self._base, self._given, self._fresh = epoch, base, given, True
 
-    def _begin(self) -> Share:
-        """Begins an iteration: where the state says, or else at the start of the epoch."""
+    def _leg(self) -> Leg:
+        """What the next iteration is: from where the state says, or else the epoch from its start. Loaders ask for iterators that
+        they do not use, so nothing is settled before the first sample is wanted."""
         if not self._fresh:
-            self._base, self._given = Progress(), 0
-        self._fresh = False
+            self._base, self._given, self._fresh = Progress(), 0, True
+        return Leg(self._share(*self._worker()), self.order(), self._base, self._given)
+
+    def _begin(self, leg: Leg) -> int:
+        """The first sample is wanted: from now on the state is about this iteration. Returns its number."""
+        self.epoch, self._base, self._given, self._fresh = leg.order.epoch, leg.base, leg.given, False
         self._turn += 1
-        return self._share(*self._worker())
+        return self._turn
 
     def _gave(self, turn: int, samples: int) -> None:
         if turn == self._turn:
             self._given += samples
 
-    def _plan(self, share: Share, sizes: deque[int]) -> Iterator[int]:
+
+@dataclass(frozen=True)
+class Leg:
+    """One iteration: the share, the order, and where in it to begin."""
+
+    share: Share
+    order: Order
+    base: Progress
+    given: int
+
+    def plan(self, sizes: deque[int]) -> Iterator[int]:
         """The samples of this worker; ``sizes`` gets the number of samples of each step when it is planned."""
-        order = self.order()
         positions: list[int] = []
         counts: list[int] = []
-        for piece in share.pieces(self._base, order.count, self._given):
+        for piece in self.share.pieces(self.base, self.order.count, self.given):
             positions += piece
             counts.append(len(piece))
             if len(positions) >= _ORDERED_AT_ONCE:
                 sizes.extend(counts)
-                yield from order.samples(positions)
+                yield from self.order.samples(positions)
                 positions, counts = [], []
         sizes.extend(counts)
-        yield from order.samples(positions)
+        yield from self.order.samples(positions)

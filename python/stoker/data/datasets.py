@@ -11,7 +11,7 @@ import torch
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
-from .course import Course
+from .course import Course, Leg
 from .reading import Fetcher, fetched_size
 from .samples import SKIP, Bad, BadSample, Decode, Maker
 from .shares import Even
@@ -88,24 +88,26 @@ class StreamDataset(Stream, IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         if info is not None:
-            self._follow()
+            if self._loaded != int(self._shared[_LOADED]):
+                return _stale()
+            if not self._fresh:  # a worker that stays goes to the epoch that the main process chose
+                Stream.set_epoch(self, int(self._shared[_EPOCH]))
             self._tally = Tally(self._rows[info.id % ROWS].numpy())
             self._shared[_BEGUN] = 1
         return super().__iter__()
 
-    def _follow(self) -> None:
-        """A worker that stays goes to the epoch that the main process chose; one that was given a state stays with that."""
-        if self._loaded != int(self._shared[_LOADED]):
-            raise RuntimeError(
-                "a state was loaded into the dataset after this worker began: load it before the DataLoader is iterated, "
-                "or make a new DataLoader"
-            )
-        if not self._fresh:
-            Stream.set_epoch(self, int(self._shared[_EPOCH]))
-
     def stats(self) -> Stats:
         """What loading has cost in this rank, with all its workers."""
         return stats_of(self._rows.tolist())
+
+
+def _stale() -> Iterator[Any]:
+    """Fails when the first sample is wanted: what fails before that ends a worker without a word."""
+    raise RuntimeError(
+        "a state was loaded into the dataset after this worker began: load it before the DataLoader is iterated, "
+        "or make a new DataLoader"
+    )
+    yield
 
 
 class MapDataset(Dataset[Any]):
@@ -216,13 +218,13 @@ class Batches(Course, Sampler[list[int]]):
         return 0, 1  # a sampler lives in the main process, whatever the loader has
 
     def __iter__(self) -> Iterator[list[int]]:
-        share = self._begin()
-        return self._run(share, self._turn)
+        return self._run(self._leg())
 
-    def _run(self, share: Any, turn: int) -> Iterator[list[int]]:
+    def _run(self, leg: Leg) -> Iterator[list[int]]:
+        turn = self._begin(leg)
         sizes: deque[int] = deque()
         batch: list[int] = []
-        for sample in self._plan(share, sizes):
+        for sample in leg.plan(sizes):
             batch.append(sample)
             if len(batch) == sizes[0]:
                 sizes.popleft()

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .course import Course
+from .course import Course, Leg
 from .reading import Fetcher, fetched_size
 from .samples import SKIP, Bad, BadSample, Decode, Maker
-from .shares import Even, Share
+from .shares import Even
 from .sources import Source
 from .stats import Stats, Tally, stats_of
 
@@ -89,8 +89,7 @@ class Stream(Course):
 
     def __iter__(self) -> Iterator[Any]:
         # Not a generator itself: loaders ask for the state before they ask for the first sample.
-        share = self._begin()
-        return self._run(share, self._turn)
+        return self._run(self._leg())
 
     def _tools_here(self, workers: int) -> tuple[Fetcher, Maker]:
         """Threads and files of this process; those of a parent are of no use after a fork."""
@@ -102,11 +101,12 @@ class Stream(Course):
             self._tools = os.getpid(), fetcher, maker
         return self._tools[1], self._tools[2]
 
-    def _run(self, share: Share, turn: int) -> Iterator[Any]:
-        fetcher, maker = self._tools_here(share.workers)
+    def _run(self, leg: Leg) -> Iterator[Any]:
+        turn = self._begin(leg)
+        fetcher, maker = self._tools_here(leg.share.workers)
         tally, sizes = self._tally, deque[int]()
         tally.begin()
-        found = fetcher.stream(self._plan(share, sizes), tally)
+        found = fetcher.stream(leg.plan(sizes), tally)
         try:
             while True:
                 batch: list[Any] = []
