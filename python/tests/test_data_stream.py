@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import pickle
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from stoker.data import SKIP, BadSample, Stream, open_files, open_seal, open_tar
 from stoker.data.reading import Fetcher
 from stoker.data.stats import Tally
 
+from .conftest import start
 from .sealing import content, make_dataset, pack, seal_bytes
 
 
@@ -313,3 +316,40 @@ def test_arguments_are_checked(thousands: Any) -> None:
             Stream(thousands, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch_size and the workers"):
         Stream(thousands).state_after(3)
+
+
+def test_damaged_bytes_are_bad_samples_and_only_those(tmp_path: Path) -> None:
+    """A byte of a drive is changed behind the node's back: its sample is bad, and those that the node reads in one piece with it;
+    the other samples of the same call are not."""
+    node = start(tmp_path)
+    try:
+        store = stoker.connect(dir=node.folder)
+        path = make_dataset(store, "data/damaged", shards=1, each=40, size=200_000)
+        damage(tmp_path, content(17, 100_000))
+        source = open_seal(path, store=store)
+        with pytest.raises(BadSample, match="shard-0000.tar: sample .*CorruptError.*CRC"):
+            list(Stream(source, batch_size=8))
+        stream = Stream(source, batch_size=8, bad="skip")
+        seen = {number_of(s, 200_000) for batch in stream for s in batch}
+        bad = {int(name) for name in stream.skipped}
+        assert 17 in bad <= set(range(11, 24)) and seen == set(range(40)) - bad
+        assert stream.stats().skipped == len(bad)
+    finally:
+        node.kill()
+
+
+def damage(folder: Path, wanted: bytes) -> None:
+    """Changes one byte in the middle of the bytes that are looked for, in the files of the drives."""
+    found = 0
+    for file in folder.rglob("*"):
+        if not file.is_file() or "lake" in file.relative_to(folder).parts or file.stat().st_size < len(wanted):
+            continue
+        with file.open("r+b") as drive:
+            with mmap.mmap(drive.fileno(), 0) as memory:
+                at = memory.find(wanted)
+                while at >= 0:
+                    memory[at + len(wanted) // 2] ^= 1
+                    found += 1
+                    at = memory.find(wanted, at + 1)
+                memory.flush()
+    assert found

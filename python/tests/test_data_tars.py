@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,16 @@ def test_what_is_no_tar(store: stoker.Store, place: str) -> None:
         open_tars(f"{place}/cut.tar", store=store)
     with pytest.raises(FileNotFoundError):
         open_tars(f"{place}/nothing/", store=store)
+
+
+def test_webdataset_sees_the_same_samples(store: stoker.Store, place: str, tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    make_dataset(store, place, shards=1, each=30)
+    local = tmp_path / "shard.tar"
+    local.write_bytes(store.read(f"{place}/shard-0000.tar"))
+    theirs = [
+        {name: value for name, value in sample.items() if name == "__key__" or not name.startswith("__")}
+        for sample in webdataset.WebDataset(str(local), shardshuffle=False)
+    ]
+    ours = list(stoker.data.Stream(open_tars(f"{place}/", store=store), shuffle=False))
+    assert ours == theirs and len(ours) == 30

@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
 _WITH_TORCH = ("Batches", "MapDataset", "StreamDataset")
 
+# Without the three that need torch: `from stoker.data import *` works without it.
 __all__ = [
     "SKIP",
     "BadSample",
-    "Batches",
     "FileSource",
-    "MapDataset",
     "Order",
     "Permutation",
     "Progress",
@@ -42,7 +41,6 @@ __all__ = [
     "Source",
     "Stats",
     "Stream",
-    "StreamDataset",
     "TarSource",
     "global_state",
     "open_files",
@@ -61,3 +59,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise ImportError(f"stoker.data.{name} needs torch: pip install 'stoker[torch]', or use stoker.data.Stream") from None
     return getattr(datasets, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_WITH_TORCH])

@@ -268,7 +268,7 @@ def tar_members(view: memoryview, views: bool = False) -> dict[str, Any]:
         if extension in sample:
             raise TarError(f"{paths.text(key)} has two members .{extension}")
         data = view[start : start + size]
-        sample[extension] = data if views else bytes(data)
+        sample[extension] = data if views else data.tobytes()
     if key is None:
         raise TarError("a sample without members")
     return sample

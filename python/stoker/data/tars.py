@@ -6,6 +6,7 @@ over. The bytes were checked by the store; headers are still not believed to sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ WINDOW = 256 << 10
 _REGULAR = (0x30, 0x00, 0x37)
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = 0x4C, 0x4B, 0x78, 0x67
 _END = bytes(BLOCK)
+_OCTAL = re.compile(rb"[0-7]{11}[\0 ]").fullmatch
 
 
 class TarError(ValueError):
@@ -37,6 +39,8 @@ def stem_of(name: bytes) -> tuple[bytes, bytes]:
 
 
 def _number(field: bytes) -> int:
+    if _OCTAL(field):  # as nearly all are
+        return int(field[:11], 8)
     if field[:1] in (b"\x80", b"\xff"):
         value = int.from_bytes(field[1:], "big")
         if field[0] == 0xFF or value >= 1 << 63:
@@ -74,8 +78,8 @@ class _Extras:
 
 
 def _name_in(header: bytes) -> bytes:
-    name = header[: header.find(b"\0", 0, 100)] if 0 in header[:100] else header[:100]
-    if header[257:263] == b"ustar\0" and header[345]:
+    name = header[:100].partition(b"\0")[0]
+    if header[345] and header[257:263] == b"ustar\0":
         return header[345:500].partition(b"\0")[0] + b"/" + name
     return name
 
@@ -83,9 +87,10 @@ def _name_in(header: bytes) -> bytes:
 def members_of(data: Any) -> Iterator[tuple[bytes, int, int]]:
     """The files of a piece of a tar: name, where the bytes start, how many they are."""
     view = memoryview(data)
-    end, at, extras = len(view), 0, _Extras()
+    end, at = len(view), 0
+    extras: _Extras | None = None
     while at + BLOCK <= end:
-        header = bytes(view[at : at + BLOCK])
+        header = view[at : at + BLOCK].tobytes()
         kind = header[156]
         if header[257:262] != b"ustar":
             if header == _END:
@@ -94,18 +99,19 @@ def members_of(data: Any) -> Iterator[tuple[bytes, int, int]]:
         size = _number(header[124:136])
         start = at + BLOCK
         if kind in _REGULAR:
-            if extras.size is not None:
-                size = extras.size
+            name = None
+            if extras is not None:
+                name, extras, size = extras.name, None, size if extras.size is None else extras.size
             if size > end - start:
                 raise TarError(f"a member of {size} bytes at {at} does not end inside of its sample")
-            yield extras.name if extras.name is not None else _name_in(header), start, size
-            extras = _Extras()
+            yield _name_in(header) if name is None else name, start, size
         elif size > end - start:
             raise TarError(f"a header of {size} bytes at {at} does not end inside of its sample")
         elif kind in (_LONG_NAME, _PAX):
+            extras = extras or _Extras()
             _learn(extras, kind, bytes(view[start : start + min(size, EXTRA_MAX + 1)]))
         elif kind not in (_PAX_GLOBAL, _LONG_LINK):
-            extras = _Extras()
+            extras = None
         at = start + (size + BLOCK - 1) // BLOCK * BLOCK
     if at < end:
         raise TarError("the sample ends within a header")
