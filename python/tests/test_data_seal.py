@@ -148,6 +148,8 @@ def shards_json(text: str) -> dict[str, bytes]:
         shards_json('{"volume": "v", "shards": [{"key": "a", "size": 1e30, "version": "1", "etag": "e"}]}'),
         shards_json('{"volume": "v", "shards": [{"key": 5, "size": 4096, "version": "1", "etag": "e"}]}'),
         shards_json('{"volume": "v", "shards": [{"size": 4096}]}'),
+        shards_json('{"volume": "v", "shards": [{"key": "", "size": 4096, "version": "1", "etag": "e"}]}'),
+        shards_json('{"volume": "v", "shards": [{"key": "\\ud800", "size": 4096, "version": "1", "etag": "e"}]}'),
         shards_json("[" * 100_000),
         {"names": b""},
         {"names": struct.pack("<2I", 1, 99)},

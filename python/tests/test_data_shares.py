@@ -141,7 +141,7 @@ def test_a_million_samples_with_changes_in_the_middle() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_sequence_of_changes(seed: int) -> None:
-    """Samples one by one, loaders that batch them: what was had is not a beginning of the order, and still nothing is lost or twice."""
+    """Samples one by one, loaders that batch them: what was had is no beginning of the order, and nothing is lost or twice."""
     chance = random.Random(seed)
     count = chance.choice([50, 333, 2000])
     state: State | None = None

@@ -50,7 +50,8 @@ def test_bytes_come_in_the_order_of_the_epoch(thousands: Any) -> None:
     stream = Stream(thousands, batch_size=32, seed=5, epoch=2)
     numbers = [number_of(sample, 200) for batch in stream for sample in batch]
     assert numbers == list(stream.order().samples(range(4000)))
-    assert [[s["__key__"] for s in b] for b in stream] == [[s["__key__"] for s in b] for b in pickle.loads(pickle.dumps(stream))]
+    sent = pickle.loads(pickle.dumps(stream))
+    assert [number_of(s, 200) for batch in sent for s in batch] == numbers
 
 
 def test_a_stream_goes_on_where_it_was(thousands: Any) -> None:
@@ -118,7 +119,7 @@ def test_hooks(thousands: Any) -> None:
 
 @pytest.fixture
 def with_bad(store: stoker.Store, place: str) -> Any:
-    """20 samples of which 3 and 11 are not as tars are: their bytes are what was written, but nothing that can be read as members."""
+    """20 samples of which 3 and 11 are no tar: their bytes are what was written, but there are no members in them."""
     packed = pack((f"{n:03}", {"cls": str(n).encode()}) for n in range(20))
     data = bytearray(packed.data)
     for number in (3, 11):
@@ -319,8 +320,8 @@ def test_arguments_are_checked(thousands: Any) -> None:
 
 
 def test_damaged_bytes_are_bad_samples_and_only_those(tmp_path: Path) -> None:
-    """A byte of a drive is changed behind the node's back: its sample is bad, and those that the node reads in one piece with it;
-    the other samples of the same call are not."""
+    """A byte of a drive is changed behind the node's back: its sample is bad, and those that the node reads in one
+    piece with it; the other samples of the same call are not."""
     node = start(tmp_path)
     try:
         store = stoker.connect(dir=node.folder)

@@ -1,4 +1,4 @@
-"""The course of a rank through epochs: which samples come next, and what was had. The stream and the batch sampler follow one."""
+"""The course of a rank through epochs: which samples come next, and what was had. Streams and batch samplers follow one."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class Course:
         """The state when the loop has had so many batches of the epoch since it began or a state was loaded.
 
         For a plain ``DataLoader``, whose workers are ahead of the loop: only the loop knows what it had. Without a
-        ``batch_size`` of its own the dataset has to be told those of the loader; then no sample may be skipped.
+        ``batch_size`` of its own the dataset has to be told those of the loader; then no sample may be skipped. The loader must
+        hand out batches in order, as it does unless it was told ``in_order=False``.
         """
         if batches < 0:
             raise ValueError(f"{batches} batches")
@@ -131,8 +132,8 @@ class Course:
         self.epoch, self._base, self._given, self._fresh = epoch, base, given, True
 
     def _leg(self) -> Leg:
-        """What the next iteration is: from where the state says, or else the epoch from its start. Loaders ask for iterators that
-        they do not use, so nothing is settled before the first sample is wanted."""
+        """What the next iteration is: from where the state says, or else the epoch from its start. Loaders ask for iterators
+        that they do not use, so nothing is settled before the first sample is wanted."""
         if not self._fresh:
             self._base, self._given, self._fresh = Progress(), 0, True
         return Leg(self._share(*self._worker()), self.order(), self._base, self._given)

@@ -57,7 +57,7 @@ class StreamDataset(Stream, IterableDataset):  # type: ignore[misc]
         self._shared = torch.zeros(3, dtype=torch.int64).share_memory_()
         self._shared[_EPOCH] = self.epoch
         self._rows = torch.zeros((ROWS, len(COLUMNS)), dtype=torch.float64).share_memory_()
-        self._tally = Tally(self._rows[0])
+        self._tally = Tally(_row(self._rows, 0))
         self._loaded = 0
 
     def _worker(self) -> tuple[int, int]:
@@ -92,13 +92,22 @@ class StreamDataset(Stream, IterableDataset):  # type: ignore[misc]
                 return _stale()
             if not self._fresh:  # a worker that stays goes to the epoch that the main process chose
                 Stream.set_epoch(self, int(self._shared[_EPOCH]))
-            self._tally = Tally(self._rows[info.id % ROWS].numpy())
+            self._tally = Tally(_row(self._rows, info.id))
             self._shared[_BEGUN] = 1
         return super().__iter__()
 
     def stats(self) -> Stats:
         """What loading has cost in this rank, with all its workers."""
         return stats_of(self._rows.tolist())
+
+
+def _row(rows: Any, worker: int) -> Any:
+    """The numbers of one worker: an array over the shared memory if there is NumPy, for tensors are slow to count with."""
+    row = rows[worker % ROWS]
+    try:
+        return row.numpy()
+    except RuntimeError:
+        return row
 
 
 def _stale() -> Iterator[Any]:
@@ -166,7 +175,7 @@ class MapDataset(Dataset[Any]):
             number, workers = (0, 1) if info is None else (info.id, info.num_workers)
             options = {**self._options, "memory": int(self._options["memory"]) // workers}
             fetcher = Fetcher(self.source, **options)  # type: ignore[arg-type]
-            tally = Tally(self._rows[number % ROWS].numpy())
+            tally = Tally(_row(self._rows, number))
             self._tools = os.getpid(), fetcher, Maker(self.source, *self._hooks), tally
         return self._tools[1:]
 

@@ -38,8 +38,8 @@ def _mix_many(values: Any) -> Any:
 class Permutation:
     """A pseudo-random permutation of ``range(count)`` that keeps nothing but a few keys.
 
-    A Feistel network over pairs of numbers below ``side``, where ``side`` squared is the next square at or above ``count``; what
-    falls outside of the range is sent through again until it falls inside, which is hardly ever needed.
+    A Feistel network over pairs of numbers below ``side``, where ``side`` squared is the next square at or above ``count``;
+    what falls outside of the range is sent through again until it falls inside, which is hardly ever needed.
 
     >>> shuffle = Permutation(1_000_000_000, "seed 7, epoch 0")
     >>> shuffle.at(shuffle.position_of(5))
@@ -107,10 +107,10 @@ class Permutation:
 class Order:
     """The order of one epoch.
 
-    ``shuffle=False`` is the order of the dataset. Otherwise ``block=1`` is a global shuffle: every permutation-like order of all
-    samples, each sample independent of its neighbours, and every read of its own.
+    ``shuffle=False`` is the order of the dataset. Otherwise ``block=1`` is a global shuffle: where a sample comes has
+    nothing to do with where its neighbours come, and every sample is a read of its own.
 
-    ``block=B`` shuffles blocks of ``B`` neighbouring samples and keeps the order inside of a block, so that a block is one read.
+    ``block=B`` shuffles blocks of ``B`` neighbouring samples and keeps the order inside of a block: a block is one read.
     What is given up: the samples of a block come together, in the same batch if the batch is a multiple of the block. That does
     no harm if the shards were packed in random order; it does if neighbours are alike (one class, one document), because then
     a batch has ``batch / B`` independent draws instead of ``batch``. Where blocks begin differs from epoch to epoch, so that

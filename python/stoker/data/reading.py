@@ -1,4 +1,4 @@
-"""Reading: samples come before they are asked for, many with one call, and never more of them than the budget of memory allows."""
+"""Reading: samples come before they are asked for, many with one call, and never more of them than memory is allowed for."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class _Group:
 
 
 class Fetcher:
-    """Reads samples of a source for one process. ``memory`` bounds the bytes that were read and not yet given on; one sample that
-    is larger is read by itself."""
+    """Reads samples of a source for one process. ``memory`` bounds the bytes that were read and not yet given on; one sample
+    that is larger is read by itself."""
 
     def __init__(self, source: Source, *, memory: int, threads: int = 8, again: bool = True) -> None:
         if threads < 1:
@@ -137,8 +137,8 @@ class Fetcher:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stream(self, samples: Iterable[int], tally: Tally) -> Iterator[tuple[int, memoryview | BaseException]]:
-        """The bytes of samples, in this order, or for one that is bad why. A view is good until the next one is asked for, unless
-        buffers are not used again."""
+        """The bytes of samples, in this order, or for one that is bad why. A view is good until the next one is asked for,
+        unless buffers are not used again."""
         groups = self._groups(iter(samples))
         waiting: deque[tuple[_Group, bytearray, list[Future[None]]]] = deque()
         next_group = next(groups, None)

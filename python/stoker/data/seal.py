@@ -1,7 +1,7 @@
 """Seals: which bytes of which shard are which sample.
 
-A seal is fetched once, checked whole, and then answers by itself: no sample costs a question to the catalog. Nothing in it is
-believed before it was checked against the length of the file and both checksums, so that code behind this point may index freely.
+A seal is fetched once, checked whole, and then answers by itself: no sample costs a question to the catalog. Nothing in it
+is believed before it was checked against the length of the file and both checksums, so that what follows may index freely.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Seal:
             #: The volume that the shards are in.
             self.volume = _text(said["volume"])
             self.shards = [
-                Shard(_text(one["key"]), _size(one["size"]), _text(one["version"]), _text(one["etag"]))
+                Shard(_key(one["key"]), _size(one["size"]), _text(one["version"]), _text(one["etag"]))
                 for one in said["shards"]
             ]
             #: Who made the seal, and how.
@@ -323,6 +323,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"text is wanted, not {value!r:.40}")
     return value
+
+
+def _key(value: Any) -> str:
+    if not paths.key_of(_text(value)):
+        raise ValueError("a shard without a key")
+    return str(value)
 
 
 def _size(value: Any) -> int:

@@ -1,8 +1,9 @@
 """Shares: which part of an epoch belongs to which rank and worker, and what of it is done.
 
-The order of an epoch is cut into steps of ``world * piece`` samples. In each step every rank gets one piece; worker ``w`` of a
-rank makes the steps ``w, w + workers, ...``, which is the order in which a ``DataLoader`` asks its workers. So after any step what
-the ranks were given together is a beginning of the order, whatever the number of ranks and workers is, and others can go on there.
+The order of an epoch is cut into steps of ``world * piece`` samples. In each step every rank gets one piece; worker
+``w`` of a rank makes the steps ``w, w + workers, ...``, which is the order in which a ``DataLoader`` asks its workers. So after
+any step what the ranks were given together is a beginning of the order, whatever the number of ranks and workers is, and any
+other number of them can go on there.
 """
 
 from __future__ import annotations

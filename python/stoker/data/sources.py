@@ -107,7 +107,7 @@ class Source(ABC):
 
 
 class SealSource(Source):
-    """The samples of a seal. Opening it is one fetch; after that a shard is opened once by each process, and a sample asks nothing."""
+    """The samples of a seal. Opening it is one fetch; then each process opens each shard once, and a sample asks nothing."""
 
     def __init__(self, path: Path, *, store: Store | None = None, token: str | None = None) -> None:
         super().__init__(Link(store, token))
@@ -154,8 +154,8 @@ class SealSource(Source):
 
 
 class TarSource(Source):
-    """Tar shards without a seal: their headers are read once, by every process that opens them first and by none that is sent the
-    source. A seal (`stoker seal`) saves that."""
+    """Tar shards without a seal: their headers are read once, when the source is made; a process that is sent the source gets
+    the list with it. A seal (`stoker seal`) saves both."""
 
     def __init__(self, tars: Path | Iterable[Path], *, store: Store | None = None, token: str | None = None) -> None:
         super().__init__(Link(store, token))

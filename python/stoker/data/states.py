@@ -1,7 +1,7 @@
 """Resume states: what of an epoch the training loop has had, in a form that any number of ranks and workers can go on from.
 
-A state names the dataset, the order and what was consumed. States of workers also say which share they belong to; the state of all
-is made of those with :func:`global_state`.
+A state names the dataset, the order and what was consumed. States of workers also say which share they belong to;
+the state of all is made of those with :func:`global_state`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def given_of(state: State) -> int:
 
 
 def global_state(states: Any) -> State:
-    """The state of all ranks, made of what a ``StatefulDataLoader`` saved in one of them, or of the states of all workers of one rank.
+    """The state of all ranks, made of what a ``StatefulDataLoader`` saved in one of them, or of the states of all its workers.
 
     Ranks go in step, so rank 0 stands for all. Use it when the number of ranks or of workers changes:
 
@@ -111,7 +111,7 @@ def global_state(states: Any) -> State:
 
 
 def _workers_in(states: Any) -> list[State]:
-    """All our states in something nested: loaders wrap them in ways of their own, and iterators that have yielded nothing have none."""
+    """All our states in something nested: loaders wrap them in ways of their own."""
     found: list[State] = []
     pending: list[Any] = [states]
     for _ in range(100_000):

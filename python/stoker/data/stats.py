@@ -1,7 +1,7 @@
 """What loading costs: samples and bytes per second, and how long the loop had to wait.
 
-Numbers are kept in rows, one for each worker of a rank, so that nobody needs a lock; the rows may lie in memory that the workers
-share with the process that started them.
+Numbers are kept in rows, one for each worker of a rank, so that nobody needs a lock; the rows may lie in memory that the
+workers share with the process that started them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tar shards: the members of a sample, and the samples of a shard.
 
-Only as much of tar as shards have: regular files, long names of both kinds (GNU and pax), large sizes. Everything else is passed
-over. The bytes were checked by the store; headers are still not believed to stay inside of what was read.
+Only as much of tar as shards have: regular files, long names of both kinds (GNU and pax), large sizes. Everything else is
+passed over. The bytes were checked by the store; headers are still not believed to stay inside of what was read.
 """
 
 from __future__ import annotations
