@@ -11,6 +11,8 @@ A path is ``VOLUME/KEY``; ``stoker://VOLUME/KEY`` means the same. What is acknow
 its volume says, and the receipt tells on which.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._stoker import ConflictError, CorruptError, __version__
 from .connecting import connect
 from .files import Reader, Writer
@@ -18,6 +20,10 @@ from .packing import Packed, Progress, pack
 from .receipts import FileInfo, Holder, Receipt
 from .sets import CheckpointSet, SetStatus
 from .store import Store
+
+if TYPE_CHECKING:
+    from . import safetensors, torch
+    from .torch.files import load, save
 
 __all__ = [
     "CheckpointSet",
@@ -34,5 +40,22 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
+    "load",
     "pack",
+    "safetensors",
+    "save",
+    "torch",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only who uses these needs torch.
+    if name in ("save", "load"):
+        from .torch import files
+
+        return getattr(files, name)
+    if name in ("torch", "safetensors"):
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 import io
+import sys
+import warnings
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -290,3 +292,19 @@ class _Held(AbstractBufferedFile):
 
     def discard(self) -> None:
         self._own.abort()
+
+
+def _for_torch() -> None:
+    """Where torch asks for `stoker://` it wants to save or load a checkpoint: see `stoker.torch.hook`."""
+    if "torch.distributed.checkpoint" not in sys.modules:
+        return
+    try:
+        from .torch import hook
+    except ImportError as fault:
+        message = f"stoker:// checkpoints of torch are plain files, not checkpoint sets: {fault}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return
+    hook.install()
+
+
+_for_torch()
