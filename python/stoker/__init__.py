@@ -22,8 +22,10 @@ from .sets import CheckpointSet, SetStatus
 from .store import Store
 
 if TYPE_CHECKING:
-    from . import safetensors, torch
-    from .torch.files import load, save
+    from . import safetensors as safetensors
+    from . import torch as torch
+    from .torch.files import load as load
+    from .torch.files import save as save
 
 __all__ = [
     "CheckpointSet",

@@ -24,6 +24,8 @@ BLOCK_FROM = 64 << 10
 BLOCK = 4096
 #: A container and what aligns it, at most.
 AROUND = 8 << 10
+#: Staging memory for what only passes through.
+PASSING = 128 << 20
 #: Pieces that wait to be written. What they hold is bounded by the staging memory.
 WAITING_MAX = 4096
 
@@ -211,7 +213,7 @@ def write_plan(
     objects = [item for item in items if item.type == WriteItemType.BYTE_IO]
     tensors = [item for item in items if item.type != WriteItemType.BYTE_IO]
     if not ahead:
-        staging.prepare(items_size(tensors))
+        staging.prepare(min(items_size(tensors), PASSING))
         return write_items(pump, name, objects + tensors, planner.resolve_data)
     resolved = {id(item): planner.resolve_data(item) for item in objects}
     size = sum(data.getbuffer().nbytes + AROUND for data in resolved.values() if isinstance(data, io.BytesIO))

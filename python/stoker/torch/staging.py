@@ -99,7 +99,7 @@ class Staging:
                 if self._used + skipped + whole <= self.capacity:
                     break
                 self._lock.wait()
-            start = 0 if skipped else self._next
+            start = 0 if left < whole else self._next
             self._next = start + whole
             self._used += skipped + whole
             self.peak_bytes = max(self.peak_bytes, self._used)

@@ -28,7 +28,7 @@ from ..sets import CheckpointSet
 from ..store import Path, Store
 from .receipt import SaveReceipt, looks
 from .retention import Retention
-from .shard import Pump, write_plan
+from .shard import PASSING, Pump, write_plan
 from .staging import Staging
 from .status import METADATA, shard_name, status_of, volume_missing
 
@@ -36,8 +36,6 @@ Mode = Literal["snapshot", "stream"]
 
 #: Most memory that `stream` may use beside the tensors.
 STREAM_BYTES_MAX = 512 << 20
-#: What it uses unless somebody says otherwise.
-STREAM_BYTES = 128 << 20
 #: How long a process that has ended otherwise waits for shards of other ranks.
 EXIT_PATIENCE_S = 60.0
 #: Version of torch's format, as its own writer says it.
@@ -102,7 +100,7 @@ class StokerWriter(StorageWriter):
             raise ValueError(f"the mode `stream` uses at most {STREAM_BYTES_MAX} bytes, not {staging_bytes}: see `snapshot`")
         self.mode: Mode = mode
         self.retention = Retention(keep_last, drain_every, prefix)
-        self.staging = Staging(staging_bytes if mode == "snapshot" else staging_bytes or STREAM_BYTES)
+        self.staging = Staging(staging_bytes if mode == "snapshot" else staging_bytes or PASSING)
         self._store_given = store
         self._made: Store | None = None
         self._deadline = deadline
@@ -177,6 +175,8 @@ class StokerWriter(StorageWriter):
                 pump.wait()
         except BaseException as fault:
             pump.abort(fault)
+            if isinstance(fault, ConflictError):
+                raise save.ended() from fault
             raise
         save.background = copies
         if copies and not self._coordinator:
@@ -337,7 +337,7 @@ class _Save:
         except BaseException as fault:
             self.give_up()
             if isinstance(fault, ConflictError):
-                raise self._ended() from fault
+                raise self.ended() from fault
             raise
 
     def see_through(self) -> None:
@@ -353,7 +353,7 @@ class _Save:
                 self._gather()
             self.set.publish()
         except ConflictError as fault:
-            raise self._ended() from fault
+            raise self.ended() from fault
         self._done(own)
         retention.apply(self.store, self.set.path)
 
@@ -362,15 +362,15 @@ class _Save:
         for _ in looks():
             now = self.set.status()
             if now.state != "open":
-                raise self._ended()
+                raise self.ended()
             if not now.laggards:
                 return
             if not threading.main_thread().is_alive():
                 gone = gone or time.monotonic()
                 if time.monotonic() - gone > EXIT_PATIENCE_S:
-                    raise self._ended()
+                    raise self.ended()
 
-    def _ended(self) -> OSError:
+    def ended(self) -> OSError:
         """Why it is not published, as far as the set knows."""
         try:
             return ConflictError(16, str(status_of(self.set)), self.set.path)
@@ -400,7 +400,7 @@ class _Save:
             if state == "published":
                 return self._done(own)
             if state != "open":
-                raise self._ended()
+                raise self.ended()
         raise AssertionError("unreachable")
 
     def give_up(self) -> None:
