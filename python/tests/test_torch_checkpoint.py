@@ -101,13 +101,15 @@ def test_what_is_saved_is_loaded(store: stoker.Store, place: str, mode: Any) -> 
 def test_a_snapshot_is_as_of_the_call(store: stoker.Store, place: str) -> None:
     tensor = torch.zeros(1 << 20)
     writer = st.StokerWriter(store=store, mode="snapshot")
+    writer.prepare(tensor.nbytes + (64 << 10))
+    held = writer.staging.capacity
     for step in range(4):
         tensor.fill_(step)
         dcp.save({"x": tensor}, checkpoint_id=f"stoker://{place}/step-{step}", storage_writer=writer)
         tensor.fill_(-1)
     writer.wait()
-    held = writer.staging.capacity
-    assert tensor.nbytes <= held < tensor.nbytes + (1 << 20), "one copy, used again"
+    assert tensor.nbytes <= held < tensor.nbytes + (1 << 20)
+    assert writer.staging.capacity == held, "used again and not made larger"
     for step in range(4):
         found = {"x": torch.zeros(1 << 20)}
         dcp.load(found, checkpoint_id=f"stoker://{place}/step-{step}", storage_reader=st.StokerReader(store=store))
@@ -330,6 +332,57 @@ def test_the_deadline(store: stoker.Store, place: str, mode: Any) -> None:
         writer.wait()
     with pytest.raises(FileNotFoundError, match="given up at its deadline"):
         st.StokerReader(path, store=store).read_metadata()
+
+
+@pytest.mark.parametrize("mode", ["stream", "snapshot"])
+def test_a_volume_that_is_full(store: stoker.Store, node: Node, mode: Any) -> None:
+    """The side that copies waits for room when the side that writes fails; both end."""
+    _volume(node, f"small-{mode}", "--quota", "3MiB")
+    writer = st.StokerWriter(store=store, mode=mode, staging_bytes=1 << 20)
+    wanted = {f"t{one}": torch.ones(1 << 9, 1 << 9).t() for one in range(12)}
+    with pytest.raises((CheckpointException, OSError), match="(?i)quota"):
+        dcp.save(wanted, checkpoint_id=f"stoker://small-{mode}/step-1", storage_writer=writer)
+        writer.wait()
+    assert store.latest(f"small-{mode}/") is None
+    # The same writer and its memory are fit for the next one.
+    dcp.save({"x": torch.ones(8)}, checkpoint_id=f"stoker://small-{mode}/step-2", storage_writer=writer)
+    assert writer.wait().path == f"stoker://small-{mode}/step-2/"
+
+
+def test_a_failed_snapshot_that_nobody_waited_for_is_told(store: stoker.Store, place: str) -> None:
+    class GivesUp(DefaultSavePlanner):
+        def resolve_data(self, write_item: Any) -> Any:
+            found = store.find_set(f"{place}/step-1")
+            assert found is not None
+            found.abort()
+            return super().resolve_data(write_item)
+
+    writer = st.StokerWriter(store=store, mode="snapshot")
+    dcp.save({"x": torch.ones(8)}, checkpoint_id=f"stoker://{place}/step-1", storage_writer=writer, planner=GivesUp())
+    with pytest.warns(RuntimeWarning, match="the save before this one failed.*step-1"):
+        dcp.save({"x": torch.ones(8)}, checkpoint_id=f"stoker://{place}/step-2", storage_writer=writer)
+    assert writer.wait().path == f"stoker://{place}/step-2/"
+
+
+def test_a_rank_that_never_writes_is_named(store: stoker.Store, place: str) -> None:
+    class OneMore(st.StokerWriter):
+        def _begin(self, ranks: int) -> Any:
+            return super()._begin(ranks + 1)
+
+    writer = OneMore(store=store, mode="snapshot")
+    dcp.save({"x": torch.ones(8)}, checkpoint_id=f"stoker://{place}/step-1", storage_writer=writer)
+    with pytest.raises(TimeoutError, match="step-1.*missing: .*rank 1"):
+        writer.wait(timeout=0.01)
+    found = store.find_set(f"{place}/step-1")
+    assert found is not None
+    found.abort()
+    with pytest.raises(OSError, match="was given up"):
+        writer.wait()
+
+
+def test_a_writer_stays_in_its_process() -> None:
+    with pytest.raises(TypeError, match="AsyncCheckpointerType.THREAD"):
+        pickle.dumps(st.StokerWriter())
 
 
 def test_names_that_are_not_there(store: stoker.Store, place: str) -> None:

@@ -7,6 +7,10 @@ same directory again mixes old and new, there is no receipt and no `latest`. So,
 ``FsspecWriter(path)`` makes a :class:`stoker.torch.StokerWriter` and ``FsspecReader(path)`` a :class:`stoker.torch.StokerReader`.
 
 This is in place once ``stoker.torch`` is imported, and whenever ``torch.distributed.checkpoint`` itself looks for ``stoker://``.
+What differs from torch's own: a checkpoint that exists is not overwritten (``FileExistsError``), and the object that is made is not
+an instance of ``FsspecWriter``. From a writer that torch makes itself there is no receipt to be had: ask
+``stoker.connect().receipt(path)`` for a file, or name a writer.
+
 With ``STOKER_TORCH_HOOK=0`` in the environment torch's own classes stay. Given more than a path they stay, too.
 """
 

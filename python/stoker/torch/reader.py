@@ -21,6 +21,9 @@ from . import metadata as metadata_file
 from .shard import Raw
 from .status import METADATA, NAMED_MAX, latest, status, volume_missing
 
+#: Smaller reads are served from a piece of this length: models have many small tensors, one beside the other.
+WINDOW = 1 << 20
+SMALL = 64 << 10
 #: Memory for what cannot be read to its place directly.
 SCRATCH = 64 << 20
 
@@ -150,6 +153,7 @@ class _Loading:
 
     def __init__(self, file: Reader, planner: LoadPlanner, info: Any) -> None:
         self.file, self.planner, self.info = file, planner, info
+        self._window, self._window_at = b"", 0
 
     def all(self, items: list[ReadItem]) -> None:
         for item in items:
@@ -160,7 +164,7 @@ class _Loading:
             if getattr(info, "transform_descriptors", None):
                 raise ValueError(f"{self.file.name}: {item.storage_index} was written with extensions of torch; use FsspecReader")
             if item.type == LoadItemType.BYTE_IO:
-                self.planner.load_bytes(item, io.BytesIO(self.file.read_at(info.offset, info.length)))
+                self.planner.load_bytes(item, io.BytesIO(self._bytes(info.offset, info.length)))
                 continue
             target = self.planner.resolve_tensor(item).detach()
             if target.size() != item.lengths:
@@ -173,7 +177,7 @@ class _Loading:
 
     def _torch(self, item: ReadItem, info: Any, target: torch.Tensor) -> None:
         """A tensor of torch's own writer: inside of a container that only torch knows."""
-        data = io.BytesIO(self.file.read_at(info.offset, info.length))
+        data = io.BytesIO(self._bytes(info.offset, info.length))
         whole = torch.load(data, map_location="cpu", weights_only=True)
         target.copy_(narrow_tensor_by_index(whole, item.storage_offsets, item.lengths))
 
@@ -211,8 +215,22 @@ class _Loading:
                 found = found.narrow(dim, offsets[dim], lengths[dim])
             target.narrow(0, at, found.shape[0]).copy_(found)
 
+    def _bytes(self, offset: int, length: int) -> bytes:
+        if length >= SMALL:
+            return self.file.read_at(offset, length)
+        at = offset - self._window_at
+        if at < 0 or at + length > len(self._window):
+            self._window, self._window_at, at = self.file.read_at(offset, WINDOW), offset, 0
+        return self._window[at : at + length]
+
     def _fill(self, into: torch.Tensor, offset: int) -> None:
-        if self.file.readinto_at(into.numpy(), offset) != into.numel():
+        if into.numel() < SMALL:
+            data = self._bytes(offset, into.numel())
+            memoryview(into.numpy())[: len(data)] = data
+            count = len(data)
+        else:
+            count = self.file.readinto_at(into.numpy(), offset)
+        if count != into.numel():
             raise ValueError(f"{self.file.name}: it ends before the bytes that its metadata speaks of")
 
 

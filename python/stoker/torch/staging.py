@@ -72,6 +72,12 @@ class Staging:
             self._free()
             self._memory = self._make(want)
 
+    def touch(self) -> None:
+        """Has the kernel give the pages now instead of during the first copy."""
+        with self._lock:
+            if self._memory is not None and not self._used:
+                self._memory.zero_()
+
     def _make(self, size: int) -> torch.Tensor:
         if torch.cuda.is_available():
             return torch.empty(size, dtype=torch.uint8, pin_memory=True)

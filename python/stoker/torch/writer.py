@@ -200,11 +200,20 @@ class StokerWriter(StorageWriter):
 
     # What users call
 
-    def wait(self) -> SaveReceipt:
-        """Waits until the last save is published; its receipt. Raises what went wrong, also on other ranks."""
+    def prepare(self, size: int) -> None:
+        """Makes the staging memory before the first save, which otherwise pays for it: the bytes of this rank's tensors and
+        8 KiB for each of them, within ``staging_bytes``. A larger shard later makes it larger."""
+        self._settle()
+        self.staging.prepare(size)
+        self.staging.touch()
+
+    def wait(self, timeout: float | None = None) -> SaveReceipt:
+        """Waits until the last save is published; its receipt. Raises what went wrong, also on other ranks, and
+        ``TimeoutError``, which names the ranks that have not written. Without a timeout a rank that died is waited for until
+        the deadline of the save."""
         if self._save is None:
             raise ValueError("nothing was saved")
-        return self._save.wait()
+        return self._save.wait(timeout)
 
     @property
     def receipt(self) -> SaveReceipt | None:
@@ -218,6 +227,10 @@ class StokerWriter(StorageWriter):
         if self._stager is not None:
             self._stager.close()
             self._stager = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        hint = "use AsyncCheckpointerType.THREAD, or dcp.save with mode='snapshot'"
+        raise TypeError(f"a StokerWriter belongs to its process and cannot be sent to another one: {hint}")
 
     def __enter__(self) -> StokerWriter:
         return self
@@ -355,7 +368,11 @@ class _Save:
         except ConflictError as fault:
             raise self.ended() from fault
         self._done(own)
-        retention.apply(self.store, self.set.path)
+        try:
+            retention.apply(self.store, self.set.path)
+        except (OSError, ValueError) as fault:
+            # The checkpoint is there; what is too much goes after the next save.
+            warnings.warn(f"{self.set.path} is published, but older ones were not tidied up: {fault}", RuntimeWarning, stacklevel=2)
 
     def _gather(self) -> None:
         gone = None
@@ -382,16 +399,21 @@ class _Save:
         self.receipt = SaveReceipt(self.set.path, self.set.id, now.shards, now.bytes, own, self.set, self.store)
         return self.receipt
 
-    def wait_own(self) -> None:
+    def wait_own(self, timeout: float | None = None) -> None:
         """Waits until this rank has nothing more to do."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise TimeoutError(f"after {timeout} s {status_of(self.set)}")
         if self._fault is not None:
             raise self._fault
 
-    def wait(self) -> SaveReceipt:
-        self.told = True
-        self.wait_own()
+    def wait(self, timeout: float | None = None) -> SaveReceipt:
+        end = None if timeout is None else time.monotonic() + timeout
+        try:
+            self.wait_own(timeout)
+        finally:
+            self.told = self._thread is None or not self._thread.is_alive()
         if self.receipt is not None:
             return self.receipt
         own = self._own()
@@ -401,6 +423,8 @@ class _Save:
                 return self._done(own)
             if state != "open":
                 raise self.ended()
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError(f"after {timeout} s {status_of(self.set)}")
         raise AssertionError("unreachable")
 
     def give_up(self) -> None:
