@@ -46,9 +46,8 @@ impl Client {
 
 /// A key; `about` says whose it is.
 pub fn key(volume: &str, bytes: &[u8]) -> PyResult<Key> {
-    Key::new(bytes).map_err(|fault| {
-        error::of(fault, &format!("stoker://{volume}/{}", String::from_utf8_lossy(bytes)))
-    })
+    Key::new(bytes)
+        .map_err(|fault| error::of(fault, &format!("stoker://{volume}/{}", String::from_utf8_lossy(bytes))))
 }
 
 #[pymethods]
@@ -120,9 +119,7 @@ impl Client {
         let page = line.wait(py, line.client().list(volume, request))?;
         let page = page.map_err(|fault| error::of(fault, &about))?;
         let entry = |entry| match entry {
-            ListEntry::File(info) => {
-                (info.key.into_bytes(), false, info.size, info.etag, info.modified_ms)
-            }
+            ListEntry::File(info) => (info.key.into_bytes(), false, info.size, info.etag, info.modified_ms),
             ListEntry::Prefix(prefix) => (prefix, true, 0, String::new(), 0),
         };
         Ok((page.entries.into_iter().map(entry).collect(), page.more))

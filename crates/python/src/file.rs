@@ -55,7 +55,8 @@ impl File {
     }
 
     fn fill(&self, py: Python<'_>, offset: u64, into: &mut [u8]) -> PyResult<usize> {
-        let len = usize::try_from(self.info.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(into.len());
+        let len =
+            usize::try_from(self.info.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(into.len());
         if len == 0 {
             return Ok(0);
         }
@@ -140,10 +141,8 @@ impl File {
         for (offset, len) in ranges {
             let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.info.size);
             if !inside || len > rest.len() {
-                let message = format!(
-                    "{}: {len} bytes at {offset} are not inside the file or the memory",
-                    self.path()
-                );
+                let message =
+                    format!("{}: {len} bytes at {offset} are not inside the file or the memory", self.path());
                 return Err(pyo3::exceptions::PyValueError::new_err(message));
             }
             let (own, others) = rest.split_at_mut(len);

@@ -33,7 +33,8 @@ impl Writer {
 
     fn take(&self, py: Python<'_>) -> PyResult<Open> {
         if self.pid != std::process::id() {
-            let message = format!("{}: it was begun before a fork, and belongs to the other process", self.path);
+            let message =
+                format!("{}: it was begun before a fork, and belongs to the other process", self.path);
             return Err(PyRuntimeError::new_err(message));
         }
         let open = py.detach(|| self.open.lock().map(|mut open| open.take()).unwrap_or(None));

@@ -109,7 +109,10 @@ const fn exception(prefix: &'static str, reason: &'static str) -> Exception {
 pub const UNSAFE: &[Exception] = &[
     exception("crates/ring/src/io/uring", "the io_uring driver hands memory and descriptors to the kernel"),
     exception("crates/buffer/src/", "aligned, huge-page and registered buffers are raw memory"),
-    exception("crates/python/src/buffer.rs", "memory of Python objects is shared through its buffer protocol"),
+    exception(
+        "crates/python/src/buffer.rs",
+        "memory of Python objects is shared through its buffer protocol",
+    ),
     exception("crates/python/src/process.rs", "what belongs to the parent of a fork must not be dropped"),
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
     exception("crates/stoker/src/sys", "signals and getrusage, which the standard library does not wrap"),
