@@ -20,7 +20,7 @@ mod sums;
 
 use sums::Sums;
 
-pub use hatch::{Hatch, SLOT_LEN, SLOTS_MAX};
+pub use hatch::{HatchIn, HatchOut, SLOT_LEN};
 
 /// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
 pub const HEADROOM: usize = 20 << 10;

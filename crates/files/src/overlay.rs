@@ -542,6 +542,83 @@ mod tests {
         }
     }
 
+    /// Where the second buffer of a file that grows begins.
+    const SECOND: u64 = EXTENT_MAX as u64;
+
+    fn far_op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (0..9_000u64, proptest::collection::vec(1..=255u8, 1..3_000)).prop_map(|(at, bytes)| Op::Write(at, bytes)),
+            // The file goes on where it ends.
+            6 => proptest::collection::vec(1..=255u8, 1..3_000).prop_map(|bytes| Op::Write(u64::MAX, bytes)),
+            2 => (0..9_000u64).prop_map(Op::Truncate),
+            2 => (0..9_000u64).prop_map(Op::Share),
+            2 => (0..=256u64).prop_map(Op::PublishFront),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_is_a_file_in_memory_of_others_too(ops in proptest::collection::vec(far_op(), 0..30), gives in proptest::collection::vec(any::<bool>(), 16)) {
+            // What lies behind the first buffer; that one is full, so that the file goes on in memory of others.
+            let (mut base, mut model, mut shared) = (Vec::new(), Vec::<u8>::new(), Vec::new());
+            let mut overlay = Overlay::new(0);
+            overlay.write(0, &vec![9; EXTENT_MAX]);
+            let asked = std::cell::Cell::new(0);
+            let rooms = || {
+                asked.set(asked.get() + 1);
+                let mut room = gives[asked.get() % gives.len()].then(|| Buf::heap(1))?;
+                room.set_len(0);
+                Some(room)
+            };
+            for op in ops {
+                match op {
+                    Op::Write(at, bytes) => {
+                        let at = at.min(model.len() as u64);
+                        overlay.write_in(SECOND + at, &bytes, rooms);
+                        let end = at as usize + bytes.len();
+                        model.resize(model.len().max(end), 0);
+                        model[at as usize..end].copy_from_slice(&bytes);
+                    }
+                    Op::Truncate(size) => {
+                        overlay.truncate(SECOND + size);
+                        model.resize(size as usize, 0);
+                    }
+                    Op::Share(at) => {
+                        let run = overlay.run_at(SECOND + at).to_vec();
+                        let bytes = overlay.share_at(SECOND + at, true);
+                        prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
+                        shared.extend(bytes.map(|bytes| (bytes, run)));
+                    }
+                    Op::PublishFront(share) => {
+                        if let Some(front) = overlay.tail() {
+                            let front = front.max(SECOND) - SECOND;
+                            let end = front + (model.len() as u64 - front) * share / 256;
+                            base = model[..end as usize].to_vec();
+                            overlay.settle_front(SECOND + end);
+                        }
+                    }
+                    Op::Publish => {}
+                }
+                for (bytes, run) in &shared {
+                    prop_assert_eq!(&bytes[..], &run[..], "what others read does not change");
+                }
+                prop_assert_eq!(overlay.size(), SECOND + model.len() as u64);
+                prop_assert_eq!(overlay.bytes(), overlay.fresh().map(<[u8]>::len).sum::<usize>());
+                let mut got = Vec::new();
+                for part in overlay.parts(SECOND, 1 << 20) {
+                    match part {
+                        Part::Fresh(fresh) => got.extend(fresh),
+                        Part::Base { start, len } => got.extend(&base[(start - SECOND) as usize..][..len as usize]),
+                        Part::Zero(len) => got.extend(vec![0; len as usize]),
+                    }
+                }
+                prop_assert!(got == model);
+            }
+        }
+    }
+
     #[test]
     fn a_file_that_grows_is_seen() {
         let mut overlay = Overlay::new(10);

@@ -42,7 +42,7 @@ pub use set::{
     SET_DEADLINE_S_DEFAULT, SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId,
     SetInfo, SetRequest, SetState, SetStatus, SetsPage, ShardRequest, ShardUpload,
 };
-pub use stoker_buffer::{Buf, Hatch, SLOT_LEN};
+pub use stoker_buffer::{Buf, HatchIn, HatchOut, SLOT_LEN};
 pub use store::{BoxFuture, File, PartSource, Store, Writer};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{

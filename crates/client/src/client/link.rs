@@ -4,20 +4,21 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use stoker_format::{ClusterId, crc32c};
-use stoker_store::{ErrorKind, Hatch, Result, StoreError};
+use stoker_store::{ErrorKind, HatchIn, Result, StoreError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-use tokio::sync::{OnceCell, Semaphore, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::line::{Ended, Line, Lines};
 use super::outlet::Outlet;
-use super::{ClientOptions, Inner};
+use super::{ClientOptions, Inner, unexpected};
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::frame::{self, DataSum, FLAG_MORE, Header, Kind, OutFrame, RESPONSE_LEN_MAX, UNSUMMED_VERSION};
@@ -31,6 +32,10 @@ pub(super) const WRITE_BYTES_MAX: usize = 64 << 20;
 
 /// Slots of shared memory that a connection asks for.
 const HATCH_SLOTS: u32 = 16;
+/// How long it waits for them.
+const HATCH_TIMEOUT: Duration = Duration::from_secs(20);
+/// When it asks again after others had them all.
+const HATCH_PAUSE: Duration = Duration::from_secs(30);
 
 /// The first protocol with leases.
 const LEASE_VERSION: u16 = 2;
@@ -112,8 +117,11 @@ pub(super) struct Link {
     leases: AtomicBool,
     /// Connections of threads that may be blocked.
     lines: Lines,
-    /// Memory that the node has, too; asked for once.
-    hatch: OnceCell<Option<Arc<Hatch>>>,
+    /// Memory that the node has, too.
+    hatch: Arc<OnceLock<Arc<HatchIn>>>,
+    /// When it may be asked for (again); never if it is none.
+    hatch_ask_at: Mutex<Option<Instant>>,
+    runtime: Handle,
     is_unix: bool,
     tasks: [AbortHandle; 2],
 }
@@ -158,7 +166,9 @@ impl Link {
             call_timeout_ms: u32::try_from(options.call_timeout.as_millis()).unwrap_or(0),
             leases: AtomicBool::new(leases),
             lines: Lines::new(is_unix),
-            hatch: if leases { OnceCell::new() } else { OnceCell::new_with(Some(None)) },
+            hatch: Arc::default(),
+            hatch_ask_at: Mutex::new(leases.then(Instant::now)),
+            runtime: Handle::current(),
             is_unix,
             tasks: [read_task.abort_handle(), write_task.abort_handle()],
         }))
@@ -192,23 +202,51 @@ impl Link {
         }
     }
 
-    /// Memory through which bytes reach the node without the kernel; none if it gives none.
-    pub async fn hatch(&self) -> Option<Arc<Hatch>> {
-        self.hatch.get_or_init(|| self.ask_for_hatch()).await.clone()
+    /// Memory through which bytes reach the node without the kernel, once there is some.
+    pub fn hatch(&self) -> &Arc<OnceLock<Arc<HatchIn>>> {
+        &self.hatch
     }
 
-    async fn ask_for_hatch(&self) -> Option<Arc<Hatch>> {
-        let request = Request::Hatch { slots: HATCH_SLOTS };
-        request.check_version(self.welcome.version).ok()?;
-        let opened = match self.call(self.new_id(), &request).await.ok()? {
-            Reply { response: Response::Hatch, descriptors: Some(descriptors), .. } => {
-                let descriptor = descriptors.into_iter().next()?;
-                Hatch::open(descriptor).map_err(|error| error.to_string())
+    /// Asks for such memory, unless that was done. Nobody waits for it: until it comes, bytes go by the socket.
+    pub fn want_hatch(self: &Arc<Link>) {
+        if self.hatch.get().is_some() {
+            return;
+        }
+        let mut ask_at = self.hatch_ask_at.lock().unwrap();
+        let now = Instant::now();
+        if ask_at.is_none_or(|ask_at| now < ask_at) {
+            return;
+        }
+        *ask_at = Some(now + HATCH_PAUSE);
+        drop(ask_at);
+        let link = self.clone();
+        self.runtime.spawn(async move {
+            // One that is late may have been made all the same, and nobody would know of it: there is no second one then.
+            let asked = timeout(HATCH_TIMEOUT, link.ask_for_hatch()).await;
+            match asked.unwrap_or(Err(StoreError::new(ErrorKind::Invalid, "no answer"))) {
+                Ok(hatch) => drop(link.hatch.set(Arc::new(hatch))),
+                Err(error) => {
+                    tracing::debug!("bytes go by the socket: {error}");
+                    if error.kind != ErrorKind::Full {
+                        *link.hatch_ask_at.lock().unwrap() = None;
+                    }
+                }
             }
-            Reply { response: Response::Error(error), .. } => Err(error.message),
-            _ => Err("an answer to another question".to_owned()),
+        });
+    }
+
+    async fn ask_for_hatch(&self) -> Result<HatchIn> {
+        let request = Request::Hatch { slots: HATCH_SLOTS };
+        let reply = self.call(self.new_id(), &request).await.map_err(|lost| lost.error)?.into_result()?;
+        let descriptor = match reply {
+            Reply { response: Response::Hatch, descriptors: Some(descriptors), .. } => {
+                descriptors.into_iter().next()
+            }
+            _ => None,
         };
-        opened.map(Arc::new).inspect_err(|why| tracing::debug!("bytes go by the socket: {why}")).ok()
+        let descriptor = descriptor.ok_or_else(unexpected)?;
+        HatchIn::open(descriptor, HATCH_SLOTS as usize)
+            .map_err(|error| StoreError::new(ErrorKind::Invalid, error.to_string()))
     }
 
     /// Permits for bytes of writers.

@@ -1,10 +1,10 @@
 //! The sending end of a writer: bytes wait here until the node grants memory for them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
-use stoker_store::{Buf, Hatch, Result, StoreError};
+use stoker_store::{Buf, HatchIn, Result, StoreError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::frame::{DATA_LEN_MAX, DataSum, InHatch, Kind, OutFrame};
@@ -29,14 +29,14 @@ struct State {
 pub(super) struct Outlet {
     id: u64,
     sum: DataSum,
-    /// Memory that the node has, too.
-    hatch: Option<Arc<Hatch>>,
+    /// Memory that the node has, too; the connection may get it later.
+    hatch: Arc<OnceLock<Arc<HatchIn>>>,
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Outlet {
-    pub fn new(id: u64, sum: DataSum, hatch: Option<Arc<Hatch>>) -> Outlet {
+    pub fn new(id: u64, sum: DataSum, hatch: Arc<OnceLock<Arc<HatchIn>>>) -> Outlet {
         Outlet { id, sum, hatch, state: Mutex::default(), changed: Notify::new() }
     }
 
@@ -47,7 +47,7 @@ impl Outlet {
 
     /// Memory that needs no copy on its way to the node.
     pub fn memory(&self) -> Option<Buf> {
-        self.hatch.as_ref()?.room()
+        self.hatch.get()?.room()
     }
 
     /// Queues bytes, asks for memory, sends what may be sent.
@@ -87,7 +87,7 @@ impl Outlet {
 
     /// Bytes on their way: through the hatch if it has room, else with the frame.
     fn frame(&self, bytes: Bytes) -> OutFrame {
-        let hatch = self.hatch.as_ref().filter(|_| bytes.len() >= HATCH_LEN_MIN);
+        let hatch = self.hatch.get().filter(|_| bytes.len() >= HATCH_LEN_MIN);
         let place = hatch.and_then(|hatch| hatch.pass(&bytes).or_else(|| Some((hatch.put(&bytes)?, 0))));
         match place {
             Some((slot, offset)) => {

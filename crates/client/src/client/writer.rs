@@ -17,7 +17,7 @@ use crate::message::{Request, Response};
 /// Buffers of one writer that may be under way while the caller fills the next.
 const BUFFERS_MAX: usize = 2;
 
-/// A connection asks for shared memory when it writes a file of so many bytes, or of an unknown number.
+/// A writer of so many bytes wants to share memory with the node.
 const HATCH_FROM: u64 = 4 << 20;
 
 pub(super) struct RemoteWriter {
@@ -62,9 +62,7 @@ impl RemoteWriter {
         let mut attempts = Attempts::default();
         loop {
             let link = client.link().await?;
-            let is_long = size.is_none_or(|size| size >= HATCH_FROM);
-            let hatch = if is_long { link.hatch().await } else { None };
-            let outlet = Arc::new(Outlet::new(link.new_id(), link.data_sum(), hatch));
+            let outlet = Arc::new(Outlet::new(link.new_id(), link.data_sum(), link.hatch().clone()));
             link.add_outlet(&outlet);
             // Made before the answer, so that whatever happens, the node hears of the end.
             let mut writer = RemoteWriter {
@@ -98,6 +96,9 @@ impl RemoteWriter {
         let pass = Arc::new((slot, room.await.expect("never closed")));
         self.sum.update(&bytes);
         self.written += bytes.len() as u64;
+        if self.written >= HATCH_FROM || self.size.is_some_and(|size| size >= HATCH_FROM) {
+            self.link.want_hatch();
+        }
         self.outlet.push(bytes, pass, self.link.outbox())
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use stoker_format::{crc32c, crc32c_combine};
-use stoker_store::{Buf, Hatch, SLOT_LEN};
+use stoker_store::{Buf, HatchOut, SLOT_LEN};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
@@ -104,7 +104,7 @@ pub(super) async fn from_socket(
 }
 
 /// Takes bytes out of the hatch; returns how many. The sum of the whole file is compared before it is published.
-pub(super) fn from_hatch(inlet: Option<&Inlet>, hatch: &Hatch, place: InHatch) -> Result<u64, Fault> {
+pub(super) fn from_hatch(inlet: Option<&Inlet>, hatch: &HatchOut, place: InHatch) -> Result<u64, Fault> {
     let InHatch { slot, offset, len } = place;
     let (offset, len) = (offset as usize, len as usize);
     if slot as usize >= hatch.slots() || offset.saturating_add(len) > SLOT_LEN {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_store::{ErrorKind, File, Hatch, Result, StoreError, Writer};
+use stoker_store::{ErrorKind, File, HatchOut, Result, StoreError, Writer};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ pub(super) struct Session {
     /// Descriptors that the client may be given; none if they cannot travel.
     pub descriptors: Option<Arc<Semaphore>>,
     /// Memory that the client shares with this node, and its part of what all clients may have.
-    pub hatch: OnceLock<(Hatch, OwnedSemaphorePermit)>,
+    pub hatch: OnceLock<(HatchOut, OwnedSemaphorePermit)>,
     /// Requests whose answer is not written yet.
     slots: AtomicUsize,
     calmer: Notify,

@@ -242,7 +242,7 @@ async fn bytes_without_a_sum_of_their_frame_are_compared_before_they_are_publish
     rig.check_alive().await;
 }
 
-/// Asks for a hatch of one slot and leaves it empty: all its bytes are zeros.
+/// Asks for a hatch, gets one of four slots, and leaves it empty: all its bytes are zeros.
 async fn ask_for_hatch(stream: &mut UnixStream) {
     stream.write_all(&request(5, &Request::Hatch { slots: 1 })).await.unwrap();
     let mut answer = [0; HEADER_LEN + 1];
@@ -258,7 +258,7 @@ fn in_hatch(id: u64, slot: u32, offset: u32, len: u32) -> Vec<u8> {
 async fn bytes_in_a_hatch_are_refused_where_they_cannot_be() {
     let cases = [
         (false, in_hatch(7, 0, 0, 10), "a hatch that nobody asked for"),
-        (true, in_hatch(7, 1, 0, 10), "outside of the hatch"),
+        (true, in_hatch(7, 4, 0, 10), "outside of the hatch"),
         (true, in_hatch(7, u32::MAX, 0, 10), "outside of the hatch"),
         (true, in_hatch(7, 0, 0, u32::MAX), "outside of the hatch"),
         (true, in_hatch(7, 0, u32::MAX, 10), "outside of the hatch"),
