@@ -46,10 +46,13 @@ def main() -> int:
     interpreter = programs["python-" + args.tier] / "python"
     with tempfile.TemporaryDirectory(prefix="stoker-package-") as folder:
         package = pathlib.Path(folder)
-        shutil.copytree(HERE.parent / "stoker", package / "stoker", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        # pytest puts the folder of the tests first on the path, so they lie beside the package that is to be tested.
+        for part in ("stoker", "tests", "pyproject.toml"):
+            source, ignored = HERE.parent / part, shutil.ignore_patterns("*.so", "__pycache__")
+            shutil.copytree(source, package / part, ignore=ignored) if source.is_dir() else shutil.copy(source, package)
         shutil.copy(binding, package / "stoker" / "_stoker.abi3.so")
         environment = dict(os.environ, STOKER_BIN=str(args.stoker.resolve()), PYTHONPATH=folder, PYTHONDONTWRITEBYTECODE="1")
-        command = [str(interpreter), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(HERE.parent), str(HERE)]
+        command = [str(interpreter), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         return 1 if subprocess.run([*command, *args.pytest], env=environment, cwd=folder).returncode else 0
 
 
