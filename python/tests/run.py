@@ -13,6 +13,7 @@ import argparse
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,8 @@ def main() -> int:
             shutil.copytree(source, package / part, ignore=ignored) if source.is_dir() else shutil.copy(source, package)
         shutil.copy(binding, package / "stoker" / "_stoker.abi3.so")
         environment = dict(os.environ, STOKER_BIN=str(args.stoker.resolve()), PYTHONPATH=folder, PYTHONDONTWRITEBYTECODE="1")
+        # Who starts this in the background of a shell has it ignore SIGINT, and so would all programs of the tests.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         command = [str(interpreter), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         return 1 if subprocess.run([*command, *args.pytest], env=environment, cwd=folder).returncode else 0
 
