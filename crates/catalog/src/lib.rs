@@ -5,6 +5,7 @@
 //! Nothing here knows drives, transports or HTTP.
 
 pub mod backup;
+mod counted;
 pub mod engine;
 mod epoch;
 mod error;
@@ -14,6 +15,7 @@ pub mod remote;
 pub mod rows;
 mod wire;
 
+pub use counted::{Calls, Counted};
 pub use epoch::Epoch;
 pub use error::{CatalogError, ErrorKind, Result};
 pub use kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Snapshot, Watch, Write};

@@ -30,6 +30,8 @@ pub(crate) struct Core {
     pub cluster: String,
     pub started_ms: u64,
     pub catalog: Arc<dyn Catalog>,
+    /// How often this node asked it.
+    pub catalog_calls: Arc<stoker_catalog::Calls>,
     pub names: Names,
     pub cell: Cell,
     pub rings: Rings,

@@ -216,7 +216,10 @@ impl Core {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let (stats, drain) = (&self.stats, &self.drainer.stats);
         let (cell, mends) = (&self.cell.stats, &self.mender.stats);
-        let totals: [(&str, &str, &AtomicU64); 34] = [
+        let calls = &self.catalog_calls;
+        let totals: [(&str, &str, &AtomicU64); 36] = [
+            ("catalog_reads_total", "Reads that this node asked the catalog for.", &calls.reads),
+            ("catalog_commits_total", "Commits that this node asked the catalog for.", &calls.commits),
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
             (

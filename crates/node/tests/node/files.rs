@@ -43,6 +43,27 @@ async fn bytes_come_back_at_every_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_an_open_file_ask_the_catalog_nothing() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    let bytes = pattern(1, 5 * MIB);
+    put(&node, "f", &bytes).await;
+    assert!(counter(&node, "catalog_commits_total").await >= 1.0);
+    let file = node.open("data", &key("f")).await.unwrap();
+    let before = counter(&node, "catalog_reads_total").await;
+    assert!(before >= 1.0);
+    let reads = 1_000;
+    for at in 0..reads {
+        let offset = at * 4096 % bytes.len();
+        assert!(bytes[offset..].starts_with(&file.read(offset as u64, 4096).await.unwrap()), "{offset}");
+    }
+    // What the node does by itself may ask meanwhile; a read that asked would show a thousand times.
+    let asked = counter(&node, "catalog_reads_total").await - before;
+    assert!(asked < reads as f64 / 2.0, "{asked} reads of the catalog for {reads} of the file");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_list_in_the_order_of_s3() {
     let home = Home::new(lazy());
     let node = home.start().await;

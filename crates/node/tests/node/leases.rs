@@ -55,11 +55,6 @@ fn shown(leases: &Leases) -> Vec<u8> {
     bytes
 }
 
-async fn counter(node: &Node, name: &str) -> f64 {
-    let counters = node.counters().await.unwrap();
-    counters.iter().filter(|counter| counter.name == name).map(|counter| counter.value).sum()
-}
-
 /// Writes and deletes until that many leased segments were replaced.
 async fn go_round(node: &Node, replaced: f64) {
     for round in 0..2_000u64 {
