@@ -121,6 +121,11 @@ impl Buf {
         self.capacity
     }
 
+    /// True if the memory is this process's own and belongs to no pool.
+    pub fn is_heap(&self) -> bool {
+        matches!(self.home, Home::Heap(_))
+    }
+
     /// Changes how many bytes are in use; memory is always initialised, so growing shows old bytes.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity && !self.is_lent());
@@ -132,10 +137,19 @@ impl Buf {
 
     /// Copies bytes behind those in use, and sums them on the way. Panics if they do not fit.
     pub fn fill(&mut self, bytes: &[u8]) {
+        self.fill_by(bytes, Sums::new);
+    }
+
+    /// The same with a CRC-64 alone, for bytes whose blocks are summed where they are written.
+    pub fn fill_crc64(&mut self, bytes: &[u8]) {
+        self.fill_by(bytes, |_| Sums::only_crc64());
+    }
+
+    fn fill_by(&mut self, bytes: &[u8], begin: impl Fn(usize) -> Sums) {
         assert!(bytes.len() <= self.capacity - self.len);
         let mut sums = self.sums.take();
         if sums.is_none() && self.len == 0 {
-            sums = Some(Box::new(Sums::new(self.capacity)));
+            sums = Some(Box::new(begin(self.capacity)));
         }
         for step in bytes.chunks(sums::STEP) {
             let at = self.len;

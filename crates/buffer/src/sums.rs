@@ -7,14 +7,21 @@ use stoker_format::{BLOCK, crc32c, crc32c_combine, table_crc};
 /// Copied and summed at once: small enough for the first cache.
 pub(crate) const STEP: usize = 16 << 10;
 
+/// CRC32C, as it is wanted.
+enum Crc32c {
+    /// Of every whole block.
+    Blocks(Vec<u32>),
+    /// Of all bytes.
+    Whole(u32),
+    /// Not at all.
+    Unwanted,
+}
+
 /// What is known of the bytes that were filled in so far.
 pub(crate) struct Sums {
-    /// CRC32C of every whole block.
-    table: Vec<u32>,
+    crc32c: Crc32c,
     /// None once bytes came that it does not cover.
     crc64: Option<Digest>,
-    /// CRC32C of all bytes, where nobody asked for that of blocks.
-    whole: Option<u32>,
     /// Bytes that count.
     len: usize,
 }
@@ -22,12 +29,17 @@ pub(crate) struct Sums {
 impl Sums {
     pub(crate) fn new(capacity: usize) -> Sums {
         let table = Vec::with_capacity(capacity.div_ceil(BLOCK));
-        Sums { table, crc64: Some(Digest::new(CrcAlgorithm::Crc64Nvme)), whole: None, len: 0 }
+        Sums { crc32c: Crc32c::Blocks(table), ..Sums::only_crc64() }
     }
 
-    /// Sums of bytes that are summed as a whole.
+    /// Sums of bytes whose blocks are summed as a whole.
     pub(crate) fn whole() -> Sums {
-        Sums { table: Vec::new(), crc64: None, whole: Some(0), len: 0 }
+        Sums { crc32c: Crc32c::Whole(0), crc64: None, len: 0 }
+    }
+
+    /// Sums of bytes of which nobody wants a CRC32C.
+    pub(crate) fn only_crc64() -> Sums {
+        Sums { crc32c: Crc32c::Unwanted, crc64: Some(Digest::new(CrcAlgorithm::Crc64Nvme)), len: 0 }
     }
 
     /// Takes note that `bytes`, all of them so far, grew.
@@ -45,21 +57,24 @@ impl Sums {
     }
 
     fn sum_blocks(&mut self, bytes: &[u8]) {
-        if let Some(whole) = &mut self.whole {
-            let new = &bytes[self.len..];
-            *whole = crc32c_combine(*whole, crc32c(new), new.len() as u64);
-            self.len = bytes.len();
-            return;
+        match &mut self.crc32c {
+            Crc32c::Blocks(table) => {
+                for block in bytes[table.len() * BLOCK..].chunks_exact(BLOCK) {
+                    table.push(crc32c(block));
+                }
+            }
+            Crc32c::Whole(whole) => {
+                let new = &bytes[self.len..];
+                *whole = crc32c_combine(*whole, crc32c(new), new.len() as u64);
+            }
+            Crc32c::Unwanted => {}
         }
         self.len = bytes.len();
-        for block in bytes[self.table.len() * BLOCK..].chunks_exact(BLOCK) {
-            self.table.push(crc32c(block));
-        }
     }
 
     /// Whether they are of the blocks of so many bytes.
     pub(crate) fn cover(&self, len: usize) -> bool {
-        self.len == len && self.whole.is_none()
+        self.len == len && matches!(self.crc32c, Crc32c::Blocks(_))
     }
 
     /// CRC-64/NVME, if these bytes are the ones that were summed.
@@ -70,23 +85,27 @@ impl Sums {
 
     /// CRC32C, if these bytes are the ones that were summed.
     pub(crate) fn crc32c(&self, bytes: &[u8]) -> Option<u32> {
-        if self.whole.is_some() {
-            return self.whole.filter(|_| self.len == bytes.len());
+        if self.len != bytes.len() {
+            return None;
         }
-        let whole = self.table.len() * BLOCK;
-        let rest = bytes.get(whole..).filter(|_| self.len == bytes.len())?;
-        Some(crc32c_combine(table_crc(&self.table, whole), crc32c(rest), rest.len() as u64))
+        match &self.crc32c {
+            Crc32c::Blocks(table) => {
+                let whole = table.len() * BLOCK;
+                let rest = bytes.get(whole..)?;
+                Some(crc32c_combine(table_crc(table, whole), crc32c(rest), rest.len() as u64))
+            }
+            Crc32c::Whole(whole) => Some(*whole),
+            Crc32c::Unwanted => None,
+        }
     }
 
     /// CRC32C of every block, if these bytes are the ones that were summed.
-    pub(crate) fn into_table(mut self, bytes: &[u8]) -> Option<Vec<u32>> {
-        if self.whole.is_some() {
-            return None;
-        }
-        let rest = bytes.get(self.table.len() * BLOCK..).filter(|_| self.len == bytes.len())?;
+    pub(crate) fn into_table(self, bytes: &[u8]) -> Option<Vec<u32>> {
+        let Crc32c::Blocks(mut table) = self.crc32c else { return None };
+        let rest = bytes.get(table.len() * BLOCK..).filter(|_| self.len == bytes.len())?;
         if !rest.is_empty() {
-            self.table.push(crc32c(rest));
+            table.push(crc32c(rest));
         }
-        Some(self.table)
+        Some(table)
     }
 }

@@ -56,6 +56,12 @@ fn sums_are_of_the_bytes_in_use_or_not_there() {
             assert_eq!(buf.crc64(), (len > 0).then(|| stoker_format::crc64(&bytes[..len])));
             let table = (len > 0).then(|| stoker_format::block_table(&bytes[..len]));
             assert_eq!(buf.take_block_table(), table);
+            let mut buf = Buf::heap(bytes.len());
+            buf.set_len(0);
+            bytes[..len].chunks(step).for_each(|piece| buf.fill_crc64(piece));
+            assert_eq!(buf.as_slice(), &bytes[..len]);
+            assert_eq!(buf.crc64(), (len > 0).then(|| stoker_format::crc64(&bytes[..len])));
+            assert_eq!((buf.crc32c(), buf.take_block_table()), (None, None), "nobody wanted them");
         }
     }
     let mut buf = Buf::heap(10);

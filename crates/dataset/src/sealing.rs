@@ -8,14 +8,14 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde_json::json;
 use stoker_store::{
-    Attributes, Condition, ErrorKind, File, FileInfo, Key, ListEntry, ListRequest, Store, StoreError,
+    Attributes, Condition, ErrorKind, File, FileInfo, Filler, Key, ListEntry, ListRequest, Store, StoreError,
     WriteRequest,
 };
 
 use crate::fault::{Fault, Result, path_of};
 use crate::meter::{self, Meter};
 use crate::seal::{Seal, SealWriter, Sealed, ShardRow, identity_text};
-use crate::shard::Sink;
+use crate::shard;
 use crate::{readback, tar};
 
 /// Longest seal that is read here.
@@ -273,11 +273,11 @@ pub async fn write(
     let condition = if replace { Condition::default() } else { Condition::absent() };
     let request = WriteRequest { attributes, condition, size: Some(sealed.len()), append: false };
     let writer = store.create(volume, key, request).await.map_err(fault())?;
-    let mut sink = Sink { writer, buf: None, sum: 0, len: 0 };
+    let mut sink = Filler::new(writer);
     for piece in sealed.pieces() {
         sink.put(&piece).await.map_err(fault())?;
     }
-    let (receipt, sum) = sink.finish().await.map_err(fault())?;
+    let (receipt, sum) = shard::publish(sink).await.map_err(fault())?;
     let counter = Default::default();
     readback::verify(store, volume, key, receipt.version, sum, &counter).await.map_err(fault())?;
     Ok(identity)

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use stoker_format::{VersionId, crc64, crc64_combine};
+use stoker_format::VersionId;
 use stoker_store::{
-    Attributes, Buf, ChecksumKind, Condition, ErrorKind, FileInfo, Finish, Key, Receipt, Store, StoreError,
-    Subject, WriteRequest, Writer,
+    Attributes, ChecksumKind, Condition, ErrorKind, FileInfo, Filler, Finish, Key, Receipt, Store,
+    StoreError, Subject, WriteRequest,
 };
 
 use crate::fault::{Fault, Result};
@@ -158,7 +158,7 @@ impl Shard {
         let size = Some(self.planned.size);
         let request = WriteRequest { attributes, condition, size, append: false };
         let writer = store.create(&self.volume, &self.key, request).await.map_err(self.fault())?;
-        let mut sink = Sink { writer, buf: None, sum: 0, len: 0 };
+        let mut sink = Filler::new(writer);
         let batches = feed::batches(inputs, self.planned.inputs.clone());
         let mut tar = stream::iter(batches)
             .map(|batch| feed::read(store.clone(), inputs.clone(), batch))
@@ -170,8 +170,8 @@ impl Shard {
         }
         sink.put(&[0; tar::END_LEN as usize]).await.map_err(self.fault())?;
         meter::add(&meter.bytes_written, tar::END_LEN);
-        assert_eq!(sink.len, self.planned.size, "a shard is as long as it was planned");
-        sink.finish().await.map_err(self.fault())
+        assert_eq!(sink.len(), self.planned.size, "a shard is as long as it was planned");
+        publish(sink).await.map_err(self.fault())
     }
 
     async fn leave_note(&self, store: &dyn Store, size: u64, sum: u64, version: VersionId) -> Result<()> {
@@ -185,48 +185,17 @@ impl Shard {
         let request = WriteRequest { size: Some(text.len() as u64), ..WriteRequest::default() };
         let written = async {
             let writer = store.create(&self.volume, &self.note, request).await?;
-            let mut sink = Sink { writer, buf: None, sum: 0, len: 0 };
+            let mut sink = Filler::new(writer);
             sink.put(&text).await?;
-            sink.finish().await
+            sink.finish(Finish::default()).await
         };
         written.await.map(drop).map_err(Fault::of(&self.volume, &self.note))
     }
 }
 
-/// Fills buffers of a writer to the brim and sums what goes through.
-pub struct Sink {
-    pub writer: Box<dyn Writer>,
-    pub buf: Option<Buf>,
-    pub sum: u64,
-    pub len: u64,
-}
-
-impl Sink {
-    pub async fn put(&mut self, mut bytes: &[u8]) -> stoker_store::Result<()> {
-        self.sum = crc64_combine(self.sum, crc64(bytes), bytes.len() as u64);
-        self.len += bytes.len() as u64;
-        while !bytes.is_empty() {
-            let mut buf = match self.buf.take() {
-                Some(buf) => buf,
-                None => self.writer.buffer().await?,
-            };
-            let part = bytes.len().min(buf.capacity() - buf.len());
-            buf.fill(&bytes[..part]);
-            bytes = &bytes[part..];
-            if buf.len() == buf.capacity() {
-                self.writer.write(buf).await?;
-            } else {
-                self.buf = Some(buf);
-            }
-        }
-        Ok(())
-    }
-
-    /// Publishes; the receipt and the sum of what was put.
-    pub async fn finish(mut self) -> stoker_store::Result<(Receipt, u64)> {
-        if let Some(buf) = self.buf.take().filter(|buf| !buf.is_empty()) {
-            self.writer.write(buf).await?;
-        }
-        Ok((self.writer.finish(Finish::default()).await?, self.sum))
-    }
+/// The receipt and the CRC-64 of what was put.
+pub async fn publish(sink: Filler) -> stoker_store::Result<(Receipt, u64)> {
+    let writer = sink.end().await?;
+    let sum = writer.crc64();
+    Ok((writer.finish(Finish::default()).await?, sum))
 }

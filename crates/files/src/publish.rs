@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use stoker_store::{AttributesChange, Buf, EDIT_NOW_LEN_MAX, ErrorKind, Finish, Receipt, StoreError, Writer};
+use stoker_store::{AttributesChange, EDIT_NOW_LEN_MAX, ErrorKind, Filler, Finish, Receipt, StoreError};
 
 use crate::content::{Base, Content};
 use crate::error::{Errno, Result};
@@ -191,9 +191,11 @@ impl Core {
             content.overlay.fresh().for_each(|fresh| bytes.extend_from_slice(fresh));
             return self.store.edit_now(&self.volume, &key, request, bytes.freeze()).await;
         }
-        let mut writer = self.store.edit(&self.volume, &key, request).await?;
-        fill(&mut writer, content.overlay.fresh()).await?;
-        writer.finish(Finish::default()).await
+        let mut filler = Filler::new(self.store.edit(&self.volume, &key, request).await?);
+        for fresh in content.overlay.fresh() {
+            filler.put(fresh).await?;
+        }
+        filler.finish(Finish::default()).await
     }
 
     async fn publish_properties(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
@@ -294,31 +296,4 @@ fn properties(meta: &Meta) -> AttributesChange {
 /// A file that has no key any more.
 pub(crate) fn stale(errno: Errno) -> StoreError {
     StoreError::new(ErrorKind::NotFound, format!("{errno:?}"))
-}
-
-/// Hands bytes to a writer, in full buffers.
-async fn fill<'b>(
-    writer: &mut Box<dyn Writer>,
-    pieces: impl Iterator<Item = &'b [u8]>,
-) -> std::result::Result<(), StoreError> {
-    let mut open: Option<Buf> = None;
-    for mut bytes in pieces {
-        while !bytes.is_empty() {
-            let mut buf = match open.take() {
-                Some(buf) => buf,
-                None => writer.buffer().await?,
-            };
-            let part = bytes.len().min(buf.capacity() - buf.len());
-            buf.fill(&bytes[..part]);
-            bytes = &bytes[part..];
-            match buf.len() == buf.capacity() {
-                true => writer.write(buf).await?,
-                false => open = Some(buf),
-            }
-        }
-    }
-    match open {
-        Some(buf) => writer.write(buf).await,
-        None => Ok(()),
-    }
 }

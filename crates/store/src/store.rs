@@ -9,6 +9,7 @@ use stoker_format::VersionId;
 use crate::edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EditRequest, Entry};
 use crate::error::{ErrorKind, Result, StoreError, Subject};
 use crate::file::FileInfo;
+use crate::filler::Filler;
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
@@ -143,16 +144,9 @@ pub trait Store: Send + Sync + 'static {
                 let message = format!("at most {EDIT_NOW_LEN_MAX} bytes are written in one call");
                 return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
             }
-            let mut writer = self.edit(volume, key, request).await?;
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                let mut buf = writer.buffer().await?;
-                let part = rest.len().min(buf.capacity());
-                buf.fill(&rest[..part]);
-                rest = &rest[part..];
-                writer.write(buf).await?;
-            }
-            writer.finish(Finish::default()).await
+            let mut filler = Filler::new(self.edit(volume, key, request).await?);
+            filler.put(&bytes).await?;
+            filler.finish(Finish::default()).await
         })
     }
     /// What a name is: a file, a directory, both or neither. The key has no `/` at its end.

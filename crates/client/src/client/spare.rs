@@ -54,7 +54,9 @@ impl AsRef<[u8]> for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let Some(at) = KEPT.iter().position(|(kept, _)| *kept == self.buf.capacity()) else { return };
+        // Memory that the node has, too, goes back to where it came from.
+        let fits = |(kept, _): &(usize, usize)| *kept == self.buf.capacity() && self.buf.is_heap();
+        let Some(at) = KEPT.iter().position(fits) else { return };
         let mut spares = self.home.0[at].lock().unwrap();
         if spares.len() < KEPT[at].1 {
             spares.push(std::mem::replace(&mut self.buf, Buf::none()));

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest};
-use stoker_format::{VersionId, crc32c, crc32c_combine};
+use stoker_format::{VersionId, crc32c, crc32c_combine, crc64, crc64_combine};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
 use tokio::sync::Semaphore;
 
@@ -19,6 +18,8 @@ const BUFFERS_MAX: usize = 2;
 
 /// A writer of so many bytes wants to share memory with the node.
 const HATCH_FROM: u64 = 4 << 20;
+/// A buffer for so many bytes lies in that memory if there is some: it needs no copy on its way.
+const SHARED_FROM: usize = 1 << 20;
 
 pub(super) struct RemoteWriter {
     link: Arc<Link>,
@@ -35,7 +36,7 @@ pub(super) struct RemoteWriter {
 /// What is summed of the bytes, for the node to compare.
 enum Sum {
     /// CRC-64/NVME, which is kept with the file.
-    Whole(Box<Digest>),
+    Whole(u64),
     /// CRC32C: what goes on with another version has no sum that could be kept.
     Late(u32),
 }
@@ -44,14 +45,16 @@ impl Sum {
     fn of(request: &Request) -> Sum {
         match request.is_late() {
             true => Sum::Late(0),
-            false => Sum::Whole(Box::new(Digest::new(CrcAlgorithm::Crc64Nvme))),
+            false => Sum::Whole(0),
         }
     }
 
-    fn update(&mut self, bytes: &[u8]) {
+    /// Adds bytes, whose CRC-64 whoever filled in a buffer may know.
+    fn add(&mut self, bytes: &[u8], known: Option<u64>) {
+        let len = bytes.len() as u64;
         match self {
-            Sum::Whole(digest) => digest.update(bytes),
-            Sum::Late(sum) => *sum = crc32c_combine(*sum, crc32c(bytes), bytes.len() as u64),
+            Sum::Whole(sum) => *sum = crc64_combine(*sum, known.unwrap_or_else(|| crc64(bytes)), len),
+            Sum::Late(sum) => *sum = crc32c_combine(*sum, crc32c(bytes), len),
         }
     }
 }
@@ -86,7 +89,7 @@ impl RemoteWriter {
         }
     }
 
-    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+    async fn write(&mut self, bytes: Bytes, crc64: Option<u64>) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -94,7 +97,7 @@ impl RemoteWriter {
         let room =
             self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
         let pass = Arc::new((slot, room.await.expect("never closed")));
-        self.sum.update(&bytes);
+        self.sum.add(&bytes, crc64);
         self.written += bytes.len() as u64;
         if self.written >= HATCH_FROM || self.size.is_some_and(|size| size >= HATCH_FROM) {
             self.link.want_hatch();
@@ -107,9 +110,7 @@ impl RemoteWriter {
         assert_eq!(len, self.written, "bytes of a writer went astray");
         let writer = self.outlet.id();
         let request = match (&self.sum, base) {
-            (Sum::Whole(digest), None) => {
-                Request::Finish { writer, len, crc64: digest.clone().finalize(), finish }
-            }
+            (Sum::Whole(crc64), None) => Request::Finish { writer, len, crc64: *crc64, finish },
             (Sum::Late(crc32c), Some(VersionId(base))) => {
                 Request::FinishOn { writer, len, crc32c: *crc32c, finish, base }
             }
@@ -147,13 +148,15 @@ impl Writer for RemoteWriter {
             let left = self.size.map_or(u64::MAX, |size| size.saturating_sub(self.written));
             // At the announced end there is still room for a byte, so that a longer file is noticed by the node.
             let len = usize::try_from(left).unwrap_or(usize::MAX).clamp(1, BUFFER_LEN);
-            Ok(self.spares.take(len))
+            let shared = if len >= SHARED_FROM { self.outlet.memory() } else { None };
+            Ok(shared.unwrap_or_else(|| self.spares.take(len)))
         })
     }
 
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
+        let crc64 = buf.crc64();
         let bytes = self.spares.freeze(buf);
-        Box::pin(RemoteWriter::write(self, bytes))
+        Box::pin(RemoteWriter::write(self, bytes, crc64))
     }
 
     fn takes_bytes(&self) -> bool {
@@ -165,12 +168,12 @@ impl Writer for RemoteWriter {
     }
 
     fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        Box::pin(RemoteWriter::write(self, bytes))
+        Box::pin(RemoteWriter::write(self, bytes, None))
     }
 
     fn crc64(&self) -> u64 {
         match &self.sum {
-            Sum::Whole(digest) => digest.clone().finalize(),
+            Sum::Whole(crc64) => *crc64,
             Sum::Late(_) => 0,
         }
     }

@@ -141,6 +141,35 @@ async fn bytes_that_are_made_in_it_are_not_copied_and_its_room_comes_back() {
     assert_eq!(rooms.len(), 12, "all of it is free again");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_fills_buffers_fills_them_in_place_and_their_room_comes_back() {
+    let rig = rig().await;
+    rig.warm().await;
+    let Rig { server, client, _folder } = rig;
+    let bytes = bytes_of(6, 40 * MIB + 5);
+    for (name, size) in [("unknown", None), ("announced", Some(bytes.len() as u64))] {
+        let before = server.hatch_bytes();
+        let mut filler = Filler::new(begin(&client, name, size).await);
+        for piece in bytes.chunks(3 * MIB / 2 + 1) {
+            filler.put(piece).await.unwrap();
+        }
+        assert_eq!(filler.len(), bytes.len() as u64);
+        let writer = filler.end().await.unwrap();
+        assert_eq!(writer.crc64(), stoker_format::crc64(&bytes));
+        writer.finish(Finish::default()).await.unwrap();
+        assert!(server.hatch_bytes() >= before + 40 * MIB as u64, "{name}");
+        assert!(get(&client, name).await == bytes[..], "{name}");
+    }
+    // One that is given up in the middle of a buffer keeps none, either.
+    let mut filler = Filler::new(begin(&client, "given up", None).await);
+    filler.put(&bytes[..9 * MIB]).await.unwrap();
+    drop(filler);
+    put(&client, "small", &bytes.slice(..100), None).await;
+    let writer = begin(&client, "next", None).await;
+    let rooms: Vec<_> = std::iter::from_fn(|| writer.memory()).collect();
+    assert_eq!(rooms.len(), 12, "all of it is free again");
+}
+
 struct Made(Buf);
 
 impl AsRef<[u8]> for Made {

@@ -11,7 +11,7 @@ use stoker_catalog::kv::Check;
 use stoker_catalog::names::{Set, Spot};
 use stoker_catalog::rows::{Drain, RowValue, SetWork, ShardRow, keys};
 use stoker_format::{ChunkId, VolumeId};
-use stoker_store::{Attributes, Buf, Finish, Result, SET_MARKER, WhenAlone, WriteRequest, Writer};
+use stoker_store::{Attributes, Filler, Finish, Result, SET_MARKER, WhenAlone, WriteRequest};
 use tokio::sync::Notify;
 
 use super::{Chore, chore_id};
@@ -215,15 +215,15 @@ impl Core {
         let purpose =
             FilePurpose { checks, when_alone, ..FilePurpose::new(volume.clone(), key.clone(), request) };
         let writer = ChunkWriter::new(self.clone(), volume.clone(), None, Box::new(purpose));
-        let mut text = Text { writer: Box::new(writer), buf: None };
-        text.push(head(volume, set, path).as_bytes()).await?;
+        let mut text = Filler::new(Box::new(writer));
+        text.put(head(volume, set, path).as_bytes()).await?;
         let (mut after, mut comma) = (None, "");
         loop {
             let (shards, more) =
                 self.names.set_shards(set.id, after, SHARDS_AT_ONCE).await.map_err(error::catalog)?;
             for (number, shard) in &shards {
                 let Some(line) = self.marker_line(volume, path, *number, shard).await? else { continue };
-                text.push(format!("{comma}\n    {line}").as_bytes()).await?;
+                text.put(format!("{comma}\n    {line}").as_bytes()).await?;
                 comma = ",";
             }
             after = shards.last().map(|(number, _)| *number);
@@ -231,8 +231,8 @@ impl Core {
                 break;
             }
         }
-        text.push(b"\n  ]\n}\n").await?;
-        let receipt = text.finish().await?;
+        text.put(b"\n  ]\n}\n").await?;
+        let receipt = text.finish(Finish::default()).await?;
         if let Some(marker) = self.names.lookup(volume.id, &key).await.map_err(error::catalog)?
             && marker.file.version() == receipt.version
         {
@@ -291,36 +291,4 @@ fn head(volume: &Volume, set: &Set, path: &[u8]) -> String {
         row.closed_ms,
         row.expected,
     )
-}
-
-/// Text on its way into a file, in full buffers.
-struct Text {
-    writer: Box<dyn Writer>,
-    buf: Option<Buf>,
-}
-
-impl Text {
-    async fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            let mut buf = match self.buf.take() {
-                Some(buf) => buf,
-                None => self.writer.buffer().await?,
-            };
-            let (now, rest) = bytes.split_at(bytes.len().min(buf.capacity() - buf.len()));
-            buf.fill(now);
-            bytes = rest;
-            match buf.len() == buf.capacity() {
-                true => self.writer.write(buf).await?,
-                false => self.buf = Some(buf),
-            }
-        }
-        Ok(())
-    }
-
-    async fn finish(mut self) -> Result<stoker_store::Receipt> {
-        if let Some(buf) = self.buf.take() {
-            self.writer.write(buf).await?;
-        }
-        self.writer.finish(Finish::default()).await
-    }
 }
