@@ -137,21 +137,12 @@ impl Buf {
 
     /// Copies bytes behind those in use, and sums them on the way. Panics if they do not fit.
     pub fn fill(&mut self, bytes: &[u8]) {
-        self.fill_by(bytes, Sums::new);
-    }
-
-    /// The same with a CRC-64 alone, for bytes whose blocks are summed where they are written.
-    pub fn fill_crc64(&mut self, bytes: &[u8]) {
-        self.fill_by(bytes, |_| Sums::only_crc64());
-    }
-
-    fn fill_by(&mut self, bytes: &[u8], begin: impl Fn(usize) -> Sums) {
         assert!(bytes.len() <= self.capacity - self.len);
         let mut sums = self.sums.take();
         if sums.is_none() && self.len == 0 {
-            sums = Some(Box::new(begin(self.capacity)));
+            sums = Some(Box::new(Sums::new(self.capacity)));
         }
-        for step in bytes.chunks(sums::STEP) {
+        for step in bytes.chunks(sums.as_ref().map_or(sums::STEP, |sums| sums.step())) {
             let at = self.len;
             self.len += step.len();
             self.as_mut_slice()[at..].copy_from_slice(step);
@@ -160,6 +151,18 @@ impl Buf {
             }
         }
         self.sums = sums;
+    }
+
+    /// [`Self::fill`] shall sum CRC-64 alone, for bytes whose blocks are summed where they are written. The buffer is empty.
+    pub fn sum_crc64(&mut self) {
+        assert!(self.is_empty());
+        self.sums = Some(Box::new(Sums::only_crc64()));
+    }
+
+    /// The same with a CRC32C of all bytes.
+    pub fn sum_crc32c(&mut self) {
+        assert!(self.is_empty());
+        self.sums = Some(Box::new(Sums::whole()));
     }
 
     /// Room behind the bytes in use, for one who writes in place and then calls [`Self::grow`].

@@ -6,6 +6,8 @@ use stoker_format::{BLOCK, crc32c, crc32c_combine, table_crc};
 
 /// Copied and summed at once: small enough for the first cache.
 pub(crate) const STEP: usize = 16 << 10;
+/// The same where sums of steps have to be put together: small enough for the second cache.
+const WHOLE_STEP: usize = 64 << 10;
 
 /// CRC32C, as it is wanted.
 enum Crc32c {
@@ -40,6 +42,14 @@ impl Sums {
     /// Sums of bytes of which nobody wants a CRC32C.
     pub(crate) fn only_crc64() -> Sums {
         Sums { crc32c: Crc32c::Unwanted, crc64: Some(Digest::new(CrcAlgorithm::Crc64Nvme)), len: 0 }
+    }
+
+    /// How many bytes are best copied and summed at once: putting sums together costs something, too.
+    pub(crate) fn step(&self) -> usize {
+        match self.crc32c {
+            Crc32c::Whole(_) => WHOLE_STEP,
+            Crc32c::Blocks(_) | Crc32c::Unwanted => STEP,
+        }
     }
 
     /// Takes note that `bytes`, all of them so far, grew.

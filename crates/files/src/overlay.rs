@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use stoker_store::{Buf, Piece};
+use stoker_store::{Buf, Piece, SummedBytes};
 
 /// Longest buffer of changes.
 const EXTENT_MAX: usize = 4 << 20;
@@ -45,10 +45,7 @@ impl Memory {
     fn add(&mut self, bytes: &[u8]) {
         match self {
             Memory::Heap(held) => held.extend_from_slice(bytes),
-            Memory::Room(held) => {
-                held.spare_mut()[..bytes.len()].copy_from_slice(bytes);
-                held.set_len(held.len() + bytes.len());
-            }
+            Memory::Room(held) => held.fill(bytes),
         }
     }
 
@@ -146,13 +143,17 @@ impl Extent {
     }
 
     /// The bytes, to be read by others.
-    fn share(&mut self) -> Bytes {
+    fn share(&mut self) -> SummedBytes {
+        let (mut crc64, mut crc32c) = (None, None);
         if let Extent::Own(memory) = self {
+            if let Memory::Room(held) = memory {
+                (crc64, crc32c) = (held.crc64(), held.crc32c());
+            }
             let memory = std::mem::replace(memory, Memory::Heap(Vec::new()));
             *self = Extent::Shared(Bytes::from_owner(Lent(memory)));
         }
         match self {
-            Extent::Shared(bytes) => bytes.clone(),
+            Extent::Shared(bytes) => SummedBytes { bytes: bytes.clone(), crc64, crc32c },
             Extent::Own(_) => unreachable!("changed above"),
         }
     }
@@ -254,7 +255,7 @@ impl Overlay {
     }
 
     /// The same, to be kept by others: a full buffer, or any if more is not waited for.
-    pub fn share_at(&mut self, offset: u64, any: bool) -> Option<Bytes> {
+    pub fn share_at(&mut self, offset: u64, any: bool) -> Option<SummedBytes> {
         let (start, held) = self.extents.range(..=offset).next_back()?;
         // One that another one follows is as full as it will be.
         let is_full = held.len() == held.len_max() || self.extents.contains_key(&(start + held.len() as u64));
@@ -263,7 +264,9 @@ impl Overlay {
         if skip >= held.len() || !(is_full || any) {
             return None;
         }
-        Some(held.share().slice(skip..))
+        let all = held.share();
+        // The sums are of all of them.
+        Some(if skip == 0 { all } else { all.bytes.slice(skip..).into() })
     }
 
     /// Writes bytes.
@@ -442,6 +445,14 @@ mod tests {
 
     use super::*;
 
+    /// The bytes; sums that are known of them are right.
+    fn checked(shared: Option<SummedBytes>) -> Option<Bytes> {
+        let SummedBytes { bytes, crc64, crc32c } = shared?;
+        assert!(crc64.is_none_or(|sum| sum == stoker_format::crc64(&bytes)));
+        assert!(crc32c.is_none_or(|sum| sum == stoker_format::crc32c(&bytes)));
+        Some(bytes)
+    }
+
     fn shown(overlay: &Overlay, base: &[u8], offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for part in overlay.parts(offset, len) {
@@ -512,7 +523,7 @@ mod tests {
                     }
                     Op::Share(at) => {
                         let run = overlay.run_at(at).to_vec();
-                        let bytes = overlay.share_at(at, true);
+                        let bytes = checked(overlay.share_at(at, true));
                         prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
                         shared.extend(bytes.map(|bytes| (bytes, run)));
                     }
@@ -587,7 +598,7 @@ mod tests {
                     }
                     Op::Share(at) => {
                         let run = overlay.run_at(SECOND + at).to_vec();
-                        let bytes = overlay.share_at(SECOND + at, true);
+                        let bytes = checked(overlay.share_at(SECOND + at, true));
                         prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
                         shared.extend(bytes.map(|bytes| (bytes, run)));
                     }
@@ -641,9 +652,9 @@ mod tests {
         for at in 0..9 {
             overlay.write(at << 20, &[1; 1 << 20]);
         }
-        let (first, second) = (overlay.share_at(0, false), overlay.share_at(4 << 20, false));
+        let (first, second) = (checked(overlay.share_at(0, false)), overlay.share_at(4 << 20, false));
         assert_eq!(first.as_deref().map(<[u8]>::len), Some(4 << 20));
-        assert_eq!(overlay.share_at(8 << 20, false), None, "it is not full");
+        assert!(overlay.share_at(8 << 20, false).is_none(), "it is not full");
         drop(second);
         overlay.settle();
         assert!(overlay.is_clean());

@@ -224,9 +224,9 @@ impl Core {
     pub async fn push(&self, content: &mut Content, all: bool) -> std::result::Result<(), StoreError> {
         let Content { stream: Some(stream), overlay, .. } = content else { return Ok(()) };
         if stream.writer.takes_bytes() {
-            while let Some(bytes) = overlay.share_at(stream.sent, all) {
-                stream.sent += bytes.len() as u64;
-                stream.writer.write_bytes(bytes).await?;
+            while let Some(shared) = overlay.share_at(stream.sent, all) {
+                stream.sent += shared.bytes.len() as u64;
+                stream.writer.write_bytes(shared).await?;
             }
             return Ok(());
         }

@@ -40,11 +40,7 @@ impl Filler {
                 None => self.writer.buffer().await?,
             };
             let (now, rest) = bytes.split_at(bytes.len().min(buf.capacity() - buf.len()));
-            // Who takes bytes from anywhere sends them on, and their blocks are summed where they are written.
-            match self.writer.takes_bytes() {
-                true => buf.fill_crc64(now),
-                false => buf.fill(now),
-            }
+            buf.fill(now);
             bytes = rest;
             match buf.len() == buf.capacity() {
                 true => self.writer.write(buf).await?,

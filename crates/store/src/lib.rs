@@ -45,7 +45,7 @@ pub use set::{
     SetInfo, SetRequest, SetState, SetStatus, SetsPage, ShardRequest, ShardUpload,
 };
 pub use stoker_buffer::{Buf, HatchIn, HatchOut, SLOT_LEN};
-pub use store::{BoxFuture, File, PartSource, Store, Writer};
+pub use store::{BoxFuture, File, PartSource, Store, SummedBytes, Writer};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{
     Class, DrainPolicy, LakeMode, Spread, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,

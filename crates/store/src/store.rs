@@ -24,6 +24,23 @@ use crate::{Attributes, ChecksumKind};
 /// A future that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Bytes, and those of their sums that are known.
+#[derive(Clone, Default, Debug)]
+pub struct SummedBytes {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// CRC-64/NVME.
+    pub crc64: Option<u64>,
+    /// CRC32C.
+    pub crc32c: Option<u32>,
+}
+
+impl From<Bytes> for SummedBytes {
+    fn from(bytes: Bytes) -> SummedBytes {
+        SummedBytes { bytes, crc64: None, crc32c: None }
+    }
+}
+
 /// An open file: one version, pinned. Reads never mix two versions.
 pub trait File: Send + Sync {
     /// What it is.
@@ -56,13 +73,14 @@ pub trait Writer: Send {
         false
     }
 
-    /// Empty memory from which [`Self::write_bytes`] takes bytes without a copy; none if there is none to spare.
+    /// Empty memory from which [`Self::write_bytes`] takes bytes without a copy; none if there is none to spare. Its
+    /// [`Buf::fill`] sums what this writer needs.
     fn memory(&self) -> Option<Buf> {
         None
     }
 
     /// The same as [`Self::write`] for bytes that lie elsewhere; only if [`Self::takes_bytes`]. They do not end a chunk.
-    fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+    fn write_bytes(&mut self, bytes: SummedBytes) -> BoxFuture<'_, Result<()>> {
         let _ = bytes;
         Box::pin(async {
             Err(StoreError::new(ErrorKind::Invalid, "this writer takes buffers of its own only"))

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use stoker_format::{VersionId, crc32c, crc32c_combine, crc64, crc64_combine};
-use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, Writer};
+use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, SummedBytes, Writer};
 use tokio::sync::Semaphore;
 
 use super::link::{Link, WRITE_BYTES_MAX};
@@ -49,12 +48,20 @@ impl Sum {
         }
     }
 
-    /// Adds bytes, whose CRC-64 whoever filled in a buffer may know.
-    fn add(&mut self, bytes: &[u8], known: Option<u64>) {
-        let len = bytes.len() as u64;
+    /// Adds bytes, whose sum is taken unless whoever made them knows it.
+    fn add(&mut self, more: &SummedBytes) {
+        let (bytes, len) = (&more.bytes, more.bytes.len() as u64);
         match self {
-            Sum::Whole(sum) => *sum = crc64_combine(*sum, known.unwrap_or_else(|| crc64(bytes)), len),
-            Sum::Late(sum) => *sum = crc32c_combine(*sum, crc32c(bytes), len),
+            Sum::Whole(sum) => *sum = crc64_combine(*sum, more.crc64.unwrap_or_else(|| crc64(bytes)), len),
+            Sum::Late(sum) => *sum = crc32c_combine(*sum, more.crc32c.unwrap_or_else(|| crc32c(bytes)), len),
+        }
+    }
+
+    /// Whoever fills this empty buffer sums its bytes on the way.
+    fn prepare(&self, buf: &mut Buf) {
+        match self {
+            Sum::Whole(_) => buf.sum_crc64(),
+            Sum::Late(_) => buf.sum_crc32c(),
         }
     }
 }
@@ -89,7 +96,8 @@ impl RemoteWriter {
         }
     }
 
-    async fn write(&mut self, bytes: Bytes, crc64: Option<u64>) -> Result<()> {
+    async fn write(&mut self, summed: SummedBytes) -> Result<()> {
+        let bytes = &summed.bytes;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -97,12 +105,12 @@ impl RemoteWriter {
         let room =
             self.link.write_bytes().clone().acquire_many_owned(bytes.len().min(WRITE_BYTES_MAX) as u32);
         let pass = Arc::new((slot, room.await.expect("never closed")));
-        self.sum.add(&bytes, crc64);
+        self.sum.add(&summed);
         self.written += bytes.len() as u64;
         if self.written >= HATCH_FROM || self.size.is_some_and(|size| size >= HATCH_FROM) {
             self.link.want_hatch();
         }
-        self.outlet.push(bytes, pass, self.link.outbox())
+        self.outlet.push(summed.bytes, pass, self.link.outbox())
     }
 
     async fn finish(mut self, base: Option<VersionId>, finish: Finish) -> Result<Receipt> {
@@ -149,14 +157,16 @@ impl Writer for RemoteWriter {
             // At the announced end there is still room for a byte, so that a longer file is noticed by the node.
             let len = usize::try_from(left).unwrap_or(usize::MAX).clamp(1, BUFFER_LEN);
             let shared = if len >= SHARED_FROM { self.outlet.memory() } else { None };
-            Ok(shared.unwrap_or_else(|| self.spares.take(len)))
+            let mut buf = shared.unwrap_or_else(|| self.spares.take(len));
+            self.sum.prepare(&mut buf);
+            Ok(buf)
         })
     }
 
     fn write(&mut self, buf: Buf) -> BoxFuture<'_, Result<()>> {
-        let crc64 = buf.crc64();
+        let (crc64, crc32c) = (buf.crc64(), buf.crc32c());
         let bytes = self.spares.freeze(buf);
-        Box::pin(RemoteWriter::write(self, bytes, crc64))
+        Box::pin(RemoteWriter::write(self, SummedBytes { bytes, crc64, crc32c }))
     }
 
     fn takes_bytes(&self) -> bool {
@@ -164,11 +174,13 @@ impl Writer for RemoteWriter {
     }
 
     fn memory(&self) -> Option<Buf> {
-        self.outlet.memory()
+        let mut room = self.outlet.memory()?;
+        self.sum.prepare(&mut room);
+        Some(room)
     }
 
-    fn write_bytes(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        Box::pin(RemoteWriter::write(self, bytes, None))
+    fn write_bytes(&mut self, bytes: SummedBytes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(RemoteWriter::write(self, bytes))
     }
 
     fn crc64(&self) -> u64 {

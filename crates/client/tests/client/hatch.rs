@@ -54,7 +54,7 @@ async fn put(store: &dyn Store, name: &str, bytes: &bytes::Bytes, size: Option<u
     let mut rest = bytes.clone();
     while !rest.is_empty() {
         let piece = rest.split_to(rest.len().min(3 * MIB + 4321));
-        writer.write_bytes(piece).await.unwrap();
+        writer.write_bytes(piece.into()).await.unwrap();
     }
     writer.finish(Finish::default()).await.unwrap();
 }
@@ -126,10 +126,10 @@ async fn bytes_that_are_made_in_it_are_not_copied_and_its_room_comes_back() {
                 in_place += 1;
                 // Others may have a part of it.
                 let end = made.slice(piece.len() / 3..);
-                writer.write_bytes(made.slice(..piece.len() / 3)).await.unwrap();
-                writer.write_bytes(end).await.unwrap();
+                writer.write_bytes(made.slice(..piece.len() / 3).into()).await.unwrap();
+                writer.write_bytes(end.into()).await.unwrap();
             }
-            None => writer.write_bytes(piece).await.unwrap(),
+            None => writer.write_bytes(piece.into()).await.unwrap(),
         }
     }
     writer.finish(Finish::default()).await.unwrap();
@@ -186,7 +186,7 @@ async fn writers_that_are_given_up_leave_it_free() {
     let bytes = bytes_of(3, 8 * MIB);
     for round in 0..20 {
         let mut writer = begin(&client, &format!("gone{round}"), None).await;
-        writer.write_bytes(bytes.slice(..4 * MIB)).await.unwrap();
+        writer.write_bytes(bytes.slice(..4 * MIB).into()).await.unwrap();
         drop(writer);
     }
     let before = server.hatch_bytes();
