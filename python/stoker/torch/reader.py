@@ -14,10 +14,10 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from .. import paths
-from ..connecting import connect
 from ..files import Reader
 from ..store import Path, Store
 from . import metadata as metadata_file
+from .place import Placed, directory
 from .shard import Raw
 from .status import METADATA, NAMED_MAX, latest, status, volume_missing
 
@@ -28,7 +28,7 @@ SMALL = 64 << 10
 SCRATCH = 64 << 20
 
 
-class StokerReader(StorageReader):
+class StokerReader(Placed, StorageReader):
     """Reads checkpoints: ``dcp.load(state, checkpoint_id="stoker://run/step-1000", storage_reader=StokerReader())``.
 
     It reads what :class:`stoker.torch.StokerWriter` wrote and what torch's own writers wrote, with any number of ranks. Of a
@@ -39,34 +39,16 @@ class StokerReader(StorageReader):
     """
 
     def __init__(self, path: Path | None = None, *, store: Store | None = None, trusted: bool = False) -> None:
-        super().__init__()
-        self._store_given = store
-        self._made: Store | None = None
+        super().__init__(path, store)
         self._trusted = trusted
-        self._path = "" if path is None else _directory(path)
         self._where: dict[Any, Any] = {}
-
-    @property
-    def store(self) -> Store:
-        if self._made is None:
-            self._made = self._store_given or connect()
-        return self._made
-
-    @property
-    def checkpoint_id(self) -> str:
-        """The directory of the checkpoint."""
-        return self._path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        return str(checkpoint_id).startswith(paths.SCHEME)
 
     # What torch calls, in this order
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
         self._where = {}
         if checkpoint_id:
-            self._path = _directory(checkpoint_id)
+            self._path = directory(checkpoint_id)
 
     # No `**kwargs`: torch would ask again for metadata of single ranks, which there are none of.
     def read_metadata(self) -> Metadata:  # type: ignore[override]
@@ -244,8 +226,3 @@ def raw_of(info: Any) -> Raw | None:
     if offset < info.offset or offset + size > info.offset + info.length or any(length < 0 for length in shape):
         raise ValueError(f"{info.relative_path}: the metadata speaks of bytes outside of their tensor")
     return Raw(offset, dtype, tuple(shape))
-
-
-def _directory(path: Path) -> str:
-    volume, key = paths.split_file(path)
-    return paths.join(volume, key.rstrip(b"/") + b"/")

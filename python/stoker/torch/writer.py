@@ -22,10 +22,10 @@ from torch.futures import Future
 
 from .. import paths
 from .._stoker import ConflictError
-from ..connecting import connect
 from ..receipts import Receipt
 from ..sets import CheckpointSet
 from ..store import Path, Store
+from .place import Placed, directory
 from .receipt import SaveReceipt, looks
 from .retention import Retention
 from .shard import PASSING, Pump, write_plan
@@ -36,6 +36,8 @@ Mode = Literal["snapshot", "stream"]
 
 #: Most memory that `stream` may use beside the tensors.
 STREAM_BYTES_MAX = 512 << 20
+#: How long a save waits for torch's thread of the one before to begin.
+BEGIN_S = 60.0
 #: How long a process that has ended otherwise waits for shards of other ranks.
 EXIT_PATIENCE_S = 60.0
 #: Version of torch's format, as its own writer says it.
@@ -52,7 +54,7 @@ class Place:
     rank: int
 
 
-class StokerWriter(StorageWriter):
+class StokerWriter(Placed, StorageWriter):
     """Writes checkpoints: ``dcp.save(state, checkpoint_id="stoker://run/step-1000", storage_writer=writer)``.
 
     One save is one checkpoint set: all ranks write one shard each, and when all of them are durable the coordinator publishes
@@ -93,7 +95,7 @@ class StokerWriter(StorageWriter):
         deadline: float | None = None,
         takeover: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(path, store)
         if mode not in ("snapshot", "stream"):
             raise ValueError(f"mode is 'snapshot' or 'stream', not {mode!r}")
         if mode == "stream" and staging_bytes is not None and staging_bytes > STREAM_BYTES_MAX:
@@ -101,33 +103,16 @@ class StokerWriter(StorageWriter):
         self.mode: Mode = mode
         self.retention = Retention(keep_last, drain_every, prefix)
         self.staging = Staging(staging_bytes if mode == "snapshot" else staging_bytes or PASSING)
-        self._store_given = store
-        self._made: Store | None = None
         self._deadline = deadline
         self._takeover = takeover
-        self._path = "" if path is None else _directory(path)
         self._save: _Save | None = None
         self._stager: DefaultStager | None = None
         self._staged = False
         self._worker: threading.Thread | None = None
+        self._begun = threading.Event()
         self._used: Place | None = None
         self._coordinator, self._rank = True, 0
         self._id = secrets.token_hex(8)
-
-    @property
-    def store(self) -> Store:
-        if self._made is None:
-            self._made = self._store_given or connect()
-        return self._made
-
-    @property
-    def checkpoint_id(self) -> str:
-        """The directory of this save."""
-        return self._path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        return str(checkpoint_id).startswith(paths.SCHEME)
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self._path, save_id=self._id)
@@ -136,7 +121,7 @@ class StokerWriter(StorageWriter):
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
         if checkpoint_id:
-            self._path = _directory(checkpoint_id)
+            self._path = directory(checkpoint_id)
         self._id = secrets.token_hex(8)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -146,6 +131,7 @@ class StokerWriter(StorageWriter):
             raise ValueError("give the path: dcp.save(..., checkpoint_id='stoker://VOLUME/KEY') or StokerWriter(path)")
         if self._staged:
             self._worker = threading.current_thread()
+            self._begun.set()
         self._coordinator = is_coordinator
         self._rank = kwargs.get("rank") or 0
 
@@ -249,18 +235,19 @@ class StokerWriter(StorageWriter):
         if self.mode == "stream":
             hint = "StokerWriter(mode='snapshot'), or dcp.save"
             raise ValueError(f"the mode `stream` makes no copy, so it cannot save while training goes on: use {hint}")
+        # torch's own thread of the save before still reads what would be overwritten here. It may not even have begun.
+        if self._staged and not self._begun.wait(BEGIN_S):
+            raise RuntimeError("the save before this one has not begun: wait for what dcp.async_save returned")
         worker, self._worker = self._worker, None
         if worker is not None:
-            # torch's own thread of the save before: it still reads what would be overwritten here.
             worker.join()
-        elif self._staged:
-            raise RuntimeError("the save before this one has not begun: wait for what dcp.async_save returned")
         self._settle()
         if self._stager is None:
             cuda = torch.cuda.is_available()
             self._stager = DefaultStager(StagingOptions(cuda, False, False, cuda))
         copied = self._stager.stage(state_dict)
         assert isinstance(copied, dict)
+        self._begun.clear()
         self._staged = True
         return copied
 
@@ -433,8 +420,3 @@ class _Save:
             self.set.abort()
         except (OSError, ValueError):
             pass
-
-
-def _directory(path: Path) -> str:
-    volume, key = paths.split_file(path)
-    return paths.join(volume, key.rstrip(b"/") + b"/")
