@@ -168,11 +168,9 @@ def test_damaged_chunks_are_misses(make: Make, store: stoker.Store, place: str) 
 def test_memory_is_given_back(make: Make) -> None:
     backend = make(commit=True)
     put(backend, [1])
-    before = backend.local_cpu_backend.memory_allocator
-    for _ in range(200):
-        # All of LMCache's memory, many times over.
+    for _ in range(800):
+        # All of LMCache's memory, twice.
         one = backend.get_blocking(key(1))
         assert one is not None
         one.ref_count_down()
         assert backend.get_blocking(key(99)) is None
-    assert backend.local_cpu_backend.memory_allocator is before

@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(victims(10, 25), ["bad", "expired", "old"]);
         assert_eq!(victims(10, 10), ["bad", "expired", "old", "used"]);
         let room = Room { bytes: 0, blocks: 99, bytes_max: 1000, bundles_max: 10 };
-        assert_eq!(index.victims(&room, 700).len(), 2, "too many blocks");
+        assert_eq!(index.victims(&room, 700).len(), 3, "too many blocks");
         let room = Room { bytes: 0, blocks: 0, bytes_max: 1000, bundles_max: 3 };
         assert_eq!(index.victims(&room, 700).len(), 2, "too many bundles");
     }

@@ -19,6 +19,9 @@ const FILES_MAX: usize = 1 << 20;
 /// Keys in one call.
 const DELETES: usize = 500;
 
+/// A bundle that is looked at; none if it is gone.
+type Look<'a> = BoxFuture<'a, Result<Option<(Listed, Content)>>>;
+
 /// Where the bundles are.
 pub(crate) struct Shelf {
     pub store: Arc<dyn Store>,
@@ -66,8 +69,7 @@ impl Shelf {
 
     /// Looks at many bundles at once. Those that are gone meanwhile are left out.
     pub async fn look(&self, bundles: Vec<Listed>) -> Result<Vec<(Listed, Content)>> {
-        let mut looks: Vec<BoxFuture<'_, Result<Option<(Listed, Content)>>>> =
-            Vec::with_capacity(bundles.len());
+        let mut looks: Vec<Look<'_>> = Vec::with_capacity(bundles.len());
         for listed in bundles {
             looks.push(Box::pin(self.look_at(listed)));
         }
