@@ -22,6 +22,7 @@ from .sets import CheckpointSet, SetStatus
 from .store import Store
 
 if TYPE_CHECKING:
+    from . import kv as kv
     from . import safetensors as safetensors
     from . import torch as torch
     from .torch.files import load as load
@@ -42,6 +43,7 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
+    "kv",
     "load",
     "pack",
     "safetensors",
@@ -51,12 +53,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Only who uses these needs torch.
+    # Only who uses these needs torch, or the time to import them.
     if name in ("save", "load"):
         from .torch import files
 
         return getattr(files, name)
-    if name in ("torch", "safetensors"):
+    if name in ("torch", "safetensors", "kv"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -6,6 +6,7 @@ mod client;
 mod dataset;
 mod error;
 mod file;
+mod kv;
 mod process;
 mod sets;
 mod writer;
@@ -19,6 +20,7 @@ fn _stoker(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CorruptError", module.py().get_type::<error::CorruptError>())?;
     module.add_class::<client::Client>()?;
     module.add_class::<file::File>()?;
+    module.add_class::<kv::Kv>()?;
     module.add_class::<sets::Sets>()?;
     module.add_class::<writer::Writer>()?;
     module.add_function(wrap_pyfunction!(dataset::pack, module)?)?;

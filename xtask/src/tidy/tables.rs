@@ -53,8 +53,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ),
     // A dataset is made and read through the door alone; its tests run against a real node.
     ("stoker-dataset", &["stoker-format", "stoker-store", "stoker-node"]),
+    // A cache of blocks knows the door alone; its tests run against a real node.
+    ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
     // The binding to Python is a client, and never a node.
-    ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset"]),
+    ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv"]),
     ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
     ("stoker-gateway-fuse", &["stoker-files"]),
     ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
