@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use stoker_store::{Condition, Finish, Result, WriteRequest};
+use stoker_store::{Condition, Filler, Finish, Result, WriteRequest};
 use tokio::sync::Notify;
 
 use crate::bundle::{self, Record, block_span, tail_len};
@@ -197,16 +197,15 @@ impl Inner {
         let key = self.shelf.key(&format!("{written_ms:012x}-{:016x}", self.nonce))?;
         let request =
             WriteRequest { size: Some(size), condition: Condition::absent(), ..WriteRequest::default() };
-        let mut filler =
-            Filler { writer: self.shelf.store.create(&self.shelf.volume, &key, request).await?, buf: None };
+        let mut filler = Filler::new(self.shelf.store.create(&self.shelf.volume, &key, request).await?);
         for queued in blocks {
             let bytes = &queued.block.bytes;
-            filler.fill(bytes).await?;
+            filler.put(bytes).await?;
             let padding = block_span(bytes.len() as u64) as usize - bytes.len();
-            filler.fill(&[0; bundle::ALIGN as usize][..padding]).await?;
+            filler.put(&[0; bundle::ALIGN as usize][..padding]).await?;
         }
-        filler.fill(&tail).await?;
-        let receipt = filler.finish().await?;
+        filler.put(&tail).await?;
+        let receipt = filler.finish(Finish::default()).await?;
         count(&self.counters.bundles_written, 1);
         let listed = Listed { key, version: receipt.version, size, modified_ms: written_ms };
         self.lock().index.add(listed, Content::Blocks { records, written_ms });
@@ -228,37 +227,5 @@ impl Inner {
         let room = Room { bytes, blocks, bytes_max: self.options.capacity_bytes, bundles_max: BUNDLES_MAX };
         let victims = self.lock().index.victims(&room, self.clock.now_ms());
         if victims.is_empty() { Ok(()) } else { self.evict(victims).await }
-    }
-}
-
-/// Fills buffers of a writer up before they go.
-struct Filler {
-    writer: Box<dyn stoker_store::Writer>,
-    buf: Option<stoker_store::Buf>,
-}
-
-impl Filler {
-    async fn fill(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            let mut buf = match self.buf.take() {
-                Some(buf) => buf,
-                None => self.writer.buffer().await?,
-            };
-            let part = bytes.len().min(buf.capacity() - buf.len());
-            buf.fill(&bytes[..part]);
-            bytes = &bytes[part..];
-            match buf.len() == buf.capacity() {
-                true => self.writer.write(buf).await?,
-                false => self.buf = Some(buf),
-            }
-        }
-        Ok(())
-    }
-
-    async fn finish(mut self) -> Result<stoker_store::Receipt> {
-        if let Some(buf) = self.buf.take().filter(|buf| !buf.is_empty()) {
-            self.writer.write(buf).await?;
-        }
-        self.writer.finish(Finish::default()).await
     }
 }
