@@ -62,6 +62,7 @@ class _Blocks:
         self.folder = folder / self.name
         self.folder.mkdir()
         self.keys = [hashlib.blake2b(f"{size} {number}".encode(), digest_size=16).digest() for number in range(count)]
+        self._kept: LMCacheDisk | None = None
         # Page-aligned, as engines have it.
         self.memory = memoryview(mmap.mmap(-1, size * depth))
         self.slots = [self.memory[start * size : (start + 1) * size] for start in range(depth)]
@@ -74,8 +75,13 @@ class _Blocks:
         return {
             "stoker": ours,
             "files": lambda: Files(self.folder / "files", self.depth),
-            "lmcache_disk": lambda: LMCacheDisk(self.folder / "lmcache", self.size, 2 * self.size * self.count),
+            "lmcache_disk": self._lmcache,
         }
+
+    def _lmcache(self) -> Cache:
+        if self._kept is None:
+            self._kept = LMCacheDisk(self.folder / "lmcache", self.size, 2 * self.size * self.count, self.depth)
+        return self._kept
 
     def run(self) -> None:
         raw_file = self.folder / "raw"
@@ -100,6 +106,8 @@ class _Blocks:
                 put.skipped = get.skipped = exists.skipped = str(why)
 
         forth_and_back(self.rounds, [raw_round, *(lambda side=side: side_round(side) for side in rows)])
+        if self._kept is not None:
+            self._kept.end()
         for row in (read, *(row for found in rows.values() for row in found)):
             self.report.add(row)
 

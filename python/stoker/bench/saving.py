@@ -136,18 +136,22 @@ class S3(Side):
     def __init__(self, config: dict[str, Any], state: dict[str, torch.Tensor]) -> None:
         super().__init__(config, state)
         try:
+            connector = importlib.import_module("s3torchconnector")
             self._dcp = importlib.import_module("s3torchconnector.dcp")
-            self._base = importlib.import_module("s3torchconnector")
+            # Its writer has no argument for an endpoint; its client does.
+            files = importlib.import_module("s3torchconnector.dcp.s3_file_system")
+            client = importlib.import_module("s3torchconnector._s3client").S3Client
         except ImportError as fault:
             raise Unavailable(f"s3torchconnector is not installed ({fault})") from None
+        settings = connector.S3ClientConfig(force_path_style=True)
+        made = client(region=config["region"], endpoint=config["s3"], s3client_config=settings)
+        self._files = files.S3FileSystem(config["region"], s3_client=made)
         self._store = stoker.connect(dir=config["dir"])
 
     def save(self, number: int) -> Saved:
-        client = self._base.S3ClientConfig(force_path_style=True)
-        # The connector takes the endpoint from here.
-        os.environ["AWS_ENDPOINT_URL"] = self.config["s3"]
         path = f"s3://{self.config['volume']}/s3-{number}/"
-        writer = self._dcp.S3StorageWriter(region=self.config["region"], path=path, s3client_config=client)
+        writer = self._dcp.S3StorageWriter(region=self.config["region"], path=path)
+        writer.fs, writer.path = self._files, self._files.init_path(path)
         return _at_once(lambda: dcp.save(self.state, storage_writer=writer))
 
     def remove(self, number: int) -> None:
