@@ -41,15 +41,15 @@ class Ours:
         except ImportError as fault:
             raise Unavailable(f"this package has no stoker.kv ({fault})") from None
         fingerprint = {"model": "bench", "engine": "bench", "layout": "blocks", "dtype": "uint8", "parallelism": "1"}
-        self._cache: Any = kv.open(
-            path, fingerprint=fingerprint, capacity=capacity, memory=self.MEMORY, admit="always", store=store
-        )
+        self._cache: Any = kv.open(path, fingerprint, capacity=capacity, memory=self.MEMORY, admit="always", store=store)
 
     def put_many(self, keys: Sequence[bytes], blocks: Sequence[memoryview]) -> None:
-        self._cache.put_many(list(zip(keys, blocks)))
+        said = self._cache.put_many(keys, blocks, commit=True)
+        if any(one != "committed" for one in said):
+            raise AssertionError(f"blocks are {', '.join(sorted(set(said)))}, not committed")
 
     def get_many(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> int:
-        return sum(1 for one in self._cache.get_many(keys, into=into) if one)
+        return sum(1 for one in self._cache.get_many(keys, into) if one is not None)
 
     def exists_many(self, keys: Sequence[bytes]) -> int:
         return int(self._cache.exists_many(keys))
@@ -72,7 +72,8 @@ class Files:
     def _put(self, key: bytes, block: memoryview) -> None:
         fd = os.open(self._path(key), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            os.write(fd, block)
+            if os.write(fd, block) != block.nbytes:
+                raise OSError(28, "the drive took a part of a block", self._path(key))
             os.fsync(fd)
         finally:
             os.close(fd)
