@@ -69,7 +69,6 @@ def test_pyarrow_datasets_with_partitions(frame: Any, store: stoker.Store, place
 
 @pytest.fixture
 def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Any]:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     library = pytest.importorskip("datasets")
     library.disable_progress_bars()

@@ -9,6 +9,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from . import raw
@@ -18,7 +19,7 @@ from .lmcache_disk import LMCacheDisk
 from .node import Node, Unavailable
 from .report import Bar, Report, Workload, forth_and_back
 
-VOLUME = "kv"
+VOLUME = "blocks"
 NODE_MEMORY = 1 << 30
 EXISTS_KEYS = 256
 EXISTS_US_MAX = 100.0
@@ -105,7 +106,7 @@ class _Blocks:
             except Unavailable as why:
                 put.skipped = get.skipped = exists.skipped = str(why)
 
-        forth_and_back(self.rounds, [raw_round, *(lambda side=side: side_round(side) for side in rows)])
+        forth_and_back(self.rounds, [raw_round, *(partial(side_round, side) for side in rows)])
         if self._kept is not None:
             self._kept.end()
         for row in (read, *(row for found in rows.values() for row in found)):

@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from . import loading, raw
@@ -77,12 +78,12 @@ class _Field:
         sides["raw_read"] = lambda: raw.read_files(data.shards)
         sides[f"per_file_{workers}"] = lambda: self._timed(lambda: loading.per_file(data, workers))
         for count in dict.fromkeys((workers, 0)):
-            sides[f"webdataset_{count}"] = lambda count=count: self._timed(lambda: loading.webdataset(data, data.shards, count))
+            sides[f"webdataset_{count}"] = partial(self._webdataset, count)
         for count in dict.fromkeys((workers, 0)):
-            sides[f"fuse_webdataset_{count}"] = lambda count=count: self._fuse(count)
-        sides["fuse_plain_reads"] = lambda: self._fuse(None)
+            sides[f"fuse_webdataset_{count}"] = partial(self._fuse, count)
+        sides["fuse_plain_reads"] = partial(self._fuse, None)
         sides["native_block"] = self._native_block
-        sides["native_single"] = lambda: self._native(1)
+        sides["native_single"] = partial(self._native, 1)
         sides[f"native_block_workers_{workers}"] = self._native_workers
         return sides
 
@@ -91,7 +92,7 @@ class _Field:
         for side, go in self.sides().items():
             rows[side] = Workload(f"{scale.name}_{side}", "mb_s", bars=self._bars(side)), go
 
-        def one_round(side: str, row: Workload, go: Callable[[], float]) -> None:
+        def one_round(row: Workload, go: Callable[[], float]) -> None:
             if row.skipped:
                 return
             say(f"{row.name}, round {len(row.figures) + 1} of {self.rounds}")
@@ -103,7 +104,7 @@ class _Field:
                 return
             row.figures.append(scale.bytes / seconds / 1e6)
 
-        forth_and_back(self.rounds, [lambda s=side, r=row, g=go: one_round(s, r, g) for side, (row, go) in rows.items()])
+        forth_and_back(self.rounds, [partial(one_round, row, go) for row, go in rows.values()])
         for row, _ in rows.values():
             if row.figures:
                 row.more["samples_s"] = row.figure * 1e6 / scale.size
@@ -126,6 +127,9 @@ class _Field:
         start = time.monotonic()
         work()
         return time.monotonic() - start
+
+    def _webdataset(self, workers: int) -> float:
+        return self._timed(lambda: loading.webdataset(self.data, self.data.shards, workers))
 
     def _fuse(self, workers: int | None) -> float:
         data = self.data

@@ -99,5 +99,5 @@ def native_workers(data: Data, store: stoker.Store, block: int, workers: int) ->
     """The same in the workers of a DataLoader, for those who decode there."""
     torch_data = need("torch.utils.data")
     source = stoker.data.open_seal(data.seal, store=store)
-    dataset = stoker.data.StreamDataset(source, batch_size=data.scale.batch, seed=7, block=block, rank=0, world=1)
+    dataset = need("stoker.data").StreamDataset(source, batch_size=data.scale.batch, seed=7, block=block, rank=0, world=1)
     return _total(torch_data.DataLoader(dataset, batch_size=None, num_workers=workers), data.scale)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 import stoker
 import stoker.torch
@@ -122,8 +123,8 @@ class DcpFiles(Side):
     """torch's own writer of sharded checkpoints, which calls fsync."""
 
     def save(self, number: int) -> Saved:
-        writer = dcp.FileSystemWriter(self.folder / f"dcp-{number}", sync_files=True)
-        return _at_once(lambda: dcp.save(self.state, storage_writer=writer))
+        writer = FileSystemWriter(self.folder / f"dcp-{number}", sync_files=True)
+        return _at_once(lambda: dcp_save(self.state, storage_writer=writer))
 
     def remove(self, number: int) -> None:
         if self.rank == 0:
@@ -152,7 +153,7 @@ class S3(Side):
         path = f"s3://{self.config['volume']}/s3-{number}/"
         writer = self._dcp.S3StorageWriter(region=self.config["region"], path=path)
         writer.fs, writer.path = self._files, self._files.init_path(path)
-        return _at_once(lambda: dcp.save(self.state, storage_writer=writer))
+        return _at_once(lambda: dcp_save(self.state, storage_writer=writer))
 
     def remove(self, number: int) -> None:
         if self.rank == 0:
@@ -182,7 +183,7 @@ class Ours(Side):
 
     def save(self, number: int) -> Saved:
         start = time.monotonic()
-        dcp.save(self.state, checkpoint_id=self._path(number), storage_writer=self._writer)
+        dcp_save(self.state, checkpoint_id=self._path(number), storage_writer=self._writer)
         blocked = time.monotonic() - start
         self._writer.wait()
         return Saved(blocked, time.monotonic() - start)
