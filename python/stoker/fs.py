@@ -50,7 +50,7 @@ class StokerFileSystem(AbstractFileSystem):
         return path.lstrip("/")
 
     def unstrip_protocol(self, name: str) -> str:
-        return paths.SCHEME + self._strip_protocol(name)
+        return f"{paths.SCHEME}{self._strip_protocol(name)}"
 
     # What is there
 
@@ -125,7 +125,8 @@ class StokerFileSystem(AbstractFileSystem):
         info = self.info(path)
         if info["type"] == "directory":
             raise IsADirectoryError(path)
-        return info["LastModified"]
+        when: datetime.datetime = info["LastModified"]
+        return when
 
     created = modified
 
@@ -179,7 +180,8 @@ class StokerFileSystem(AbstractFileSystem):
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         if maxdepth is not None:
-            return super().rm(path, recursive=recursive, maxdepth=maxdepth)
+            super().rm(path, recursive=recursive, maxdepth=maxdepth)
+            return
         for one in [path] if isinstance(path, str) else path:
             for name in self.expand_path(one, recursive=False) if "*" in one else [self._strip_protocol(one)]:
                 name = name.rstrip("/")

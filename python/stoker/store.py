@@ -52,7 +52,7 @@ class Store:
     # Bytes
 
     @overload
-    def open(self, path: Path, mode: Literal["rb"] = "rb", *, buffering: Literal[0]) -> Reader: ...
+    def open(self, path: Path, mode: Literal["rb"] = "rb", *, buffering: Literal[0]) -> Reader: ...  # type: ignore[overload-overlap]
     @overload
     def open(self, path: Path, mode: Literal["rb"] = "rb", *, buffering: int = ...) -> io.BufferedReader: ...
     @overload

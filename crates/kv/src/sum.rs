@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn pieces_sum_up_to_the_whole() {
         let (digest, bytes): (_, Vec<u8>) =
-            (Digest([7; 16]), (0..100_000u32).map(|n| (n * 31 >> 3) as u8).collect());
+            (Digest([7; 16]), (0..100_000u32).map(|n| ((n * 31) >> 3) as u8).collect());
         let (copy, whole) = copied(&digest, &[&bytes]);
         assert_eq!(copy, bytes);
         assert_eq!(copied(&digest, &[&bytes[..5], &[], &bytes[5..]]), (copy, whole));

@@ -66,7 +66,7 @@ def container(dtype: torch.dtype, shape: tuple[int, ...]) -> Container:
         count *= length
     size = count * dtype.itemsize
     # Not `torch.empty`: with deterministic algorithms that one writes to the memory.
-    empty = torch.empty(0, dtype=dtype).set_(torch.UntypedStorage(size), 0, shape, _strides(shape))  # type: ignore[call-overload]
+    empty = torch.empty(0, dtype=dtype).set_(torch.UntypedStorage(size), 0, shape, _strides(shape))
     recorder = _Recorder()
     with skip_data():
         torch.save(empty, recorder)  # type: ignore[arg-type]

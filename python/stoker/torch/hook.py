@@ -53,7 +53,7 @@ def install() -> bool:
 
     # As installed, fsspec knows it already; from a checkout it does not.
     fsspec.register_implementation("stoker", "stoker.fs.StokerFileSystem", clobber=True)
-    FsspecWriter.__new__ = _new(FsspecWriter, StokerWriter)
-    FsspecReader.__new__ = _new(FsspecReader, StokerReader)
+    FsspecWriter.__new__ = _new(FsspecWriter, StokerWriter)  # type: ignore[method-assign]
+    FsspecReader.__new__ = _new(FsspecReader, StokerReader)  # type: ignore[method-assign]
     _done = True
     return True

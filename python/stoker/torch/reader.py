@@ -51,7 +51,7 @@ class StokerReader(Placed, StorageReader):
             self._path = directory(checkpoint_id)
 
     # No `**kwargs`: torch would ask again for metadata of single ranks, which there are none of.
-    def read_metadata(self) -> Metadata:  # type: ignore[override]
+    def read_metadata(self) -> Metadata:
         if not self._path:
             raise ValueError("give the path: dcp.load(..., checkpoint_id='stoker://VOLUME/KEY') or StokerReader(path)")
         path = self._path + METADATA
@@ -208,7 +208,8 @@ class _Loading:
     def _fill(self, into: torch.Tensor, offset: int) -> None:
         if into.numel() < SMALL:
             data = self._bytes(offset, into.numel())
-            memoryview(into.numpy())[: len(data)] = data
+            memory: Any = into.numpy()
+            memoryview(memory)[: len(data)] = data
             count = len(data)
         else:
             count = self.file.readinto_at(into.numpy(), offset)

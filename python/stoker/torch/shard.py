@@ -63,7 +63,8 @@ class Pump:
             part = view[start : start + self._staging.piece]
             slot = self._staging.reserve(part.nbytes)
             into = self._staging.view(slot)
-            memoryview(into.numpy())[:] = part
+            memory: Any = into.numpy()
+            memoryview(memory)[:] = part
             self._hand((into, slot))
             self.at += part.nbytes
 
