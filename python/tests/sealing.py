@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import stoker
-from stoker.data.crc import crc64
+from stoker._stoker import crc64
 
 ALIGN = 64
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+import pickle
 from array import array
 from collections import Counter
 
 import pytest
 
 from stoker.data import Order, Permutation
-from stoker.data import order as module
 
 
 GOLDEN = [4, 2, 0, 6, 3, 8, 7, 1, 9, 5]
@@ -46,13 +48,44 @@ def test_a_billion_costs_nothing() -> None:
     assert 0 <= blocks.sample(1_000_000_000) < 1_000_000_001
 
 
-def test_plain_numbers_give_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numpy")
-    wish = [(999, 1), (1000, 1), (1000, 13), (123_457, 1)]
-    positions = [0, 1, 2, 500, 7, 8, 9, 10, 998, 3, 44]
-    many = [list(Order(count, seed=9, block=block).samples(positions)) for count, block in wish]
-    monkeypatch.setattr(module, "np", None)
-    assert many == [list(Order(count, seed=9, block=block).samples(positions)) for count, block in wish]
+def mixed(value: int) -> int:
+    word = (1 << 64) - 1
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & word
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & word
+    return value ^ (value >> 31)
+
+
+def plain(count: int, key: str, position: int) -> int:
+    """The element at a position of a permutation, in words that anybody can read."""
+    digest = hashlib.blake2b(key.encode(), digest_size=64, person=b"stoker.order").digest()
+    side = max(1, math.isqrt(max(0, count - 1)) + 1)
+    while True:
+        left, right = divmod(position, side)
+        for round in range(8):
+            left, right = right, (left + mixed(right ^ int.from_bytes(digest[8 * round :][:8], "little")) % side) % side
+        position = left * side + right
+        if position < count:
+            return position
+
+
+def test_plain_arithmetic_gives_the_same_order() -> None:
+    for count in (1, 2, 999, 1000, 123_457, (1 << 40) + 3, 1 << 62):
+        positions = [0, 1, 2, 500, 998, count // 3, count - 1]
+        positions = [position for position in positions if position < count]
+        order = Order(count, seed=9, epoch=4)
+        assert order.samples(positions) == [plain(count, "seed 9, epoch 4, block 1", one) for one in positions]
+        assert order.runs([(one, 1, 0, 1) for one in positions]).tolist() == order.samples(positions)
+
+
+def test_runs_of_positions() -> None:
+    order = Order(1000, seed=3, block=7)
+    wanted = [one for start in (5, 105, 205) for one in range(start, start + 20)] + [999]
+    assert order.runs([(5, 20, 100, 3), (999, 1, 0, 1)]).tolist() == order.samples(wanted)
+    for outside in ((999, 2, 0, 1), (0, 1, 500, 3), (1 << 63, 1, 1 << 63, 9), (0, 1 << 40, 0, 1)):
+        with pytest.raises(IndexError):
+            order.runs([outside])
+    assert pickle.loads(pickle.dumps(order)).samples(range(50)) == order.samples(range(50))
+    assert pickle.loads(pickle.dumps(Permutation(50, "x"))).at(3) == Permutation(50, "x").at(3)
 
 
 def test_the_order_stays_what_it_is() -> None:

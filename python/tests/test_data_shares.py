@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
@@ -32,15 +31,17 @@ class Walk(Course):
 
     def batches(self, size: int) -> Iterator[list[int]]:
         """As a worker of a loader makes them: its own batches, or ``size`` samples each."""
-        leg, sizes, batch = self._leg(), deque[int](), list[int]()
+        leg, batch = self._leg(), list[int]()
         turn = self._begin(leg)
-        for sample in leg.plan(sizes):
-            batch.append(sample)
-            if len(batch) == (sizes[0] if self.batch_size else size):
-                sizes.popleft() if self.batch_size else None
-                self._gave(turn, len(batch))
-                yield batch
-                batch = []
+        for samples, sizes in leg.plan():
+            numbers = iter(samples.tolist())
+            for piece in sizes:
+                batch += islice(numbers, piece)
+                if self.batch_size or len(batch) == size:
+                    self._gave(turn, len(batch))
+                    yield batch
+                    batch = []
+            assert next(numbers, None) is None
         if batch:
             self._gave(turn, len(batch))
             yield batch
@@ -295,3 +296,48 @@ def test_the_environment_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None
         Walk(100, rank=None, world=None)
     with pytest.raises(ValueError, match="both"):
         Walk(100, rank=1, world=None)
+
+
+def one_by_one(share: Share, progress: Progress, count: int, given: int) -> list[list[int]]:
+    """The positions of each step, counted without any shortcut."""
+    left = count - progress.count
+    done = set(range(progress.prefix)).union(*(range(start, stop) for start, stop in progress.ahead))
+    rest = [position for position in range(count) if position not in done]
+    first, skip = divmod(given, share.piece)
+    found = []
+    for step in range(share.worker + first * share.workers, share.steps(left), share.workers):
+        start, stop = share.part(step, left)
+        piece = [rest[one] if one < left else (one - left) % count for one in range(start + skip, stop)]
+        skip = 0
+        found += [piece] if piece else []
+    return found
+
+
+def test_stretches_are_the_steps() -> None:
+    chance = random.Random(8)
+    for _ in range(400):
+        count = chance.randrange(1, 3000)
+        prefix = chance.randrange(count + 1)
+        ahead, at = list[tuple[int, int]](), prefix
+        while chance.random() < 0.4 and at + 3 < count:
+            start = chance.randrange(at + 1, count - 1)
+            at = chance.randrange(start + 1, count)
+            ahead.append((start, at))
+        world, workers, piece = chance.randrange(1, 5), chance.randrange(1, 4), chance.choice([1, 2, 7, 64, 5000])
+        share = Share(
+            chance.randrange(world), world, chance.randrange(workers), workers, piece, chance.choice(["keep", "drop", "repeat"])
+        )
+        progress, given = Progress(prefix, tuple(ahead)), chance.choice([0, 0, chance.randrange(count)])
+        made = []
+        for runs, sizes in share.stretches(progress, count, given):
+            parts = (range(a + i * stride, a + i * stride + length) for a, length, stride, times in runs for i in range(times))
+            positions = iter([one for part in parts for one in part])
+            made += [list(islice(positions, size)) for size in sizes]
+            assert next(positions, None) is None
+        assert made == one_by_one(share, progress, count, given)
+
+
+def test_long_plans_come_in_parts() -> None:
+    parts = list(Share(1, 2, 0, 3, 10).stretches(Progress(7), 1_000_007))
+    assert len(parts) > 30 and all(sum(sizes) < 5000 for _, sizes in parts)
+    assert sum(sum(sizes) for _, sizes in parts) == Share(1, 2, 0, 3, 10).length(1_000_000)

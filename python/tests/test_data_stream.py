@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import stoker
-from stoker.data import SKIP, BadSample, Stream, open_files, open_seal, open_tars, reading
+from stoker import paths
+from stoker.data import SKIP, BadSample, Stream, open_files, open_seal, open_tars, reading, tars
 from stoker.data.reading import Fetcher
-from stoker.data.stats import Tally
 
 from .conftest import start
 from .sealing import content, make_dataset, pack, seal_bytes
@@ -242,10 +242,31 @@ def test_whoever_stops_early_leaves_nothing_behind(thousands: Any) -> None:
 def test_planned_reads_are_the_samples(thousands: Any) -> None:
     fetcher = Fetcher(thousands, memory=1 << 20, threads=2)
     wish = [5, 5, 4, 3999, 0, 6, 2000, 2001, 5]
-    found = [bytes(view) for _, view in fetcher.stream(wish, Tally())]  # type: ignore[arg-type]
-    for sample, data in zip(wish, found):
-        assert number_of(thousands.members(sample, memoryview(data)), 200) == sample
-    fetcher.close()
+    run = fetcher.read(wish)
+    step = run.next()
+    assert step is not None and [number_of(sample, 200) for sample in step[0]] == wish
+    assert [run.number(index) for index in range(len(wish))] == wish and run.next() is None
+    assert fetcher.read([]).next() is None
+    with pytest.raises(IndexError, match="sample 4000 of 4000"):
+        fetcher.read([0, 4000]).next()
+
+
+def test_views_are_of_memory_that_stays(thousands: Any) -> None:
+    whole = [sample for batch in Stream(thousands, batch_size=50, seed=2) for sample in batch]
+    small = Stream(thousands, batch_size=50, seed=2, views=True, memory=1 << 20)
+    views = [sample for batch in small for sample in batch]
+    assert [{name: one if name == "__key__" else bytes(one) for name, one in sample.items()} for sample in views] == whole
+    assert not views[0]["bin"].readonly and len({id(sample["bin"].obj) for sample in views}) < 1000
+
+
+def test_names_of_any_kind(store: stoker.Store, place: str) -> None:
+    """Extensions in capitals, of other alphabets and of no alphabet; names that are no UTF-8; members without a dot."""
+    names = [b"a/\xff.JPG", b"b/\xc3\x84.\xc3\x84\xff", b"c", "\u0130.\u0130".encode()]
+    packed = pack((paths.text(tars.stem_of(name)[0]), {paths.text(tars.stem_of(name)[1]): name}) for name in names[:2])
+    store.write(f"{place}/odd.tar", packed.data)
+    for sample, name in zip(Stream(open_tars(f"{place}/odd.tar", store=store), shuffle=False), names):
+        stem, extension = (paths.text(part) for part in tars.stem_of(name))
+        assert sample == {"__key__": stem, extension.lower(): name}
 
 
 def test_statistics(thousands: Any) -> None:
@@ -279,11 +300,29 @@ def test_samples_ask_the_catalog_nothing(store: stoker.Store, place: str) -> Non
     assert after["lists_total"] == before["lists_total"]
 
 
+def test_an_epoch_makes_no_catalog_operations(thousands: Any, store: stoker.Store) -> None:
+    """Once the shards are open: 4,000 samples, and the catalog was neither read nor changed. A node alone has nothing else to
+    do, but may have begun something before; so it may take a few epochs until nothing is left but the samples."""
+    names = ("catalog_reads_total", "catalog_commits_total")
+    if not all(name in counters(store) for name in names):
+        pytest.skip("this node does not count what its catalog does")
+    stream = Stream(thousands, batch_size=50, decode=label)
+    assert sum(map(len, stream)) == 4000
+    for epoch in range(1, 20):
+        stream.set_epoch(epoch)
+        before = counters(store)
+        assert sum(map(len, stream)) == 4000
+        after = counters(store)
+        if all(after[name] == before[name] for name in names):
+            return
+    pytest.fail("the catalog was asked or changed in each of many epochs")
+
+
 def test_open_files_have_a_limit(thousands: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "OPEN_MAX", 2)
     stream = Stream(thousands, batch_size=40)
     assert sum(len(batch) for batch in stream) == 4000
-    assert stream._tools is not None and len(stream._tools[1]._files._open) <= 2
+    assert stream._tools is not None and 0 < stream._tools[1].files_open <= 2
 
 
 def test_forked_processes_read_by_themselves(thousands: Any) -> None:
@@ -304,6 +343,32 @@ def test_forked_processes_read_by_themselves(thousands: Any) -> None:
     assert list(islice(stream, 5)) == whole
 
 
+def test_an_iteration_that_was_begun_before_a_fork(thousands: Any) -> None:
+    """Its reads are the parent's. The child is told so, and what it drops is not given back a second time."""
+    stream = Stream(thousands, batch_size=100, seed=4)
+    begun = iter(stream)
+    first = next(begun)
+    ways = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                next(begun)
+            except RuntimeError as fault:
+                os.write(ways[1], str(fault).encode())
+            del begun
+            assert next(iter(stream)) == first
+            os.write(ways[1], b", and went on")
+        finally:
+            os._exit(0)
+    os.close(ways[1])
+    os.waitpid(child, 0)
+    said = os.read(ways[0], 1000)
+    os.close(ways[0])
+    assert b"before the process was forked" in said and said.endswith(b", and went on")
+    assert 100 + sum(map(len, begun)) == 4000
+
+
 def test_arguments_are_checked(thousands: Any) -> None:
     for wrong, words in [
         (dict(bad="ignore"), "bad is"),
@@ -315,6 +380,8 @@ def test_arguments_are_checked(thousands: Any) -> None:
     ]:
         with pytest.raises(ValueError, match=words):
             Stream(thousands, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one thread"):
+        next(iter(Stream(thousands, threads=0)))
     with pytest.raises(ValueError, match="batch_size and the workers"):
         Stream(thousands).state_after(3)
 

@@ -1,15 +1,17 @@
 //! Datasets: many small files become few tar shards, and a seal says where each sample lies in them.
 //!
 //! [`pack`] writes shards and a seal, [`seal_shards`] makes a seal for shards that are there already; both speak to the door
-//! and know neither a node nor a socket. [`tar`] and [`seal`] are about bytes alone: they do no I/O, and no bytes make them
+//! and know neither a node nor a socket. [`fetch`] reads samples ahead, in the [`order`] of an epoch. [`tar`] and [`seal`] are about bytes alone: they do no I/O, and no bytes make them
 //! panic. The seal's bytes are drawn in `docs/seal.md`.
 
 #![forbid(unsafe_code)]
 
 mod fault;
 mod feed;
+pub mod fetch;
 mod inputs;
 mod meter;
+pub mod order;
 mod pack;
 mod plan;
 mod readback;

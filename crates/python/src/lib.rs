@@ -5,8 +5,12 @@ mod buffer;
 mod client;
 mod dataset;
 mod error;
+mod feed;
 mod file;
 mod kv;
+mod members;
+mod order;
+mod places;
 mod process;
 mod sets;
 mod writer;
@@ -18,12 +22,21 @@ fn _stoker(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("ConflictError", module.py().get_type::<error::ConflictError>())?;
     module.add("CorruptError", module.py().get_type::<error::CorruptError>())?;
+    module.add("TarError", module.py().get_type::<members::TarError>())?;
     module.add_class::<client::Client>()?;
+    module.add_class::<feed::Feed>()?;
+    module.add_class::<feed::Run>()?;
     module.add_class::<file::File>()?;
     module.add_class::<kv::Kv>()?;
+    module.add_class::<order::Order>()?;
+    module.add_class::<order::Permutation>()?;
+    module.add_class::<order::Samples>()?;
+    module.add_class::<places::Places>()?;
     module.add_class::<sets::Sets>()?;
     module.add_class::<writer::Writer>()?;
     module.add_function(wrap_pyfunction!(dataset::pack, module)?)?;
+    module.add_function(wrap_pyfunction!(members::crc64, module)?)?;
+    module.add_function(wrap_pyfunction!(members::members, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::seal, module)?)?;
     Ok(())
 }

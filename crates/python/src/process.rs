@@ -11,12 +11,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use stoker_client::{Client, ClientOptions, Endpoint};
 use stoker_store::StoreError;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::error;
 
 /// How often a call that waits looks for signals, so that Ctrl-C ends it.
-const SIGNALS: Duration = Duration::from_millis(50);
+pub const SIGNALS: Duration = Duration::from_millis(50);
 
 /// Which node is meant.
 #[derive(Clone)]
@@ -90,6 +90,11 @@ impl Line {
     /// The connection.
     pub fn client(&self) -> &Client {
         self.client.as_ref().expect("there until it is dropped")
+    }
+
+    /// Where its calls run.
+    pub fn runtime(&self) -> Handle {
+        self.runtime.as_ref().expect("there until it is dropped").handle().clone()
     }
 
     /// Waits for a call, with the interpreter's lock released. Ctrl-C drops the call.

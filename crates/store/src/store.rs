@@ -1,5 +1,6 @@
 //! The trait.
 
+use std::ops::Range;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -49,6 +50,25 @@ pub trait File: Send + Sync {
     /// Verified bytes at an offset: at least one and at most `len`, fewer where a stored piece ends; empty only at
     /// the end of the file. Ask again for the rest.
     fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Bytes>>;
+
+    /// The same into memory of the caller; says where in it the bytes are. Saves a copy if that begins on a block boundary
+    /// and has a block more than the bytes need, and the thread may be blocked ([`alone`](crate::alone)).
+    fn read_within<'a>(
+        &'a self,
+        offset: u64,
+        len: usize,
+        room: &'a mut [u8],
+    ) -> BoxFuture<'a, Result<Range<usize>>> {
+        Box::pin(async move {
+            let bytes = self.read(offset, len.min(room.len())).await?;
+            let count = bytes.len().min(room.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            Ok(0..count)
+        })
+    }
+
+    /// The reader will want all of the file, in any order: what is to be asked for it may be asked for at once.
+    fn wants_all(&self) {}
 
     /// Leases on the stored pieces from the one at `offset` on, as far as they go within `len` bytes: for a reader on
     /// this machine that checks what it reads. They end with this file. A refusal is no failure: [`Self::read`] works.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .._stoker import Samples
 from . import states
 from .order import Order
 from .shares import Even, Progress, Share
 from .states import State
-
-#: Positions that are put in order at once.
-_ORDERED_AT_ONCE = 1024
 
 
 def rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
@@ -158,16 +155,7 @@ class Leg:
     base: Progress
     given: int
 
-    def plan(self, sizes: deque[int]) -> Iterator[int]:
-        """The samples of this worker; ``sizes`` gets the number of samples of each step when it is planned."""
-        positions: list[int] = []
-        counts: list[int] = []
-        for piece in self.share.pieces(self.base, self.order.count, self.given):
-            positions += piece
-            counts.append(len(piece))
-            if len(positions) >= _ORDERED_AT_ONCE:
-                sizes.extend(counts)
-                yield from self.order.samples(positions)
-                positions, counts = [], []
-        sizes.extend(counts)
-        yield from self.order.samples(positions)
+    def plan(self) -> Iterator[tuple[Samples, list[int]]]:
+        """The samples of this worker, many steps at a time, and how many samples each step has."""
+        for runs, sizes in self.share.stretches(self.base, self.order.count, self.given):
+            yield self.order.runs(runs), sizes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,8 +11,8 @@ import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from .course import Course, Leg
-from .reading import Fetcher, fetched_size
-from .samples import SKIP, Bad, BadSample, Decode, Maker
+from .reading import READS, Fetcher, limits_of, steps_of
+from .samples import Bad, BadSample, Decode, Maker
 from .shares import Even
 from .sources import Source
 from .states import State
@@ -133,11 +132,11 @@ class MapDataset(Dataset[Any]):
         decode: Decode | None = None,
         bad: Bad = "raise",
         memory: int = MEMORY,
-        threads: int = 8,
+        threads: int = READS,
         views: bool = False,
     ) -> None:
         self.source = source
-        self._options = {"memory": memory, "threads": threads, "again": not views}
+        self._limits = (memory, threads)
         self._hooks = (decode, bad, views)
         Maker(source, *self._hooks)  # refuses what cannot be
         self._rows = torch.zeros((ROWS, len(COLUMNS)), dtype=torch.float64).share_memory_()
@@ -160,27 +159,24 @@ class MapDataset(Dataset[Any]):
             raise IndexError(f"{self.source.path}: a sample outside of {count}")
         fetcher, maker, tally = self._tools_here()
         tally.begin()
-        made, size = [], 0
-        for number, found in fetcher.stream(numbers, tally):
-            one = maker.make(number, found, tally)
-            if one is not SKIP:
-                made.append(one)
-                size += fetched_size(found)
-        tally.gave(len(made), size, 0.0, 0.0)
+        run = fetcher.read(numbers)
+        made: list[Any] = []
+        for step in steps_of(run):
+            made, size = maker.make(run, step, tally)
+            tally.gave(len(made), size, step[3], 0.0)
         return made
 
     def _tools_here(self) -> tuple[Fetcher, Maker, Tally]:
         if self._tools is None or self._tools[0] != os.getpid():
             info = get_worker_info()
             number, workers = (0, 1) if info is None else (info.id, info.num_workers)
-            options = {**self._options, "memory": int(self._options["memory"]) // workers}
-            fetcher = Fetcher(self.source, **options)  # type: ignore[arg-type]
+            fetcher = Fetcher(self.source, **limits_of(*self._limits, workers), views=self._hooks[2])
             tally = Tally(_row(self._rows, number))
             self._tools = os.getpid(), fetcher, Maker(self.source, *self._hooks), tally
         return self._tools[1:]
 
     def stats(self) -> Stats:
-        """What loading has cost in this rank, with all its workers; waiting is not measured here."""
+        """What loading has cost in this rank, with all its workers."""
         return stats_of(self._rows.tolist())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -231,12 +227,9 @@ class Batches(Course, Sampler[list[int]]):
 
     def _run(self, leg: Leg) -> Iterator[list[int]]:
         turn = self._begin(leg)
-        sizes: deque[int] = deque()
-        batch: list[int] = []
-        for sample in leg.plan(sizes):
-            batch.append(sample)
-            if len(batch) == sizes[0]:
-                sizes.popleft()
-                self._gave(turn, len(batch))
-                yield batch
-                batch = []
+        for samples, sizes in leg.plan():
+            numbers, at = samples.tolist(), 0
+            for size in sizes:
+                self._gave(turn, size)
+                yield numbers[at : at + size]
+                at += size

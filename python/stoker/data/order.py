@@ -7,39 +7,25 @@ the number of samples, the seed and the epoch, and on nothing else, so that ever
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-try:
-    import numpy as np
-except ImportError:  # plain numbers give the same order
-    np = None  # type: ignore[assignment]
+from .. import _stoker
 
 _ROUNDS = 8
-_WORD = (1 << 64) - 1
 #: More samples than this are not counted with exact 64-bit arithmetic.
 SAMPLES_MAX = 1 << 62
 
-
-def _mix(value: int) -> int:
-    """A 64-bit finalizer: each bit of the result depends on each bit of the value."""
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _WORD
-    return value ^ (value >> 31)
+#: Positions at equal distances: start, length, distance from one start to the next, how many.
+Runs = list[tuple[int, int, int, int]]
 
 
-def _mix_many(values: Any) -> Any:
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def _keys(key: str) -> list[int]:
+    digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS, person=b"stoker.order").digest()
+    return [int.from_bytes(digest[8 * i : 8 * i + 8], "little") for i in range(_ROUNDS)]
 
 
 class Permutation:
     """A pseudo-random permutation of ``range(count)`` that keeps nothing but a few keys.
-
-    A Feistel network over pairs of numbers below ``side``, where ``side`` squared is the next square at or above ``count``;
-    what falls outside of the range is sent through again until it falls inside, which is hardly ever needed.
 
     >>> shuffle = Permutation(1_000_000_000, "seed 7, epoch 0")
     >>> shuffle.at(shuffle.position_of(5))
@@ -49,55 +35,21 @@ class Permutation:
     def __init__(self, count: int, key: str) -> None:
         if not 0 <= count <= SAMPLES_MAX:
             raise ValueError(f"a permutation has 0 to {SAMPLES_MAX} elements, not {count}")
-        self.count = count
-        self._side = max(1, math.isqrt(max(0, count - 1)) + 1)
-        digest = hashlib.blake2b(key.encode(), digest_size=8 * _ROUNDS, person=b"stoker.order").digest()
-        self._keys = [int.from_bytes(digest[8 * i : 8 * i + 8], "little") for i in range(_ROUNDS)]
+        self.count, self.key = count, key
+        self._native = _stoker.Permutation(count, _keys(key))
+
+    def __reduce__(self) -> tuple[type[Permutation], tuple[int, str]]:
+        return Permutation, (self.count, self.key)
 
     def at(self, position: int) -> int:
         """The element at a position."""
         self._check(position)
-        side = self._side
-        while True:
-            left, right = divmod(position, side)
-            for key in self._keys:
-                left, right = right, (left + _mix(right ^ key) % side) % side
-            position = left * side + right
-            if position < self.count:
-                return position
+        return self._native.at(position)
 
     def position_of(self, element: int) -> int:
         """Where an element is: the inverse of :meth:`at`."""
         self._check(element)
-        side = self._side
-        while True:
-            left, right = divmod(element, side)
-            for key in reversed(self._keys):
-                left, right = (right - _mix(left ^ key) % side) % side, left
-            element = left * side + right
-            if element < self.count:
-                return element
-
-    def at_many(self, positions: Any) -> Any:
-        """The elements at many positions: an array of 64-bit numbers to an array of them. Needs NumPy."""
-        side = np.uint64(self._side)
-        left, right = np.divmod(positions.astype(np.uint64), side)
-        for key in self._keys:
-            left, right = right, (left + _mix_many(right ^ np.uint64(key)) % side) % side
-        found = left * side + right
-        outside = np.flatnonzero(found >= np.uint64(self.count))
-        if len(outside):
-            found[outside] = [self._walk(int(one)) for one in found[outside]]
-        return found
-
-    def _walk(self, position: int) -> int:
-        side = self._side
-        while position >= self.count:
-            left, right = divmod(position, side)
-            for key in self._keys:
-                left, right = right, (left + _mix(right ^ key) % side) % side
-            position = left * side + right
-        return position
+        return self._native.position_of(element)
 
     def _check(self, number: int) -> None:
         if not 0 <= number < self.count:
@@ -125,46 +77,28 @@ class Order:
     def __init__(self, count: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True, block: int = 1) -> None:
         if block < 1:
             raise ValueError(f"a block has at least one sample, not {block}")
+        if not 0 <= count <= SAMPLES_MAX:
+            raise ValueError(f"an epoch has 0 to {SAMPLES_MAX} samples, not {count}")
         self.count, self.seed, self.epoch, self.shuffle = count, seed, epoch, shuffle
         self.block = max(1, min(block, count))
         key = f"seed {seed}, epoch {epoch}, block {self.block}"
-        blocks = -(-count // self.block)
-        self._blocks = Permutation(blocks if shuffle else 0, key)
-        if shuffle and self.block > 1:
-            self._shift = Permutation(count, key + ", shift").at(0) % self.block
-            # The last block may be short: positions behind it are as if it were not.
-            self._missing = blocks * self.block - count
-            self._short_end = (self._blocks.position_of(blocks - 1) + 1) * self.block - self._missing
+        keys = (_keys(key), _keys(key + ", shift")) if shuffle else None
+        self._native = _stoker.Order(count, self.block, keys)
 
     def sample(self, position: int) -> int:
         """The sample at a position of the epoch."""
-        if not 0 <= position < self.count:
-            raise IndexError(f"position {position} of an epoch of {self.count} samples")
-        if not self.shuffle:
-            return position
-        if self.block == 1:
-            return self._blocks.at(position)
-        if position >= self._short_end:
-            position += self._missing
-        block, inside = divmod(position, self.block)
-        return (self._blocks.at(block) * self.block + inside + self._shift) % self.count
+        return self.samples([position])[0]
 
     def samples(self, positions: Iterable[int]) -> Sequence[int]:
         """The samples at many positions."""
-        positions = positions if isinstance(positions, range) else list(positions)
-        if np is None or len(positions) < 8 or not self.shuffle:
-            return [self.sample(position) for position in positions]
-        if isinstance(positions, range):
-            asked = np.arange(positions.start, positions.stop, positions.step, dtype=np.int64)
-        else:
-            asked = np.asarray(positions, dtype=np.int64)
-        if int(asked.min()) < 0 or int(asked.max()) >= self.count:
-            raise IndexError(f"a position outside of an epoch of {self.count} samples")
-        asked = asked.astype(np.uint64)
-        if self.block == 1:
-            return list(self._blocks.at_many(asked).tolist())
-        asked[asked >= np.uint64(self._short_end)] += np.uint64(self._missing)
-        size = np.uint64(self.block)
-        block, inside = np.divmod(asked, size)
-        found = self._blocks.at_many(block) * size + inside + np.uint64(self._shift)
-        return list((found % np.uint64(self.count)).tolist())
+        return self._native.samples(list(positions)).tolist()
+
+    def runs(self, runs: Runs) -> _stoker.Samples:
+        """The samples at runs of positions, in the form in which they are read."""
+        return self._native.runs(runs)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("count", "seed", "epoch", "shuffle", "block")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(**state)  # type: ignore[misc]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
+from .._stoker import Run
 from .sources import Source
 from .stats import Tally
 
@@ -48,18 +49,37 @@ class Maker:
         if not callable(bad) and bad not in ("raise", "skip"):
             raise ValueError(f"bad is 'raise', 'skip' or a function of a BadSample, not {bad!r}")
         self._source, self._decode, self._bad, self._views = source, decode, bad, views
+        #: Whether samples come as dictionaries already.
+        self._whole = source.is_tar
         #: Names of samples that were passed over, as many as are kept.
         self.skipped: list[str] = []
 
-    def make(self, sample: int, found: memoryview | BaseException, tally: Tally) -> Any:
-        """The sample, or :data:`SKIP`."""
+    def make(self, run: Run, step: tuple[Any, ...], tally: Tally) -> tuple[list[Any], int]:
+        """The samples of a step without those that are skipped, and their bytes before they were decoded."""
+        found, faults, size, _, reads, read_bytes = step
+        if reads:
+            tally.add("reads", reads)
+            tally.add("read_bytes", read_bytes)
+        if self._decode is None and self._whole and not faults:
+            return found, size
+        bad, made = dict(faults), []
+        for index, raw in enumerate(found):
+            one = self._one(run, index, raw, bad.get(index), tally)
+            if one is SKIP:
+                size -= run.length(index)
+            else:
+                made.append(one)
+        return made, size
+
+    def _one(self, run: Run, index: int, raw: Any, fault: BaseException | None, tally: Tally) -> Any:
         try:
-            if isinstance(found, BaseException):
-                raise found
-            raw = self._source.members(sample, found, views=self._views)
+            if fault is not None:
+                raise fault
+            if not self._whole:
+                raw = self._source.members(run.number(index), raw, views=self._views)
             return raw if self._decode is None else self._decode(raw)
-        except Exception as fault:
-            return self._settle(sample, fault, tally)
+        except Exception as caught:
+            return self._settle(run.number(index), caught, tally)
 
     def _settle(self, sample: int, fault: Exception, tally: Tally) -> Any:
         name = self._source.name(sample)

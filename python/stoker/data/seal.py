@@ -19,14 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import paths
-from .._stoker import CorruptError
+from .._stoker import CorruptError, Places, crc64
 from ..store import Store
-from .crc import crc64
-
-try:
-    import numpy as np
-except ImportError:  # slower checks, the same answers
-    np = None  # type: ignore[assignment]
 
 MAGIC = b"STKRSEAL"
 VERSION = 1
@@ -46,7 +40,6 @@ NAME_BYTES_MAX = 4096
 IN_MEMORY_MAX = 8 << 20
 
 _SECTIONS = ("SHARDS", "FIRSTS", "STARTS", "LENS", "NAMES")
-_CHECKED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +104,7 @@ class Seal:
 
     def locate_many(self, samples: Sequence[int]) -> list[tuple[int, int, int]]:
         """The same for many."""
-        if np is None or len(samples) < 8:
-            return [self.locate(sample) for sample in samples]
-        asked = np.asarray(samples, dtype=np.int64)
-        if int(asked.min()) < 0 or int(asked.max()) >= self.samples:
-            raise IndexError(f"{self.path}: a sample outside of {self.samples}")
-        firsts, starts, lens = self._arrays()
-        shard = np.searchsorted(firsts, asked.astype(np.uint64), side="right") - 1
-        offset = starts[asked].astype(np.uint64) * np.uint64(BLOCK)
-        return list(zip(shard.tolist(), offset.tolist(), lens[asked].tolist()))
+        return self.places.locate_many(list(samples))
 
     def name(self, sample: int) -> str | None:
         """The stem of a sample's members, if the seal has names."""
@@ -228,52 +213,18 @@ class Seal:
             before = first
         if before != self.samples:
             raise self._corrupt(f"the shards have {before} samples instead of {self.samples}")
-        total = self._check_samples() if np is None else self._check_samples_many()
+        #: Where samples are, for those that read them.
+        self.places = Places.sealed(self.path, *(self._section[name] for name in ("FIRSTS", "STARTS", "LENS")))
+        total, bad = self.places.check([shard.size for shard in self.shards])
+        if bad is not None:
+            raise self._outside(bad)
         if total != self.bytes_total:
             raise self._corrupt(f"the samples have {total} bytes instead of {self.bytes_total}")
-
-    def _check_samples(self) -> int:
-        total = 0
-        for number, shard in enumerate(self.shards):
-            before = 0
-            for sample in range(self._firsts[number], self._firsts[number + 1]):
-                start, length = self._starts[sample], self._lens[sample]
-                if start < before or start * BLOCK + length > shard.size:
-                    raise self._outside(sample)
-                before = start
-                total += length
-        return total
-
-    def _check_samples_many(self) -> int:
-        firsts, starts, lens = self._arrays()
-        sizes = np.array([shard.size for shard in self.shards], dtype=np.uint64)
-        total = 0
-        for begin in range(0, self.samples, _CHECKED_AT_ONCE):
-            stop = min(begin + _CHECKED_AT_ONCE, self.samples)
-            shard = np.searchsorted(firsts, np.arange(begin, stop, dtype=np.uint64), side="right") - 1
-            start, length = starts[begin:stop].astype(np.uint64), lens[begin:stop].astype(np.uint64)
-            bad = start * np.uint64(BLOCK) + length > sizes[shard]
-            previous = starts[max(begin - 1, 0) : stop - 1].astype(np.uint64)
-            if begin == 0:
-                previous = np.concatenate((start[:1], previous))
-            bad |= (start < previous) & (np.arange(begin, stop, dtype=np.uint64) != firsts[shard])
-            found = np.flatnonzero(bad)
-            if len(found):
-                raise self._outside(begin + int(found[0]))
-            total += int(length.sum())
-        return total
 
     def _outside(self, sample: int) -> CorruptError:
         shard, offset, length = self.locate(sample)
         where = f"{length} bytes at {offset} of {self.shards[shard].key} ({self.shards[shard].size} bytes)"
         return self._corrupt(f"sample {sample} is not in order or not inside of its shard: {where}")
-
-    def _arrays(self) -> tuple[Any, Any, Any]:
-        return (
-            np.frombuffer(self._firsts, dtype="<u8"),
-            np.frombuffer(self._starts, dtype="<u4"),
-            np.frombuffer(self._lens, dtype="<u4"),
-        )
 
     def _read_names(self) -> None:
         self._names: memoryview | None = None

@@ -14,9 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from .order import Runs
+
 #: What happens to the samples behind the last full step: ``keep`` shares them out (every sample exactly once; ranks may get
 #: one step or a few samples more than others), ``drop`` leaves them out, ``repeat`` fills up with samples from the beginning.
 Even = Literal["keep", "drop", "repeat"]
+
+#: Positions that are planned at once, about.
+STRETCH = 4096
 
 #: Ranges that a state may list; more than this is no state of ours.
 AHEAD_MAX = 1 << 20
@@ -110,18 +115,32 @@ class Share:
         # Rounded up, so that rank 0, which usually keeps the state, gets something if anyone does.
         return begin - (-rest * rank // self.world), begin - (-rest * (rank + 1) // self.world)
 
-    def pieces(self, progress: Progress, count: int, given: int = 0) -> Iterator[list[int]]:
-        """The positions of each step of this worker, without the first ``given`` samples. A step that gives this rank nothing
-        is left out."""
+    def stretches(self, progress: Progress, count: int, given: int = 0) -> Iterator[tuple[Runs, list[int]]]:
+        """The positions of the steps of this worker, without the first ``given`` samples, many steps at a time: runs of
+        positions, and how many of them belong to each step. A step that gives this rank nothing is left out."""
         left = count - progress.count
-        first, skip = divmod(given, self.piece)
-        for step in range(self.worker + first * self.workers, self.steps(left), self.workers):
-            start, stop = self.part(step, left)
-            piece = [one for part in progress.rest(start + skip, min(stop, left)) for one in part]
-            piece += [(one - left) % count for one in range(max(left, start + skip), stop)]
-            skip = 0
-            if piece:
-                yield piece
+        turn, skip = divmod(given, self.piece)
+        step, steps, whole = self.worker + turn * self.workers, self.steps(left), left // self.step
+        runs, sizes, total = list[tuple[int, int, int, int]](), list[int](), 0
+        while step < steps:
+            if step < whole and not skip and not progress.ahead:
+                # All of them are alike.
+                times = min(len(range(step, whole, self.workers)), -(-(STRETCH - total) // self.piece))
+                start = progress.prefix + step * self.step + self.rank * self.piece
+                runs.append((start, self.piece, self.workers * self.step, times))
+                size = self.piece
+            else:
+                start, stop = self.part(step, left)
+                parts = progress.rest(start + skip, min(stop, left)) + _repeated(max(left, start + skip), stop, left, count)
+                runs += [(part.start, len(part), 0, 1) for part in parts]
+                size, times, skip = sum(map(len, parts)), 1, 0
+            sizes += [size] * times if size else []
+            step, total = step + times * self.workers, total + times * size
+            if total >= STRETCH:
+                yield runs, sizes
+                runs, sizes, total = [], [], 0
+        if sizes:
+            yield runs, sizes
 
     def length(self, left: int) -> int:
         """How many samples this worker makes of ``left``."""
@@ -156,6 +175,17 @@ class Share:
             return [(step * self.step, min(left, (step + 1) * self.step))]
         parts = (self.part(step, left, rank) for rank in range(self.world))
         return [(begin, min(begin + given, end, left)) for begin, end in parts]
+
+
+def _repeated(start: int, stop: int, left: int, count: int) -> list[range]:
+    """Positions of what is given a second time: those behind what is left begin again at the first."""
+    found = []
+    while start < stop:
+        begin = (start - left) % count
+        end = min(count, begin + stop - start)
+        found.append(range(begin, end))
+        start += end - begin
+    return found
 
 
 def progress_of(state: dict[str, Any]) -> Progress:

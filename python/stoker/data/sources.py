@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .. import paths
-from .._stoker import ConflictError, CorruptError, File
+from .._stoker import ConflictError, CorruptError, Places, TarError, members
 from ..connecting import connect
 from ..receipts import FileInfo
 from ..store import Store
 from .seal import Seal, Shard
-from .tars import TarError, members_of, samples_of, stem_of
+from .tars import samples_of, stem_of
 
 Path = str | os.PathLike[str]
 
@@ -51,6 +51,10 @@ class Link:
         return f"<Link {self.endpoint}>"
 
 
+#: Volume, key, size, version and etag of a file.
+Wanted = tuple[str, bytes, int, str, str]
+
+
 class Source(ABC):
     """Samples, by number."""
 
@@ -72,17 +76,28 @@ class Source(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
     @abstractmethod
+    def places(self) -> Places:
+        """Where samples are: number of the file, offset, length."""
+
     def locate_many(self, samples: Sequence[int]) -> list[tuple[int, int, int]]:
         """For each sample: number of its file, offset, length."""
+        return self.places.locate_many(list(samples))
+
+    @property
+    def is_tar(self) -> bool:
+        """Whether samples are members of tars."""
+        return False
 
     @abstractmethod
     def file_path(self, number: int) -> str:
         """Path of a file."""
 
     @abstractmethod
-    def open(self, number: int) -> File:
-        """Opens a file, and refuses one that is not the one that the source knows."""
+    def wanted(self, number: int) -> Wanted:
+        """The file of a number: volume, key, size, version and etag. Another file of that name is refused when it is opened;
+        version or etag may be empty, but not both."""
 
     @abstractmethod
     def name(self, sample: int) -> str:
@@ -94,16 +109,6 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path} {self.identity}: {len(self)} samples>"
-
-    def _open(self, path: str, size: int, version: str, etag: str) -> File:
-        volume, key = paths.split_file(path)
-        file = self.store._client.open(volume, key)
-        info = json.loads(file.info())
-        same = info["version"] == version or (etag != "" and info["etag"] == etag)
-        if file.size != size or not same:
-            message = "the file was replaced since the dataset was made or opened: make or open the dataset again"
-            raise ConflictError(errno.ESTALE, message, path)
-        return file
 
 
 class SealSource(Source):
@@ -131,15 +136,20 @@ class SealSource(Source):
     def __len__(self) -> int:
         return len(self.seal)
 
-    def locate_many(self, samples: Sequence[int]) -> list[tuple[int, int, int]]:
-        return self.seal.locate_many(samples)
+    @property
+    def places(self) -> Places:
+        return self.seal.places
+
+    @property
+    def is_tar(self) -> bool:
+        return self.seal.is_tar
 
     def file_path(self, number: int) -> str:
         return self.seal.shard_path(number)
 
-    def open(self, number: int) -> File:
-        shard: Shard = self.seal.shards[number]
-        return self._open(self.file_path(number), shard.size, shard.version, shard.etag)
+    def wanted(self, number: int) -> Wanted:
+        shard = self.seal.shards[number]
+        return self.seal.volume, paths.key_of(shard.key), shard.size, shard.version, shard.etag
 
     def name(self, sample: int) -> str:
         return self.seal.name(sample) or f"{self.file_path(self.seal.locate(sample)[0])}#{sample}"
@@ -174,6 +184,7 @@ class TarSource(Source):
             self._stems.append(stems)
             self._firsts.append(len(self._starts))
         self.identity = _identity("tars", ((one.key, one.size, one.etag) for one in self._shards))
+        self._places: Places | None = None
 
     def _index(self, path: str) -> tuple[Shard, array[int], array[int], list[bytes]]:
         volume, key = paths.split_file(path)
@@ -192,15 +203,25 @@ class TarSource(Source):
     def __len__(self) -> int:
         return len(self._starts)
 
-    def locate_many(self, samples: Sequence[int]) -> list[tuple[int, int, int]]:
-        return [(bisect_right(self._firsts, one) - 1, self._starts[one], self._lens[one]) for one in samples]
+    @property
+    def places(self) -> Places:
+        if self._places is None:
+            self._places = Places.listed(self.path, self._firsts, self._starts, self._lens)
+        return self._places
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_places": None}
+
+    @property
+    def is_tar(self) -> bool:
+        return True
 
     def file_path(self, number: int) -> str:
         return self._paths[number]
 
-    def open(self, number: int) -> File:
+    def wanted(self, number: int) -> Wanted:
         shard = self._shards[number]
-        return self._open(shard.key, shard.size, shard.version, shard.etag)
+        return (*paths.split_file(shard.key), shard.size, shard.version, shard.etag)
 
     def name(self, sample: int) -> str:
         shard = bisect_right(self._firsts, sample) - 1
@@ -232,18 +253,25 @@ class FileSource(Source):
         self._etags = [info.etag for info in infos]
         self.path = self._paths[0] if len(infos) == 1 else f"{self._paths[0]} and {len(infos) - 1} more"
         self.identity = _identity("files", zip(self._paths, self._sizes, self._etags))
+        self._places: Places | None = None
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def locate_many(self, samples: Sequence[int]) -> list[tuple[int, int, int]]:
-        return [(sample, 0, self._sizes[sample]) for sample in samples]
+    @property
+    def places(self) -> Places:
+        if self._places is None:
+            self._places = Places.whole(self.path, self._sizes)
+        return self._places
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_places": None}
 
     def file_path(self, number: int) -> str:
         return self._paths[number]
 
-    def open(self, number: int) -> File:
-        return self._open(self._paths[number], self._sizes[number], "", self._etags[number])
+    def wanted(self, number: int) -> Wanted:
+        return (*paths.split_file(self._paths[number]), self._sizes[number], "", self._etags[number])
 
     def name(self, sample: int) -> str:
         return self._paths[sample]
@@ -253,25 +281,9 @@ class FileSource(Source):
         return {"__key__": paths.text(stem), paths.text(extension).lower() or "bin": view if views else bytes(view)}
 
 
-def tar_members(view: memoryview, views: bool = False) -> dict[str, Any]:
+def tar_members(view: Any, views: bool = False) -> dict[str, Any]:
     """The members of a sample of a tar."""
-    sample: dict[str, Any] = {}
-    key: bytes | None = None
-    for name, start, size in members_of(view):
-        stem, suffix = stem_of(name)
-        if key is None:
-            key = stem
-            sample["__key__"] = paths.text(stem)
-        elif stem != key:
-            raise TarError(f"members of two samples in one: {paths.text(key)} and {paths.text(stem)}")
-        extension = paths.text(suffix).lower()
-        if extension in sample:
-            raise TarError(f"{paths.text(key)} has two members .{extension}")
-        data = view[start : start + size]
-        sample[extension] = data if views else data.tobytes()
-    if key is None:
-        raise TarError("a sample without members")
-    return sample
+    return members(view, views)
 
 
 def open_seal(path: Path, *, store: Store | None = None, token: str | None = None) -> SealSource:

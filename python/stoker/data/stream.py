@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .course import Course, Leg
-from .reading import Fetcher, fetched_size
-from .samples import SKIP, Bad, BadSample, Decode, Maker
+from .reading import READS, Fetcher, limits_of, steps_of
+from .samples import Bad, BadSample, Decode, Maker
 from .shares import Even
 from .sources import Source
 from .stats import Stats, Tally, stats_of
@@ -31,9 +30,9 @@ class Stream(Course):
     ``batch_size`` is the batch of a rank; without it samples come one by one. ``decode`` makes a sample of the dictionary,
     ``collate`` a batch of a list of samples. ``bad`` says what happens to a sample that cannot be read or decoded: ``"raise"``,
     ``"skip"`` (its batch is shorter by one), or a function that gets a ``BadSample`` and returns another sample or ``SKIP``.
-    ``memory`` bounds the bytes that are read ahead in a rank; its workers share it. ``views`` gives hooks views of the
-    buffers instead of copies; a sample that keeps one keeps the whole buffer, outside of the budget. For ``shuffle`` and
-    ``block`` see ``Order``; for ``even`` see ``shares``.
+    ``memory`` bounds the bytes that are read ahead in a rank, ``threads`` the reads that are under way at once; its workers share
+    both. ``views`` gives views of memory that a group of samples shares instead of ``bytes``; a sample that keeps
+    one keeps all of that memory, outside of the budget. For ``shuffle`` and ``block`` see ``Order``; for ``even`` see ``shares``.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Stream(Course):
         even: Even = "keep",
         bad: Bad = "raise",
         memory: int = MEMORY,
-        threads: int = 8,
+        threads: int = READS,
         views: bool = False,
     ) -> None:
         super().__init__(
@@ -94,9 +93,8 @@ class Stream(Course):
     def _tools_here(self, workers: int) -> tuple[Fetcher, Maker]:
         """Threads and files of this process; those of a parent are of no use after a fork."""
         if self._tools is None or self._tools[0] != os.getpid():
-            fetcher = Fetcher(
-                self.source, memory=self._memory // workers, threads=self._threads, again=not self._views
-            )
+            limits = limits_of(self._memory, self._threads, workers)
+            fetcher = Fetcher(self.source, **limits, views=self._views)
             maker = Maker(self.source, self._decode, self._bad, self._views)
             self._tools = os.getpid(), fetcher, maker
         return self._tools[1], self._tools[2]
@@ -104,38 +102,23 @@ class Stream(Course):
     def _run(self, leg: Leg) -> Iterator[Any]:
         turn = self._begin(leg)
         fetcher, maker = self._tools_here(leg.share.workers)
-        tally, sizes = self._tally, deque[int]()
+        tally = self._tally
         tally.begin()
-        found = fetcher.stream(leg.plan(sizes), tally)
-        try:
-            while True:
-                batch: list[Any] = []
-                size, waited, decoding, clock = 0, 0.0, 0.0, time.monotonic()
-                want = taken = 0
-                while taken == 0 or taken < want:
-                    one = next(found, None)
-                    if one is None:
-                        return
-                    want = want or sizes.popleft()
-                    got = time.monotonic()
-                    made = maker.make(one[0], one[1], tally)
-                    if made is not SKIP:
-                        batch.append(made)
-                        size += fetched_size(one[1])
-                    taken += 1
-                    waited, decoding, clock = waited + got - clock, decoding + time.monotonic() - got, time.monotonic()
-                self._gave(turn, taken)
-                if self.batch_size is None and not batch:
-                    continue
-                if not batch:
-                    raise BadSample(f"{self.source.path}: all {taken} samples of a batch are bad: {', '.join(maker.skipped)}")
-                tally.gave(len(batch), size, waited, decoding)
-                if self.batch_size is None:
-                    yield batch[0]
-                else:
-                    yield batch if self._collate is None else self._collate(batch)
-        finally:
-            found.close()  # type: ignore[attr-defined]
+        run = fetcher.run(leg.plan())
+        for step in steps_of(run):
+            clock = time.monotonic()
+            taken = len(step[0])
+            batch, size = maker.make(run, step, tally)
+            self._gave(turn, taken)
+            if not batch and self.batch_size is None:
+                continue
+            if not batch:
+                raise BadSample(f"{self.source.path}: all {taken} samples of a batch are bad: {', '.join(maker.skipped)}")
+            tally.gave(len(batch), size, step[3], time.monotonic() - clock)
+            if self.batch_size is None:
+                yield batch[0]
+            else:
+                yield batch if self._collate is None else self._collate(batch)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tools": None}

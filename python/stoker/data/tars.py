@@ -1,7 +1,7 @@
-"""Tar shards: the members of a sample, and the samples of a shard.
+"""Tar shards: the samples of a shard that has no seal.
 
 Only as much of tar as shards have: regular files, long names of both kinds (GNU and pax), large sizes. Everything else is
-passed over. The bytes were checked by the store; headers are still not believed to stay inside of what was read.
+passed over.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+
+from .._stoker import TarError
 
 BLOCK = 512
 #: Names and pax records longer than this are refused.
@@ -21,10 +22,6 @@ _REGULAR = (0x30, 0x00, 0x37)
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = 0x4C, 0x4B, 0x78, 0x67
 _END = bytes(BLOCK)
 _OCTAL = re.compile(rb"[0-7]{11}[\0 ]").fullmatch
-
-
-class TarError(ValueError):
-    """Bytes that are no tar."""
 
 
 def stem_of(name: bytes) -> tuple[bytes, bytes]:
@@ -82,39 +79,6 @@ def _name_in(header: bytes) -> bytes:
     if header[345] and header[257:263] == b"ustar\0":
         return header[345:500].partition(b"\0")[0] + b"/" + name
     return name
-
-
-def members_of(data: Any) -> Iterator[tuple[bytes, int, int]]:
-    """The files of a piece of a tar: name, where the bytes start, how many they are."""
-    view = memoryview(data)
-    end, at = len(view), 0
-    extras: _Extras | None = None
-    while at + BLOCK <= end:
-        header = view[at : at + BLOCK].tobytes()
-        kind = header[156]
-        if header[257:262] != b"ustar":
-            if header == _END:
-                return
-            raise TarError(f"there is no header of a member at {at}")
-        size = _number(header[124:136])
-        start = at + BLOCK
-        if kind in _REGULAR:
-            name = None
-            if extras is not None:
-                name, extras, size = extras.name, None, size if extras.size is None else extras.size
-            if size > end - start:
-                raise TarError(f"a member of {size} bytes at {at} does not end inside of its sample")
-            yield _name_in(header) if name is None else name, start, size
-        elif size > end - start:
-            raise TarError(f"a header of {size} bytes at {at} does not end inside of its sample")
-        elif kind in (_LONG_NAME, _PAX):
-            extras = extras or _Extras()
-            _learn(extras, kind, bytes(view[start : start + min(size, EXTRA_MAX + 1)]))
-        elif kind not in (_PAX_GLOBAL, _LONG_LINK):
-            extras = None
-        at = start + (size + BLOCK - 1) // BLOCK * BLOCK
-    if at < end:
-        raise TarError("the sample ends within a header")
 
 
 def _learn(extras: _Extras, kind: int, record: bytes) -> None:

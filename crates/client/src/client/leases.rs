@@ -22,6 +22,9 @@ use crate::message::{Request, Response};
 
 /// How far ahead a reader that goes from front to back asks.
 const WINDOW: u64 = 64 << 20;
+/// How much one asks for at once that will want all of a file: as many pieces as one answer has, of the usual length. Each
+/// answer has descriptors of its own, and a connection has only so many.
+const WINDOW_OF_ALL: u64 = 256 << 20;
 /// Extents that a file remembers; the oldest go first.
 const EXTENTS_MAX: usize = 256;
 /// Separate stretches without leases above which a file asks no more.
@@ -53,6 +56,8 @@ struct Known {
     next: u64,
     /// Times that the node was asked for a piece away from the last one.
     jumps: u32,
+    /// Whether the reader said that it will want all of the file.
+    wants_all: bool,
 }
 
 /// A place on the drive and the lease that allows to look there.
@@ -92,13 +97,24 @@ impl Known {
         if closed { Look::Closed } else { Look::Unknown }
     }
 
-    /// How much to ask for: a reader that goes on where the last lease ended will want more, and so will one that jumps
-    /// about in a file of which there is room for all.
-    fn wish(&mut self, offset: u64, len: u64) -> u64 {
+    /// From where on and how much to ask for: a reader that goes on where the last lease ended will want more, and so will
+    /// one that jumps about in a file of which there is room for all. Who wants all gets what is missing in front, too.
+    fn wish(&mut self, offset: u64, len: u64) -> (u64, u64) {
+        let has_room = self.extents.len() <= EXTENTS_MAX / 2;
+        if self.wants_all && has_room {
+            return (self.gap_start(offset).max(offset.saturating_sub(WINDOW_OF_ALL / 2)), WINDOW_OF_ALL);
+        }
         let goes_on = (self.next..self.next.saturating_add(WINDOW)).contains(&offset);
         self.jumps += u32::from(!goes_on);
-        let roams = self.jumps > JUMPS && self.extents.len() <= EXTENTS_MAX / 2;
-        if goes_on || roams { len.max(WINDOW) } else { len }
+        let roams = self.jumps > JUMPS && has_room;
+        (offset, if goes_on || roams { len.max(WINDOW) } else { len })
+    }
+
+    /// Where that begins of which nothing is known, in front of an offset.
+    fn gap_start(&self, offset: u64) -> u64 {
+        let leased = self.extents.range(..=offset).next_back().map(|(_, extent)| extent.place.end());
+        let closed = self.closed.iter().map(|range| range.end).filter(|end| *end <= offset);
+        closed.chain(leased).max().unwrap_or(0).min(offset)
     }
 
     fn close(&mut self, range: Range<u64>) {
@@ -143,6 +159,48 @@ impl FileLeases {
 
     /// Verified bytes from the drive, at least one and at most `len`; none if the node has to be asked.
     pub async fn read(&self, client: &Client, offset: u64, len: usize) -> Option<Bytes> {
+        let (extent, files) = self.place(client, offset, len).await?;
+        let plan = Plan::new(&extent.place, offset, len, BUFFER_LEN)?;
+        let mut buf = client.0.spares.take(plan.len);
+        buf.set_len(plan.len);
+        let reading = extent.clone();
+        let view = plan.view.clone();
+        // An O_DIRECT read blocks its thread for as long as the drive takes. A thread that waits for this one read may as
+        // well do it; on a thread that others wait for, too, a short one costs less than two switches of threads.
+        let is_short = plan.len <= SHORT && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let read = match is_short {
+            true => Ok(tokio::task::block_in_place(|| plan.fill(&reading.place, &files, buf))),
+            false => tokio::task::spawn_blocking(move || plan.fill(&reading.place, &files, buf)).await,
+        };
+        match read {
+            Ok(Ok(buf)) => Some(client.0.spares.freeze(buf).slice(view)),
+            Ok(Err(error)) => self.distrust(&extent, error),
+            Err(_) => None,
+        }
+    }
+
+    /// The same into memory that begins on a block boundary, by the thread that asks: it may be blocked. Says where in the
+    /// memory the bytes are.
+    pub async fn read_within(
+        &self,
+        client: &Client,
+        offset: u64,
+        len: usize,
+        room: &mut [u8],
+    ) -> Option<Range<usize>> {
+        if !room.as_ptr().addr().is_multiple_of(BLOCK) {
+            return None;
+        }
+        let (extent, files) = self.place(client, offset, len).await?;
+        let plan = Plan::new(&extent.place, offset, len, room.len() / BLOCK * BLOCK)?;
+        match plan.run(&extent.place, &files, &mut room[..plan.len]) {
+            Ok(()) => Some(plan.view),
+            Err(error) => self.distrust(&extent, error),
+        }
+    }
+
+    /// The extent at an offset and the files that show it; none if the node has to be asked for the bytes.
+    async fn place(&self, client: &Client, offset: u64, len: usize) -> Option<(Arc<Extent>, Arc<Vec<File>>)> {
         if !self.link.gives_leases() {
             return None;
         }
@@ -157,32 +215,35 @@ impl FileLeases {
         let Look::Leased(extent) = look else { return None };
         // None: the connection is over, and its leases with it.
         let files = extent.grant.files.upgrade()?;
-        let plan = Plan::new(&extent.place, offset, len);
-        let mut buf = client.0.spares.take(plan.len);
-        buf.set_len(plan.len);
-        let reading = extent.clone();
-        let view = plan.view.clone();
-        // An O_DIRECT read blocks its thread for as long as the drive takes. A thread that waits for this one read may as
-        // well do it; on a thread that others wait for, too, a short one costs less than two switches of threads.
-        let is_short = plan.len <= SHORT && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        let read = match is_short {
-            true => Ok(tokio::task::block_in_place(|| plan.run(&reading.place, &files, buf))),
-            false => tokio::task::spawn_blocking(move || plan.run(&reading.place, &files, buf)).await,
-        };
-        match read {
-            Ok(Ok(buf)) => Some(client.0.spares.freeze(buf).slice(view)),
-            Ok(Err(error)) => {
-                tracing::warn!("a leased piece cannot be used, the node is asked for it: {error}");
-                let gone = self.known.lock().unwrap().distrust(&extent);
-                drop(gone);
-                None
-            }
-            Err(_) => None,
-        }
+        Some((extent, files))
+    }
+
+    fn distrust<T>(&self, extent: &Extent, error: io::Error) -> Option<T> {
+        tracing::warn!("a leased piece cannot be used, the node is asked for it: {error}");
+        let gone = self.known.lock().unwrap().distrust(extent);
+        drop(gone);
+        None
+    }
+
+    /// The reader will want all of the file, in any order.
+    pub fn wants_all(&self) {
+        self.known.lock().unwrap().wants_all = true;
     }
 
     async fn ask(&self, client: &Client, offset: u64, len: u64) -> Look {
-        let wish = self.known.lock().unwrap().wish(offset, len);
+        let (from, wish) = self.known.lock().unwrap().wish(offset, len);
+        if from < offset {
+            // What is in front may have no lease, or be all that one answer has.
+            self.ask_at(client, from, wish).await;
+            let look = self.known.lock().unwrap().look(offset);
+            if !matches!(look, Look::Unknown) {
+                return look;
+            }
+        }
+        self.ask_at(client, offset, wish).await
+    }
+
+    async fn ask_at(&self, client: &Client, offset: u64, wish: u64) -> Look {
         let request = Request::Lease { file: self.file, offset, len: wish };
         let id = self.link.new_id();
         // A connection that is lost shows at the read that follows.
@@ -236,15 +297,17 @@ struct Plan {
 }
 
 impl Plan {
-    /// Plans a read of at most `len` bytes at an offset inside the extent, as far as one buffer goes.
-    fn new(place: &LeaseExtent, offset: u64, len: usize) -> Plan {
+    /// Plans a read of at most `len` bytes at an offset inside the extent, as far as a buffer of whole blocks goes; none if
+    /// that is nowhere.
+    fn new(place: &LeaseExtent, offset: u64, len: usize, room: usize) -> Option<Plan> {
         let skip = (offset - place.offset) as usize;
         // Two blocks may be read for one byte each, in front and behind.
-        let len = len.min(place.len as usize - skip).min(BUFFER_LEN);
+        let len = len.min(place.len as usize - skip).min(room);
         let plan = Plan::of(place, skip, len);
-        match plan.len.checked_sub(BUFFER_LEN) {
-            None | Some(0) => plan,
-            Some(over) => Plan::of(place, skip, len - over),
+        match plan.len.saturating_sub(room) {
+            0 if len > 0 => Some(plan),
+            over if over < len => Some(Plan::of(place, skip, len - over)).filter(|plan| plan.len <= room),
+            _ => None,
         }
     }
 
@@ -264,12 +327,17 @@ impl Plan {
         }
     }
 
+    /// Fills a buffer of the right length.
+    fn fill(&self, place: &LeaseExtent, files: &[File], mut buf: Buf) -> io::Result<Buf> {
+        self.run(place, files, buf.as_mut_slice()).map(|()| buf)
+    }
+
     /// Reads and checks; blocks.
-    fn run(&self, place: &LeaseExtent, files: &[File], mut buf: Buf) -> io::Result<Buf> {
+    fn run(&self, place: &LeaseExtent, files: &[File], into: &mut [u8]) -> io::Result<()> {
         let file = files.get(place.descriptor).ok_or(io::ErrorKind::NotFound)?;
         let mut filled = 0;
         while filled < self.len {
-            match file.read_at(&mut buf.as_mut_slice()[filled..], self.start + filled as u64) {
+            match file.read_at(&mut into[filled..], self.start + filled as u64) {
                 // What goes on inside a block could not be read with O_DIRECT.
                 Ok(count) if count > 0 && count.is_multiple_of(BLOCK) => filled += count,
                 Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -277,8 +345,8 @@ impl Plan {
                 Err(error) => return Err(error),
             }
         }
-        match self.bad_block(place, buf.as_slice()) {
-            None => Ok(buf),
+        match self.bad_block(place, into) {
+            None => Ok(()),
             Some(block) => {
                 let message = format!("block {block} of the piece at {} fails its CRC", place.offset);
                 Err(io::Error::new(io::ErrorKind::InvalidData, message))
@@ -310,7 +378,7 @@ mod tests {
     #[test]
     fn plans_cover_whole_blocks_and_show_the_range() {
         let check = |at, len, skip: u64, n, want: (u64, usize, Range<usize>, Range<usize>)| {
-            let plan = Plan::new(&place(1000, at, len), 1000 + skip, n);
+            let plan = Plan::new(&place(1000, at, len), 1000 + skip, n, BUFFER_LEN).unwrap();
             assert_eq!((plan.start, plan.len, plan.blocks, plan.view), want);
         };
         check(8192, 10_000, 0, 99_999, (8192, 12_288, 0..3, 0..10_000));
@@ -324,9 +392,25 @@ mod tests {
     fn plans_fit_a_buffer() {
         for at in [4096, 4096 + 64] {
             for skip in [0, 1, 4095, 4096, 5_000_000] {
-                let plan = Plan::new(&place(0, at, 16 << 20), skip, usize::MAX);
+                let plan = Plan::new(&place(0, at, 16 << 20), skip, usize::MAX, BUFFER_LEN).unwrap();
                 assert!(plan.len <= BUFFER_LEN && plan.view.len() >= BUFFER_LEN - 3 * BLOCK, "{plan:?}");
                 assert!(plan.view.end <= plan.len);
+            }
+        }
+    }
+
+    #[test]
+    fn plans_fit_memory_of_the_caller() {
+        for (at, skip, len) in [(4096, 0, 1), (4096, 4095, 2), (4096, 5000, 17_000), (4096 + 64, 4000, 9000)]
+        {
+            for room in (0..12).map(|blocks| blocks * BLOCK) {
+                match Plan::new(&place(0, at, 1 << 20), skip, len, room) {
+                    Some(plan) => {
+                        assert!(plan.len <= room && !plan.view.is_empty() && plan.view.end <= plan.len);
+                        assert!(plan.view.len() == len || room <= len + 2 * BLOCK, "{plan:?} in {room}");
+                    }
+                    None => assert!(room <= 2 * BLOCK, "{room}"),
+                }
             }
         }
     }
@@ -349,10 +433,20 @@ mod tests {
     #[test]
     fn readers_from_front_to_back_ask_ahead() {
         let mut known = Known::default();
-        assert_eq!(known.wish(0, 10), WINDOW);
+        assert_eq!(known.wish(0, 10), (0, WINDOW));
         known.next = 1 << 40;
-        assert_eq!((known.wish(0, 10), known.wish(1 << 40, 10)), (10, WINDOW));
-        (1..JUMPS).for_each(|_| assert_eq!(known.wish(0, 10), 10));
-        assert_eq!(known.wish(0, 10), WINDOW, "one that wants all of it");
+        assert_eq!((known.wish(0, 10), known.wish(1 << 40, 10)), ((0, 10), (1 << 40, WINDOW)));
+        (1..JUMPS).for_each(|_| assert_eq!(known.wish(5, 10), (5, 10)));
+        assert_eq!(known.wish(5, 10), (5, WINDOW), "one that seems to want all of it");
+    }
+
+    #[test]
+    fn who_wants_all_asks_for_what_is_missing() {
+        let mut known = Known { wants_all: true, ..Known::default() };
+        assert_eq!(known.wish(100 << 20, 10), (0, WINDOW_OF_ALL));
+        known.close(10..50);
+        known.close(200 << 20..201 << 20);
+        assert_eq!(known.wish(100 << 20, 10), (50, WINDOW_OF_ALL));
+        assert_eq!(known.wish(1 << 40, 10), ((1 << 40) - WINDOW_OF_ALL / 2, WINDOW_OF_ALL));
     }
 }

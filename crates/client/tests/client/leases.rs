@@ -204,6 +204,37 @@ async fn leased_reads_are_ordinary_reads() {
     }
 }
 
+/// From the drive by a thread that may be blocked, if the memory is fit for it; else with a copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_of_the_caller_is_filled() {
+    for chunk_bytes in [20_000, 4 << 20] {
+        let rig = rig(Shape { chunk_bytes, ..Shape::default() }).await;
+        let bytes = bytes_of(3, (5 << 20) + 17);
+        put(&*rig.node, "f", &bytes, usize::MAX).await.unwrap();
+        let file: Arc<dyn File> = rig.client.open("data", &key("f")).await.unwrap().into();
+        let chunk = chunk_bytes as usize;
+        let ranges =
+            [(0, 1), (4095, 2), (5000, 17_000), (chunk - 5, 10_000), (bytes.len() - 9, 99), (77, 1 << 20)];
+        for (offset, len) in ranges {
+            for (may_block, skew) in [(true, 0), (true, 64), (false, 0)] {
+                let (file, runtime) = (file.clone(), tokio::runtime::Handle::current());
+                let read = move || {
+                    let mut room = Buf::heap(len.next_multiple_of(4096) + 8192);
+                    let into = &mut room.as_mut_slice()[skew..];
+                    let call = || runtime.block_on(file.read_within(offset as u64, len, into)).unwrap();
+                    let found = if may_block { alone(call) } else { call() };
+                    room.as_slice()[skew..][found].to_vec()
+                };
+                let got = tokio::task::spawn_blocking(read).await.unwrap();
+                assert!(!got.is_empty() && got.len() <= len && bytes[offset..].starts_with(&got));
+            }
+        }
+        assert_eq!(rig.traffic().await.0, 0, "nothing went through the node");
+        drop(file);
+        rig.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_files_and_tcp_get_no_lease() {
     let rig = rig(Shape::default()).await;

@@ -1,9 +1,11 @@
-//! Tar files: headers as we write them, and a scanner for headers that others wrote.
+//! Tar files: headers as we write them, a scanner for headers that others wrote, and the members of a sample in memory.
 
 mod header;
+mod sample;
 mod scanner;
 
 pub use header::{END_LEN, header, header_len};
+pub use sample::{NoSample, Piece, Pieces, divide, pieces};
 pub use scanner::{Member, Scanner, members};
 
 /// Headers and bytes of members start at multiples of this.
