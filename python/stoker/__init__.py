@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .torch.files import load as load
     from .torch.files import save as save
 
+# Without those that need torch: `from stoker import *` works without it.
 __all__ = [
     "CheckpointSet",
     "ConflictError",
@@ -42,11 +43,7 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
-    "load",
     "pack",
-    "safetensors",
-    "save",
-    "torch",
 ]
 
 
