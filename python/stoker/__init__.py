@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .torch.files import load as load
     from .torch.files import save as save
 
+# Without those that need torch: `from stoker import *` works without it.
 __all__ = [
     "CheckpointSet",
     "ConflictError",
@@ -44,11 +45,7 @@ __all__ = [
     "__version__",
     "connect",
     "kv",
-    "load",
     "pack",
-    "safetensors",
-    "save",
-    "torch",
 ]
 
 

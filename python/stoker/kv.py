@@ -2,7 +2,7 @@
 
 >>> import stoker.kv
 >>> cache = stoker.kv.open(
-...     "data/kv/llama-8b",
+...     "kvcache/llama-8b",
 ...     {"model": "llama-8b", "engine": "vllm-0.11", "layout": "NHD", "dtype": "bf16", "parallelism": "tp=2,rank=0"},
 ...     capacity=200 << 30,
 ... )
@@ -261,7 +261,7 @@ def open(
     says nothing else. ``admit="always"`` writes every block when it is put. Blocks that nobody waits for wait ``linger`` seconds
     for others to share their bundle.
 
-    Use a volume that keeps its files to itself: ``stoker volume create kv --drain never``.
+    Use a volume that keeps its files to itself: ``stoker volume create kvcache --drain never``.
 
     Raises ``FileNotFoundError`` for a volume that is not there, ``ConnectionError`` if no node answers, ``ValueError`` for
     arguments that make no sense.

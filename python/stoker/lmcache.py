@@ -6,7 +6,7 @@ In LMCache's configuration::
     extra_config:
       remote_storage_plugin.stoker.module_path: stoker.lmcache
       remote_storage_plugin.stoker.class_name: StokerAdapter
-      remote_storage_plugin.stoker.path: kv/llama-8b          # VOLUME/DIRECTORY
+      remote_storage_plugin.stoker.path: kvcache/llama-8b     # VOLUME/DIRECTORY
       remote_storage_plugin.stoker.capacity: 214748364800     # bytes; the others have the defaults of stoker.kv.open
       remote_storage_plugin.stoker.revision: "2026-10-01"     # part of the fingerprint: whatever LMCache does not know
 

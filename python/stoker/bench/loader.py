@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> Report:
     whole = sum(scale.bytes for scale in scales)
     ring = args.ring or 2 * whole + (2 << 30)
     report = Report("loader")
+    # That there are more workers than cores is what was asked for.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
     with scratch(args.dir, ring + 3 * whole) as folder, Node(folder / "node", ring=ring, memory=NODE_MEMORY) as node:
         node.volume(VOLUME)
         cold = Cold()

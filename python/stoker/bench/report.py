@@ -118,7 +118,9 @@ class Report:
                 lines.append([row["name"], "-", "", "", "", f"skipped: {row['skipped']}"])
                 continue
             told = [one for one in row["ratios"] if one["ratio"] is not None and one["to"]]
-            ratios = ", ".join(f"{one['ratio']:.2f}x {one['to']}" for one in told)
+            # What a row is compared with has its own first word, mostly.
+            group = row["name"].partition("_")[0] + "_"
+            ratios = ", ".join(f"{one['ratio']:.2f}x {one['to'].removeprefix(group)}" for one in told)
             missed = [one["bar"] for one in row["ratios"] if one["pass"] is False]
             verdict = "-" if row["pass"] is None else "ok" if row["pass"] else "missed: " + ", ".join(missed)
             spread = f"{_human(row['figure_min'])}..{_human(row['figure_max'])}"
