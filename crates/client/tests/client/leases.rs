@@ -213,7 +213,7 @@ async fn memory_of_the_caller_is_filled() {
         put(&*rig.node, "f", &bytes, usize::MAX).await.unwrap();
         let file: Arc<dyn File> = rig.client.open("data", &key("f")).await.unwrap().into();
         let chunk = chunk_bytes as usize;
-        let ranges =
+        let ranges: [(usize, usize); 6] =
             [(0, 1), (4095, 2), (5000, 17_000), (chunk - 5, 10_000), (bytes.len() - 9, 99), (77, 1 << 20)];
         for (offset, len) in ranges {
             for (may_block, skew) in [(true, 0), (true, 64), (false, 0)] {
