@@ -221,7 +221,7 @@ async fn memory_of_the_caller_is_filled() {
                 let read = move || {
                     let mut room = Buf::heap(len.next_multiple_of(4096) + 8192);
                     let into = &mut room.as_mut_slice()[skew..];
-                    let call = || runtime.block_on(file.read_within(offset as u64, len, into)).unwrap();
+                    let mut call = || runtime.block_on(file.read_within(offset as u64, len, into)).unwrap();
                     let found = if may_block { alone(call) } else { call() };
                     room.as_slice()[skew..][found].to_vec()
                 };
