@@ -14,7 +14,9 @@ from .shares import Even
 from .sources import Source
 from .stats import Stats, Tally, stats_of
 
-MEMORY = 256 << 20
+#: Twice what can be under way at once. Memory costs fresh pages when it is used first, in each process: with 256 MiB that was
+#: half of what the first samples cost.
+MEMORY = 64 << 20
 
 
 class Stream(Course):
