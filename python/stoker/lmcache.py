@@ -62,7 +62,7 @@ def _give_back(work: Future[list[MemoryObj | None]]) -> None:
                 chunk.ref_count_down()
 
 
-class StokerAdapter(ConnectorAdapter):  # type: ignore[misc]
+class StokerAdapter(ConnectorAdapter):
     """What LMCache makes a :class:`StokerConnector` with. Several caches are several plugins: ``stoker.one``, ``stoker.two``."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class StokerAdapter(ConnectorAdapter):  # type: ignore[misc]
         return StokerConnector(context)
 
 
-class StokerConnector(RemoteConnector):  # type: ignore[misc]
+class StokerConnector(RemoteConnector):
     """Chunks as blocks of a cache: LMCache's description of the chunk, then its bytes."""
 
     def __init__(self, context: ConnectorContext) -> None:

@@ -30,7 +30,7 @@ def _rank_and_world(rank: int | None, world: int | None) -> tuple[int | None, in
     return rank, world
 
 
-class StreamDataset(Stream, IterableDataset):  # type: ignore[misc]
+class StreamDataset(Stream, IterableDataset[Any]):
     """An iterable dataset: ``Stream``, with the workers of a ``DataLoader`` as its workers.
 
     With ``batch_size`` it makes batches itself; the loader then gets ``batch_size=None``, and any number of workers gives the
@@ -115,7 +115,7 @@ def _stale() -> Iterator[Any]:
         "a state was loaded into the dataset after this worker began: load it before the DataLoader is iterated, "
         "or make a new DataLoader"
     )
-    yield
+    yield  # type: ignore[unreachable]
 
 
 class MapDataset(Dataset[Any]):

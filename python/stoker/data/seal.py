@@ -153,7 +153,8 @@ class Seal:
         #: Whether samples are members of tars.
         self.is_tar = bool(flags & FLAG_TAR)
         self._has_names = bool(flags & FLAG_NAMES)
-        self.samples, self._shard_count, self.bytes_total = struct.unpack_from("<QQQ", view, 16)
+        counts: tuple[int, int, int] = struct.unpack_from("<QQQ", view, 16)
+        self.samples, self._shard_count, self.bytes_total = counts
         if self.samples > SAMPLES_MAX:
             raise self._corrupt(f"{self.samples} samples are more than {SAMPLES_MAX}")
         if self._shard_count > SHARDS_MAX:

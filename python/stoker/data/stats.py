@@ -88,5 +88,6 @@ def stats_of(rows: Sequence[Any]) -> Stats:
             started.append(numbers[_AT["started_s"]])
             ended.append(numbers[_AT["ended_s"]])
     elapsed = max(ended) - min(started) if ended else 0.0
-    counts = [int(sums[_AT[name]]) for name in COLUMNS[:6]]
-    return Stats(*counts, waited_s=sums[_AT["waited_s"]], decode_s=sums[_AT["decode_s"]], elapsed_s=elapsed)
+    samples, size, batches, skipped, reads, read_bytes = (int(sums[_AT[name]]) for name in COLUMNS[:6])
+    waited, decoding = sums[_AT["waited_s"]], sums[_AT["decode_s"]]
+    return Stats(samples, size, batches, skipped, reads, read_bytes, waited, decoding, elapsed)
