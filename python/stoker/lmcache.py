@@ -182,7 +182,7 @@ class StokerConnector(RemoteConnector):
                     found[at] = self._get_other(names[at])
             into = [(head, chunk.byte_array) for _, head, chunk in whole]
             filled = self._cache.get_many([names[at] for at, _, _ in whole], into)
-        except OSError as fault:
+        except Exception as fault:  # whatever it is, LMCache can do without the chunks
             logger.warning("stoker: %s", fault)
             filled = [None] * len(whole)
         for (at, head, chunk), length in zip(whole, filled, strict=True):
@@ -199,12 +199,12 @@ class StokerConnector(RemoteConnector):
         """A chunk of another length or shape: its description is read first."""
         try:
             block = self._cache.get(name)
-        except OSError as fault:
+            if block is None or len(block) < self.remote_metadata_bytes:
+                return None
+            said = RemoteMetadata.deserialize(block[: self.remote_metadata_bytes])
+        except Exception as fault:  # a description that is none, too
             logger.warning("stoker: %s", fault)
             return None
-        if block is None or len(block) < self.remote_metadata_bytes:
-            return None
-        said = RemoteMetadata.deserialize(block[: self.remote_metadata_bytes])
         body = memoryview(block)[self.remote_metadata_bytes :]
         chunk = self._local.allocate(said.shapes, said.dtypes, said.fmt)
         if chunk is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import multiprocessing
 import os
@@ -234,3 +235,20 @@ def test_ctrl_c_ends_a_wait(node: Node, place: str) -> None:
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=60)
     assert out == "interrupted\n"
+
+
+def test_a_forked_child_leaves_the_parents_writer_alone(store: stoker.Store, place: str) -> None:
+    path, whole = f"{place}/a", os.urandom(20 << 20)
+    writer = store.open(path, "wb")
+    writer.write(whole[: 9 << 20])
+    child = os.fork()
+    if child == 0:
+        try:
+            del writer
+            gc.collect()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    writer.write(whole[9 << 20 :])
+    writer.close()
+    assert store.read(path) == whole

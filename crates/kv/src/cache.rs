@@ -3,6 +3,7 @@
 //! One lock guards what is known; nothing waits with it held. Blocks on their way to the volume are in the queue, from which
 //! [`crate::writer`] makes bundles; until they are there, they are found in `pending`.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -25,6 +26,8 @@ use crate::sum::Piece;
 use crate::ticket::Ticket;
 use crate::{reading, sum, writer};
 
+/// Blocks of the volume that are read at once: each may need a bundle of its own, and a node opens only so many.
+const OPENS_MAX: usize = 128;
 /// Blocks that were read from the volume this often are kept in memory.
 const READS_TO_KEEP: u8 = 2;
 
@@ -80,6 +83,8 @@ pub(crate) struct Inner {
     pub counters: Counters,
     files: Files,
     turns: Semaphore,
+    /// Bundles that are open at once because somebody reads from them, whoever is in `files`.
+    opens: Semaphore,
     runtime: Handle,
     /// Rings when there is something to write, or when nobody wants anything any more.
     pub bell: Arc<Notify>,
@@ -116,6 +121,7 @@ impl Cache {
             counters: Counters::default(),
             files: Files::new(FILES_MAX),
             turns: Semaphore::new(READS_MAX),
+            opens: Semaphore::new(OPENS_MAX),
             runtime: Handle::current(),
             bell: bell.clone(),
             room: Notify::new(),
@@ -206,12 +212,16 @@ impl Cache {
         count(&self.0.counters.puts, blocks.len() as u64);
         let must = commit || self.0.options.admit == Admit::Always;
         let mut stored = Vec::with_capacity(blocks.len());
-        let mut tickets = Vec::new();
+        let (mut tickets, mut confirmed) = (Vec::new(), HashSet::new());
         for (digest, parts) in blocks {
             if must {
                 self.0.wait_for_room(len_of(parts) as u64).await;
             }
-            let (place, ticket) = self.0.put(*digest, Block::copy_of(digest, parts), ttl_ms, must, commit);
+            let block = Block::copy_of(digest, parts);
+            let (mut place, mut ticket) = self.0.put(*digest, block.clone(), ttl_ms, must, commit);
+            if commit && place == Stored::Committed && !self.0.confirm(digest, &mut confirmed).await? {
+                (place, ticket) = self.0.put(*digest, block, ttl_ms, must, commit);
+            }
             stored.push(place);
             tickets.extend(ticket);
         }
@@ -307,8 +317,8 @@ impl Inner {
 
     fn look_in_memory(&self, state: &mut State, digest: &Digest, now: u64) -> Option<Block> {
         let Some(held) = state.memory.get(digest) else {
-            let (block, expires_ms) = state.pending.get(digest)?;
-            return (*expires_ms > now).then(|| block.clone());
+            let pending = state.pending.get(digest)?;
+            return (pending.expires_ms > now).then(|| pending.block.clone());
         };
         if held.expires_ms <= now {
             state.memory.remove(digest);
@@ -322,7 +332,7 @@ impl Inner {
             // Read a second time while it is in memory only.
             self.admit_if_room(
                 state,
-                Queued { digest: *digest, block: block.clone(), written_ms: now, expires_ms, ticket: None },
+                Queued { digest: *digest, block: block.clone(), written_ms: now, expires_ms, ticket: None, turn: 0 },
             );
         }
         Some(block)
@@ -349,6 +359,7 @@ impl Inner {
 
     async fn fill_from_ring(&self, found: &Found, into: &mut [&mut [u8]]) -> Result<bool> {
         let record = &found.record;
+        let _open = self.opens.acquire().await.expect("never closed");
         let Some(file) = self.files.get(&self.shelf, found.bundle, &found.listed).await? else {
             self.forget(found.bundle);
             return Ok(false);
@@ -357,7 +368,7 @@ impl Inner {
             Ok(true) => {
                 count(&self.counters.hits_ring, 1);
                 if found.reads >= READS_TO_KEEP {
-                    self.keep(record, into);
+                    self.keep(found, into);
                 }
                 Ok(true)
             }
@@ -380,14 +391,19 @@ impl Inner {
     }
 
     /// A block of the volume that is read often.
-    fn keep(&self, record: &Record, parts: &[&mut [u8]]) {
+    fn keep(&self, found: &Found, parts: &[&mut [u8]]) {
+        let record = &found.record;
         if u64::from(record.len) > self.options.memory_bytes / 8 {
             return;
         }
         let bytes = Bytes::from(parts.concat());
         let held = Held { bytes, sum: record.sum, expires_ms: record.expires_ms, is_admitted: true };
         let mut state = self.lock();
-        if state.memory.peek(&record.digest).is_none() && !state.pending.contains_key(&record.digest) {
+        // Others may have put other bytes, or cleared the cache, while these were read.
+        let is_current = state.index.is_at(&record.digest, found.bundle)
+            && state.memory.peek(&record.digest).is_none()
+            && !state.pending.contains_key(&record.digest);
+        if is_current {
             state.hold(record.digest, held);
         }
     }
@@ -395,6 +411,23 @@ impl Inner {
     fn distrust(&self, found: &Found) {
         count(&self.counters.corrupt, 1);
         self.lock().index.forget(&found.record.digest, Some(found.bundle));
+    }
+
+    /// Whether the bundle of a block is really there: another process may have deleted it. Asks once for each bundle.
+    async fn confirm(&self, digest: &Digest, confirmed: &mut HashSet<BundleId>) -> Result<bool> {
+        let Some((id, listed)) = self.lock().index.bundle_of(digest).map(|(id, listed)| (id, listed.clone()))
+        else {
+            return Ok(false);
+        };
+        if confirmed.contains(&id) {
+            return Ok(true);
+        }
+        if !self.shelf.is_there(&listed).await? {
+            self.forget(id);
+            return Ok(false);
+        }
+        confirmed.insert(id);
+        Ok(true)
     }
 
     fn forget(&self, bundle: BundleId) {
@@ -415,7 +448,10 @@ impl Inner {
         let expires_ms = ttl.map_or(NEVER, |ttl| now.saturating_add(ttl).min(NEVER - 1));
         let mut state = self.lock();
         let known = state.index.peek(&digest, now).copied();
-        if known.is_some_and(|known| is_same(&known, &block, expires_ms, now)) {
+        let pending = state.pending.get(&digest).map(|pending| (pending.block.sum, pending.expires_ms));
+        // Other bytes that are on their way would be found after those that are there.
+        let is_last = pending.is_none_or(|(sum, _)| sum == block.sum);
+        if is_last && known.is_some_and(|known| is_same(&known, &block, expires_ms, now)) {
             state.index.touch(&digest, now);
             if state.memory.get(&digest).is_some_and(|held| held.sum != block.sum) {
                 state.memory.remove(&digest);
@@ -423,12 +459,17 @@ impl Inner {
             return (Stored::Committed, None);
         }
         // Other bytes under this name: the old ones must not be found any more.
-        state.index.forget(&digest, None);
-        let is_second = known.is_some() || state.memory.peek(&digest).is_some() || state.ghosts.take(&digest);
-        let is_pending = state.pending.get(&digest).is_some_and(|(pending, _)| pending.sum == block.sum);
+        if known.is_some_and(|known| known.sum != block.sum) {
+            state.index.forget(&digest, None);
+        }
+        let is_second = known.is_some()
+            || pending.is_some()
+            || state.memory.peek(&digest).is_some()
+            || state.ghosts.take(&digest);
+        let is_pending = pending.is_some_and(|(sum, until)| sum == block.sum && until >= expires_ms);
         let held = Held { bytes: block.bytes.clone(), sum: block.sum, expires_ms, is_admitted: is_pending };
         let ticket = commit.then(|| Ticket::new(1));
-        let queued = Queued { digest, block, written_ms: now, expires_ms, ticket: ticket.clone() };
+        let queued = Queued { digest, block, written_ms: now, expires_ms, ticket: ticket.clone(), turn: 0 };
         state.hold(digest, held);
         let is_queued = match (must, is_second) {
             (false, _) if is_pending => true,
@@ -458,8 +499,8 @@ impl Inner {
 
     /// Queues a block, unless too many wait: then it is tried again at its next use.
     fn admit_if_room(&self, state: &mut State, queued: Queued) -> bool {
-        let pending = state.pending.get(&queued.digest).map(|(block, _)| block.sum);
-        if pending == Some(queued.block.sum) {
+        let pending = state.pending.get(&queued.digest).map(|pending| (pending.block.sum, pending.expires_ms));
+        if pending.is_some_and(|(sum, until)| sum == queued.block.sum && until >= queued.expires_ms) {
             return true;
         }
         // Other bytes of this name that are on their way must not be the last that are written.
@@ -495,7 +536,7 @@ impl Inner {
     fn ask_refresh(self: &Arc<Inner>, now: u64) {
         let is_due = {
             let state = self.lock();
-            now.saturating_sub(state.refreshed_ms) >= self.options.refresh_ms
+            now < state.refreshed_ms || now - state.refreshed_ms >= self.options.refresh_ms
         };
         if !is_due || self.is_refresh_asked.swap(true, Ordering::Relaxed) {
             return;
@@ -535,13 +576,14 @@ impl Inner {
     /// Deletes bundles and forgets them.
     pub async fn evict(&self, victims: Vec<(BundleId, Listed)>) -> Result<()> {
         let keys: Vec<_> = victims.iter().map(|(_, listed)| listed.key.clone()).collect();
-        self.shelf.delete(&keys).await?;
+        // Forgotten first: nobody may be told that a block is committed which is being deleted. The next listing shows what
+        // could not be.
         for (id, listed) in victims {
             count(&self.counters.evictions, 1);
             count(&self.counters.evicted_bytes, listed.size);
             self.forget(id);
         }
-        Ok(())
+        self.shelf.delete(&keys).await
     }
 }
 

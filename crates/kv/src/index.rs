@@ -30,6 +30,8 @@ pub(crate) enum Content {
     Bad,
     /// Of a newer release.
     TooNew,
+    /// It cannot be read now; it counts for the cap, and is looked at again.
+    Unread,
 }
 
 struct Bundle {
@@ -40,6 +42,7 @@ struct Bundle {
     expires_ms: u64,
     used_ms: u64,
     is_bad: bool,
+    is_unread: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -98,7 +101,24 @@ impl Index {
     /// Whether this version of a file is known.
     pub fn knows(&self, listed: &Listed) -> bool {
         let known = self.by_key.get(&listed.key).and_then(|id| self.bundles.get(id));
-        known.is_some_and(|bundle| bundle.listed.version == listed.version)
+        known.is_some_and(|bundle| bundle.listed.version == listed.version && !bundle.is_unread)
+    }
+
+    /// The time of the newest bundle, of those that are not later than this.
+    pub fn newest_ms(&self, limit_ms: u64) -> u64 {
+        let times = self.bundles.values().map(|bundle| bundle.written_ms);
+        times.filter(|time| *time <= limit_ms).max().unwrap_or(0)
+    }
+
+    /// Whether a block is still found where it was.
+    pub fn is_at(&self, digest: &Digest, bundle: BundleId) -> bool {
+        self.places.get(digest).is_some_and(|place| place.bundle == bundle)
+    }
+
+    /// The bundle that a block is in.
+    pub fn bundle_of(&self, digest: &Digest) -> Option<(BundleId, &Listed)> {
+        let place = self.places.get(digest)?;
+        self.bundles.get(&place.bundle).map(|bundle| (place.bundle, &bundle.listed))
     }
 
     fn look(&self, digest: &Digest, now_ms: u64) -> Option<(Place, &Bundle, &Record)> {
@@ -141,10 +161,11 @@ impl Index {
         if let Some(old) = self.by_key.get(&listed.key) {
             self.remove(*old);
         }
+        let is_unread = matches!(content, Content::Unread);
         let (mut records, written_ms, is_bad) = match content {
             Content::Blocks { records, written_ms } => (records, written_ms, false),
             Content::Bad => (Vec::new(), listed.modified_ms, true),
-            Content::TooNew => (Vec::new(), listed.modified_ms, false),
+            Content::TooNew | Content::Unread => (Vec::new(), listed.modified_ms, false),
         };
         if self.places.len() + records.len() > self.blocks_max {
             tracing::warn!(
@@ -170,7 +191,7 @@ impl Index {
         self.bytes += listed.size;
         self.by_key.insert(listed.key.clone(), id);
         self.bundles
-            .insert(id, Bundle { listed, records, written_ms, expires_ms, used_ms: written_ms, is_bad });
+            .insert(id, Bundle { listed, records, written_ms, expires_ms, used_ms: written_ms, is_bad, is_unread });
     }
 
     /// Forgets a bundle and its blocks.
@@ -230,7 +251,9 @@ impl Index {
                 break;
             }
             bytes = bytes.saturating_sub(bundle.listed.size);
-            blocks = blocks.saturating_sub(bundle.records.len());
+            // Of a block that is elsewhere, too, the place stays.
+            let own = bundle.records.iter().filter(|record| self.is_at(&record.digest, *id)).count();
+            blocks = blocks.saturating_sub(own);
             bundles -= 1;
             victims.push((*id, bundle.listed.clone()));
         }

@@ -89,7 +89,7 @@ impl Shelf {
         let file = match self.open(&listed).await {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(None),
-            Err(fault) => return Err(fault),
+            Err(fault) => return unread(listed, fault),
         };
         match read_index(file.as_ref()).await {
             Ok(Ok(content)) => Ok(Some((listed, content))),
@@ -103,6 +103,15 @@ impl Shelf {
                 Ok(Some((listed, Content::Bad)))
             }
             Err(fault) if matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Conflict) => Ok(None),
+            Err(fault) => unread(listed, fault),
+        }
+    }
+
+    /// Whether this version of a bundle is still there, whoever deletes bundles.
+    pub async fn is_there(&self, listed: &Listed) -> Result<bool> {
+        match self.store.stat(&self.volume, &listed.key).await {
+            Ok(info) => Ok(info.version == listed.version),
+            Err(fault) if fault.kind == ErrorKind::NotFound => Ok(false),
             Err(fault) => Err(fault),
         }
     }
@@ -129,6 +138,15 @@ impl Shelf {
         }
         Ok(())
     }
+}
+
+/// One bundle that nobody can read now, because the nodes that have it are away, does not stop the others.
+fn unread(listed: Listed, fault: StoreError) -> Result<Option<(Listed, Content)>> {
+    if fault.kind != ErrorKind::Unavailable {
+        return Err(fault);
+    }
+    tracing::warn!("{}: {fault}", listed.key);
+    Ok(Some((listed, Content::Unread)))
 }
 
 async fn read_index(file: &dyn File) -> Result<std::result::Result<Content, Fault>> {

@@ -37,6 +37,16 @@ pub(crate) struct Queued {
     pub written_ms: u64,
     pub expires_ms: u64,
     pub ticket: Option<Arc<Ticket>>,
+    /// Tells it from others of the same name; given when it is queued.
+    pub turn: u64,
+}
+
+/// The last block of a name that is on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub block: Block,
+    pub expires_ms: u64,
+    turn: u64,
 }
 
 /// What waits for the writer.
@@ -51,8 +61,9 @@ pub(crate) struct State {
     pub memory: Memory,
     pub ghosts: Ghosts,
     pub index: Index,
-    pub pending: DigestMap<(Block, u64)>,
+    pub pending: DigestMap<Pending>,
     pub queue: VecDeque<Item>,
+    turn: u64,
     pub queued_bytes: u64,
     /// Somebody waits: the writer does not linger.
     pub is_urgent: bool,
@@ -69,6 +80,7 @@ impl State {
             index: Index::new(options.blocks_max),
             pending: DigestMap::default(),
             queue: VecDeque::new(),
+            turn: 0,
             queued_bytes: 0,
             is_urgent: false,
             fault: None,
@@ -83,7 +95,7 @@ impl State {
     pub fn len_of(&self, digest: &Digest, now: u64) -> Option<usize> {
         match (self.memory.peek(digest), self.pending.get(digest)) {
             (Some(held), _) => (held.expires_ms > now).then(|| held.bytes.len()),
-            (_, Some((block, expires_ms))) => (*expires_ms > now).then(|| block.bytes.len()),
+            (_, Some(pending)) => (pending.expires_ms > now).then(|| pending.block.bytes.len()),
             _ => self.index.peek(digest, now).map(|record| record.len as usize),
         }
     }
@@ -97,14 +109,37 @@ impl State {
         }
     }
 
-    pub fn admit(&mut self, queued: Queued) {
+    /// Queues a block. One of its name that waits and that nobody waits for is replaced, so that a name waits once.
+    pub fn admit(&mut self, mut queued: Queued) {
         if let Some(held) = self.memory.get(&queued.digest).filter(|held| held.sum == queued.block.sum) {
             held.is_admitted = true;
         }
         self.ghosts.take(&queued.digest);
+        self.turn += 1;
+        queued.turn = self.turn;
         self.queued_bytes += queued.block.bytes.len() as u64;
-        self.pending.insert(queued.digest, (queued.block.clone(), queued.expires_ms));
+        let pending =
+            Pending { block: queued.block.clone(), expires_ms: queued.expires_ms, turn: queued.turn };
+        let is_pending = self.pending.insert(queued.digest, pending).is_some();
+        if is_pending && queued.ticket.is_none() {
+            let same = |item: &&mut Item| matches!(item, Item::Block(other) if other.digest == queued.digest);
+            if let Some(Item::Block(last)) = self.queue.iter_mut().rev().find(same)
+                && last.ticket.is_none()
+            {
+                self.queued_bytes = self.queued_bytes.saturating_sub(last.block.bytes.len() as u64);
+                *last = queued;
+                return;
+            }
+        }
         self.queue.push_back(Item::Block(queued));
+    }
+
+    /// A block that was queued is on its way no more.
+    pub fn arrived(&mut self, queued: &Queued) {
+        self.queued_bytes = self.queued_bytes.saturating_sub(queued.block.bytes.len() as u64);
+        if self.pending.get(&queued.digest).is_some_and(|pending| pending.turn == queued.turn) {
+            self.pending.remove(&queued.digest);
+        }
     }
 }
 

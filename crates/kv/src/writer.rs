@@ -13,12 +13,14 @@ use crate::cache::Inner;
 use crate::digest::DigestMap;
 use crate::index::{Content, Listed, Room};
 use crate::options::BUNDLES_MAX;
-use crate::state::{Block, Item, Queued, is_same};
+use crate::state::{Item, Queued, is_same};
 use crate::stats::count;
 use crate::ticket::Ticket;
 
 /// Blocks of one bundle, so that its index is never long.
 const BLOCKS_MAX: usize = 16 << 10;
+/// A bundle from further in the future than this does not move the time of the next one.
+const AHEAD_MS_MAX: u64 = 366 * 24 * 3_600_000;
 
 /// Writes until nobody has the cache any more.
 pub(crate) async fn run(cache: Weak<Inner>, bell: Arc<Notify>) {
@@ -65,8 +67,10 @@ enum Linger {
 #[derive(Default)]
 struct Batch {
     blocks: Vec<Queued>,
-    /// Blocks of the same name that others replace, or that are there already.
-    needless: Vec<Queued>,
+    /// Blocks of the same name that others of the batch replace.
+    replaced: Vec<Queued>,
+    /// Blocks that are there already.
+    there: Vec<Queued>,
     marks: Vec<Arc<Ticket>>,
 }
 
@@ -83,11 +87,12 @@ impl Inner {
     }
 
     async fn write_next(&self) {
-        let batch = self.take_batch();
+        let mut batch = self.take_batch();
         let result = match batch.blocks.is_empty() {
             true => Ok(()),
             false => self.write_bundle(&batch.blocks).await,
         };
+        self.look_again(&mut batch);
         self.settle(batch, result);
     }
 
@@ -117,8 +122,9 @@ impl Inner {
                 .peek(&queued.digest, now)
                 .is_some_and(|known| is_same(known, &queued.block, queued.expires_ms, now));
             match at.get(&queued.digest) {
-                _ if is_there => batch.needless.push(queued),
-                Some(earlier) => batch.needless.push(std::mem::replace(&mut batch.blocks[*earlier], queued)),
+                // Whatever is there is older than what waits in front of this one.
+                Some(earlier) => batch.replaced.push(std::mem::replace(&mut batch.blocks[*earlier], queued)),
+                None if is_there => batch.there.push(queued),
                 None => {
                     at.insert(queued.digest, batch.blocks.len());
                     batch.blocks.push(queued);
@@ -132,16 +138,27 @@ impl Inner {
         batch
     }
 
+    /// Room for the bundle may have been made of the one that had a block already: then it waits again.
+    fn look_again(&self, batch: &mut Batch) {
+        let now = self.clock.now_ms();
+        let mut state = self.lock();
+        let is_there = |queued: &mut Queued| {
+            let known = state.index.peek(&queued.digest, now);
+            known.is_some_and(|known| is_same(known, &queued.block, queued.expires_ms, now))
+        };
+        let gone: Vec<Queued> = batch.there.extract_if(.., |queued| !is_there(queued)).collect();
+        for queued in gone.into_iter().rev() {
+            state.queue.push_front(Item::Block(queued));
+            state.is_urgent = true;
+        }
+    }
+
     /// Tells those who wait, and makes room in the queue.
     fn settle(&self, batch: Batch, result: Result<()>) {
         let fault = {
             let mut state = self.lock();
-            for queued in batch.blocks.iter().chain(&batch.needless) {
-                state.queued_bytes = state.queued_bytes.saturating_sub(queued.block.bytes.len() as u64);
-                let is_last = |(block, _): &(Block, u64)| block.sum == queued.block.sum;
-                if state.pending.get(&queued.digest).is_some_and(is_last) {
-                    state.pending.remove(&queued.digest);
-                }
+            for queued in batch.there.iter().chain(&batch.blocks).chain(&batch.replaced) {
+                state.arrived(queued);
                 if result.is_err()
                     && let Some(held) = state.memory.get(&queued.digest)
                 {
@@ -167,8 +184,11 @@ impl Inner {
             }
         }
         self.room.notify_waiters();
-        for queued in batch.blocks.iter().chain(&batch.needless) {
+        for queued in batch.blocks.iter().chain(&batch.replaced) {
             queued.ticket.iter().for_each(|ticket| ticket.settle(&result));
+        }
+        for queued in &batch.there {
+            queued.ticket.iter().for_each(|ticket| ticket.settle(&Ok(())));
         }
         let since = fault.map_or(Ok(()), Err);
         batch.marks.iter().for_each(|ticket| ticket.settle(&since));
@@ -213,7 +233,10 @@ impl Inner {
     }
 
     fn written_ms(&self) -> u64 {
+        // Also later than those of others and of runs before, if their clocks went ahead; but not if one makes no sense.
         let now = self.clock.now_ms();
+        let newest = self.lock().index.newest_ms(now.saturating_add(AHEAD_MS_MAX));
+        let now = now.max(newest.saturating_add(1));
         let last = self.last_written_ms.fetch_max(now, Ordering::Relaxed);
         if last < now {
             return now;

@@ -47,6 +47,17 @@ impl Writer {
     }
 }
 
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // In a process that was forked, this is the file of the other one, and so are the connection and the shared memory.
+        if self.pid != std::process::id()
+            && let Ok(open) = self.open.get_mut()
+        {
+            std::mem::forget(open.take());
+        }
+    }
+}
+
 #[pymethods]
 impl Writer {
     /// Adds bytes; when this returns, the memory may be used again.

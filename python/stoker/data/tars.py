@@ -88,6 +88,8 @@ def _learn(extras: _Extras, kind: int, record: bytes) -> None:
         extras.name = record.rstrip(b"\0")
         return
     found = _pax(record)
+    if any(name.startswith(b"GNU.sparse.") for name in found):
+        raise TarError("a sparse member: make the tar without --sparse")
     if b"path" in found:
         extras.name = found[b"path"]
     if b"size" in found:
@@ -139,6 +141,10 @@ def samples_of(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[b
             last = at
         if kind not in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL):
             member, extras = None, _Extras()
+    else:
+        raise TarError(f"it has no mark of its end within {size} bytes: it was cut off")
+    if member is not None:
+        raise TarError(f"it ends within the headers of a member at {member}")
     if stem is not None:
         yield stem, first, last - first
 

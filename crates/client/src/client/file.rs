@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Key, Result, StoreError, is_alone};
@@ -19,6 +20,8 @@ pub(super) struct RemoteFile {
     key: Key,
     info: FileInfo,
     handle: Mutex<Arc<Handle>>,
+    /// Whether the reader said so; also after the connection was lost.
+    wants_all: AtomicBool,
 }
 
 /// Smaller files are read through the node: one answer brings the whole of it, and a segment that was shown to somebody
@@ -71,6 +74,7 @@ impl RemoteFile {
             key: key.clone(),
             info,
             handle: Mutex::new(Arc::new(handle)),
+            wants_all: AtomicBool::new(false),
         })
     }
 
@@ -128,6 +132,9 @@ impl RemoteFile {
             );
             return Err(StoreError::new(ErrorKind::Conflict, message));
         }
+        if self.wants_all.load(Ordering::Relaxed) {
+            handle.leases.wants_all();
+        }
         *slot = Arc::new(handle);
         Ok(())
     }
@@ -159,6 +166,7 @@ impl File for RemoteFile {
     }
 
     fn wants_all(&self) {
+        self.wants_all.store(true, Ordering::Relaxed);
         // Nobody holds it for longer than it takes to look, but while a lost connection is made again.
         if let Ok(handle) = self.handle.try_lock() {
             handle.leases.wants_all();

@@ -8,10 +8,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use stoker_format::{BLOCK, crc32c};
-use stoker_store::{Buf, LeaseExtent};
+use stoker_store::{Buf, LeaseExtent, NoLease};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::Client;
@@ -32,6 +33,9 @@ const CLOSED_MAX: usize = 64;
 
 /// Pieces here and there after which a reader is taken for one that will want all of the file.
 const JUMPS: u32 = 8;
+
+/// How long a file asks for no leases after the node had none to give.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads up to this are done by the thread that asks.
 const SHORT: usize = 64 << 10;
@@ -58,6 +62,8 @@ struct Known {
     jumps: u32,
     /// Whether the reader said that it will want all of the file.
     wants_all: bool,
+    /// Until when the node is not asked for leases, because it had no more to give.
+    paused_until: Option<Instant>,
 }
 
 /// A place on the drive and the lease that allows to look there.
@@ -92,8 +98,9 @@ impl Known {
         if let Some((_, extent)) = near.filter(|(_, extent)| offset < extent.place.end()) {
             return Look::Leased(extent.clone());
         }
-        let closed =
-            self.closed.len() > CLOSED_MAX || self.closed.iter().any(|range| range.contains(&offset));
+        let closed = self.closed.len() > CLOSED_MAX
+            || self.paused_until.is_some_and(|until| Instant::now() < until)
+            || self.closed.iter().any(|range| range.contains(&offset));
         if closed { Look::Closed } else { Look::Unknown }
     }
 
@@ -253,6 +260,11 @@ impl FileLeases {
         let Reply { response, payload, descriptors } = reply;
         let places = match response {
             Response::Lease { places } => places,
+            Response::NoLease { reason: NoLease::Limit, .. } => {
+                // Others have what there is; that passes.
+                self.known.lock().unwrap().paused_until = Some(Instant::now() + PAUSE);
+                return Look::Closed;
+            }
             Response::NoLease { reason, until } => {
                 tracing::debug!("no lease at {offset}: {reason:?}");
                 self.known.lock().unwrap().close(offset..until.max(offset + 1));

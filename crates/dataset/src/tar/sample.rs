@@ -98,6 +98,9 @@ impl<'a> Pieces<'a> {
                         decimal(value, 18).ok_or_else(|| NoSample("a pax size cannot be read".to_owned()))?;
                     self.size = Some(size);
                 }
+                _ if name.starts_with(b"GNU.sparse.") => {
+                    return Err(NoSample("a sparse member: make the tar without --sparse".to_owned()));
+                }
                 _ => {}
             }
             record = &record[len..];

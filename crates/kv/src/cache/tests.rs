@@ -227,6 +227,69 @@ async fn other_bytes_under_a_name_replace_the_old_ones() {
     assert_eq!(again.get("a").await.as_deref(), Some(&b"new"[..]));
 }
 
+/// Without memory, what waits to be written is all that is found.
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_wait_are_replaced_by_newer_ones() {
+    let rig = Rig::new().await;
+    let cache = rig.open(Options { memory_bytes: 0, ..rig.options() }).await;
+    assert_eq!(cache.put_now("a", b"old").await, Stored::Seen);
+    assert_eq!(cache.put_now("a", b"old").await, Stored::Queued);
+    for round in 0..50u8 {
+        assert_eq!(cache.put_now("a", &[round; 1000]).await, Stored::Queued);
+        assert_eq!(cache.get("a").await, Some(vec![round; 1000]));
+    }
+    assert_eq!(cache.stats().queued_bytes, 1000, "a name waits once");
+    cache.flush().await.unwrap();
+    assert_eq!((cache.get("a").await, cache.stats().queued_bytes), (Some(vec![49; 1000]), 0));
+    // There and back: the last one counts, although it is what is there.
+    for bytes in [[1; 500], [49; 500], [1; 500]] {
+        cache.commit("b", &bytes).await;
+        assert_eq!(cache.put_now("b", &[7; 500]).await, Stored::Queued);
+        cache.commit("b", &bytes).await;
+        assert_eq!(cache.get("b").await, Some(bytes.to_vec()));
+    }
+    let again = rig.open(rig.options()).await;
+    assert_eq!((again.get("a").await, again.get("b").await), (Some(vec![49; 1000]), Some(vec![1; 500])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_deleted_is_not_called_committed() {
+    let rig = Rig::new().await;
+    let (cache, other) = (rig.open(rig.options()).await, rig.open(rig.options()).await);
+    cache.commit("a", b"bytes").await;
+    other.clear().await.unwrap();
+    assert!(rig.bundles().await.is_empty());
+    cache.commit("a", b"bytes").await;
+    assert_eq!(rig.open(rig.options()).await.get("a").await.as_deref(), Some(&b"bytes"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_went_back_does_not_bring_old_bytes_back() {
+    let rig = Rig::new().await;
+    rig.pass(3_600_000);
+    rig.open(rig.options()).await.commit("a", b"old").await;
+    rig.clock.0.store(1_000_000, Ordering::Relaxed);
+    let cache = rig.open(rig.options()).await;
+    cache.commit("a", b"new").await;
+    assert_eq!(cache.get("a").await.as_deref(), Some(&b"new"[..]));
+    assert_eq!(rig.open(rig.options()).await.get("a").await.as_deref(), Some(&b"new"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_bundles_than_a_node_opens_are_read_at_once() {
+    let rig = Rig::new().await;
+    let cache = rig.open(Options { memory_bytes: 0, ..rig.options() }).await;
+    let names: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    for name in &names {
+        cache.commit(name, name.as_bytes()).await;
+    }
+    let hits: Vec<Hit> = cache.look_many(names.iter().map(|key| name(key))).into_iter().flatten().collect();
+    let mut into: Vec<Vec<u8>> = hits.iter().map(|hit| vec![0; hit.len()]).collect();
+    let wanted = hits.iter().zip(&mut into).map(|(hit, into)| (hit, vec![into.as_mut_slice()])).collect();
+    assert_eq!(cache.fill_many(wanted).await.unwrap(), vec![true; 200]);
+    assert!(into.iter().zip(&names).all(|(bytes, name)| bytes == name.as_bytes()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_expire() {
     let rig = Rig::new().await;

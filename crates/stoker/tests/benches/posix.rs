@@ -42,9 +42,11 @@ fn a_tiny_run_measures_every_workload_and_leaves_nothing_behind() {
     let has_nfs = report["machine"]["nfs_client"] != "none";
     assert_eq!(rows.len(), if has_nfs { 11 } else { 9 }, "{report}");
     for row in rows {
-        for field in ["plain", "stoker", "ratio", "p50_us"] {
+        for field in ["plain", "stoker", "p50_us"] {
             assert!(row[field].as_f64().unwrap() > 0.0, "{field} of {row}");
         }
+        // Rounded, so that a slow machine may show none.
+        assert!(row["ratio"].as_f64().unwrap() >= 0.0, "{row}");
     }
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}");
