@@ -13,7 +13,7 @@ use stoker_store::{ErrorKind, Result, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::bundle::{NEVER, Record};
+use crate::bundle::NEVER;
 use crate::digest::Digest;
 use crate::files::Files;
 use crate::index::{BundleId, Found, Listed};
@@ -332,7 +332,14 @@ impl Inner {
             // Read a second time while it is in memory only.
             self.admit_if_room(
                 state,
-                Queued { digest: *digest, block: block.clone(), written_ms: now, expires_ms, ticket: None, turn: 0 },
+                Queued {
+                    digest: *digest,
+                    block: block.clone(),
+                    written_ms: now,
+                    expires_ms,
+                    ticket: None,
+                    turn: 0,
+                },
             );
         }
         Some(block)
@@ -499,7 +506,8 @@ impl Inner {
 
     /// Queues a block, unless too many wait: then it is tried again at its next use.
     fn admit_if_room(&self, state: &mut State, queued: Queued) -> bool {
-        let pending = state.pending.get(&queued.digest).map(|pending| (pending.block.sum, pending.expires_ms));
+        let pending =
+            state.pending.get(&queued.digest).map(|pending| (pending.block.sum, pending.expires_ms));
         if pending.is_some_and(|(sum, until)| sum == queued.block.sum && until >= queued.expires_ms) {
             return true;
         }

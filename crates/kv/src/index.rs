@@ -190,8 +190,10 @@ impl Index {
         let expires_ms = records.iter().map(|record| record.expires_ms).max().unwrap_or(u64::MAX);
         self.bytes += listed.size;
         self.by_key.insert(listed.key.clone(), id);
-        self.bundles
-            .insert(id, Bundle { listed, records, written_ms, expires_ms, used_ms: written_ms, is_bad, is_unread });
+        self.bundles.insert(
+            id,
+            Bundle { listed, records, written_ms, expires_ms, used_ms: written_ms, is_bad, is_unread },
+        );
     }
 
     /// Forgets a bundle and its blocks.

@@ -8,12 +8,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_format::{BLOCK, crc32c};
 use stoker_store::{Buf, LeaseExtent, NoLease};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
 
 use super::Client;
 use super::link::{Link, Reply};
