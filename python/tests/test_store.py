@@ -238,9 +238,9 @@ def test_ctrl_c_ends_a_wait(node: Node, place: str) -> None:
 
 
 def test_a_forked_child_leaves_the_parents_writer_alone(store: stoker.Store, place: str) -> None:
-    path, whole = f"{place}/a", os.urandom(20 << 20)
+    path, whole = f"{place}/a", os.urandom(8 << 20)
     writer = store.open(path, "wb")
-    writer.write(whole[: 9 << 20])
+    writer.write(whole[: 6 << 20])
     child = os.fork()
     if child == 0:
         try:
@@ -249,6 +249,6 @@ def test_a_forked_child_leaves_the_parents_writer_alone(store: stoker.Store, pla
         finally:
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    writer.write(whole[9 << 20 :])
+    writer.write(whole[6 << 20 :])
     writer.close()
     assert store.read(path) == whole
