@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use stoker_store::{ErrorKind, Result, Store, StoreError};
+use stoker_store::{ErrorKind, Result, Store, StoreError, alone};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::bundle::NEVER;
 use crate::digest::Digest;
@@ -28,6 +28,10 @@ use crate::{reading, sum, writer};
 
 /// Blocks of the volume that are read at once: each may need a bundle of its own, and a node opens only so many.
 const OPENS_MAX: usize = 128;
+/// Threads of one call that read blocks.
+const THREADS_MAX: usize = 8;
+/// Bytes of their stacks.
+const STACK_LEN: usize = 256 << 10;
 /// Blocks that were read from the volume this often are kept in memory.
 const READS_TO_KEEP: u8 = 2;
 
@@ -64,6 +68,11 @@ impl Hit {
             Place::Memory(block) => block.bytes.len(),
             Place::Ring(found) => found.record.len as usize,
         }
+    }
+
+    /// Whether it has to be read from the volume.
+    pub fn is_read(&self) -> bool {
+        matches!(self.place, Place::Ring(_))
     }
 
     /// Never: a block has at least one byte.
@@ -195,6 +204,44 @@ impl Cache {
     /// The same for many, at once.
     pub async fn fill_many(&self, wanted: Vec<(&Hit, Vec<&mut [u8]>)>) -> Result<Vec<bool>> {
         try_join_all(wanted.into_iter().map(|(hit, into)| self.fill(hit, into))).await
+    }
+
+    /// The same by threads, which read from the drive themselves, straight to where the bytes belong: for long blocks. Blocks the
+    /// caller. Ends early when `given_up` says so, or its sender is gone.
+    pub fn fill_many_by_threads(
+        &self,
+        wanted: Vec<(&Hit, Vec<&mut [u8]>)>,
+        given_up: &watch::Receiver<bool>,
+    ) -> Result<Vec<bool>> {
+        let mut good = vec![Ok(false); wanted.len()];
+        let more = wanted.len().min(THREADS_MAX).saturating_sub(1);
+        let work = Mutex::new(wanted.into_iter().zip(&mut good));
+        let next = || work.lock().unwrap().next();
+        let fill_some = || {
+            while let Some(((hit, into), good)) = next() {
+                let mut given_up = given_up.clone();
+                let call = async {
+                    tokio::select! {
+                        biased;
+                        _ = given_up.wait_for(|is_given_up| *is_given_up) => Err(StoreError::new(ErrorKind::Closed, "given up")),
+                        filled = self.fill(hit, into) => filled,
+                    }
+                };
+                *good = alone(|| self.0.runtime.block_on(call));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..more {
+                let thread = std::thread::Builder::new().name("stoker-kv".to_owned()).stack_size(STACK_LEN);
+                // Fewer threads take longer.
+                if thread.spawn_scoped(scope, fill_some).is_err() {
+                    break;
+                }
+            }
+            fill_some();
+        });
+        drop(work);
+        good.into_iter().collect()
     }
 
     /// Puts copies of blocks, each of which may lie in parts. With `commit`, all of them are written, and this returns when

@@ -120,6 +120,7 @@ impl Shelf {
     pub async fn open(&self, listed: &Listed) -> Result<Option<Arc<dyn File>>> {
         match self.store.open(&self.volume, &listed.key).await {
             Ok(file) if file.info().version == listed.version && file.info().size == listed.size => {
+                file.wants_all();
                 Ok(Some(Arc::from(file)))
             }
             Ok(_) => Ok(None),

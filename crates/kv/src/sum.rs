@@ -1,5 +1,7 @@
 //! The sum of a block: CRC-64/NVME of its digest, then its bytes. So a block that lies where another should be does not fit.
 
+use std::ops::Range;
+
 use crc_fast::CrcAlgorithm;
 use stoker_format::crc64_combine;
 
@@ -68,6 +70,22 @@ impl<'a> Piece<'a> {
         }
     }
 
+    /// The memory that lacks bytes.
+    pub fn room(&mut self) -> &mut [u8] {
+        &mut self.into[self.filled..]
+    }
+
+    /// Takes in bytes that lie in [`Self::room`] already.
+    pub fn took(&mut self, found: Range<usize>) {
+        let room = &mut self.into[self.filled..];
+        let len = found.len();
+        if found.start > 0 {
+            room.copy_within(found, 0);
+        }
+        self.sum.update(&room[..len]);
+        self.filled += len;
+    }
+
     /// Its sum and length.
     pub fn end(self) -> (u64, u64) {
         (self.sum.finalize(), self.filled as u64)
@@ -97,11 +115,22 @@ mod tests {
             let (mut front, mut back) = (Piece::first(&digest, front), Piece::further(back));
             front.fill(&bytes[..cut]);
             back.fill(&bytes[cut..cut + 1]);
-            back.fill(&bytes[cut + 1..]);
+            let rest = &bytes[cut + 1..];
+            // Read to a place behind the one where it belongs, as a piece that begins inside of a block is.
+            let skip = rest.len().min(3);
+            back.room()[..rest.len() - skip].copy_from_slice(&rest[..rest.len() - skip]);
+            back.took(0..rest.len() - skip);
+            back.fill(&rest[rest.len() - skip..]);
             assert_eq!((front.lacks(), back.lacks()), (0, 0));
             assert_eq!(of_pieces(&[front.end(), back.end()]), whole);
             assert_eq!(into, bytes);
         }
+        let mut into = vec![0; bytes.len()];
+        let mut piece = Piece::first(&digest, &mut into);
+        piece.room()[3..503].copy_from_slice(&bytes[..500]);
+        piece.took(3..503);
+        piece.fill(&bytes[500..]);
+        assert_eq!((piece.end().0, into), (whole, bytes.clone()));
         assert_ne!(copied(&Digest([8; 16]), &[&bytes]).1, whole);
     }
 }

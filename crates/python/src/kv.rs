@@ -9,12 +9,16 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use stoker_kv::{Admit, Cache, Clock, Digest, Fingerprint, Hit, Namer, Options, Stored};
-use stoker_store::StoreError;
+use stoker_store::{ErrorKind, StoreError};
+use tokio::sync::{oneshot, watch};
 
 use crate::buffer::Memory;
 use crate::client::{Client, json};
 use crate::error;
 use crate::process::{Lines, Own};
+
+/// So much is worth threads of its own.
+const THREADS_FROM: usize = 1 << 20;
 
 /// The time of the machine, or one that a test sets.
 #[derive(Default)]
@@ -73,6 +77,29 @@ impl Core {
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> PyResult<T> {
         self.lines.here(py)?.wait(py, call)?.map_err(|fault| self.raised(fault))
+    }
+}
+
+impl Core {
+    /// Fills memory by threads. Ctrl-C ends them.
+    fn fill_by_threads(
+        &self,
+        py: Python<'_>,
+        cache: &Cache,
+        wanted: Vec<(&Hit, Vec<&mut [u8]>)>,
+    ) -> PyResult<Vec<bool>> {
+        let line = self.lines.here(py)?;
+        let (give_up, given_up) = watch::channel(false);
+        let (tell, told) = oneshot::channel();
+        let filled = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("stoker-kv".to_owned());
+            thread.spawn_scoped(scope, || tell.send(cache.fill_many_by_threads(wanted, &given_up)))?;
+            let filled = line.wait(py, told);
+            give_up.send_replace(true);
+            filled
+        })?;
+        let ended = |_| StoreError::new(ErrorKind::Unavailable, "a thread that read blocks ended");
+        filled.map_err(ended).and_then(|filled| filled).map_err(|fault| self.raised(fault))
     }
 }
 
@@ -306,7 +333,13 @@ impl Kv {
         let mut good = vec![false; hits.len()];
         if !wanted.is_empty() {
             let cache = self.core.cache(py)?;
-            let mut filled = self.core.wait(py, cache.fill_many(wanted))?.into_iter();
+            let bytes_to_read: usize =
+                wanted.iter().map(|(hit, _)| if hit.is_read() { hit.len() } else { 0 }).sum();
+            let filled = match bytes_to_read >= THREADS_FROM {
+                true => self.core.fill_by_threads(py, cache, wanted),
+                false => self.core.wait(py, cache.fill_many(wanted)),
+            };
+            let mut filled = filled?.into_iter();
             for (is_good, _) in good.iter_mut().zip(hits).filter(|(_, hit)| hit.is_some()) {
                 *is_good = filled.next().unwrap_or_default();
             }

@@ -40,7 +40,8 @@ class Raw:
 
 
 class Pump:
-    """Writes a shard in a thread of its own. ``copies``: what is put may change as soon as :meth:`put` returns."""
+    """Writes a shard in a thread of its own. ``copies``: what is put may change as soon as :meth:`put` returns. It is written
+    once all is copied, or there is no more room: the caller waits for the copy alone, and gets the processors for it."""
 
     def __init__(self, file: Writer, staging: Staging, *, copies: bool) -> None:
         self._file = file
@@ -49,6 +50,10 @@ class Pump:
         self._queue: queue.Queue[tuple[Any, Slot | None] | None] = queue.Queue(WAITING_MAX)
         self._fault: BaseException | None = None
         self._ended = False
+        self._may_write = threading.Event()
+        staging.short = self._may_write.set
+        if not copies:
+            self._may_write.set()
         self.at = 0
         self.receipt: Receipt | None = None
         self._thread = threading.Thread(target=self._run, name="stoker-shard")
@@ -86,12 +91,17 @@ class Pump:
     def _hand(self, one: tuple[Any, Slot | None]) -> None:
         if self._fault is not None:
             raise self._fault
-        self._queue.put(one)
+        try:
+            self._queue.put_nowait(one)
+        except queue.Full:
+            self._may_write.set()
+            self._queue.put(one)
 
     def end(self) -> None:
         """Nothing more comes."""
         if not self._ended:
             self._ended = True
+            self._may_write.set()
             self._queue.put(None)
 
     def abort(self, fault: BaseException) -> None:
@@ -113,6 +123,7 @@ class Pump:
     # The side that writes
 
     def _run(self) -> None:
+        self._may_write.wait()
         while (one := self._queue.get()) is not None:
             data, slot = one
             try:

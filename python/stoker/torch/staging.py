@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,8 @@ class Staging:
         self._next = 0
         self._used = 0
         self._fault: BaseException | None = None
+        #: Called when somebody has to wait for room.
+        self.short: Callable[[], None] | None = None
         #: Most bytes that were ever in use at once.
         self.peak_bytes = 0
 
@@ -104,6 +107,8 @@ class Staging:
                 skipped = left if left < whole else 0
                 if self._used + skipped + whole <= self.capacity:
                     break
+                if self.short is not None:
+                    self.short()
                 self._lock.wait()
             start = 0 if left < whole else self._next
             self._next = start + whole

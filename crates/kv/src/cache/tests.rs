@@ -165,6 +165,41 @@ async fn blocks_may_lie_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn threads_fill_memory_however_it_lies() {
+    let rig = Rig::new().await;
+    let mut options = rig.options();
+    options.memory_bytes = 0;
+    let cache = rig.open(options).await;
+    let blocks: Vec<Vec<u8>> = (0..20).map(|n| bytes_of(n, (300 << 10) * (n % 4) + 4096 + n % 3)).collect();
+    for (n, block) in blocks.iter().enumerate() {
+        cache.commit(&n.to_string(), block).await;
+    }
+    let hits = cache.look_many((0..blocks.len()).map(|n| name(&n.to_string())));
+    let hits: Vec<Hit> = hits.into_iter().map(Option::unwrap).collect();
+    assert!(hits.iter().all(Hit::is_read));
+    for skip in [0, 1, 4096] {
+        // Memory that begins on a block boundary, and memory that does not.
+        let mut memory: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len() + 2 * 4096]).collect();
+        let parts = memory.iter_mut().zip(&blocks).map(|(memory, block)| {
+            let start = memory.as_ptr().addr().next_multiple_of(4096) - memory.as_ptr().addr();
+            let at = (start + skip) % 4096;
+            &mut memory[at..at + block.len()]
+        });
+        let mut parts: Vec<&mut [u8]> = parts.collect();
+        let (_go_on, given_up) = watch::channel(false);
+        let wanted = hits.iter().zip(&mut parts).map(|(hit, part)| (hit, vec![&mut **part])).collect();
+        let good = tokio::task::block_in_place(|| cache.fill_many_by_threads(wanted, &given_up)).unwrap();
+        assert_eq!(good, vec![true; blocks.len()]);
+        assert!(parts.iter().zip(&blocks).all(|(part, block)| part == block));
+    }
+    let mut memory: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len()]).collect();
+    let wanted = hits.iter().zip(&mut memory).map(|(hit, memory)| (hit, vec![&mut memory[..]])).collect();
+    let (_, given_up) = watch::channel(true);
+    let fault = tokio::task::block_in_place(|| cache.fill_many_by_threads(wanted, &given_up)).unwrap_err();
+    assert_eq!(fault.kind, ErrorKind::Closed, "somebody pressed Ctrl-C");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn prefixes_end_at_the_first_gap() {
     let rig = Rig::new().await;
     let cache = rig.open(rig.options()).await;
