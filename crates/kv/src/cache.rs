@@ -19,7 +19,7 @@ use crate::files::Files;
 use crate::index::{BundleId, Found, Listed};
 use crate::memory::Held;
 use crate::options::{Admit, Clock, FILES_MAX, Options, READS_MAX};
-use crate::shelf::Shelf;
+use crate::shelf::{Seen, Shelf};
 use crate::state::{Block, Item, Queued, State, is_same};
 use crate::stats::{Counters, Stats, count};
 use crate::sum::Piece;
@@ -622,8 +622,9 @@ impl Inner {
             (gone, new)
         };
         gone.into_iter().for_each(|id| self.files.close(id));
-        for (listed, content) in self.shelf.look(new).await? {
-            self.lock().index.add(listed, content);
+        for Seen { listed, content, file } in self.shelf.look(new, FILES_MAX / 2).await? {
+            let id = self.lock().index.add(listed, content);
+            id.zip(file).into_iter().for_each(|(id, file)| self.files.put(id, file));
         }
         Ok(())
     }

@@ -32,11 +32,23 @@ impl Files {
     /// A bundle, opened if it is not; none if it is gone. Those who want the same one at once open it once.
     pub async fn get(&self, shelf: &Shelf, id: BundleId, listed: &Listed) -> Result<Option<Arc<dyn File>>> {
         let slot = self.slot(id);
-        let opened = slot.get_or_try_init(|| shelf.open(listed)).await;
+        let open = async || {
+            let file = shelf.open(listed).await?;
+            // Blocks of it are wanted in any order.
+            file.iter().for_each(|file| file.wants_all());
+            Ok(file)
+        };
+        let opened = slot.get_or_try_init(open).await;
         if !matches!(opened, Ok(Some(_))) {
             self.close(id);
         }
         opened.cloned()
+    }
+
+    /// Takes a bundle that is open.
+    pub fn put(&self, id: BundleId, file: Arc<dyn File>) {
+        // Whoever opened it meanwhile has the same version.
+        let _ = self.slot(id).set(Some(file));
     }
 
     fn slot(&self, id: BundleId) -> Slot {

@@ -153,10 +153,11 @@ impl Index {
         Some(found)
     }
 
-    /// Takes a bundle in; another version of it is forgotten. Of two blocks of one name the one of the newer bundle counts.
-    pub fn add(&mut self, listed: Listed, content: Content) {
+    /// Takes a bundle in, unless it is known; another version of it is forgotten. Of two blocks of one name the one of the newer
+    /// bundle counts.
+    pub fn add(&mut self, listed: Listed, content: Content) -> Option<BundleId> {
         if self.knows(&listed) {
-            return;
+            return None;
         }
         if let Some(old) = self.by_key.get(&listed.key) {
             self.remove(*old);
@@ -194,6 +195,7 @@ impl Index {
             id,
             Bundle { listed, records, written_ms, expires_ms, used_ms: written_ms, is_bad, is_unread },
         );
+        Some(id)
     }
 
     /// Forgets a bundle and its blocks.
@@ -303,9 +305,9 @@ mod tests {
             let mut index = Index::new(100);
             for which in order {
                 match which {
-                    0 => index.add(listed("a", 1, 10), blocks(&[1, 2], 100, NEVER)),
-                    _ => index.add(listed("b", 1, 10), blocks(&[2, 3], 200, NEVER)),
-                }
+                    0 => index.add(listed("a", 1, 10), blocks(&[1, 2], 100, NEVER)).unwrap(),
+                    _ => index.add(listed("b", 1, 10), blocks(&[2, 3], 200, NEVER)).unwrap(),
+                };
             }
             assert_eq!([1, 2, 3, 4].map(|name| sum(&index, name)), [Some(100), Some(200), Some(200), None]);
             assert_eq!((index.bytes(), index.blocks(), index.bundles()), (20, 3, 2));

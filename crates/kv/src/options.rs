@@ -50,7 +50,7 @@ pub(crate) const BUNDLES_MAX: usize = 1 << 16;
 /// Keys that left the memory without being written and are remembered.
 pub(crate) const GHOSTS_MAX: usize = 1 << 17;
 /// Open bundles at once; a node allows a connection 1,024 files.
-pub(crate) const FILES_MAX: usize = 128;
+pub(crate) const FILES_MAX: usize = 512;
 /// Reads under way at once, over all callers; a node allows a connection 256 requests.
 pub(crate) const READS_MAX: usize = 48;
 

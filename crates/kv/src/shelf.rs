@@ -19,8 +19,16 @@ const FILES_MAX: usize = 1 << 20;
 /// Keys in one call.
 const DELETES: usize = 500;
 
+/// A bundle that was looked at.
+pub(crate) struct Seen {
+    pub listed: Listed,
+    pub content: Content,
+    /// Open, if it was to stay so.
+    pub file: Option<Arc<dyn File>>,
+}
+
 /// A bundle that is looked at; none if it is gone.
-type Look<'a> = BoxFuture<'a, Result<Option<(Listed, Content)>>>;
+type Look<'a> = BoxFuture<'a, Result<Option<Seen>>>;
 
 /// Where the bundles are.
 pub(crate) struct Shelf {
@@ -67,11 +75,12 @@ impl Shelf {
         }
     }
 
-    /// Looks at many bundles at once. Those that are gone meanwhile are left out.
-    pub async fn look(&self, bundles: Vec<Listed>) -> Result<Vec<(Listed, Content)>> {
+    /// Looks at many bundles at once, and keeps some of the last ones open. Those that are gone meanwhile are left out.
+    pub async fn look(&self, bundles: Vec<Listed>, keep: usize) -> Result<Vec<Seen>> {
         let mut looks: Vec<Look<'_>> = Vec::with_capacity(bundles.len());
-        for listed in bundles {
-            looks.push(Box::pin(self.look_at(listed)));
+        let kept_from = bundles.len().saturating_sub(keep);
+        for (at, listed) in bundles.into_iter().enumerate() {
+            looks.push(Box::pin(self.look_at(listed, at >= kept_from)));
         }
         let mut looks = stream::iter(looks).buffer_unordered(LOOKS);
         let mut known = Vec::new();
@@ -81,26 +90,29 @@ impl Shelf {
         Ok(known)
     }
 
-    async fn look_at(&self, listed: Listed) -> Result<Option<(Listed, Content)>> {
+    async fn look_at(&self, listed: Listed, keeps: bool) -> Result<Option<Seen>> {
+        let bad = |listed, content| Ok(Some(Seen { listed, content, file: None }));
         if listed.size > BUNDLE_LEN_MAX || listed.size < TRAILER_LEN as u64 {
             tracing::warn!("{}: {} bytes are no bundle", listed.key, listed.size);
-            return Ok(Some((listed, Content::Bad)));
+            return bad(listed, Content::Bad);
         }
         let file = match self.open(&listed).await {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(None),
             Err(fault) => return unread(listed, fault),
         };
+        if keeps {
+            file.wants_all();
+        }
         match read_index(file.as_ref()).await {
-            Ok(Ok(content)) => Ok(Some((listed, content))),
+            Ok(Ok(content)) => Ok(Some(Seen { listed, content, file: keeps.then_some(file) })),
             Ok(Err(fault)) => {
                 tracing::warn!("{}: {fault}", listed.key);
-                let content = if matches!(fault, Fault::TooNew(_)) { Content::TooNew } else { Content::Bad };
-                Ok(Some((listed, content)))
+                bad(listed, if matches!(fault, Fault::TooNew(_)) { Content::TooNew } else { Content::Bad })
             }
             Err(fault) if fault.kind == ErrorKind::Corrupt => {
                 tracing::warn!("{}: {fault}", listed.key);
-                Ok(Some((listed, Content::Bad)))
+                bad(listed, Content::Bad)
             }
             Err(fault) if matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Conflict) => Ok(None),
             Err(fault) => unread(listed, fault),
@@ -120,7 +132,6 @@ impl Shelf {
     pub async fn open(&self, listed: &Listed) -> Result<Option<Arc<dyn File>>> {
         match self.store.open(&self.volume, &listed.key).await {
             Ok(file) if file.info().version == listed.version && file.info().size == listed.size => {
-                file.wants_all();
                 Ok(Some(Arc::from(file)))
             }
             Ok(_) => Ok(None),
@@ -142,12 +153,12 @@ impl Shelf {
 }
 
 /// One bundle that nobody can read now, because the nodes that have it are away, does not stop the others.
-fn unread(listed: Listed, fault: StoreError) -> Result<Option<(Listed, Content)>> {
+fn unread(listed: Listed, fault: StoreError) -> Result<Option<Seen>> {
     if fault.kind != ErrorKind::Unavailable {
         return Err(fault);
     }
     tracing::warn!("{}: {fault}", listed.key);
-    Ok(Some((listed, Content::Unread)))
+    Ok(Some(Seen { listed, content: Content::Unread, file: None }))
 }
 
 async fn read_index(file: &dyn File) -> Result<std::result::Result<Content, Fault>> {

@@ -18,14 +18,14 @@ use tokio::time::Instant;
 
 use super::Client;
 use super::link::{Link, Reply};
+use super::segments::LeaseFiles;
 use super::spare::BUFFER_LEN;
 use crate::lease;
 use crate::message::{Request, Response};
 
 /// How far ahead a reader that goes from front to back asks.
 const WINDOW: u64 = 64 << 20;
-/// How much one asks for at once that will want all of a file: as many pieces as one answer has, of the usual length. Each
-/// answer has descriptors of its own, and a connection has only so many.
+/// How much one asks for at once that will want all of a file: as many pieces as one answer has, of the usual length.
 const WINDOW_OF_ALL: u64 = 256 << 20;
 /// Extents that a file remembers; the oldest go first.
 const EXTENTS_MAX: usize = 256;
@@ -36,7 +36,7 @@ const CLOSED_MAX: usize = 64;
 const JUMPS: u32 = 8;
 
 /// How long a file asks for no leases after the node had none to give.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads up to this are done by the thread that asks.
 const SHORT: usize = 64 << 10;
@@ -77,7 +77,7 @@ struct Extent {
 struct Grant {
     link: Arc<Link>,
     id: u64,
-    files: Weak<Vec<File>>,
+    files: Weak<LeaseFiles>,
 }
 
 impl Drop for Grant {
@@ -208,7 +208,12 @@ impl FileLeases {
     }
 
     /// The extent at an offset and the files that show it; none if the node has to be asked for the bytes.
-    async fn place(&self, client: &Client, offset: u64, len: usize) -> Option<(Arc<Extent>, Arc<Vec<File>>)> {
+    async fn place(
+        &self,
+        client: &Client,
+        offset: u64,
+        len: usize,
+    ) -> Option<(Arc<Extent>, Arc<LeaseFiles>)> {
         if !self.link.gives_leases() {
             return None;
         }
@@ -341,12 +346,12 @@ impl Plan {
     }
 
     /// Fills a buffer of the right length.
-    fn fill(&self, place: &LeaseExtent, files: &[File], mut buf: Buf) -> io::Result<Buf> {
+    fn fill(&self, place: &LeaseExtent, files: &[Arc<File>], mut buf: Buf) -> io::Result<Buf> {
         self.run(place, files, buf.as_mut_slice()).map(|()| buf)
     }
 
     /// Reads and checks; blocks.
-    fn run(&self, place: &LeaseExtent, files: &[File], into: &mut [u8]) -> io::Result<()> {
+    fn run(&self, place: &LeaseExtent, files: &[Arc<File>], into: &mut [u8]) -> io::Result<()> {
         let file = files.get(place.descriptor).ok_or(io::ErrorKind::NotFound)?;
         let mut filled = 0;
         while filled < self.len {

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::line::{Ended, Line, Lines};
 use super::outlet::Outlet;
+use super::segments::{LeaseFiles, Segments};
 use super::{ClientOptions, Inner, unexpected};
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
@@ -93,7 +94,8 @@ struct Tables {
     calls: HashMap<u64, oneshot::Sender<Reply>>,
     outlets: HashMap<u64, Arc<Outlet>>,
     /// Files of leases; those who read them hold no more than a claim, so that all are closed with the connection.
-    leases: HashMap<u64, Arc<Vec<File>>>,
+    leases: HashMap<u64, Arc<LeaseFiles>>,
+    segments: Segments,
     /// Set once: the connection is over.
     lost: Option<StoreError>,
 }
@@ -355,10 +357,10 @@ impl Link {
     }
 
     /// Keeps the files of a lease until it ends or the connection does.
-    pub fn keep_lease(&self, id: u64, files: Vec<File>) -> Weak<Vec<File>> {
-        let files = Arc::new(files);
-        let kept = Arc::downgrade(&files);
+    pub fn keep_lease(&self, id: u64, files: Vec<File>) -> Weak<LeaseFiles> {
         let mut tables = self.shared.tables.lock().unwrap();
+        let files = Arc::new(tables.segments.once(files));
+        let kept = Arc::downgrade(&files);
         if tables.lost.is_none() {
             tables.leases.insert(id, files);
         }

@@ -11,6 +11,7 @@ mod leases;
 mod line;
 mod link;
 mod outlet;
+mod segments;
 mod spare;
 mod writer;
 

@@ -46,7 +46,7 @@ pub struct ServerOptions {
     /// Bytes of reads under way over all connections, and an eighth of it per connection; a read is answered with no
     /// more than that eighth.
     pub read_bytes_max: usize,
-    /// Descriptors that a connection may hold at once, by all its leases.
+    /// Descriptors that a connection may be given at once, by all its leases. A client keeps each file once.
     pub descriptors_max: usize,
     /// Time that a client has for its hello.
     pub hello_timeout: Duration,
@@ -67,7 +67,7 @@ impl Default for ServerOptions {
             calls_max: 1024,
             buffers_max: 64,
             read_bytes_max: 256 << 20,
-            descriptors_max: 256,
+            descriptors_max: 1024,
             hello_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
             unix_token: false,
