@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import signal
@@ -52,6 +53,28 @@ def test_blocks_come_back(cache: stoker.kv.Cache, store: stoker.Store) -> None:
         assert [bytes(own[:-5]) for own in into] == blocks and all(own[-5:] == bytes(5) for own in into)
     assert cache.stats().hits_ring == 0 and other.stats().hits_memory == 0
     assert other.stats().hits_ring == 9 and other.stats().misses == 2
+
+
+def test_long_blocks_are_read_to_where_they_belong(cache: stoker.kv.Cache, store: stoker.Store) -> None:
+    sizes = [3 << 20, 1 << 20, (1 << 20) + 1, 5000, 2 << 20, 4096]
+    keys, blocks = [str(size) for size in sizes], [os.urandom(size) for size in sizes]
+    cache.put_many(keys, blocks, commit=True)
+    other = again(cache, store)
+    for skip in (0, 1, 4096):
+        # Page-aligned, and not.
+        memory = [mmap.mmap(-1, size + 8192) for size in sizes]
+        into = [memoryview(one)[skip : skip + size] for one, size in zip(memory, sizes)]
+        assert other.get_many(keys, into) == sizes
+        assert [bytes(one) for one in into] == blocks
+    # A key that is not there in between, and memory in two parts.
+    half = memoryview(mmap.mmap(-1, 4 << 20))
+    assert other.get_many([keys[0], "none", keys[4]], [(half[: 2 << 20], half[2 << 20 : 3 << 20]), bytearray(1), bytearray(2 << 20)]) == [
+        sizes[0],
+        None,
+        sizes[4],
+    ]
+    assert bytes(half[: 3 << 20]) == blocks[0]
+    assert other.stats().hits_ring == 20 and other.stats().corrupt == 0
 
 
 def test_arrays_and_tensors(cache: stoker.kv.Cache) -> None:

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner  # n
 
 import stoker  # noqa: E402
 import stoker.torch as st  # noqa: E402
+from stoker.torch.shard import WAITING_MAX  # noqa: E402
 from stoker.torch.staging import Staging  # noqa: E402
 
 from .conftest import Node, program  # noqa: E402
@@ -124,6 +125,16 @@ def test_less_staging_than_shard(store: stoker.Store, place: str, mode: Any) -> 
     dcp.save(wanted, checkpoint_id=f"stoker://{place}/step-1", storage_writer=writer)
     writer.wait()
     assert writer.staging.capacity == 1 << 20 and 0 < writer.staging.peak_bytes <= 1 << 20
+    found = empty(wanted)
+    dcp.load(found, checkpoint_id=f"stoker://{place}/step-1", storage_reader=st.StokerReader(store=store))
+    same(found, wanted)
+
+
+def test_a_snapshot_of_more_pieces_than_may_wait(store: stoker.Store, place: str) -> None:
+    wanted = {f"t{number}": torch.full((3,), float(number)) for number in range(WAITING_MAX // 2)}
+    writer = st.StokerWriter(store=store, mode="snapshot")
+    dcp.save(wanted, checkpoint_id=f"stoker://{place}/step-1", storage_writer=writer)
+    writer.wait()
     found = empty(wanted)
     dcp.load(found, checkpoint_id=f"stoker://{place}/step-1", storage_reader=st.StokerReader(store=store))
     same(found, wanted)
