@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,16 @@ def plain_reads(shards: Sequence[Path]) -> int:
 
 def native(data: Data, store: stoker.Store, block: int) -> int:
     """The package's own stream over a seal, in this process."""
+    return next(native_epochs(data, store, block))
+
+
+def native_epochs(data: Data, store: stoker.Store, block: int) -> Iterator[int]:
+    """The same, an epoch at each step."""
     source = stoker.data.open_seal(data.seal, store=store)
     stream = stoker.data.Stream(source, batch_size=data.scale.batch, seed=7, block=block, rank=0, world=1)
-    return _total(stream, data.scale)
+    for epoch in itertools.count():
+        stream.set_epoch(epoch)
+        yield _total(stream, data.scale)
 
 
 def native_workers(data: Data, store: stoker.Store, block: int, workers: int) -> int:
