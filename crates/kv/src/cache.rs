@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use stoker_store::{ErrorKind, Result, Store, StoreError, alone};
+use stoker_store::{BoxFuture, ErrorKind, Result, Store, StoreError, alone_many};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::bundle::NEVER;
 use crate::digest::Digest;
@@ -30,8 +30,6 @@ use crate::{reading, sum, writer};
 const OPENS_MAX: usize = 128;
 /// Threads of one call that read blocks.
 const THREADS_MAX: usize = 8;
-/// Bytes of their stacks.
-const STACK_LEN: usize = 256 << 10;
 /// Blocks that were read from the volume this often are kept in memory.
 const READS_TO_KEEP: u8 = 2;
 
@@ -207,40 +205,17 @@ impl Cache {
     }
 
     /// The same by threads, which read from the drive themselves, straight to where the bytes belong: for long blocks. Blocks the
-    /// caller. Ends early when `given_up` says so, or its sender is gone.
+    /// caller; `run` waits for a call, on one of the threads.
     pub fn fill_many_by_threads(
         &self,
         wanted: Vec<(&Hit, Vec<&mut [u8]>)>,
-        given_up: &watch::Receiver<bool>,
+        run: impl Fn(BoxFuture<'_, Result<bool>>) -> Result<bool> + Sync,
     ) -> Result<Vec<bool>> {
         let mut good = vec![Ok(false); wanted.len()];
-        let more = wanted.len().min(THREADS_MAX).saturating_sub(1);
-        let work = Mutex::new(wanted.into_iter().zip(&mut good));
-        let next = || work.lock().unwrap().next();
-        let fill_some = || {
-            while let Some(((hit, into), good)) = next() {
-                let mut given_up = given_up.clone();
-                let call = async {
-                    tokio::select! {
-                        biased;
-                        _ = given_up.wait_for(|is_given_up| *is_given_up) => Err(StoreError::new(ErrorKind::Closed, "given up")),
-                        filled = self.fill(hit, into) => filled,
-                    }
-                };
-                *good = alone(|| self.0.runtime.block_on(call));
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..more {
-                let thread = std::thread::Builder::new().name("stoker-kv".to_owned()).stack_size(STACK_LEN);
-                // Fewer threads take longer.
-                if thread.spawn_scoped(scope, fill_some).is_err() {
-                    break;
-                }
-            }
-            fill_some();
+        let threads = wanted.len().min(THREADS_MAX);
+        alone_many(threads, wanted.into_iter().zip(&mut good), |((hit, into), good)| {
+            *good = run(Box::pin(self.fill(hit, into)));
         });
-        drop(work);
         good.into_iter().collect()
     }
 

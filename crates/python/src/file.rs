@@ -1,20 +1,23 @@
 //! Open files: one version each, read into memory of the caller.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures_util::{TryStreamExt, stream};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use stoker_store::{BoxFuture, FileInfo, Key, Result, Store};
+use stoker_store::{BoxFuture, FileInfo, Key, Result, Store, alone_many};
 
 use crate::buffer::Memory;
 use crate::error::{self, ConflictError};
-use crate::process::{Lines, Own};
+use crate::process::{Blocked, Lines, Own};
 
 /// How a long read is divided.
 const PIECE: usize = 1 << 20;
 /// Pieces under way at once.
 const PIECES: usize = 8;
+
+/// So much is worth threads of its own.
+const THREADS_FROM: usize = 4 << 20;
 
 /// A read that is to be made.
 type Call<'a> = Result<BoxFuture<'a, Result<()>>>;
@@ -60,9 +63,13 @@ impl File {
         if len == 0 {
             return Ok(0);
         }
-        let opened = self.opened(py)?;
-        let call = fill(opened.as_ref(), offset, &mut into[..len]);
-        self.lines.here(py)?.wait(py, call)?.map_err(|fault| error::of(fault, &self.path()))?;
+        let (opened, line) = (self.opened(py)?.as_ref(), self.lines.here(py)?);
+        let into = &mut into[..len];
+        let done = match len >= THREADS_FROM {
+            true => line.wait_blocking(py, |blocked| fill_by_threads(opened, offset, into, blocked)),
+            false => line.wait(py, fill(opened, offset, into)),
+        };
+        done?.map_err(|fault| error::of(fault, &self.path()))?;
         Ok(len)
     }
 }
@@ -93,11 +100,32 @@ pub async fn fill(file: &dyn stoker_store::File, offset: u64, into: &mut [u8]) -
     stream::iter(calls).try_buffer_unordered(PIECES).try_collect::<()>().await
 }
 
+/// The same by threads that read from the drive themselves, straight to where the bytes belong if the memory lies for that.
+fn fill_by_threads(
+    file: &dyn stoker_store::File,
+    offset: u64,
+    into: &mut [u8],
+    blocked: &Blocked,
+) -> Result<()> {
+    let fault = Mutex::new(None);
+    alone_many(PIECES, into.chunks_mut(PIECE).enumerate(), |(number, piece)| {
+        if fault.lock().unwrap().is_none()
+            && let Err(found) = blocked.run(fill_piece(file, offset + (number * PIECE) as u64, piece))
+        {
+            fault.lock().unwrap().get_or_insert(found);
+        }
+    });
+    fault.into_inner().unwrap().map_or(Ok(()), Err)
+}
+
 async fn fill_piece(file: &dyn stoker_store::File, mut offset: u64, mut into: &mut [u8]) -> Result<()> {
     while !into.is_empty() {
-        let bytes = file.read(offset, into.len()).await?;
-        let (filled, rest) = into.split_at_mut(bytes.len().min(into.len()));
-        filled.copy_from_slice(&bytes[..filled.len()]);
+        let found = file.read_within(offset, into.len(), into).await?;
+        let count = found.len();
+        if found.start > 0 {
+            into.copy_within(found, 0);
+        }
+        let (filled, rest) = into.split_at_mut(count);
         if filled.is_empty() {
             let message = "the file ends before the length that it was opened with";
             return Err(stoker_store::StoreError::new(stoker_store::ErrorKind::Corrupt, message));

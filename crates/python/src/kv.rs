@@ -9,13 +9,12 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use stoker_kv::{Admit, Cache, Clock, Digest, Fingerprint, Hit, Namer, Options, Stored};
-use stoker_store::{ErrorKind, StoreError};
-use tokio::sync::{oneshot, watch};
+use stoker_store::StoreError;
 
 use crate::buffer::Memory;
 use crate::client::{Client, json};
 use crate::error;
-use crate::process::{Lines, Own};
+use crate::process::{Blocked, Lines, Own};
 
 /// So much is worth threads of its own.
 const THREADS_FROM: usize = 1 << 20;
@@ -81,25 +80,13 @@ impl Core {
 }
 
 impl Core {
-    /// Fills memory by threads. Ctrl-C ends them.
-    fn fill_by_threads(
+    /// Waits for threads that may be blocked.
+    fn wait_blocking<T: Send>(
         &self,
         py: Python<'_>,
-        cache: &Cache,
-        wanted: Vec<(&Hit, Vec<&mut [u8]>)>,
-    ) -> PyResult<Vec<bool>> {
-        let line = self.lines.here(py)?;
-        let (give_up, given_up) = watch::channel(false);
-        let (tell, told) = oneshot::channel();
-        let filled = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("stoker-kv".to_owned());
-            thread.spawn_scoped(scope, || tell.send(cache.fill_many_by_threads(wanted, &given_up)))?;
-            let filled = line.wait(py, told);
-            give_up.send_replace(true);
-            filled
-        })?;
-        let ended = |_| StoreError::new(ErrorKind::Unavailable, "a thread that read blocks ended");
-        filled.map_err(ended).and_then(|filled| filled).map_err(|fault| self.raised(fault))
+        work: impl FnOnce(&Blocked) -> Result<T, StoreError> + Send,
+    ) -> PyResult<T> {
+        self.lines.here(py)?.wait_blocking(py, work)?.map_err(|fault| self.raised(fault))
     }
 }
 
@@ -336,7 +323,9 @@ impl Kv {
             let bytes_to_read: usize =
                 wanted.iter().map(|(hit, _)| if hit.is_read() { hit.len() } else { 0 }).sum();
             let filled = match bytes_to_read >= THREADS_FROM {
-                true => self.core.fill_by_threads(py, cache, wanted),
+                true => self.core.wait_blocking(py, |blocked| {
+                    cache.fill_many_by_threads(wanted, |call| blocked.run(call))
+                }),
                 false => self.core.wait(py, cache.fill_many(wanted)),
             };
             let mut filled = filled?.into_iter();

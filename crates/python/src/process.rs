@@ -8,10 +8,12 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use stoker_client::{Client, ClientOptions, Endpoint};
-use stoker_store::StoreError;
+use stoker_store::{ErrorKind, StoreError};
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{oneshot, watch};
 
 use crate::error;
 
@@ -102,6 +104,26 @@ impl Line {
         self.wait_telling(py, call, |_| Ok(()))
     }
 
+    /// Waits for work that blocks threads, with the interpreter's lock released. Ctrl-C has it give up.
+    pub fn wait_blocking<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Blocked) -> T + Send,
+    ) -> PyResult<T> {
+        let (give_up, given_up) = watch::channel(false);
+        let blocked = Blocked { runtime: self.runtime(), given_up };
+        let (tell, told) = oneshot::channel();
+        let done = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("stoker-alone".to_owned());
+            // Whoever waited may have given up.
+            thread.spawn_scoped(scope, || drop(tell.send(work(&blocked))))?;
+            let done = self.wait(py, told);
+            give_up.send_replace(true);
+            done
+        })?;
+        done.map_err(|_| PyRuntimeError::new_err("a thread ended without a result"))
+    }
+
     /// The same for a call that takes long: `tell` is called now and then, with the interpreter's lock held, and at the end. Its
     /// error drops the call.
     pub fn wait_telling<T: Send>(
@@ -111,6 +133,26 @@ impl Line {
         tell: impl FnMut(Python<'_>) -> PyResult<()>,
     ) -> PyResult<T> {
         wait(py, self.runtime.as_ref().expect("there until it is dropped"), call, tell)
+    }
+}
+
+/// What threads that may be blocked wait with.
+pub struct Blocked {
+    runtime: Handle,
+    given_up: watch::Receiver<bool>,
+}
+
+impl Blocked {
+    /// Waits for a call, or until somebody presses Ctrl-C.
+    pub fn run<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let mut given_up = self.given_up.clone();
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = given_up.wait_for(|is_given_up| *is_given_up) => Err(StoreError::new(ErrorKind::Closed, "given up")),
+                done = call => done,
+            }
+        })
     }
 }
 

@@ -23,7 +23,7 @@ mod upload;
 mod volume;
 mod write;
 
-pub use alone::{alone, is_alone};
+pub use alone::{alone, alone_many, is_alone};
 pub use edit::{
     DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece,
 };

@@ -24,8 +24,8 @@ from .status import METADATA, NAMED_MAX, latest, status, volume_missing
 #: Smaller reads are served from a piece of this length: models have many small tensors, one beside the other.
 WINDOW = 1 << 20
 SMALL = 64 << 10
-#: Memory for what cannot be read to its place directly.
-SCRATCH = 64 << 20
+#: Memory for what cannot be read to its place directly, twice.
+SCRATCH = 32 << 20
 
 
 class StokerReader(Placed, StorageReader):
@@ -135,9 +135,16 @@ class _Loading:
 
     def __init__(self, file: Reader, planner: LoadPlanner, info: Any) -> None:
         self.file, self.planner, self.info = file, planner, info
+        self._scratch = _Scratch()
         self._window, self._window_at = b"", 0
 
     def all(self, items: list[ReadItem]) -> None:
+        try:
+            self._all(items)
+        finally:
+            self._scratch.settle()
+
+    def _all(self, items: list[ReadItem]) -> None:
         for item in items:
             info = self.info(item)
             if info.offset < 0 or info.length < 0 or info.offset + info.length > self.file.size:
@@ -185,9 +192,8 @@ class _Loading:
             return
         # Whole rows are read and what is wanted of them is copied.
         count = max(1, min(rows, SCRATCH // max(row, 1)))
-        scratch = torch.empty(count * row, dtype=torch.uint8)
         for at in range(0, rows, count):
-            part = scratch[: min(count, rows - at) * row]
+            part = self._scratch.part(min(count, rows - at) * row, target.is_cuda)
             self._fill(part, start + at * row)
             if not raw.shape:
                 target.copy_(part.view(raw.dtype).view(()))
@@ -195,7 +201,8 @@ class _Loading:
             found = part.view(raw.dtype).view(-1, *raw.shape[1:])
             for dim in range(1, len(raw.shape)):
                 found = found.narrow(dim, offsets[dim], lengths[dim])
-            target.narrow(0, at, found.shape[0]).copy_(found)
+            target.narrow(0, at, found.shape[0]).copy_(found, non_blocking=True)
+            self._scratch.used(target)
 
     def _bytes(self, offset: int, length: int) -> bytes:
         if length >= SMALL:
@@ -215,6 +222,42 @@ class _Loading:
             count = self.file.readinto_at(into.numpy(), offset)
         if count != into.numel():
             raise ValueError(f"{self.file.name}: it ends before the bytes that its metadata speaks of")
+
+
+class _Scratch:
+    """Memory that bytes pass through on their way to tensors elsewhere: two pieces in turn, so that one can be read while the
+    other one is copied to the device."""
+
+    def __init__(self) -> None:
+        self._pieces: list[torch.Tensor] = []
+        self._events: list[Any] = [None, None]
+        self._turn = 0
+
+    def part(self, size: int, for_cuda: bool) -> torch.Tensor:
+        """So many bytes that nobody uses any more."""
+        self._turn = 1 - self._turn
+        wanted = max(size, min(SCRATCH, 1 << (size - 1).bit_length()))
+        if not self._pieces or self._pieces[0].numel() < size or (for_cuda and not self._pieces[0].is_pinned()):
+            self.settle()
+            self._pieces = [torch.empty(wanted, dtype=torch.uint8, pin_memory=for_cuda) for _ in range(2)]
+        event, self._events[self._turn] = self._events[self._turn], None
+        if event is not None:
+            event.synchronize()
+        return self._pieces[self._turn][:size]
+
+    def used(self, target: torch.Tensor) -> None:
+        """The last part is on its way to a tensor."""
+        if target.is_cuda:
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(target.device))
+            self._events[self._turn] = event
+
+    def settle(self) -> None:
+        """Waits for what is on its way."""
+        for event in self._events:
+            if event is not None:
+                event.synchronize()
+        self._events = [None, None]
 
 
 def raw_of(info: Any) -> Raw | None:

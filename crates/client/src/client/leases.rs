@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_format::{BLOCK, crc32c};
-use stoker_store::{Buf, LeaseExtent, NoLease};
+use stoker_store::{Buf, LeaseExtent, NoLease, is_alone};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
@@ -177,6 +177,7 @@ impl FileLeases {
         // well do it; on a thread that others wait for, too, a short one costs less than two switches of threads.
         let is_short = plan.len <= SHORT && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         let read = match is_short {
+            _ if is_alone() => Ok(plan.fill(&reading.place, &files, buf)),
             true => Ok(tokio::task::block_in_place(|| plan.fill(&reading.place, &files, buf))),
             false => tokio::task::spawn_blocking(move || plan.fill(&reading.place, &files, buf)).await,
         };

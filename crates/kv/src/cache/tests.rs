@@ -186,17 +186,17 @@ async fn threads_fill_memory_however_it_lies() {
             &mut memory[at..at + block.len()]
         });
         let mut parts: Vec<&mut [u8]> = parts.collect();
-        let (_go_on, given_up) = watch::channel(false);
         let wanted = hits.iter().zip(&mut parts).map(|(hit, part)| (hit, vec![&mut **part])).collect();
-        let good = tokio::task::block_in_place(|| cache.fill_many_by_threads(wanted, &given_up)).unwrap();
+        let runtime = Handle::current();
+        let fill = || cache.fill_many_by_threads(wanted, |call| runtime.block_on(call));
+        let good = tokio::task::block_in_place(fill).unwrap();
         assert_eq!(good, vec![true; blocks.len()]);
         assert!(parts.iter().zip(&blocks).all(|(part, block)| part == block));
     }
     let mut memory: Vec<Vec<u8>> = blocks.iter().map(|block| vec![0; block.len()]).collect();
     let wanted = hits.iter().zip(&mut memory).map(|(hit, memory)| (hit, vec![&mut memory[..]])).collect();
-    let (_, given_up) = watch::channel(true);
-    let fault = tokio::task::block_in_place(|| cache.fill_many_by_threads(wanted, &given_up)).unwrap_err();
-    assert_eq!(fault.kind, ErrorKind::Closed, "somebody pressed Ctrl-C");
+    let fault = cache.fill_many_by_threads(wanted, |_| Err(StoreError::new(ErrorKind::Closed, "given up")));
+    assert_eq!(fault.unwrap_err().kind, ErrorKind::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
