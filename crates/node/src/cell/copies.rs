@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -11,6 +12,7 @@ use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Class, ErrorKind, Result, StoreError, Subject, WhenAlone};
+use tokio::time::Instant;
 
 use super::Summed;
 use super::message::{AppendHead, to_wire};
@@ -22,6 +24,11 @@ use crate::volumes::Volume;
 
 /// Neighbouring chunks that have their copies with the same peers, so that a file has few holders.
 const STRIPE: u32 = 16;
+
+/// How long a write waits for nodes that are away and not given up yet.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often it looks.
+const PATIENCE_STEP: Duration = Duration::from_millis(50);
 
 /// Longest name record that travels with its chunk; a longer one goes on its own.
 const NAME_LEN_MAX: usize = 32 << 10;
@@ -159,12 +166,12 @@ impl Core {
         let record = ChunkId::new(chunk.version, NAME_INDEX);
         let (local, peers, records) = tokio::join!(
             self.rings.append_any(puts),
-            self.copy_to_peers(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, &[]),
+            self.copy_patiently(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, when_alone),
             async {
                 let Some(bytes) = long else { return Ok(Vec::new()) };
                 let bytes = Summed { bytes, crc: None, is_claimed: false };
                 let parcel = Parcel { chunk: record, never, bytes, name: None, hold: 0 };
-                self.copy_to_peers(volume, parcel, need, &[]).await
+                self.copy_patiently(volume, parcel, need, when_alone).await
             },
         );
         let at = match local {
@@ -191,6 +198,29 @@ impl Core {
                 Ok(Copied { is_alone: true, ..Copied::here(at) })
             }
             copied => copied,
+        }
+    }
+
+    /// Copies bytes to as many peers. Where too few take them now, but others may be back in a moment, those are waited for:
+    /// clients try again a few times within less than a second, and give up.
+    async fn copy_patiently(
+        self: &Arc<Core>,
+        volume: &Volume,
+        parcel: Parcel,
+        need: usize,
+        when_alone: WhenAlone,
+    ) -> Result<Vec<PeerCopy>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let copied = self.copy_to_peers(volume, parcel.clone(), need, &[]).await;
+            let may_wait = when_alone == WhenAlone::Refuse
+                && Instant::now() < end
+                && matches!(&copied, Err(fault) if fault.kind == ErrorKind::Unavailable)
+                && self.cell.may_take(place_of(parcel.chunk), volume.policy.spread, &[self.node]) >= need;
+            if !may_wait {
+                return copied;
+            }
+            tokio::time::sleep(PATIENCE_STEP).await;
         }
     }
 

@@ -244,6 +244,12 @@ impl Cell {
         view.takers(chunk, taken, spread).into_iter().filter(fits).collect()
     }
 
+    /// How many other nodes would take new chunks if they all answered.
+    pub fn may_take(&self, chunk: ChunkId, spread: Spread, taken: &[NodeId]) -> usize {
+        let view = self.view();
+        view.takers(chunk, taken, spread).into_iter().filter(|node| view.takes_writes(*node)).count()
+    }
+
     /// Whether this node is the one that does something that one node has to do: the first live one in the order of an id.
     pub fn is_mine(&self, id: VersionId) -> bool {
         self.is_first(id, |_| true)
