@@ -34,6 +34,21 @@ fn an_acknowledged_file_survives_a_power_loss_of_all_nodes() {
 }
 
 #[test]
+fn a_write_waits_for_nodes_that_are_back_in_a_moment() {
+    play(3, &lazy(), async |scene| {
+        (1..3).for_each(|at| scene.cluster.end(at, Death::Kill));
+        let back = async {
+            scene.pause_ms(500).await;
+            scene.cluster.heal();
+        };
+        let (put, ()) = tokio::join!(scene.put(0, "a", &[7; 20_000]), back);
+        put.unwrap();
+        scene.cluster.all_open().await;
+        assert_eq!(scene.get(1, "a").await.unwrap(), [7; 20_000]);
+    });
+}
+
+#[test]
 fn an_acknowledged_file_survives_the_loss_of_its_home() {
     play(3, &lazy(), async |scene| {
         scene.put(0, "a", &[7; 20_000]).await.unwrap();
