@@ -37,8 +37,11 @@ mod tests {
     /// Values that are odd among these.
     fn check(values: &[u64], expect: &[u64]) {
         let usual = usual(values, 4, 6.0, 2.0);
-        let odd: Vec<u64> =
-            values.iter().copied().filter(|value| usual.is_some_and(|usual| *value as f64 > usual.limit)).collect();
+        let odd: Vec<u64> = values
+            .iter()
+            .copied()
+            .filter(|value| usual.is_some_and(|usual| *value as f64 > usual.limit))
+            .collect();
         assert_eq!(odd, expect, "{values:?} {usual:?}");
     }
 

@@ -69,7 +69,11 @@ pub(crate) struct Budget {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { minutes: Window::new(MINUTE_MS, 6 * 60), hours: Window::new(HOUR_MS, BUDGET_HOURS), told: None }
+        Budget {
+            minutes: Window::new(MINUTE_MS, 6 * 60),
+            hours: Window::new(HOUR_MS, BUDGET_HOURS),
+            told: None,
+        }
     }
 }
 
@@ -87,8 +91,19 @@ impl Budget {
             let sums = self.minutes.sums(run_ms, last_ms);
             sums.all() >= SAMPLES_MIN && sums.burn(target).is_some_and(|burn| burn >= rate)
         };
-        let holds = |rule: &&Rule| is_too_much(rule.long_ms, rule.rate) && is_too_much(rule.short_ms, rule.rate);
+        // The first minutes of a long while are not a long while.
+        let is_known = |rule: &Rule| self.minutes.known_ms(run_ms, rule.long_ms) >= rule.short_ms;
+        let holds = |rule: &&Rule| {
+            is_known(rule) && is_too_much(rule.long_ms, rule.rate) && is_too_much(rule.short_ms, rule.rate)
+        };
         RULES.iter().find(holds).map(|rule| rule.burn)
+    }
+
+    /// What was told is over: lately no more was bad than is allowed. No data is no end.
+    pub fn is_calm(&self, told: Burn, run_ms: u64, target: f64) -> bool {
+        let rule = RULES.iter().find(|rule| rule.burn == told);
+        let burn = rule.and_then(|rule| self.minutes.sums(run_ms, rule.short_ms).burn(target));
+        burn.is_some_and(|burn| burn <= 1.0)
     }
 
     pub fn status(&self, run_ms: u64, target: f64) -> BudgetStatus {
@@ -139,12 +154,30 @@ mod tests {
     #[test]
     fn too_few_say_nothing() {
         let mut budget = Budget::default();
-        budget.add(0, 0, 59);
-        assert_eq!(budget.burning(0, 0.99), None);
-        budget.add(0, 0, 1);
-        assert_eq!(budget.burning(0, 0.99), Some(Burn::Fast));
+        budget.add(0, 1, 0);
+        budget.add(9 * MINUTE_MS, 0, 59);
+        assert_eq!(budget.burning(9 * MINUTE_MS, 0.99), None);
+        budget.add(9 * MINUTE_MS, 0, 1);
+        assert_eq!(budget.burning(9 * MINUTE_MS, 0.99), Some(Burn::Fast));
+        // Nothing was known before the last minutes.
+        let mut budget = Budget::default();
+        budget.add(0, 0, 1_000);
+        budget.add(4 * MINUTE_MS - 1, 0, 1_000);
+        assert_eq!(budget.burning(4 * MINUTE_MS - 1, 0.99), None);
+        assert_eq!(budget.burning(4 * MINUTE_MS, 0.99), Some(Burn::Fast));
         assert_eq!(Budget::default().status(0, 0.99).left, 1.0);
         assert_eq!(Budget::default().status(0, 0.99).burn_5m, None);
+    }
+
+    #[test]
+    fn the_end_needs_data() {
+        let mut budget = Budget::default();
+        budget.add(0, 0, 1_000);
+        assert!(!budget.is_calm(Burn::Fast, 0, 0.99));
+        assert!(!budget.is_calm(Burn::Fast, 10 * MINUTE_MS, 0.99));
+        budget.add(10 * MINUTE_MS, 990, 10);
+        assert!(budget.is_calm(Burn::Fast, 10 * MINUTE_MS, 0.99));
+        assert!(!budget.is_calm(Burn::Slow, 10 * MINUTE_MS, 0.99));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use toml::Spanned;
 
 use crate::fault::{Fault, Told};
@@ -83,7 +83,7 @@ pub struct AnomalyLimits {
 }
 
 /// What is wanted of each indicator that has a number.
-#[derive(Clone, Deserialize, PartialEq, Debug)]
+#[derive(Clone, Deserialize, PartialEq, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "see `Indicator`")]
 pub struct Objectives {
@@ -235,20 +235,6 @@ impl Default for Age {
     }
 }
 
-impl Default for Objectives {
-    fn default() -> Objectives {
-        Objectives {
-            drive_read_p99: Latency::default(),
-            drive_write_p99: Latency::default(),
-            drive_errors: Share::default(),
-            read_p99: Latency::default(),
-            commit_p99: Latency::default(),
-            copy_errors: Share::default(),
-            drain_lag: Age::default(),
-        }
-    }
-}
-
 impl Slo {
     /// Reads the section `[slo]` of a text and checks it. Other sections are somebody else's.
     pub fn parse(text: &str) -> Result<Slo, Told> {
@@ -268,7 +254,12 @@ impl Slo {
             let fits = (low..=high).contains(value.get_ref());
             if fits { Ok(()) } else { Err(Fault::at(value.span(), words)) }
         };
-        between(&self.baseline_factor, 1.0, 100.0, "the factor is at least 1, or what the gate measured is a breach")?;
+        between(
+            &self.baseline_factor,
+            1.0,
+            100.0,
+            "the factor is at least 1, or what the gate measured is a breach",
+        )?;
         if *self.quarantine_periods.get_ref() <= self.mitigate_periods {
             let words = "quarantine comes after mitigation: more than `mitigate_periods`";
             return Err(Fault::at(self.quarantine_periods.span(), words));
@@ -279,7 +270,10 @@ impl Slo {
         }
         let percent = &self.quarantine.rack_percent_max;
         if *percent.get_ref() > 50 {
-            return Err(Fault::at(percent.span(), "at most 50: half of a rack cannot be out by our decision"));
+            return Err(Fault::at(
+                percent.span(),
+                "at most 50: half of a rack cannot be out by our decision",
+            ));
         }
         between(&self.anomaly.deviations, 1.0, 1e6, "at least 1 deviation")?;
         between(&self.anomaly.ratio_min, 1.0, 1e6, "at least 1 times the median")?;
@@ -302,11 +296,17 @@ impl Slo {
             if self.target[..index].iter().any(|other| other.name.get_ref() == name) {
                 return Err(Fault::at(target.name.span(), format!("there is a target `{name}` already")));
             }
-            if !["https://", "http://"].iter().any(|scheme| url.starts_with(scheme) && url.len() > scheme.len()) {
+            if !["https://", "http://"]
+                .iter()
+                .any(|scheme| url.starts_with(scheme) && url.len() > scheme.len())
+            {
                 return Err(Fault::at(target.url.span(), "an address such as https://alerts.example.com"));
             }
             if target.format == Format::Pagerduty && target.token_file.is_none() {
-                return Err(Fault::at(target.name.span(), "PagerDuty needs a `token_file` with the routing key"));
+                return Err(Fault::at(
+                    target.name.span(),
+                    "PagerDuty needs a `token_file` with the routing key",
+                ));
             }
         }
         Ok(())
@@ -340,7 +340,11 @@ impl Slo {
                 target: *all.drain_lag.target.get_ref(),
                 samples_min: all.drain_lag.samples_min.get(),
             },
-            Indicator::Smart | Indicator::Endurance | Indicator::Flaps | Indicator::Link | Indicator::Together => {
+            Indicator::Smart
+            | Indicator::Endurance
+            | Indicator::Flaps
+            | Indicator::Link
+            | Indicator::Together => {
                 return None;
             }
         };
@@ -385,7 +389,8 @@ impl<'de> Deserialize<'de> for Limit {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Limit, E> {
-                let limit = if text == "auto" { Some(Threshold::Auto) } else { time_us(text).map(Threshold::Set) };
+                let limit =
+                    if text == "auto" { Some(Threshold::Auto) } else { time_us(text).map(Threshold::Set) };
                 limit.map(Limit).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }
         }

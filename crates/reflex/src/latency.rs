@@ -53,7 +53,10 @@ impl Latencies {
     /// counts as within.
     pub fn above(&self, threshold_us: u64) -> u64 {
         let is_above = |upper_us: u64| upper_us.saturating_mul(4) / 5 > threshold_us;
-        self.0.iter().filter(|(upper_us, _)| is_above(**upper_us)).fold(0, |sum, (_, count)| sum.saturating_add(*count))
+        self.0
+            .iter()
+            .filter(|(upper_us, _)| is_above(**upper_us))
+            .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
     /// Ninety-nine of a hundred took no longer; zero if there are none.

@@ -92,10 +92,24 @@ use PartKind as P;
 /// Every indicator.
 pub static SPECS: [Spec; 12] = [
     spec(I::DriveReadP99, "drive_read_p99", &[P::Drive], Measure::Latency, Reaction::Slow, "1 MiB in 1.0 ms"),
-    spec(I::DriveWriteP99, "drive_write_p99", &[P::Drive], Measure::Latency, Reaction::Slow, "4 MiB in 0.8 ms"),
+    spec(
+        I::DriveWriteP99,
+        "drive_write_p99",
+        &[P::Drive],
+        Measure::Latency,
+        Reaction::Slow,
+        "4 MiB in 0.8 ms",
+    ),
     spec(I::DriveErrors, "drive_errors", &[P::Drive], Measure::Share, Reaction::Sick, ""),
     spec(I::ReadP99, "read_p99", &[P::Node], Measure::Latency, Reaction::Tell, "1 MiB in 1.5 ms"),
-    spec(I::CommitP99, "commit_p99", &[P::Node], Measure::Latency, Reaction::Slow, "4 MiB on two nodes in 0.8 ms"),
+    spec(
+        I::CommitP99,
+        "commit_p99",
+        &[P::Node],
+        Measure::Latency,
+        Reaction::Slow,
+        "4 MiB on two nodes in 0.8 ms",
+    ),
     spec(I::CopyErrors, "copy_errors", &[P::Node], Measure::Share, Reaction::Slow, ""),
     spec(I::DrainLag, "drain_lag", &[P::Node], Measure::Age, Reaction::Tell, ""),
     spec(I::Smart, "smart", &[P::Drive], Measure::Flag, Reaction::Sick, ""),
@@ -163,7 +177,13 @@ impl Objective {
 /// A time for people, in three digits.
 pub(crate) fn words_us(us: u64) -> String {
     let three = |value: f64, unit: &str| {
-        let digits = if value >= 99.95 { 0 } else if value >= 9.995 { 1 } else { 2 };
+        let digits = if value >= 99.95 {
+            0
+        } else if value >= 9.995 {
+            1
+        } else {
+            2
+        };
         format!("{value:.digits$} {unit}")
     };
     match us {
@@ -197,7 +217,9 @@ mod tests {
         assert_eq!(auto.threshold_us(Some(0), 1.5), None);
         assert_eq!(auto.threshold_us(Some(1_000), 1.5), Some(1_500));
         assert_eq!(objective(Threshold::Set(7), 0.99).threshold_us(Some(1_000), 1.5), Some(7));
-        for (good, bad, expect) in [(0, 0, false), (99, 1, false), (98, 2, true), (0, 1, true), (100, 0, false)] {
+        for (good, bad, expect) in
+            [(0, 0, false), (99, 1, false), (98, 2, true), (0, 1, true), (100, 0, false)]
+        {
             assert_eq!(auto.is_broken(good, bad), expect, "{good} {bad}");
         }
     }

@@ -150,7 +150,10 @@ impl Outbox {
             }
             // A clock that was set back must not keep it for longer than any pause.
             if notice.due <= now || notice.due.since_ms(now) > PAUSE_MS_MAX * 2 {
-                due.push(Notice { remote: self.remote(whose.0, whose.1).map(str::to_owned), ..notice.clone() });
+                due.push(Notice {
+                    remote: self.remote(whose.0, whose.1).map(str::to_owned),
+                    ..notice.clone()
+                });
             }
         }
         due

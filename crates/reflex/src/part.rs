@@ -226,7 +226,23 @@ impl Plan {
                 above.retain(|part| *part != double);
             }
         }
+        let shared: Vec<(PartId, Vec<PartId>)> = plan
+            .members
+            .keys()
+            .filter(|id| id.kind == PartKind::Switch)
+            .map(|id| (id.clone(), plan.around(id)))
+            .collect();
+        plan.above.extend(shared);
         plan
+    }
+
+    /// Racks and feeds that a switch is in, as far as its nodes tell.
+    fn around(&self, switch: &PartId) -> Vec<PartId> {
+        let nodes: Vec<&PartId> = self.members_of(switch, PartKind::Node).collect();
+        let holds = |(id, members): &(&PartId, &BTreeSet<PartId>)| {
+            id.kind == PartKind::Rack && nodes.iter().all(|node| members.contains(*node))
+        };
+        self.members.iter().filter(holds).map(|(id, _)| id.clone()).collect()
     }
 
     fn add_node(&mut self, node: &NodePlace) {
@@ -244,7 +260,8 @@ impl Plan {
             node_name: node.name.clone(),
             ..Location::default()
         };
-        let wide = |location: Location| Location { node: String::new(), node_name: String::new(), ..location };
+        let wide =
+            |location: Location| Location { node: String::new(), node_name: String::new(), ..location };
         let mut above = Vec::new();
         if !node.tor.is_empty() {
             let location = Location { power: String::new(), ..wide(place.clone()) };
@@ -291,7 +308,8 @@ impl Plan {
 
     /// A power feed with the same nodes as a rack.
     fn is_double(&self, id: &PartId) -> bool {
-        let is_feed = id.kind == PartKind::Rack && self.places[id].cell.is_empty() && id.name.starts_with("power ");
+        let is_feed =
+            id.kind == PartKind::Rack && self.places[id].cell.is_empty() && id.name.starts_with("power ");
         let same = |cell: &BTreeSet<PartId>| *cell == self.members[id];
         is_feed && self.cells.values().any(same)
     }
@@ -342,7 +360,9 @@ mod tests {
         assert!(!one.members.contains_key(&PartId::power("p")));
         assert_eq!(one.above[&PartId::node("1")], [PartId::switch("t"), PartId::rack("a")]);
         let two = plan(vec![node("1", "p"), node("2", "q")]);
-        assert!(two.members.contains_key(&PartId::power("p")) && two.members.contains_key(&PartId::power("q")));
+        assert!(
+            two.members.contains_key(&PartId::power("p")) && two.members.contains_key(&PartId::power("q"))
+        );
         assert_eq!(two.node_of(&PartId::drive("2", "/d0")), Some(PartId::node("2")));
         let long = plan(vec![node(&"n".repeat(300), "p"), node("", "p")]);
         assert_eq!((long.left_out, long.places.len()), (2, 0));

@@ -122,14 +122,25 @@ mod tests {
 
     #[test]
     fn seldom() {
-        check(ask(40, 1), Some(1_000), 1_000, Some("the last quarantine in a was 0 s ago, and 900 s must lie between"));
-        check(ask(40, 1), Some(1_000), 900_999, Some("the last quarantine in a was 899 s ago, and 900 s must lie between"));
+        check(
+            ask(40, 1),
+            Some(1_000),
+            1_000,
+            Some("the last quarantine in a was 0 s ago, and 900 s must lie between"),
+        );
+        check(
+            ask(40, 1),
+            Some(1_000),
+            900_999,
+            Some("the last quarantine in a was 899 s ago, and 900 s must lie between"),
+        );
         check(ask(40, 1), Some(1_000), 901_000, None);
     }
 
     #[test]
     fn most_of_a_rack_goes_on() {
-        for (nodes, stopped, expect) in [(10, 0, true), (10, 4, true), (10, 5, false), (2, 0, true), (2, 1, false), (1, 0, true)]
+        for (nodes, stopped, expect) in
+            [(10, 0, true), (10, 4, true), (10, 5, false), (2, 0, true), (2, 1, false), (1, 0, true)]
         {
             assert_eq!(may_stop_placing(&ask(nodes, 0), stopped), expect, "{nodes} {stopped}");
         }

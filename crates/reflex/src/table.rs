@@ -147,8 +147,8 @@ pub const TABLE: &[Row] = &[
     row(&[Node], &[Degraded, Escalated], E::Granted, Quarantined, &[A::Quarantine, A::Cordon, A::OpenOrder, A::Evacuate]),
     row(HOLDERS, &[Degraded, Quarantined], E::Refused, Escalated, &[A::Escalate]),
     // It is gone: nobody has to take it out. It is measured before it takes new chunks again.
-    row(&[Node], &[Healthy, Degraded, Escalated], E::Silent, Suspect, &[]),
-    row(&[Node], &[Suspect], E::Back, Healthy, &[A::Restore, A::CloseOrder]),
+    row(&[Node], &[Healthy], E::Silent, Suspect, &[]),
+    row(&[Node], &[Suspect], E::Back, Healthy, &[]),
     row(&[Drive], &[Healthy, Degraded, Escalated], E::Lost, Down, &[A::OpenOrder]),
     row(&[Node], &[Healthy, Degraded, Escalated, Suspect], E::Lost, Down, &[A::StopPlacing, A::Cordon, A::OpenOrder]),
     row(HOLDERS, &[Quarantined, Repair, Verifying], E::Lost, Down, &[A::UpdateOrder]),
@@ -177,7 +177,7 @@ pub const TABLE: &[Row] = &[
     row(SHARED, &[Down], E::Recovered, Healthy, &[A::Restore, A::CloseOrder]),
     // The cause is elsewhere.
     row(HOLDERS, &[Degraded, Escalated, Down], E::Explained, Shadowed, &[A::Restore, A::CloseOrder]),
-    row(&[Node], &[Suspect], E::Explained, Shadowed, &[A::Restore, A::CloseOrder]),
+    row(&[Node], &[Suspect], E::Explained, Shadowed, &[]),
     row(&[Port], &[Degraded, Down, Repair], E::Explained, Shadowed, &[A::Restore, A::CloseOrder]),
     row(&[Switch], &[Degraded, Repair, Down], E::Explained, Shadowed, &[A::Restore, A::CloseOrder]),
     row(&[Drive, Node, Port, Switch], &[Shadowed], E::Cleared, Healthy, &[]),
@@ -314,7 +314,7 @@ mod tests {
             assert_eq!(row.acts.contains(&Act::Rejoin), event == Event::GatePassed, "{kind:?} {row:?}");
             assert!(kind.holds_chunks() || !row.acts.contains(&Act::Quarantine), "{kind:?} {row:?}");
             // Whoever is healthy has no work order left and nothing asked less of.
-            let ends = row.to == State::Healthy && event != Event::Cleared;
+            let ends = row.to == State::Healthy && !matches!(event, Event::Cleared | Event::Back);
             let undoes = row.acts.contains(&Act::Restore) || row.acts == [Act::CloseOrder];
             assert!(!ends || undoes, "{kind:?} {row:?}");
         }

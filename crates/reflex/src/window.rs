@@ -58,6 +58,14 @@ impl Window {
         }
     }
 
+    /// How much of the last so many milliseconds something is known of, from the first step with data to now.
+    pub fn known_ms(&self, run_ms: u64, last_ms: u64) -> u64 {
+        let at = run_ms / self.step_ms;
+        let steps = last_ms.div_ceil(self.step_ms).min(self.steps_max);
+        let first = self.steps.iter().find(|step| step.at + steps > at && step.at <= at);
+        first.map_or(0, |first| (at - first.at + 1) * self.step_ms)
+    }
+
     /// Of the last so many milliseconds, in whole steps.
     pub fn sums(&self, run_ms: u64, last_ms: u64) -> Sums {
         let at = run_ms / self.step_ms;
@@ -86,6 +94,7 @@ mod tests {
             let sums = window.sums(now, last_ms);
             assert_eq!((sums.good, sums.bad), (expect * 90, expect * 10), "{last_ms}");
         }
+        assert_eq!((window.known_ms(now, 300_000), window.known_ms(now + 600_000, 300_000)), (300_000, 0));
         // What is long ago is not in it, also if nothing came since.
         assert_eq!(window.sums(now + 5 * 60_000, 300_000), Sums::default());
         assert_eq!(window.sums(now, 60_000).burn(0.99).map(|burn| burn.round()), Some(10.0));

@@ -61,6 +61,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-gateway-fuse", &["stoker-files"]),
     ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
     ("stoker-admin", &["stoker-store"]),
+    // Decisions about what breaks know nobody: what they are about are names, and a driver carries them out.
+    ("stoker-reflex", &[]),
     (
         "stoker-sim",
         &[

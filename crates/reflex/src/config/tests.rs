@@ -86,7 +86,10 @@ fn mistakes_are_found_where_they_are() {
         "[slo]\nbaseline_factor = 0.5",
         "2:19: the factor is at least 1, or what the gate measured is a breach",
     );
-    check("[slo]\nbaseline_factor = nan", "2:19: the factor is at least 1, or what the gate measured is a breach");
+    check(
+        "[slo]\nbaseline_factor = nan",
+        "2:19: the factor is at least 1, or what the gate measured is a breach",
+    );
     check(
         "[slo.quarantine]\nrack_percent_max = 60",
         "2:20: at most 50: half of a rack cannot be out by our decision",

@@ -56,7 +56,11 @@ pub(super) fn body(order: &WorkOrder) -> Vec<u8> {
     };
     json(&[Alert {
         labels: labels.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (*k, (*v).to_owned())).collect(),
-        annotations: annotations.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (*k, (*v).clone())).collect(),
+        annotations: annotations
+            .iter()
+            .filter(|(_, v)| !v.is_empty())
+            .map(|(k, v)| (*k, (*v).clone()))
+            .collect(),
         starts_at: order.opened.rfc3339(),
         ends_at: ends.rfc3339(),
     }])

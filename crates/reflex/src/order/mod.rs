@@ -188,11 +188,18 @@ pub fn request(
     };
     let mut headers = vec![("content-type", "application/json".to_owned())];
     match credentials.token {
-        Some(token) if format != Format::Pagerduty => headers.push(("authorization", format!("Bearer {token}"))),
+        Some(token) if format != Format::Pagerduty => {
+            headers.push(("authorization", format!("Bearer {token}")))
+        }
         _ => {}
     }
     // Whoever gets the same notice twice can tell.
-    headers.push(("idempotency-key", format!("{}-{}", order.key, order.at.0)));
+    let word = match order.status {
+        OrderStatus::Opened => "opened",
+        OrderStatus::Updated => "updated",
+        OrderStatus::Closed => "closed",
+    };
+    headers.push(("idempotency-key", format!("{}-{word}-{}", order.key, order.at.0)));
     if let Some(secret) = credentials.secret {
         headers.push(("x-stoker-signature", signature(secret, now, &body)));
     }

@@ -119,7 +119,10 @@ mod tests {
         let check = |answer: &str, expect: Option<&str>| {
             assert_eq!(id_of(answer.as_bytes()).as_deref(), expect, "{answer}");
         };
-        check(r#"{"result":{"sys_id":"9d385017c611228701d22104cc95c371","number":"INC1"}}"#, Some("9d385017c611228701d22104cc95c371"));
+        check(
+            r#"{"result":{"sys_id":"9d385017c611228701d22104cc95c371","number":"INC1"}}"#,
+            Some("9d385017c611228701d22104cc95c371"),
+        );
         check(r#"{"result":[{"sys_id":"ab12"}]}"#, Some("ab12"));
         check(r#"{"result":[]}"#, None);
         check(r#"{"result":{"sys_id":"../../x"}}"#, None);

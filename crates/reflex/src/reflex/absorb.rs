@@ -30,10 +30,11 @@ impl Reflex {
             // Nobody has no nodes; somebody could not read the list.
             return self.record_once(What::Ignored, "an inventory without nodes".to_owned());
         }
-        let plan = Plan::new(inventory);
-        if plan == self.plan {
+        if self.inventory == *inventory {
             return;
         }
+        self.inventory.clone_from(inventory);
+        let plan = Plan::new(inventory);
         if plan.left_out > 0 {
             let complaint = format!("{} parts are too many or have names that are too long", plan.left_out);
             self.record_once(What::Ignored, complaint);
@@ -55,7 +56,9 @@ impl Reflex {
             return Some(format!("an observation of {part} is not of now"));
         }
         let (indicator, measure) = match fact {
-            Fact::Latencies { indicator, .. } | Fact::Baseline { indicator, .. } => (*indicator, Measure::Latency),
+            Fact::Latencies { indicator, .. } | Fact::Baseline { indicator, .. } => {
+                (*indicator, Measure::Latency)
+            }
             Fact::Counts { indicator, .. } => (*indicator, Measure::Share),
             Fact::Age { indicator, .. } => (*indicator, Measure::Age),
             _ => return None,
@@ -109,10 +112,10 @@ impl Reflex {
         let run_ms = self.run_ms();
         self.memory.budgets.entry(indicator).or_default().add(run_ms, good, bad);
         let watch = self.watches.entry(part.clone()).or_default();
-        let pending = watch.pending.entry(indicator).or_insert_with(|| super::watch::Pending {
-            from_ms: run_ms,
-            ..Default::default()
-        });
+        let pending = watch
+            .pending
+            .entry(indicator)
+            .or_insert_with(|| super::watch::Pending { from_ms: run_ms, ..Default::default() });
         pending.good = pending.good.saturating_add(good);
         pending.bad = pending.bad.saturating_add(bad);
     }

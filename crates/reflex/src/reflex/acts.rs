@@ -214,7 +214,9 @@ impl Reflex {
         let place = &incident.location;
         let node = if place.node_name.is_empty() { &place.node } else { &place.node_name };
         let what = match part.kind {
-            PartKind::Drive | PartKind::Port => format!("{} {} of node {node}", part.kind.word(), place.place),
+            PartKind::Drive | PartKind::Port => {
+                format!("{} {} of node {node}", part.kind.word(), place.place)
+            }
             PartKind::Node => format!("node {node}"),
             PartKind::Switch | PartKind::Rack => format!("{} {}", part.kind.word(), part.name),
         };
@@ -223,7 +225,9 @@ impl Reflex {
             (OrderKind::Escalation, PartKind::Drive | PartKind::Node) => {
                 "Decide: take it out by hand (`stoker node quarantine`, `stoker drive remove`), or leave it."
             }
-            (OrderKind::Escalation, _) => "Look at what these nodes have in common; nobody below it is taken out.",
+            (OrderKind::Escalation, _) => {
+                "Look at what these nodes have in common; nobody below it is taken out."
+            }
             (_, PartKind::Drive) => "Replace the drive, once an update says that it may be pulled.",
             (_, PartKind::Node) => "Repair the node, once an update says that it may be pulled.",
             (_, PartKind::Port) => "Check cable, transceiver and port.",

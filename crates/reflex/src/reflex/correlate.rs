@@ -9,7 +9,7 @@ use crate::observation::Presence;
 use crate::part::{PartId, PartKind, Plan};
 
 /// Trouble that began within this time began at once.
-const AT_ONCE_MS: u64 = 600_000;
+pub(super) const AT_ONCE_MS: u64 = 600_000;
 
 /// Parts that are the cause of what others show, and those others.
 pub(super) type Causes = BTreeMap<PartId, (Cause, BTreeSet<PartId>)>;
@@ -22,6 +22,10 @@ fn many(members: usize) -> usize {
 /// Finds the causes. A thing that explains no more than a narrower one does is none.
 pub(super) fn causes(plan: &Plan, watches: &BTreeMap<PartId, Watch>, run_ms: u64, rows: &Rows) -> Causes {
     let mut found = Causes::new();
+    let is_bad = |watch: &Watch| watch.gone_since(run_ms, rows).is_some() || watch.bad_since().is_some();
+    if !watches.values().any(is_bad) {
+        return found;
+    }
     for (part, members) in &plan.members {
         for kind in [PartKind::Node, PartKind::Port, PartKind::Drive] {
             let of_kind: Vec<&PartId> = members.iter().filter(|member| member.kind == kind).collect();
@@ -122,7 +126,8 @@ mod tests {
         }
         let found = causes(plan, &watches, 700_000, &ROWS);
         let found: Vec<(String, Cause)> = found.iter().map(|(part, one)| (part.to_string(), one.0)).collect();
-        let expect: Vec<(String, Cause)> = expect.iter().map(|(part, one)| ((*part).to_owned(), *one)).collect();
+        let expect: Vec<(String, Cause)> =
+            expect.iter().map(|(part, one)| ((*part).to_owned(), *one)).collect();
         assert_eq!(found, expect, "{silent:?} {slow:?}");
     }
 

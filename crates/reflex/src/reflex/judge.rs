@@ -69,7 +69,9 @@ impl Reflex {
         if is_blind != self.is_blind {
             self.is_blind = is_blind;
             let reason = match is_blind {
-                true => "most nodes are silent: this node is more likely cut off than they are gone; nobody is judged",
+                true => {
+                    "most nodes are silent: this node is more likely cut off than they are gone; nobody is judged"
+                }
                 false => "most nodes answer again",
             };
             self.record(None, What::HeldBack, reason.to_owned(), Vec::new());
@@ -82,7 +84,9 @@ impl Reflex {
         for (part, watch) in &mut self.watches {
             watch.note_flags(part.kind, run_ms, &self.slo, &self.rows);
         }
-        for (part, members) in &self.plan.members {
+        // Whoever is cut off sees the same of all.
+        let members = if self.is_blind { None } else { Some(&self.plan.members) };
+        for (part, members) in members.into_iter().flatten() {
             let has_data = |member: &PartId| {
                 let watch = self.watches.get(member);
                 watch.is_some_and(|watch| {
@@ -110,11 +114,13 @@ impl Reflex {
         for spec in &SPECS {
             let Some(objective) = self.slo.objective(spec.indicator) else { continue };
             let Some(budget) = self.memory.budgets.get(&spec.indicator) else { continue };
-            let (before, now) = (budget.told, budget.burning(run_ms, objective.target));
-            // Worse is news, better is not until it is good.
-            if now.is_some() && now <= before || now == before {
-                continue;
-            }
+            let before = budget.told;
+            let now = match budget.burning(run_ms, objective.target) {
+                // Worse is news; better is not, until it is good.
+                Some(burn) if before.is_none_or(|before| before < burn) => Some(burn),
+                None if before.is_some_and(|before| budget.is_calm(before, run_ms, objective.target)) => None,
+                _ => continue,
+            };
             let status = budget.status(run_ms, objective.target);
             let since = *self.memory.burning.entry(spec.indicator).or_insert(self.now);
             let rate = |burn: Option<f64>| burn.map_or("no data".to_owned(), |burn| format!("{burn:.1}"));

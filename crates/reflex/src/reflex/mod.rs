@@ -23,7 +23,7 @@ use crate::config::Slo;
 use crate::events::{Evidence, Recorded, What};
 use crate::objective::{Indicator, SPECS};
 use crate::observation::Observation;
-use crate::part::{PartId, Plan};
+use crate::part::{Inventory, PartId, Plan};
 use crate::quarantine::Limits;
 use crate::table::State;
 use crate::time::{Passed, Time};
@@ -59,6 +59,7 @@ pub struct Reflex {
     slo: Slo,
     rows: Rows,
     memory: Memory,
+    inventory: Inventory,
     plan: Plan,
     watches: BTreeMap<PartId, Watch>,
     causes: Causes,
@@ -83,6 +84,7 @@ impl Reflex {
             slo,
             rows,
             memory,
+            inventory: Inventory::default(),
             plan: Plan::default(),
             watches: BTreeMap::new(),
             causes: Causes::new(),
@@ -214,7 +216,8 @@ impl Reflex {
 
     fn record(&mut self, part: Option<&PartId>, what: What, reason: String, evidence: Vec<Evidence>) {
         self.memory.record_last += 1;
-        let incident = part.and_then(|part| self.memory.incidents.get(part)).map_or(0, |incident| incident.number);
+        let incident =
+            part.and_then(|part| self.memory.incidents.get(part)).map_or(0, |incident| incident.number);
         self.push(Command::Record(Recorded {
             number: self.memory.record_last,
             at: self.now,

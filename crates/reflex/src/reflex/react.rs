@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::Reflex;
+use super::correlate::AT_ONCE_MS;
 use super::memory::{INCIDENTS_MAX, Incident};
 use super::watch::{Cause, Watch};
 use crate::events::What;
-use crate::objective::{Indicator, Reaction};
+use crate::objective::{Indicator, Measure, Reaction};
 use crate::observation::{Duty, Presence};
 use crate::part::{PartId, PartKind};
 use crate::quarantine::Ask;
@@ -27,8 +28,10 @@ enum Scope {
 impl Reflex {
     /// Lets the table decide about every part: those that others depend on first.
     pub(super) fn react(&mut self) {
+        let run_ms = self.run_ms();
+        let troubled = self.watches.iter().filter(|(_, watch)| watch.is_troubled(run_ms, &self.rows));
         let parts: BTreeSet<PartId> =
-            self.watches.keys().chain(self.memory.incidents.keys()).cloned().collect();
+            troubled.map(|(part, _)| part).chain(self.memory.incidents.keys()).cloned().collect();
         let mut lasting = Vec::new();
         for part in parts {
             self.note_duty(&part);
@@ -192,7 +195,11 @@ impl Reflex {
         }
         // What was down before, or was taken out, has a cause of its own.
         let is_own = self.memory.incidents.get(part).is_some_and(|incident| {
-            let is_of_it = self.causes.get(above).is_some_and(|(_, parts)| parts.contains(part));
+            let is_with_it = part.kind == PartKind::Switch
+                && incident.since_ms.saturating_add(AT_ONCE_MS)
+                    >= self.memory.incidents.get(above).map_or(u64::MAX, |above| above.since_ms);
+            let is_of_it =
+                is_with_it || self.causes.get(above).is_some_and(|(_, parts)| parts.contains(part));
             incident.state == State::Down && (incident.applied.quarantined || !is_of_it)
         });
         (!is_own).then(|| (above.clone(), scope))
@@ -201,18 +208,27 @@ impl Reflex {
     /// What was bad is good, for longer the more often it was bad lately.
     fn is_recovered(&self, part: &PartId, watch: &Watch, incident: &Incident) -> bool {
         let (run_ms, rows) = (self.run_ms(), &self.rows);
-        if watch.gone_since(run_ms, rows).is_some() || watch.raised().next().is_some() || watch.cause.is_some() {
+        if watch.gone_since(run_ms, rows).is_some()
+            || watch.raised().next().is_some()
+            || watch.cause.is_some()
+        {
             return false;
         }
         let needed = rows.recover.saturating_mul(self.memory.doubt(part, run_ms));
         let goods = |indicator: &Indicator| watch.streaks.get(indicator).map_or(0, |streak| streak.goods());
-        let is_measured =
-            |indicator: &Indicator| watch.streaks.get(indicator).is_some_and(|one| one.goods() + one.trouble() > 0);
+        let is_measured = |indicator: &Indicator| {
+            watch.streaks.get(indicator).is_some_and(|one| one.goods() + one.trouble() > 0)
+        };
         // A part of which less is asked may do nothing at all of what was bad.
         let is_mild = matches!(incident.state, State::Degraded | State::Escalated);
-        let is_quiet = || watch.streaks.values().any(|one| one.goods() >= needed.saturating_mul(QUIET_TIMES));
-        let is_good =
-            |indicator: &Indicator| goods(indicator) >= needed || (is_mild && !is_measured(indicator) && is_quiet());
+        let is_quiet = || {
+            let is_other = |indicator: &Indicator| indicator.spec().measure != Measure::Flag;
+            let others = watch.streaks.iter().filter(|(indicator, _)| is_other(indicator));
+            others.map(|(_, one)| one.goods()).any(|goods| goods >= needed.saturating_mul(QUIET_TIMES))
+        };
+        let is_good = |indicator: &Indicator| {
+            goods(indicator) >= needed || (is_mild && !is_measured(indicator) && is_quiet())
+        };
         !incident.causes.is_empty() && incident.causes.iter().all(is_good)
     }
 
@@ -314,7 +330,10 @@ impl Reflex {
 
     /// Says that too many are in trouble to open one more incident.
     pub(super) fn tell_full(&mut self) {
-        self.record_once(What::HeldBack, format!("{INCIDENTS_MAX} parts are in trouble; no more are treated"));
+        self.record_once(
+            What::HeldBack,
+            format!("{INCIDENTS_MAX} parts are in trouble; no more are treated"),
+        );
     }
 }
 

@@ -72,7 +72,8 @@ impl Watch {
                 self.flaps.pop_front();
             }
         }
-        let since_ms = self.presence.filter(|seen| seen.value == presence).map_or(run_ms, |seen| seen.since_ms);
+        let since_ms =
+            self.presence.filter(|seen| seen.value == presence).map_or(run_ms, |seen| seen.since_ms);
         self.presence = Some(Seen { value: presence, since_ms, last_ms: run_ms });
     }
 
@@ -117,33 +118,34 @@ impl Watch {
 
     /// Verdicts on what is so or is not, at the end of a period.
     pub fn note_flags(&mut self, kind: PartKind, run_ms: u64, slo: &Slo, rows: &Rows) {
-        let verdict = |is_bad: bool, found: String, limit: String| match is_bad {
-            true => Verdict::Bad(Finding { found, limit }),
-            false => Verdict::Good,
-        };
         if let Some(smart) = self.smart.clone()
             && run_ms.saturating_sub(smart.last_ms) <= SMART_FRESH_MS
         {
-            let (warnings, used) = smart.value;
-            let is_bad = !warnings.is_empty();
-            self.note(Indicator::Smart, run_ms, verdict(is_bad, warnings, "no warning".into()), rows);
-            let limit = slo.endurance_percent_max;
-            let words = format!("{used} % used");
-            self.note(Indicator::Endurance, run_ms, verdict(used >= limit, words, format!("below {limit} %")), rows);
+            let ((warnings, used), limit) = (smart.value, slo.endurance_percent_max);
+            let warned = verdict(!warnings.is_empty(), || (warnings, "no warning".to_owned()));
+            self.note(Indicator::Smart, run_ms, warned, rows);
+            let worn = verdict(used >= limit, || (format!("{used} % used"), format!("below {limit} %")));
+            self.note(Indicator::Endurance, run_ms, worn, rows);
         }
         let Some(presence) = self.fresh_presence(run_ms, rows) else { return };
         if Indicator::Flaps.fits(kind) {
             let window_ms = slo.flap_window_s.get().saturating_mul(1_000);
             self.flaps.retain(|at_ms| run_ms.saturating_sub(*at_ms) < window_ms);
             let (flaps, max) = (self.flaps.len() as u64, u64::from(slo.flaps_max.get()));
-            let words = format!("went {flaps} times in {} s", slo.flap_window_s);
-            let limit = format!("fewer than {max}");
-            self.note(Indicator::Flaps, run_ms, verdict(flaps >= max, words, limit), rows);
+            let words =
+                || (format!("went {flaps} times in {} s", slo.flap_window_s), format!("fewer than {max}"));
+            self.note(Indicator::Flaps, run_ms, verdict(flaps >= max, words), rows);
         }
         if Indicator::Link.fits(kind) {
             let is_down = presence.value == Presence::Down;
-            self.note(Indicator::Link, run_ms, verdict(is_down, "no link".into(), String::new()), rows);
+            let words = || ("no link".to_owned(), String::new());
+            self.note(Indicator::Link, run_ms, verdict(is_down, words), rows);
         }
+    }
+
+    /// Something is wrong with it, or with what depends on it.
+    pub fn is_troubled(&self, run_ms: u64, rows: &Rows) -> bool {
+        self.cause.is_some() || self.gone_since(run_ms, rows).is_some() || self.raised().next().is_some()
     }
 
     /// Drops what is too old to say anything.
@@ -163,4 +165,13 @@ impl Watch {
     pub fn end_step(&mut self) {
         (self.repaired, self.refused, self.gate, self.evacuated) = (false, None, None, false);
     }
+}
+
+/// A verdict on what is so or is not; words only if they are needed.
+fn verdict(is_bad: bool, words: impl FnOnce() -> (String, String)) -> Verdict {
+    if !is_bad {
+        return Verdict::Good;
+    }
+    let (found, limit) = words();
+    Verdict::Bad(Finding { found, limit })
 }

@@ -14,12 +14,6 @@ pub const TICK_MS: u64 = 10_000;
 /// What a sound drive and a sound node take, microseconds.
 const SOUND_US: u64 = 1_000;
 
-/// Ticks until the gate answers.
-const GATE_TICKS: u64 = 2;
-
-/// Ticks until a part is empty.
-const EVACUATION_TICKS: u64 = 4;
-
 /// A drive, a port, or a node.
 #[derive(Clone, Debug)]
 pub struct Thing {
@@ -75,10 +69,8 @@ impl Thing {
             duty: kept.duty,
             evacuated_at: kept.evacuated_at,
             gate_at: kept.gate_at,
-            baseline_us: kept.baseline_us,
             ..Thing::default()
         };
-        self.p99_us = self.baseline_us;
     }
 }
 
@@ -92,6 +84,10 @@ pub struct Fleet {
     pub tick: u64,
     /// Nothing at all is seen.
     pub is_mute: bool,
+    /// Ticks until the gate answers.
+    pub gate_ticks: u64,
+    /// Ticks until a part is empty.
+    pub evacuation_ticks: u64,
     /// What was to be done, without records, with the tick.
     pub log: Vec<String>,
     pub moves: BTreeSet<(PartKind, State, Event)>,
@@ -142,6 +138,8 @@ impl Fleet {
             now_ms: 1_700_000_000_000,
             tick: 0,
             is_mute: false,
+            gate_ticks: 2,
+            evacuation_ticks: 4,
             log: Vec::new(),
             moves: BTreeSet::new(),
         }
@@ -249,11 +247,11 @@ impl Fleet {
             Command::Evacuate { part } => {
                 let thing = self.things.entry(part.clone()).or_default();
                 if thing.duty == Duty::Quarantined {
-                    (thing.duty, thing.evacuated_at) = (Duty::Evacuating, Some(tick + EVACUATION_TICKS));
+                    (thing.duty, thing.evacuated_at) = (Duty::Evacuating, Some(tick + self.evacuation_ticks));
                 }
             }
             Command::RunGate { part, run } => {
-                self.things.entry(part.clone()).or_default().gate_at = Some((tick + GATE_TICKS, *run));
+                self.things.entry(part.clone()).or_default().gate_at = Some((tick + self.gate_ticks, *run));
             }
             Command::Rejoin { part } => {
                 let thing = self.things.entry(part.clone()).or_default();
@@ -276,7 +274,11 @@ impl Fleet {
 
     pub fn state(&self, part: &str) -> State {
         let id: PartId = part.parse().unwrap();
-        self.reflex.parts().iter().find(|status| status.part == id).map_or(State::Healthy, |status| status.state)
+        self.reflex
+            .parts()
+            .iter()
+            .find(|status| status.part == id)
+            .map_or(State::Healthy, |status| status.state)
     }
 
     /// What was to be done since the last time.

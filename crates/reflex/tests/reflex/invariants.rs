@@ -47,7 +47,11 @@ impl Invariants {
                     assert!(!recorded.reason.is_empty(), "tick {tick}: no reason: {recorded:?}");
                     if let (Some(part), What::Moved { from, event, to }) = (&recorded.part, &recorded.what) {
                         let row = find(part.kind, *from, *event);
-                        assert_eq!(row.map(|row| row.to), Some(*to), "tick {tick}: not in the table: {recorded:?}");
+                        assert_eq!(
+                            row.map(|row| row.to),
+                            Some(*to),
+                            "tick {tick}: not in the table: {recorded:?}"
+                        );
                         moved.insert(part.clone(), *event);
                         if matches!(event, Event::Overruled | Event::Refused) {
                             self.out.remove(part);
@@ -62,7 +66,11 @@ impl Invariants {
                     self.check_budget(tick);
                 }
                 Command::Rejoin { part } => {
-                    assert_eq!(moved.get(part), Some(&Event::GatePassed), "tick {tick}: {part} without the gate");
+                    assert_eq!(
+                        moved.get(part),
+                        Some(&Event::GatePassed),
+                        "tick {tick}: {part} without the gate"
+                    );
                     self.out.remove(part);
                 }
                 Command::OpenWorkOrder(order) => {
@@ -77,14 +85,22 @@ impl Invariants {
                     assert_eq!(self.orders.get(&order.key), Some(&true), "tick {tick}: {order:?}");
                 }
                 Command::CloseWorkOrder(order) if order.part.is_some() => {
-                    assert_eq!(self.orders.insert(order.key.clone(), false), Some(true), "tick {tick}: {order:?}");
+                    assert_eq!(
+                        self.orders.insert(order.key.clone(), false),
+                        Some(true),
+                        "tick {tick}: {order:?}"
+                    );
                 }
                 _ => {}
             }
         }
+        if self.out.is_empty() {
+            return;
+        }
+        let states: BTreeMap<PartId, State> =
+            reflex.parts().into_iter().map(|status| (status.part, status.state)).collect();
         for part in &self.out {
-            let status = reflex.parts().into_iter().find(|status| status.part == *part);
-            let state = status.as_ref().map(|status| status.state);
+            let state = states.get(part).copied();
             let is_out = state.is_some_and(State::is_out);
             assert!(is_out, "tick {tick}: {part} was taken out and is forgotten: {state:?}");
         }
@@ -108,7 +124,8 @@ impl Invariants {
 
     /// No work order is open.
     pub fn check_all_closed(&self) {
-        let open: Vec<&String> = self.orders.iter().filter(|(_, is_open)| **is_open).map(|(key, _)| key).collect();
+        let open: Vec<&String> =
+            self.orders.iter().filter(|(_, is_open)| **is_open).map(|(key, _)| key).collect();
         assert!(open.is_empty(), "{open:?}");
         assert!(self.out.is_empty(), "{:?}", self.out);
     }

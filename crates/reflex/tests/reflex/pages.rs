@@ -19,7 +19,8 @@ fn check(name: &str, expect: &str) {
     let (before, rest) = page.split_once(&start).unwrap_or_else(|| panic!("no marker {start}"));
     let (found, after) = rest.split_once(&end).unwrap_or_else(|| panic!("no marker {end}"));
     if std::env::var_os("STOKER_BLESS").is_some() && found != expect {
-        std::fs::write(path(), format!("{before}{start}{expect}{end}{after}")).expect("docs/slo.md is writable");
+        std::fs::write(path(), format!("{before}{start}{expect}{end}{after}"))
+            .expect("docs/slo.md is writable");
         return;
     }
     assert_eq!(found, expect, "{name} in docs/slo.md: STOKER_BLESS=1 writes it anew");
@@ -40,8 +41,8 @@ fn objectives() -> String {
             (Measure::Flag, _) => "that it is so".to_owned(),
         };
         let follows = match spec.reaction {
-            Reaction::Slow => "less is asked of it; if it lasts, it is taken out",
-            Reaction::Sick => "the same, and nothing new is put there",
+            Reaction::Slow => "`slow`",
+            Reaction::Sick => "`sick`",
             Reaction::Tell => "persons are told",
         };
         let (target, samples) = objective.map_or((String::new(), String::new()), |objective| {

@@ -6,9 +6,11 @@ use stoker_reflex::*;
 
 use crate::fleet::{Fleet, TICK_MS, line, short};
 
-/// Compares what was to be done since the last look.
+/// Compares what was to be done about parts since the last look.
 fn check(fleet: &mut Fleet, expect: &[&str]) {
-    assert_eq!(fleet.news(), expect);
+    let mut news = fleet.news();
+    news.retain(|line| !line.contains(" objective "));
+    assert_eq!(news, expect);
 }
 
 /// A fleet of ten nodes that was sound for a while.
@@ -44,9 +46,9 @@ fn a_slow_drive_is_taken_out_repaired_measured_and_back() {
         &mut fleet,
         &[
             "68 gate drive/n00:/d1",
-            "71 rejoin drive/n00:/d1",
-            "71 reweight drive/n00:/d1 100",
-            "71 close drive/n00:/d1",
+            "70 rejoin drive/n00:/d1",
+            "70 reweight drive/n00:/d1 100",
+            "70 close drive/n00:/d1",
         ],
     );
     assert_eq!(fleet.state("drive/n00:/d1"), State::Healthy);
@@ -73,7 +75,10 @@ fn the_work_order_says_what_where_and_how_it_is_known() {
         }));
     }
     let [order] = orders.as_slice() else { panic!("{orders:?}") };
-    assert_eq!(order.title, "drive /d2 of node gpu-0-3: smart of drive/n03:/d2: media, spare, allowed no warning, 5 periods in a row");
+    assert_eq!(
+        order.title,
+        "drive /d2 of node gpu-0-3: smart of drive/n03:/d2: media, spare, allowed no warning, 5 periods in a row"
+    );
     assert_eq!(order.location.detail, "model of /d2");
     assert_eq!((order.location.cell.as_str(), order.location.tor.as_str()), ("r0", "t01"));
     assert_eq!(order.evidence.len(), 1);
@@ -144,10 +149,10 @@ fn four_of_ten_sick_nodes_are_one_quarantine_and_three_escalations() {
         &mut fleet,
         &[
             "73 gate node/n01",
-            "76 rejoin node/n01",
-            "76 reweight node/n01 100",
-            "76 uncordon node/n01",
-            "76 close node/n01",
+            "75 rejoin node/n01",
+            "75 reweight node/n01 100",
+            "75 uncordon node/n01",
+            "75 close node/n01",
             "76 quarantine node/n02",
             "76 cordon node/n02",
             "76 open node/n02",
@@ -236,7 +241,8 @@ fn missing_data_is_never_a_breach() {
     // Nor does it end one, or go on with one: four bad periods, then nothing for long, then four more.
     fleet.thing("node/n02").p99_us = 9_000;
     fleet.ticks(4);
-    check(&mut fleet, &[format!("{} reweight node/n02 25", fleet.tick - 2).as_str()]);
+    let expect = format!("{} reweight node/n02 25", fleet.tick - 2);
+    check(&mut fleet, &[&expect]);
     fleet.thing("node/n02").mute = true;
     fleet.ticks(100);
     fleet.thing("node/n02").mute = false;
@@ -254,7 +260,8 @@ fn nothing_is_enforced_that_was_not_measured_by_the_gate() {
         let at = Time(tick * TICK_MS);
         let latencies = Latencies::new([(9_000_000, 500)]);
         let fact = Fact::Latencies { indicator: Indicator::CommitP99, latencies };
-        let seen = [Observation::Inventory(inventory.clone()), Observation::fact(PartId::node("n01"), at, fact)];
+        let seen =
+            [Observation::Inventory(inventory.clone()), Observation::fact(PartId::node("n01"), at, fact)];
         commands.extend(reflex.step(at, &seen));
     }
     assert_eq!(commands, []);
@@ -273,7 +280,7 @@ fn a_clock_that_jumps_takes_nobody_out() {
         fleet.ticks(3);
     }
     check(&mut fleet, &[]);
-    fleet.ticks(2);
+    fleet.ticks(3);
     assert_eq!(fleet.news()[0], format!("{} quarantine node/n02", fleet.tick));
 }
 
@@ -289,8 +296,10 @@ fn old_and_unknown_facts_are_recorded_once_and_ignored() {
         ("node/n01", at, Fact::Counts { indicator: Indicator::CommitP99, good: 0, bad: 9 }),
         ("node/n01", at, Fact::Age { indicator: Indicator::Smart, age_us: 9 }),
     ];
-    let seen: Vec<Observation> =
-        facts.into_iter().map(|(part, at, fact)| Observation::fact(part.parse().unwrap(), at, fact)).collect();
+    let seen: Vec<Observation> = facts
+        .into_iter()
+        .map(|(part, at, fact)| Observation::fact(part.parse().unwrap(), at, fact))
+        .collect();
     let mut lines = Vec::new();
     for tick in 1..5 {
         let seen = [seen.clone(), vec![Observation::Inventory(Inventory::default())]].concat();
