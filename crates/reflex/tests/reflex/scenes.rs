@@ -526,3 +526,25 @@ fn every_step_is_recorded_with_its_reason() {
     let json = serde_json::to_string(&records[0]).unwrap();
     assert_eq!(serde_json::from_str::<events::Recorded>(&json).unwrap(), records[0]);
 }
+
+#[test]
+fn an_answer_of_an_earlier_gate_lets_nobody_pass() {
+    let mut fleet = ten();
+    fleet.gate_ticks = 5;
+    fleet.thing("drive/n00:/d3").presence = Presence::Down;
+    fleet.ticks(3);
+    // Run 1 begins, and ends with the next loss.
+    fleet.thing("drive/n00:/d3").heal();
+    fleet.ticks(1);
+    fleet.thing("drive/n00:/d3").presence = Presence::Down;
+    fleet.ticks(3);
+    fleet.thing("drive/n00:/d3").heal();
+    fleet.ticks(1);
+    assert_eq!(fleet.state("drive/n00:/d3"), State::Verifying);
+    let late = Fact::Gate { run: 1, passed: true, words: "measured before".into() };
+    fleet.thing("drive/n00:/d3").says.push(late);
+    fleet.ticks(1);
+    assert_eq!(fleet.state("drive/n00:/d3"), State::Verifying);
+    fleet.ticks(5);
+    assert_eq!(fleet.state("drive/n00:/d3"), State::Healthy);
+}
