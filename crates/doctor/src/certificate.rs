@@ -25,8 +25,10 @@ const VERSION: u8 = 0xa0;
 
 /// First and last second, since 1970, of the first certificate in a PEM file: that of the server itself.
 pub fn validity_of_pem(text: &str) -> Result<(u64, u64), NoCertificate> {
-    let (_, rest) = text.split_once("-----BEGIN CERTIFICATE-----").ok_or(NoCertificate("there is no PEM block"))?;
-    let (body, _) = rest.split_once("-----END CERTIFICATE-----").ok_or(NoCertificate("the PEM block has no end"))?;
+    let (_, rest) =
+        text.split_once("-----BEGIN CERTIFICATE-----").ok_or(NoCertificate("there is no PEM block"))?;
+    let (body, _) =
+        rest.split_once("-----END CERTIFICATE-----").ok_or(NoCertificate("the PEM block has no end"))?;
     let body: String = body.chars().filter(|c| !c.is_whitespace()).collect();
     let der = BASE64_STANDARD.decode(body).map_err(|_| NoCertificate("the PEM block is not base64"))?;
     validity_of_der(&der)

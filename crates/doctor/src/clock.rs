@@ -23,11 +23,15 @@ pub fn check(machine: &Machine, plan: &Plan, notes: &mut Notes) {
 
 fn source(machine: &Machine) -> Verdict {
     let source = machine.word(SOURCE)?;
+    if !source.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) {
+        return Err(Gap::senseless(SOURCE, &source));
+    }
     let available = if_there(machine.word(AVAILABLE))?.unwrap_or_default();
     let slow = matches!(source.as_str(), "hpet" | "acpi_pm" | "pit" | "jiffies" | "refined-jiffies");
     let fix = match available.split_whitespace().find(|name| matches!(*name, "tsc" | "kvm-clock")) {
         Some(fast) => format!("echo {fast} > {SOURCE}"),
-        None => "dmesg | grep -i tsc; update the BIOS, boot with tsc=reliable if the machine's maker says so".to_owned(),
+        None => "dmesg | grep -i tsc; update the BIOS, boot with tsc=reliable if the machine's maker says so"
+            .to_owned(),
     };
     Ok(slow.then(|| {
         Fault::warning(

@@ -14,7 +14,8 @@ pub fn check(plan: &Plan, notes: &mut Notes) {
                 "the database does not answer",
                 "without its catalog a node serves what it has open and publishes nothing",
             );
-            let fault = fault.fix("psql \"$URL\" -c 'select 1' with the url of [catalog]").saw("connect", why);
+            let fault =
+                fault.fix("psql \"$URL\" -c 'select 1' with the url of [catalog]").saw("connect", why);
             return notes.judge("database.answers", "", Ok(Some(fault)));
         }
     };
@@ -54,15 +55,24 @@ fn standby(database: &Database) -> Verdict {
     }
     if let Some(commit) = database.synchronous_commit.as_deref().filter(|value| *value == "local") {
         let fault = Fault::warning("commits wait for no standby: synchronous_commit is local", why);
-        return Ok(Some(fault.fix("ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf();").saw("synchronous_commit", commit)));
+        return Ok(Some(
+            fault
+                .fix("ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf();")
+                .saw("synchronous_commit", commit),
+        ));
     }
     let Some(standbys) = &database.standbys else {
-        return Err(Gap::Untold("this user may not see pg_stat_replication: GRANT pg_monitor TO the user".to_owned()));
+        return Err(Gap::Untold(
+            "this user may not see pg_stat_replication: GRANT pg_monitor TO the user".to_owned(),
+        ));
     };
     let waited = |state: &str| matches!(state, "sync" | "quorum");
     let is_there = standbys.iter().any(|standby| waited(&standby.sync_state) && standby.state == "streaming");
     Ok((!is_there).then(|| {
-        let seen = standbys.iter().map(|one| format!("{} {} {}", one.name, one.state, one.sync_state)).collect::<Vec<_>>();
+        let seen = standbys
+            .iter()
+            .map(|one| format!("{} {} {}", one.name, one.state, one.sync_state))
+            .collect::<Vec<_>>();
         Fault::error(
             format!("commits wait for a standby ({names}), and none of them streams"),
             "no publish is acknowledged until one is back",

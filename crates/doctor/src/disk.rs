@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::filesystem;
 use crate::machine::{Gap, Machine, if_there};
 use crate::mounts::{Mount, Mounts};
 use crate::plan::{DriveKind, Plan};
@@ -30,11 +31,20 @@ impl Disk {
         self.name.starts_with("nvme")
     }
 
+    /// Directories of its NVMe controllers: the one that it is in, or all of a subsystem with several ports.
+    pub fn controllers(&self, machine: &Machine) -> Vec<PathBuf> {
+        let above = self.sys.parent().unwrap_or(&self.sys);
+        if above.file_name().is_some_and(|name| is_controller(&name.to_string_lossy())) {
+            return vec![above.to_owned()];
+        }
+        let names = machine.names(above).unwrap_or_default().into_iter().filter(|name| is_controller(name));
+        names.take(DISKS_MAX).filter_map(|name| machine.real(above.join(name)).ok()).collect()
+    }
+
     /// A file of its queue.
     pub fn queue(&self, name: &str) -> PathBuf {
         self.sys.join("queue").join(name)
     }
-
 }
 
 /// The disks behind each drive, in the order of the plan. Empty for a drive that is on no disk.
@@ -75,7 +85,14 @@ fn behind_mount(machine: &Machine, mount: &Mount) -> Result<Option<PathBuf>, Gap
         return Ok(Some(sys));
     }
     // File systems over several devices have a number of their own, and name one of them.
-    let Some(device) = mount.source.strip_prefix("/dev/") else { return Ok(None) };
+    let Some(device) = mount.source.strip_prefix("/dev/") else {
+        return match filesystem::is_local(&mount.kind) {
+            true => {
+                Err(Gap::Untold(format!("which disks {} ({}) is on is not told", mount.source, mount.kind)))
+            }
+            false => Ok(None),
+        };
+    };
     let real = machine.real(Path::new("/dev").join(device));
     let name = real.ok().and_then(|path| Some(path.file_name()?.to_owned())).unwrap_or_else(|| device.into());
     machine.real(Path::new("/sys/class/block").join(name)).map(Some)
@@ -95,8 +112,11 @@ fn physical(machine: &Machine, sys: &Path) -> Result<Vec<Disk>, Gap> {
             continue;
         }
         let Some(name) = whole.file_name().map(|name| name.to_string_lossy().into_owned()) else { continue };
-        let pci = pci(machine, &whole);
-        let disk = Disk { name, partition: is_partition.then_some(sys), pci, sys: whole };
+        let mut disk =
+            Disk { name, partition: is_partition.then_some(sys), pci: pci_above(&whole), sys: whole };
+        if disk.pci.is_none() && disk.is_nvme() {
+            disk.pci = disk.controllers(machine).iter().find_map(|controller| pci_above(controller));
+        }
         if disks.len() < DISKS_MAX && !disks.contains(&disk) {
             disks.push(disk);
         }
@@ -104,19 +124,17 @@ fn physical(machine: &Machine, sys: &Path) -> Result<Vec<Disk>, Gap> {
     Ok(disks)
 }
 
-/// The PCI function of a disk. One with several ports belongs to a subsystem, and the controllers in that have one each.
-fn pci(machine: &Machine, sys: &Path) -> Option<PathBuf> {
-    if let Some(found) = pci_above(sys) {
-        return Some(found);
-    }
-    let subsystem = sys.parent()?;
-    let controllers = machine.names(subsystem).ok()?.into_iter().filter(|name| name.starts_with("nvme"));
-    controllers.filter_map(|name| machine.real(subsystem.join(name)).ok()).find_map(|path| pci_above(&path))
-}
-
 /// The last part of a path in `/sys/devices` that is an address on the PCI bus, with what is before it.
 pub fn pci_above(path: &Path) -> Option<PathBuf> {
-    path.ancestors().find(|part| part.file_name().is_some_and(|name| is_pci(&name.to_string_lossy()))).map(Path::to_owned)
+    path.ancestors()
+        .find(|part| part.file_name().is_some_and(|name| is_pci(&name.to_string_lossy())))
+        .map(Path::to_owned)
+}
+
+/// `nvme3`, and not `nvme3n1` nor `nvme-subsys3`.
+pub fn is_controller(name: &str) -> bool {
+    name.strip_prefix("nvme")
+        .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// `0000:17:00.0`

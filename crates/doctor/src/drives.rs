@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::disk::{Disk, Disks};
 use crate::finding::{Fault, Notes, Verdict};
 use crate::machine::{Gap, Machine, if_there};
+use crate::nvmeof::CONTROLLER_STATES;
 use crate::plan::{Direct, Drive, DriveKind, Known, Plan};
 
 /// What the ring writes at least, and aligns to.
@@ -39,7 +40,9 @@ fn disk_checks(machine: &Machine, disk: &Disk, subject: &str, notes: &mut Notes)
     notes.judge("drive.scheduler", subject, scheduler(machine, disk));
     notes.judge("drive.write_cache", subject, write_cache(machine, disk));
     if let Some(pci) = &disk.pci {
-        notes.judge("drive.link", subject, link(machine, pci, &disk.name));
+        if has_link(machine, pci) {
+            notes.judge("drive.link", subject, link(machine, pci, &disk.name));
+        }
         if disk.is_nvme() {
             notes.judge("drive.state", subject, state(machine, disk));
         }
@@ -83,7 +86,10 @@ fn block_size(machine: &Machine, disk: &Disk) -> Verdict {
             format!("blocks of {} have {bytes} bytes", disk.name),
             "the ring writes aligned blocks of 4 KiB; the disk refuses what is smaller than its own",
         )
-        .fix(format!("nvme format /dev/{} --lbaf=INDEX_OF_4096 (erases it; nvme id-ns -H lists the formats)", disk.name))
+        .fix(format!(
+            "nvme format /dev/{} --lbaf=INDEX_OF_4096 (erases it; nvme id-ns -H lists the formats)",
+            disk.name
+        ))
         .saw(path.display(), bytes)
     }))
 }
@@ -121,16 +127,25 @@ fn read_only(machine: &Machine, disk: &Disk) -> Verdict {
 
 fn rotational(machine: &Machine, disk: &Disk) -> Verdict {
     let path = disk.queue("rotational");
-    Ok(match machine.value::<u8>(&path)? {
-        0 => None,
-        value => Some(
-            Fault::warning(
-                format!("{} turns", disk.name),
-                "a ring is read at random: a spinning disk is slower than most lakes",
-            )
-            .saw(path.display(), value),
-        ),
-    })
+    let value: u8 = machine.value(&path)?;
+    if value == 0 {
+        return Ok(None);
+    }
+    // Disks of virtual machines say so unless their host was told otherwise.
+    let is_virtual = ["vd", "xvd"].iter().any(|prefix| disk.name.starts_with(prefix));
+    let fault = match is_virtual {
+        true => Fault::info(
+            format!("the virtual disk {} calls itself a spinning one", disk.name),
+            "it may not be one; the kernel then reads ahead and orders I/O as if it were",
+        )
+        .fix(format!("echo 0 > /sys/block/{}/queue/rotational, if it is flash", disk.name)),
+        false => Fault::warning(
+            format!("{} is a spinning disk", disk.name),
+            "a ring is read at random: a spinning disk is slower than most lakes",
+        )
+        .fix("give Stoker NVMe drives: lsblk -d -o NAME,ROTA,TRAN,MODEL"),
+    };
+    Ok(Some(fault.saw(path.display(), value)))
 }
 
 fn scheduler(machine: &Machine, disk: &Disk) -> Verdict {
@@ -183,6 +198,11 @@ fn write_cache(machine: &Machine, disk: &Disk) -> Verdict {
     })
 }
 
+/// Whether a PCI function has a link that can be narrow; those of virtual machines often have none.
+pub fn has_link(machine: &Machine, pci: &Path) -> bool {
+    machine.has(pci.join("current_link_speed"))
+}
+
 /// Whether a PCI function runs at the width and speed that it can.
 pub fn link(machine: &Machine, pci: &Path, name: &str) -> Verdict {
     let (speed, speed_max) =
@@ -206,17 +226,24 @@ pub fn link(machine: &Machine, pci: &Path, name: &str) -> Verdict {
 }
 
 fn state(machine: &Machine, disk: &Disk) -> Verdict {
-    let parent = disk.sys.parent().unwrap_or(&disk.sys);
-    // A disk of a subsystem with several ports has no state of its own; `nvmeof` looks at its paths.
-    let Some(state) = if_there(machine.word(parent.join("state")))? else { return Ok(None) };
-    Ok((state != "live").then(|| {
-        Fault::error(
-            format!("the controller of {} is {state}", disk.name),
-            "reads and writes wait or fail until it is live again",
-        )
-        .fix(format!("dmesg | grep nvme; nvme reset /dev/{}", parent.file_name().unwrap_or_default().to_string_lossy()))
-        .saw(parent.join("state").display(), &state)
-    }))
+    let controllers = disk.controllers(machine);
+    if controllers.is_empty() {
+        return Err(Gap::Untold(format!("the controller of {} is not told", disk.name)));
+    }
+    for controller in controllers {
+        let path = controller.join("state");
+        let state = machine.one_of(&path, &CONTROLLER_STATES)?;
+        if state != "live" {
+            let name = controller.file_name().unwrap_or_default().to_string_lossy();
+            let fault = Fault::error(
+                format!("controller {name} of {} is {state}", disk.name),
+                "reads and writes wait or fail until it is live again",
+            );
+            let fault = fault.fix(format!("dmesg | grep {name}; nvme reset /dev/{name}"));
+            return Ok(Some(fault.saw(path.display(), state)));
+        }
+    }
+    Ok(None)
 }
 
 fn shared(plan: &Plan, disks: &Disks, at: usize) -> Verdict {
@@ -228,7 +255,9 @@ fn shared(plan: &Plan, disks: &Disks, at: usize) -> Verdict {
                 format!("it is on the same disk ({}) as {}", disk.name, drive.path.display()),
                 "two rings on one disk share its speed and die together: they count as two drives and are one",
             );
-            return Ok(Some(fault.fix("give each [[drive]] a disk of its own: lsblk").saw("disk", disk.sys.display())));
+            return Ok(Some(
+                fault.fix("give each [[drive]] a disk of its own: lsblk").saw("disk", disk.sys.display()),
+            ));
         }
     }
     Ok(None)

@@ -33,8 +33,14 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-const REMOTE_FIX: &str =
-    "put the drive on a local NVMe with ext4 or XFS, and give the other as [lake] url = \"file:///DIRECTORY\"";
+/// Whether its bytes are on a device of this machine.
+pub fn is_local(name: &str) -> bool {
+    kind(name) == Kind::Local
+}
+
+const FSTAB: &str = "/etc/fstab";
+
+const REMOTE_FIX: &str = "put the drive on a local NVMe with ext4 or XFS, and give the other as [lake] url = \"file:///DIRECTORY\"";
 
 /// Makes the checks.
 pub fn check(machine: &Machine, plan: &Plan, mounts: &Mounts, notes: &mut Notes) {
@@ -47,12 +53,22 @@ pub fn check(machine: &Machine, plan: &Plan, mounts: &Mounts, notes: &mut Notes)
         seen.push(path);
         let subject = path.display().to_string();
         match mounts.of(machine, path) {
-            Ok(mount) => mount_checks(mount, &subject, notes),
+            Ok(mount) => {
+                mount_checks(mount, &subject, notes);
+                if machine.has(FSTAB) {
+                    let verdict = machine.text(FSTAB).map(|text| next_boot(&text, mount));
+                    notes.judge("filesystem.fstab", subject, verdict);
+                }
+            }
             Err(gap) => notes.judge("filesystem.kind", subject, Err(gap)),
         }
     }
     if plan.drives.is_empty() && plan.dir.is_none() {
-        notes.judge("filesystem.kind", "", Err(Gap::Untold("no drive and no directory of a node is named".to_owned())));
+        notes.judge(
+            "filesystem.kind",
+            "",
+            Err(Gap::Untold("no drive and no directory of a node is named".to_owned())),
+        );
     }
 }
 
@@ -97,15 +113,51 @@ fn kind_fault(mount: &Mount) -> Option<Fault> {
     Some(saw(fault, mount))
 }
 
+const BARRIER_OFF: [&str; 3] = ["nobarrier", "barrier=0", "nobarriers"];
+
+/// What the next boot will do, if it is not so already.
+fn next_boot(fstab: &str, mount: &Mount) -> Option<Fault> {
+    if BARRIER_OFF.iter().any(|option| mount.has(option)) {
+        return None;
+    }
+    let lines = fstab.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    for line in lines {
+        let mut fields = line.split_whitespace().skip(1);
+        let (Some(at), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let off = options.split(',').find(|option| BARRIER_OFF.contains(option));
+        if let Some(off) = off.filter(|_| Path::new(at) == mount.at) {
+            let why = match kind {
+                "xfs" => {
+                    "XFS does not know the option any more: it is not mounted at the next boot, and the ring is not there"
+                }
+                _ => {
+                    "after the next boot flushes do not reach the drive: a power cut loses what was acknowledged"
+                }
+            };
+            let fault = Fault::error(format!("`{off}` is in {FSTAB} for {at}"), why);
+            return Some(fault.fix(format!("sed -i 's/\\b{off}\\b,\\?//' {FSTAB}")).saw(FSTAB, line));
+        }
+    }
+    None
+}
+
 fn barrier(mount: &Mount) -> Option<Fault> {
-    let off = ["nobarrier", "barrier=0", "nobarriers"].into_iter().find(|option| mount.has(option))?;
+    let off = BARRIER_OFF.into_iter().find(|option| mount.has(option))?;
     let fault = Fault::error(
         format!("it is mounted with `{off}`"),
         "flushes do not reach the drive: after a power cut the file system itself can be damaged, and acknowledged bytes are lost. \
          On drives with power-loss protection a flush costs nothing, so the option gains nothing either",
     );
     let on = if mount.kind == "ext4" { "barrier=1" } else { "barrier" };
-    Some(saw(fault.fix(format!("mount -o remount,{on} {0} && sed -i 's/\\b{off}\\b,\\?//' /etc/fstab", mount.at.display())), mount))
+    Some(saw(
+        fault.fix(format!(
+            "mount -o remount,{on} {0} && sed -i 's/\\b{off}\\b,\\?//' /etc/fstab",
+            mount.at.display()
+        )),
+        mount,
+    ))
 }
 
 fn options(mount: &Mount) -> Option<Fault> {

@@ -65,7 +65,8 @@ fn module(machine: &Machine, uses_p2p: bool) -> Option<Fault> {
 /// The settings of cuFile.
 fn settings(machine: &Machine) -> Result<Value, Gap> {
     let text = machine.text(CUFILE)?;
-    serde_json::from_str(&without_comments(&text)).map_err(|error| Gap::Unreadable(CUFILE.into(), error.to_string()))
+    serde_json::from_str(&without_comments(&text))
+        .map_err(|error| Gap::Unreadable(CUFILE.into(), error.to_string()))
 }
 
 fn is_on(settings: &Value, name: &str) -> bool {
@@ -77,8 +78,15 @@ fn cufile(settings: Result<Value, Gap>) -> Verdict {
         Ok(settings) => settings,
         Err(Gap::Missing(_)) => return Ok(None),
         Err(gap @ Gap::Unreadable(..)) => {
-            let fault = Fault::warning("the settings of cuFile cannot be read", "cuFile uses its defaults instead, or refuses to start");
-            return Ok(Some(fault.fix(format!("python3 -m json.tool {CUFILE} (without its // comments)")).saw(CUFILE, gap)));
+            let fault = Fault::warning(
+                "the settings of cuFile cannot be read",
+                "cuFile uses its defaults instead, or refuses to start",
+            );
+            return Ok(Some(
+                fault
+                    .fix(format!("python3 -m json.tool {CUFILE} (without its // comments)"))
+                    .saw(CUFILE, gap),
+            ));
         }
         Err(gap) => return Err(gap),
     };
@@ -96,15 +104,16 @@ fn filesystem(mount: &Mount) -> Option<Fault> {
     let kind = &mount.kind;
     let why = "programs that read a lease with cuFile do so through memory of the CPU";
     let fault = match support(kind) {
-        Support::Full if kind == "ext4" && mount.has("data=writeback") => Fault::warning(
-            "cuFile wants ext4 with data=ordered, it is mounted with data=writeback",
-            why,
-        )
-        .fix(format!("edit /etc/fstab to data=ordered, then umount {0} && mount {0}", mount.at.display())),
+        Support::Full if kind == "ext4" && mount.has("data=writeback") => {
+            Fault::warning("cuFile wants ext4 with data=ordered, it is mounted with data=writeback", why).fix(
+                format!("edit /etc/fstab to data=ordered, then umount {0} && mount {0}", mount.at.display()),
+            )
+        }
         Support::Full => return None,
         Support::Partial => Fault::warning(format!("cuFile supports {kind} in part"), why)
             .fix("check the versions: /usr/local/cuda/gds/tools/gdscheck -p"),
-        Support::No => Fault::warning(format!("cuFile does not support {kind}"), why).fix("use ext4 or XFS on a local NVMe"),
+        Support::No => Fault::warning(format!("cuFile does not support {kind}"), why)
+            .fix("use ext4 or XFS on a local NVMe"),
     };
     Some(fault.saw("mountinfo", format!("{} on {} type {kind}", mount.source, mount.at.display())))
 }

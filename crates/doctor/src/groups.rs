@@ -13,7 +13,11 @@ pub fn who(process: Option<u32>) -> String {
 }
 
 /// Directories of the groups of a process for one controller, the innermost first; with the layout.
-pub fn above(machine: &Machine, process: Option<u32>, controller: &str) -> Result<(Layout, Vec<PathBuf>), Gap> {
+pub fn above(
+    machine: &Machine,
+    process: Option<u32>,
+    controller: &str,
+) -> Result<(Layout, Vec<PathBuf>), Gap> {
     let path = format!("/proc/{}/cgroup", who(process));
     let text = machine.text(&path)?;
     // `4:memory:/a/b` in the old layout, `0::/a/b` in the new one.
@@ -71,7 +75,10 @@ pub fn cpu_millis_max(machine: &Machine, process: Option<u32>) -> Result<Option<
             Layout::Old => {
                 let quota = if_there(machine.word(group.join("cpu.cfs_quota_us")))?;
                 let period = if_there(machine.word(group.join("cpu.cfs_period_us")))?;
-                (group.join("cpu.cfs_quota_us"), quota.zip(period).map(|(quota, period)| format!("{quota} {period}")))
+                (
+                    group.join("cpu.cfs_quota_us"),
+                    quota.zip(period).map(|(quota, period)| format!("{quota} {period}")),
+                )
             }
         };
         let Some(text) = text else { continue };

@@ -35,14 +35,18 @@ fn release(machine: &Machine) -> Verdict {
             "io_uring is young there: Stoker may fall back to plain system calls, which are slower",
         ),
     };
-    Ok(Some(fault.fix("install a kernel of a supported release of the distribution, 6.1 or newer").saw(RELEASE, text)))
+    Ok(Some(
+        fault
+            .fix("install a kernel of a supported release of the distribution, 6.1 or newer")
+            .saw(RELEASE, text),
+    ))
 }
 
 fn io_uring(machine: &Machine, plan: &Plan) -> Verdict {
-    let setting = if_there(machine.word(DISABLED))?;
+    let setting = if_there(machine.one_of(DISABLED, &["0", "1", "2"]))?;
     let why = "Stoker falls back to plain system calls on threads: correct, but with less throughput and more CPU per byte";
     let outcome = plan.uring.clone().map_err(Gap::Untold);
-    let fault = match (setting.as_deref(), &outcome) {
+    let fault = match (setting, &outcome) {
         (_, Ok(Ok(()))) => return Ok(None),
         (Some("2"), _) => Fault::warning("io_uring is turned off for everybody", why)
             .fix("sysctl -w kernel.io_uring_disabled=0 && echo kernel.io_uring_disabled=0 > /etc/sysctl.d/90-stoker.conf"),

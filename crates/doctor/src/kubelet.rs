@@ -10,12 +10,18 @@ use crate::reservation::with_siblings;
 
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 
+/// Where kubeadm puts flags, which do the same.
+const FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
+
 /// Makes the checks, if there is a kubelet and the node is not one of its pods.
 pub fn check(machine: &Machine, plan: &Plan, notes: &mut Notes) {
-    let is_pod = machine.text(format!("/proc/{}/cgroup", who(plan.process))).is_ok_and(|text| text.contains("kubepods"));
+    let is_pod = machine
+        .text(format!("/proc/{}/cgroup", who(plan.process)))
+        .is_ok_and(|text| text.contains("kubepods"));
     let text = match machine.text(CONFIG) {
         Err(Gap::Missing(_)) => return,
         _ if is_pod => return,
+        Ok(text) if !text.contains("KubeletConfiguration") => Err(Gap::senseless(CONFIG, &text)),
         text => text,
     };
     notes.judge("kubelet.cores", "", text.clone().and_then(|text| cores(machine, plan, &text)));
@@ -30,9 +36,14 @@ fn value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 }
 
 fn cores(machine: &Machine, plan: &Plan, text: &str) -> Verdict {
-    let cores: CpuList = plan.cores.as_ref().map_err(|why| Gap::Untold(why.clone()))?.iter().copied().collect();
+    let cores: CpuList =
+        plan.cores.as_ref().map_err(|why| Gap::Untold(why.clone()))?.iter().copied().collect();
     let wanted = with_siblings(machine, &cores);
-    let reserved = value(text, "reservedSystemCPUs").unwrap_or("");
+    let flags = machine.text(FLAGS).unwrap_or_default();
+    let flag = flags
+        .split_once("--reserved-cpus=")
+        .map(|(_, rest)| rest.split([' ', '"', '\n']).next().unwrap_or(rest));
+    let reserved = value(text, "reservedSystemCPUs").or(flag).unwrap_or("");
     let list: CpuList = reserved.parse().map_err(|_| Gap::senseless(CONFIG, reserved))?;
     let open = wanted.without(&list);
     let all: CpuList = wanted.iter().chain(list.iter()).collect();
@@ -54,7 +65,10 @@ fn memory(plan: &Plan, text: &str) -> Verdict {
     // `memory:` below `systemReserved:`; what evicts pods has a key of its own.
     let below = text.split_once("systemReserved:").map(|(_, below)| below);
     let block = below.map(|below| {
-        below.lines().skip(1).take_while(|line| line.starts_with([' ', '\t'])).collect::<Vec<_>>().join("\n")
+        let mut lines = below.lines();
+        let inline = lines.next().unwrap_or_default().replace(['{', '}', ','], "\n");
+        let more: Vec<&str> = lines.take_while(|line| line.starts_with([' ', '\t'])).collect();
+        format!("{inline}\n{}", more.join("\n"))
     });
     let written = block.as_deref().and_then(|block| value(block, "memory")).unwrap_or("0");
     let reserved = quantity(written).ok_or_else(|| Gap::senseless(CONFIG, written))?;
@@ -92,9 +106,14 @@ mod tests {
 
     #[test]
     fn quantities() {
-        for (text, expect) in
-            [("20Gi", Some(20 << 30)), ("512Mi", Some(512 << 20)), ("7", Some(7)), ("1G", Some(1_000_000_000)), ("x", None), ("9e99", None)]
-        {
+        for (text, expect) in [
+            ("20Gi", Some(20 << 30)),
+            ("512Mi", Some(512 << 20)),
+            ("7", Some(7)),
+            ("1G", Some(1_000_000_000)),
+            ("x", None),
+            ("9e99", None),
+        ] {
             assert_eq!(quantity(text), expect, "{text}");
         }
     }

@@ -23,7 +23,8 @@ fn limit(machine: &Machine, plan: &Plan, name: &str) -> Result<Option<u64>, Gap>
     let path = format!("/proc/{}/limits", who(plan.process));
     let text = machine.text(&path)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|line| line.split_whitespace().next()).ok_or_else(|| Gap::senseless(&path, &text))?;
+    let value =
+        line.and_then(|line| line.split_whitespace().next()).ok_or_else(|| Gap::senseless(&path, &text))?;
     match value {
         "unlimited" => Ok(None),
         value => value.parse().map(Some).map_err(|_| Gap::senseless(&path, value)),
@@ -67,7 +68,9 @@ fn locked_memory(machine: &Machine, plan: &Plan) -> Verdict {
             format!("{} of memory may be locked, buffers are {}", human(limit), human(needed)),
             "buffers cannot be registered with io_uring: the kernel looks their pages up again for each I/O",
         )
-        .fix("systemctl edit stoker: [Service] LimitMEMLOCK=infinity (in a container the capability IPC_LOCK)")
+        .fix(
+            "systemctl edit stoker: [Service] LimitMEMLOCK=infinity (in a container the capability IPC_LOCK)",
+        )
         .saw(format!("/proc/{}/limits", who(plan.process)), format!("Max locked memory {limit}")),
     ))
 }
@@ -86,7 +89,8 @@ fn cpu_quota(machine: &Machine, plan: &Plan) -> Verdict {
 }
 
 fn cores(machine: &Machine, plan: &Plan) -> Verdict {
-    let cores: CpuList = plan.cores.as_ref().map_err(|why| Gap::Untold(why.clone()))?.iter().copied().collect();
+    let cores: CpuList =
+        plan.cores.as_ref().map_err(|why| Gap::Untold(why.clone()))?.iter().copied().collect();
     let text = status(machine, plan, "Cpus_allowed_list")?;
     let allowed: CpuList = text.parse().map_err(|_| Gap::senseless("Cpus_allowed_list", &text))?;
     let refused = cores.without(&allowed);

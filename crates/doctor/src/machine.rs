@@ -95,7 +95,8 @@ impl Machine {
             return Err(Gap::Unreadable(path.to_owned(), "is not a file".to_owned()));
         }
         let mut bytes = Vec::new();
-        let read = File::open(&outside).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+        let read =
+            File::open(&outside).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
         read.map_err(|error| Gap::of(path, &error))?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(Gap::Unreadable(path.to_owned(), "is too long".to_owned()));
@@ -116,6 +117,12 @@ impl Machine {
     pub fn value<T: FromStr>(&self, path: impl AsRef<Path>) -> Result<T, Gap> {
         let word = self.word(&path)?;
         word.parse().map_err(|_| Gap::senseless(path, &word))
+    }
+
+    /// A file that holds one of these words. Others are of a kernel that we do not know, and mean nothing to us.
+    pub fn one_of(&self, path: impl AsRef<Path>, known: &[&'static str]) -> Result<&'static str, Gap> {
+        let word = self.word(&path)?;
+        known.iter().find(|other| **other == word).copied().ok_or_else(|| Gap::senseless(path, &word))
     }
 
     /// Names in a directory, in order. Names that are no text are left out: the kernel makes none.

@@ -35,7 +35,9 @@ pub fn human(bytes: u64) -> String {
 /// Memory of the machine.
 pub fn total(machine: &Machine) -> Result<u64, Gap> {
     let text = machine.text(MEMINFO)?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     kib.map(|kib| kib.saturating_mul(1024)).ok_or_else(|| Gap::senseless(MEMINFO, &text))
 }
 
@@ -50,7 +52,11 @@ fn cap(machine: &Machine, plan: &Plan) -> Verdict {
     } else {
         None
     }
-    .map(|fault| fault.fix("set [node] memory to at most half of the machine, in `stoker up` with --memory").saw(MEMINFO, total_text)))
+    .map(|fault| {
+        fault
+            .fix("set [node] memory to at most half of the machine, in `stoker up` with --memory")
+            .saw(MEMINFO, total_text)
+    }))
 }
 
 fn group(machine: &Machine, plan: &Plan) -> Verdict {
@@ -88,11 +94,17 @@ fn huge_pages(machine: &Machine, plan: &Plan) -> Verdict {
     if pages.saturating_mul(HUGE_BYTES) >= pool {
         return Ok(None);
     }
-    let transparent = if_there(machine.word(TRANSPARENT))?.unwrap_or_else(|| "none".to_owned());
+    let transparent = machine.word(TRANSPARENT)?;
+    if !["[always]", "[madvise]", "[never]"].iter().any(|choice| transparent.contains(choice)) {
+        return Err(Gap::senseless(TRANSPARENT, &transparent));
+    }
     let what = format!("{pages} huge pages of 2 MiB for {} of buffers", human(pool));
     let wanted = pool.div_ceil(HUGE_BYTES);
     let fault = match transparent.contains("[always]") || transparent.contains("[madvise]") {
-        true => Fault::info(what, "the kernel joins pages where it can instead; reserved ones are there for certain, also after weeks"),
+        true => Fault::info(
+            what,
+            "the kernel joins pages where it can instead; reserved ones are there for certain, also after weeks",
+        ),
         false => Fault::warning(
             format!("{what}, and transparent ones are off"),
             "registered buffers lie in small pages: more work for each I/O, in the kernel and in the IOMMU",
@@ -113,9 +125,13 @@ mod tests {
     #[test]
     fn bytes_are_readable() {
         let gib = 1 << 30;
-        for (bytes, text) in
-            [(0, "0 MiB"), (512 << 20, "512 MiB"), (8 * gib, "8 GiB"), (gib + (gib >> 1), "1.5 GiB"), (100 * gib + 7, "100 GiB")]
-        {
+        for (bytes, text) in [
+            (0, "0 MiB"),
+            (512 << 20, "512 MiB"),
+            (8 * gib, "8 GiB"),
+            (gib + (gib >> 1), "1.5 GiB"),
+            (100 * gib + 7, "100 GiB"),
+        ] {
             assert_eq!(human(bytes), text);
         }
     }

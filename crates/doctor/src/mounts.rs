@@ -66,8 +66,7 @@ fn mount(line: &str) -> Option<Mount> {
     let kind = rest.next()?.to_owned();
     let source = unescape(rest.next()?).to_string_lossy().into_owned();
     let options = own.split(',').chain(rest.next().unwrap_or("").split(','));
-    let mut options: Vec<String> =
-        options.filter(|option| !option.is_empty()).map(str::to_owned).collect();
+    let mut options: Vec<String> = options.filter(|option| !option.is_empty()).map(str::to_owned).collect();
     // Either half can make a mount read-only; `rw` of the other half says nothing then.
     if options.iter().any(|option| option == "ro") {
         options.retain(|option| option != "rw");

@@ -1,9 +1,10 @@
 //! The interfaces that a node listens on: link, MTU, bonds, IPv6.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use crate::disk::pci_above;
+use crate::drives;
 use crate::finding::{Fault, Notes, Verdict};
 use crate::machine::{Gap, Machine, if_there};
 use crate::plan::Plan;
@@ -11,7 +12,11 @@ use crate::plan::Plan;
 const NET: &str = "/sys/class/net";
 const INET6: &str = "/proc/net/if_inet6";
 const ROUTE: &str = "/proc/net/route";
+const FIB: &str = "/proc/net/fib_trie";
 const IPV6_DISABLED: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+
+const OPERATIONAL_STATES: [&str; 7] =
+    ["up", "down", "unknown", "dormant", "lowerlayerdown", "testing", "notpresent"];
 
 /// Frames of this size and more are jumbo.
 const MTU_JUMBO: u32 = 8_900;
@@ -63,11 +68,14 @@ fn cards_up(machine: &Machine) -> Vec<String> {
 /// the one whose network holds it is meant.
 fn interface_of(machine: &Machine, address: IpAddr) -> Result<Option<String>, Gap> {
     match address {
-        IpAddr::V6(address) => Ok(inet6(machine)?.into_iter().find(|own| own.address == address).map(|own| own.interface)),
+        IpAddr::V6(address) => {
+            Ok(inet6(machine)?.into_iter().find(|own| own.address == address).map(|own| own.interface))
+        }
         IpAddr::V4(address) => {
             let text = machine.text(ROUTE)?;
             let routes = text.lines().skip(1).filter_map(route);
-            let holding = routes.filter(|(_, network, mask)| *mask != 0 && u32::from(address) & mask == *network);
+            let holding =
+                routes.filter(|(_, network, mask)| *mask != 0 && u32::from(address) & mask == *network);
             Ok(holding.max_by_key(|(_, _, mask)| *mask).map(|(name, _, _)| name))
         }
     }
@@ -113,8 +121,8 @@ pub fn check(machine: &Machine, plan: &Plan, interfaces: &[Interface], notes: &m
         if machine.has(format!("{NET}/{}/bonding", interface.name)) {
             notes.judge("network.bond", interface.name.clone(), bond(machine, interface));
         }
-        if let Some(pci) = &interface.pci {
-            notes.judge("network.pcie", interface.name.clone(), pcie(machine, pci, &interface.name));
+        if let Some(pci) = interface.pci.as_ref().filter(|pci| drives::has_link(machine, pci)) {
+            notes.judge("network.pcie", interface.name.clone(), drives::link(machine, pci, &interface.name));
         }
     }
     if interfaces.len() > 1 {
@@ -122,23 +130,37 @@ pub fn check(machine: &Machine, plan: &Plan, interfaces: &[Interface], notes: &m
     }
 }
 
-/// Cards of virtual machines have no link to speak of.
-fn pcie(machine: &Machine, pci: &std::path::Path, name: &str) -> Verdict {
-    match crate::drives::link(machine, pci, name) {
-        Err(Gap::Missing(_)) => Ok(None),
-        verdict => verdict,
-    }
-}
-
 fn known(machine: &Machine, address: IpAddr) -> Verdict {
-    let is_found = address.is_unspecified() || interface_of(machine, address)?.is_some();
-    Ok((!is_found).then(|| {
+    let is_own = match address {
+        address if address.is_unspecified() => true,
+        IpAddr::V6(address) => inet6(machine)?.iter().any(|own| own.address == address),
+        IpAddr::V4(address) => {
+            let table = machine.text(FIB)?;
+            if !table.contains("Local:") && !table.contains("Main:") {
+                return Err(Gap::senseless(FIB, &table));
+            }
+            owns(&table, address)
+        }
+    };
+    Ok((!is_own).then(|| {
         Fault::error(
-            format!("no interface has the address {address} or a network that holds it"),
+            format!("this machine has no address {address}"),
             "the node cannot listen there, so it does not start",
         )
         .fix(format!("ip addr add {address}/PREFIX dev INTERFACE, or change `listen`"))
     }))
+}
+
+/// Whether a table of routes knows an address as one of this machine: `|-- 10.20.0.11`, then `/32 host LOCAL`.
+fn owns(table: &str, address: Ipv4Addr) -> bool {
+    let mut last = None;
+    table.lines().any(|line| match line.split_once("-- ") {
+        Some((_, text)) => {
+            last = text.trim().parse::<Ipv4Addr>().ok();
+            false
+        }
+        None => line.contains("/32 host LOCAL") && last == Some(address),
+    })
 }
 
 fn ipv6(machine: &Machine, address: Ipv6Addr) -> Verdict {
@@ -150,7 +172,11 @@ fn ipv6(machine: &Machine, address: Ipv6Addr) -> Verdict {
             format!("{address} is to be listened on, and IPv6 is turned off"),
             "others are told an address that nobody answers on",
         );
-        return Ok(Some(fault.fix("sysctl -w net.ipv6.conf.all.disable_ipv6=0, or use an address of version 4").saw(IPV6_DISABLED, 1)));
+        return Ok(Some(
+            fault
+                .fix("sysctl -w net.ipv6.conf.all.disable_ipv6=0, or use an address of version 4")
+                .saw(IPV6_DISABLED, 1),
+        ));
     }
     if address.is_unicast_link_local() {
         let fault = Fault::warning(
@@ -169,19 +195,29 @@ fn ipv6(machine: &Machine, address: Ipv6Addr) -> Verdict {
         flags if flags & DEPRECATED != 0 => "it is deprecated, new connections avoid it",
         _ => return Ok(None),
     };
-    let fault = Fault::warning(format!("{address}: {what}"), "connections fail, or silently take another address or version 4");
-    Ok(Some(fault.fix(format!("ip -6 addr show dev {}", own.interface)).saw(INET6, format!("flags {:#x}", own.flags))))
+    let fault = Fault::warning(
+        format!("{address}: {what}"),
+        "connections fail, or silently take another address or version 4",
+    );
+    Ok(Some(
+        fault
+            .fix(format!("ip -6 addr show dev {}", own.interface))
+            .saw(INET6, format!("flags {:#x}", own.flags)),
+    ))
 }
 
 fn link(machine: &Machine, interface: &Interface) -> Verdict {
     let name = &interface.name;
     let file = format!("{NET}/{name}/operstate");
-    let state = machine.word(&file)?;
+    let state = machine.one_of(&file, &OPERATIONAL_STATES)?;
     // Tunnels and some virtual interfaces do not know; then they are likely up.
-    Ok((!matches!(state.as_str(), "up" | "unknown")).then(|| {
-        Fault::error(format!("{name} is {state}"), "the node listens where nobody can reach it: others call it down")
-            .fix(format!("ip link set {name} up; ethtool {name}"))
-            .saw(file, state)
+    Ok((!matches!(state, "up" | "unknown")).then(|| {
+        Fault::error(
+            format!("{name} is {state}"),
+            "the node listens where nobody can reach it: others call it down",
+        )
+        .fix(format!("ip link set {name} up; ethtool {name}"))
+        .saw(file, state)
     }))
 }
 
@@ -201,27 +237,32 @@ fn mtu(machine: &Machine, interface: &Interface) -> Verdict {
     }))
 }
 
+/// Cards of the same speed are taken for rails of one network; one for management may differ.
 fn equal_mtu(machine: &Machine, interfaces: &[Interface]) -> Verdict {
-    let mut found: Vec<(u32, &str)> = Vec::new();
+    let mut found: Vec<(i64, u32, &str)> = Vec::new();
     for interface in interfaces {
-        found.push((machine.value(format!("{NET}/{}/mtu", interface.name))?, &interface.name));
+        let speed = machine.value(format!("{NET}/{}/speed", interface.name)).unwrap_or(-1);
+        found.push((speed, machine.value(format!("{NET}/{}/mtu", interface.name))?, &interface.name));
     }
-    let (least, most) = (found.iter().min().map(|(mtu, _)| *mtu), found.iter().max().map(|(mtu, _)| *mtu));
-    Ok((least != most).then(|| {
-        let list = found.iter().map(|(mtu, name)| format!("{name} {mtu}")).collect::<Vec<_>>().join(", ");
-        Fault::warning(
-            format!("the rails have different MTUs: {list}"),
-            "the same message fits on one rail and is cut, or lost, on the other",
-        )
-        .fix(format!("ip link set INTERFACE mtu {}", most.unwrap_or(9_000)))
-    }))
+    found.sort_unstable();
+    let differs =
+        |pair: &[(i64, u32, &str)]| pair[0].0 == pair[1].0 && pair[0].0 > 0 && pair[0].1 != pair[1].1;
+    let Some(pair) = found.windows(2).find(|pair| differs(pair)) else { return Ok(None) };
+    let list = pair.iter().map(|(_, mtu, name)| format!("{name} {mtu}")).collect::<Vec<_>>().join(", ");
+    let fault = Fault::warning(
+        format!("the rails have different MTUs: {list}"),
+        "the same message fits on one rail and is cut, or lost, on the other",
+    );
+    Ok(Some(fault.fix(format!("ip link set {} mtu {}", pair[0].2, pair[1].1))))
 }
 
 fn bond(machine: &Machine, interface: &Interface) -> Verdict {
     let name = &interface.name;
     let slaves = machine.word(format!("{NET}/{name}/bonding/slaves"))?;
-    let with_rdma: Vec<&str> =
-        slaves.split_whitespace().filter(|slave| machine.has(format!("{NET}/{slave}/device/infiniband"))).collect();
+    let with_rdma: Vec<&str> = slaves
+        .split_whitespace()
+        .filter(|slave| machine.has(format!("{NET}/{slave}/device/infiniband")))
+        .collect();
     Ok((with_rdma.len() > 1).then(|| {
         Fault::warning(
             format!("{name} is a bond of the RDMA cards {}", with_rdma.join(", ")),
@@ -234,9 +275,15 @@ fn bond(machine: &Machine, interface: &Interface) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
+
+    #[test]
+    fn addresses_of_this_machine() {
+        let table = "Local:\n  +-- 10.20.0.0/24 2 0 2\n     |-- 10.20.0.0\n        /24 link UNICAST\n     |-- 10.20.0.11\n        /32 host LOCAL\n";
+        assert!(owns(table, Ipv4Addr::new(10, 20, 0, 11)));
+        assert!(!owns(table, Ipv4Addr::new(10, 20, 0, 0)));
+        assert!(!owns("/32 host LOCAL", Ipv4Addr::UNSPECIFIED));
+    }
 
     #[test]
     fn routes_are_read_as_they_lie_in_memory() {

@@ -20,15 +20,19 @@ pub fn check(machine: &Machine, plan: &Plan, disks: &Disks, interfaces: &[Interf
     let nodes = cpus::nodes(machine);
     notes.judge("numa.cores", "", cores.clone().and_then(|cores| online(machine, &cores)));
     notes.judge("numa.siblings", "", cores.clone().and_then(|cores| siblings(machine, &cores)));
-    let drives = disks.all().into_iter().filter_map(|disk| Some((disk.name.clone(), "drive", disk.pci.clone()?)));
-    let cards = interfaces.iter().filter_map(|card| Some((card.name.clone(), "network card", card.pci.clone()?)));
+    let drives =
+        disks.all().into_iter().filter_map(|disk| Some((disk.name.clone(), "drive", disk.pci.clone()?)));
+    let cards =
+        interfaces.iter().filter_map(|card| Some((card.name.clone(), "network card", card.pci.clone()?)));
     let devices: Vec<(String, &'static str, PathBuf)> = drives.chain(cards).collect();
     let used: Vec<u32> =
         devices.iter().filter_map(|(_, _, pci)| disk::numa_node(machine, pci).ok().flatten()).collect();
     for (name, what, pci) in devices {
         let check = if what == "drive" { "numa.drive" } else { "numa.nic" };
         let verdict = match (&cores, &nodes) {
-            (Ok(cores), Ok(nodes)) => near(machine, &Place { what, name: &name, pci: &pci, used: &used }, cores, nodes),
+            (Ok(cores), Ok(nodes)) => {
+                near(machine, &Place { what, name: &name, pci: &pci, used: &used }, cores, nodes)
+            }
             (Err(gap), _) | (_, Err(gap)) => Err(gap.clone()),
         };
         notes.judge(check, name, verdict);
@@ -99,7 +103,11 @@ fn near(machine: &Machine, place: &Place<'_>, cores: &CpuList, nodes: &BTreeMap<
             format!("the firmware does not say which NUMA node {what} {name} is on"),
             "neither the kernel nor Stoker can keep its interrupts and buffers near it",
         );
-        return Ok(Some(fault.fix("update the BIOS, or set its NUMA setting (NPS) back to the default").saw(path.display(), -1)));
+        return Ok(Some(
+            fault
+                .fix("update the BIOS, or set its NUMA setting (NPS) back to the default")
+                .saw(path.display(), -1),
+        ));
     };
     let own = nodes.get(&node).ok_or_else(|| Gap::senseless(&path, &node.to_string()))?;
     if !own.common(cores).is_empty() {
@@ -132,7 +140,8 @@ fn near(machine: &Machine, place: &Place<'_>, cores: &CpuList, nodes: &BTreeMap<
 
 /// Physical cores near all devices, past those that the system uses, an equal number on each node.
 fn suggest(machine: &Machine, used: &[u32], nodes: &BTreeMap<u32, CpuList>, count: usize) -> CpuList {
-    let lists: Vec<&CpuList> = nodes.iter().filter(|(node, _)| used.contains(node)).map(|(_, list)| list).collect();
+    let lists: Vec<&CpuList> =
+        nodes.iter().filter(|(node, _)| used.contains(node)).map(|(_, list)| list).collect();
     let each = count.div_ceil(lists.len().max(1)).max(1);
     let of_node = |list: &CpuList| -> Vec<u32> {
         let skip = if list.len() > 4 * SYSTEM_CORES { SYSTEM_CORES } else { 0 };

@@ -1,5 +1,6 @@
 //! Drives behind a fabric: paths, their ANA states, and how the kernel chooses among them.
 
+use crate::disk::is_controller;
 use crate::finding::{Fault, Notes, Verdict};
 use crate::machine::{Gap, Machine, if_there};
 
@@ -8,15 +9,22 @@ const MULTIPATH: &str = "/sys/module/nvme_core/parameters/multipath";
 /// Controllers of one subsystem that are looked at.
 const PATHS_MAX: usize = 256;
 
+const TRANSPORTS: [&str; 5] = ["pcie", "rdma", "tcp", "fc", "loop"];
+const ANA_STATES: [&str; 5] = ["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"];
+
+/// What an NVMe controller can be.
+pub const CONTROLLER_STATES: [&str; 7] =
+    ["new", "live", "resetting", "connecting", "deleting", "deleting (no IO)", "dead"];
+
 /// One way to a subsystem.
 struct Path {
     /// The controller.
     name: String,
-    transport: String,
+    transport: &'static str,
     address: String,
-    state: String,
+    state: &'static str,
     /// State of each namespace over this way; none where the target knows no ANA.
-    ana: Vec<String>,
+    ana: Vec<&'static str>,
 }
 
 impl Path {
@@ -25,7 +33,7 @@ impl Path {
     }
 
     fn has_ana(&self, state: &str) -> bool {
-        self.ana.iter().any(|other| other == state)
+        self.ana.contains(&state)
     }
 
     /// Whether bytes can go this way.
@@ -71,24 +79,19 @@ pub fn check(machine: &Machine, notes: &mut Notes) {
     }
 }
 
-/// `nvme3`, and not `nvme3n1` nor `nvme-subsys3`.
-fn is_controller(name: &str) -> bool {
-    name.strip_prefix("nvme").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 fn paths(machine: &Machine, subsystem: &str) -> Result<Vec<Path>, Gap> {
     let base = format!("{SUBSYSTEMS}/{subsystem}");
     let controllers = machine.names(&base)?.into_iter().filter(|name| is_controller(name)).take(PATHS_MAX);
     let path = |name: String| -> Result<Path, Gap> {
         let controller = machine.real(format!("{base}/{name}"))?;
         let mut ana = Vec::new();
-        for entry in machine.names(&controller)?.iter().filter(|entry| entry.starts_with(&name)) {
-            ana.extend(if_there(machine.word(controller.join(entry).join("ana_state")))?);
+        for entry in machine.names(&controller)?.iter().filter(|entry| entry.starts_with("nvme")) {
+            ana.extend(if_there(machine.one_of(controller.join(entry).join("ana_state"), &ANA_STATES))?);
         }
         Ok(Path {
-            transport: machine.word(controller.join("transport"))?,
+            transport: machine.one_of(controller.join("transport"), &TRANSPORTS)?,
             address: if_there(machine.word(controller.join("address")))?.unwrap_or_default(),
-            state: machine.word(controller.join("state"))?,
+            state: machine.one_of(controller.join("state"), &CONTROLLER_STATES)?,
             ana,
             name,
         })
@@ -116,7 +119,10 @@ fn reach(paths: &[Path]) -> Option<Fault> {
             "the loss of the others would take the drive away, and their bandwidth is missing now",
         )
     } else if usable == 1 {
-        Fault::warning("only one path leads to it", "a cable, port or target port that fails takes the drive away")
+        Fault::warning(
+            "only one path leads to it",
+            "a cable, port or target port that fails takes the drive away",
+        )
     } else if !paths.iter().any(Path::is_best) {
         Fault::warning(
             "none of its paths is optimized",
@@ -151,7 +157,7 @@ fn iopolicy(machine: &Machine, subsystem: &str, paths: &[Path]) -> Verdict {
 }
 
 fn multipath(machine: &Machine) -> Verdict {
-    let Some(value) = if_there(machine.word(MULTIPATH))? else { return Ok(None) };
+    let Some(value) = if_there(machine.one_of(MULTIPATH, &["Y", "N"]))? else { return Ok(None) };
     Ok((value != "Y").then(|| {
         Fault::warning(
             "multipathing of the NVMe driver is off",

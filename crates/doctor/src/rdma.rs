@@ -9,6 +9,9 @@ const DEVICES: &str = "/sys/class/infiniband";
 /// Entries of a port's table of GIDs that are looked at.
 const GIDS_MAX: usize = 256;
 
+const PORT_STATES: [&str; 6] = ["0: NOP", "1: DOWN", "2: INIT", "3: ARMED", "4: ACTIVE", "5: ACTIVE_DEFER"];
+const LINK_LAYERS: [&str; 2] = ["InfiniBand", "Ethernet"];
+
 /// A port that is up.
 struct Port {
     /// `mlx5_0/1`
@@ -69,17 +72,21 @@ fn base(device: &str, number: &str) -> String {
 /// `4: ACTIVE`
 fn port_state(machine: &Machine, device: &str, number: &str) -> Verdict {
     let file = format!("{}/state", base(device, number));
-    let state = machine.word(&file)?;
-    let physical = if_there(machine.word(format!("{}/phys_state", base(device, number))))?.unwrap_or_default();
-    if state.ends_with("ACTIVE") {
+    let state = machine.one_of(&file, &PORT_STATES)?;
+    let physical =
+        if_there(machine.word(format!("{}/phys_state", base(device, number))))?.unwrap_or_default();
+    if state == "4: ACTIVE" {
         return Ok(None);
     }
     // A port without a cable, or turned off, is likely meant to be.
-    let is_spare = state.ends_with("DOWN") && !physical.ends_with("LinkUp");
+    let is_spare = state == "1: DOWN" && !physical.ends_with("LinkUp");
     let what = format!("port {number} of {device} is {state} ({physical})");
     let fault = match is_spare {
         true => Fault::info(what, "nothing goes over it; if it should, a cable or a switch port is missing"),
-        false => Fault::warning(what, "the link is there and not in use: on InfiniBand the subnet manager did not take it in"),
+        false => Fault::warning(
+            what,
+            "the link is there and not in use: on InfiniBand the subnet manager did not take it in",
+        ),
     };
     Ok(Some(fault.fix(format!("ibstat {device}; rdma link show {device}/{number}; systemctl status opensm on the subnet manager")).saw(file, state)))
 }
@@ -90,7 +97,7 @@ fn port(machine: &Machine, device: &str, number: &str, name: String) -> Result<P
     let text = machine.word(&file)?;
     let rate = text.split_whitespace().next().and_then(|rate| rate.parse::<f64>().ok());
     let rate = rate.ok_or_else(|| Gap::senseless(file, &text))? as u32;
-    let is_ethernet = machine.word(format!("{base}/link_layer"))? == "Ethernet";
+    let is_ethernet = machine.one_of(format!("{base}/link_layer"), &LINK_LAYERS)? == "Ethernet";
     let board = if_there(machine.word(format!("{DEVICES}/{device}/board_id")))?.unwrap_or_default();
     let gid = if is_ethernet { gid(machine, &base)? } else { None };
     Ok(Port { name, is_ethernet, rate, board, gid })
@@ -124,7 +131,10 @@ fn rate(port: &Port, all: &[Port]) -> Option<Fault> {
             format!("{} runs at {} Gb/s, others of its kind at {best}", port.name, port.rate),
             "a bad cable or transceiver drops lanes without an error; the slowest rail holds the others up",
         )
-        .fix(format!("mlxlink -d {} ; reseat or replace the cable", port.name.split('/').next().unwrap_or_default()))
+        .fix(format!(
+            "mlxlink -d {} ; reseat or replace the cable",
+            port.name.split('/').next().unwrap_or_default()
+        ))
         .saw("rate", port.rate)
     })
 }

@@ -52,8 +52,9 @@ impl Report {
         let mut rest: &[Finding] = &self.findings;
         while let Some(first) = rest.first() {
             // The same fault of several drives is one paragraph.
-            let is_alike =
-                |other: &&Finding| (other.check, other.severity, &other.why) == (first.check, first.severity, &first.why);
+            let is_alike = |other: &&Finding| {
+                (other.check, other.severity, &other.why) == (first.check, first.severity, &first.why)
+            };
             let count = rest.iter().take_while(is_alike).count();
             paragraph(&mut text, &rest[..count]);
             rest = &rest[count..];
@@ -79,7 +80,8 @@ impl Report {
             1 => Some(format!("1 {one}")),
             count => Some(format!("{count} {one}s")),
         };
-        let found = [of(Severity::Error, "error"), of(Severity::Warning, "warning"), of(Severity::Info, "note")];
+        let found =
+            [of(Severity::Error, "error"), of(Severity::Warning, "warning"), of(Severity::Info, "note")];
         let found: Vec<String> = found.into_iter().flatten().collect();
         let found = if found.is_empty() { "nothing found".to_owned() } else { found.join(", ") };
         let unseen = match self.unseen.len() {

@@ -39,7 +39,9 @@ fn file(machine: &Machine, path: &Path) -> Verdict {
     } else {
         return Ok(None);
     };
-    Ok(Some(fault.fix(format!("chmod 600 {}", path.display())).saw(path.display(), format!("mode {mode:04o}"))))
+    Ok(Some(
+        fault.fix(format!("chmod 600 {}", path.display())).saw(path.display(), format!("mode {mode:04o}")),
+    ))
 }
 
 /// Who can write to the directory can replace the files in it.
@@ -68,5 +70,7 @@ fn expiry(certificate: &Certificate, now_s: u64) -> Verdict {
     } else {
         return Ok(None);
     };
-    Ok(Some(fault.fix(&certificate.renew).saw("valid", format!("from {from_s} to {until_s}, seconds since 1970"))))
+    Ok(Some(
+        fault.fix(&certificate.renew).saw("valid", format!("from {from_s} to {until_s}, seconds since 1970")),
+    ))
 }

@@ -60,7 +60,9 @@ mod writer;
 
 pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
-pub use cluster::{AuthorityChange, ClusterOptions, Member, Promote, authority_rotate, join};
+pub use cluster::{
+    AuthorityChange, ClusterOptions, Member, Promote, authority_certificate, authority_rotate, join,
+};
 pub use drives::drives_removed;
 pub use node::Node;
 pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

@@ -27,6 +27,7 @@ pub use engine::{Damage, Retention, SegmentCounts};
 pub use error::{ErrorKind, Result, RingError};
 #[cfg(feature = "power")]
 pub use io::Power;
+pub use io::uring_allowed;
 pub use ring::{LocalDriver, OpenOptions, Ring, now_unix_ms};
 pub use settings::{IoMode, Settings, SyncMode};
 pub use stats::Stats;

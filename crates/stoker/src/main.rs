@@ -13,6 +13,7 @@ mod connect;
 mod cp;
 mod daemon;
 mod demo;
+mod doctor;
 mod drain;
 mod drive;
 mod explain;
@@ -136,6 +137,8 @@ enum Verb {
     /// Show how far the protection of what lost a copy is.
     #[command(subcommand)]
     Rebuild(rebuild::Verb),
+    /// Look at this machine and say what would hurt a node on it, why, and how to fix it.
+    Doctor(doctor::Args),
     /// Gather what somebody who helps needs to know, without secrets.
     SupportBundle(support_bundle::Args),
     /// Make and look at the ring on one drive.
@@ -177,6 +180,7 @@ fn main() -> ExitCode {
         Verb::Drive(verb) => drive::run(&verb),
         Verb::Risk(args) => risk::run(&args),
         Verb::Rebuild(verb) => rebuild::run(&verb),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::SupportBundle(args) => support_bundle::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),

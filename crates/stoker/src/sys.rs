@@ -153,6 +153,19 @@ pub fn keep_to_cores(cores: &[usize]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether something keeps the clock of this machine right, as the kernel knows it.
+pub fn clock_is_synchronised() -> io::Result<bool> {
+    // SAFETY: a zeroed timex asks for nothing to be changed, and is valid for the call to fill.
+    let (state, status) = unsafe {
+        let mut timex: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&mut timex), timex.status)
+    };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(state != libc::TIME_ERROR && status & libc::STA_UNSYNC == 0)
+}
+
 /// The name of this machine.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

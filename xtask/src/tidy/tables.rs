@@ -63,6 +63,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-admin", &["stoker-store"]),
     // Decisions about what breaks know nobody: what they are about are names, and a driver carries them out.
     ("stoker-reflex", &[]),
+    // Looks at machines, and is told what a node is configured with: it knows none itself.
+    ("stoker-doctor", &[]),
     (
         "stoker-sim",
         &[
@@ -93,6 +95,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-gateway-nfs",
             "stoker-gateway-s3",
             "stoker-admin",
+            "stoker-doctor",
         ],
     ),
     ("xtask", &[]),

@@ -37,8 +37,7 @@ fn certificates_of_openssl() {
 
 #[test]
 fn damaged_ones_are_refused_or_read() {
-    let body: String =
-        SHORT.lines().filter(|line| !line.starts_with('-')).collect();
+    let body: String = SHORT.lines().filter(|line| !line.starts_with('-')).collect();
     let der = BASE64_STANDARD.decode(body).unwrap();
     for len in 0..der.len() {
         // The signature at the end is not looked at, but the outermost length is.
@@ -51,14 +50,18 @@ fn damaged_ones_are_refused_or_read() {
             let _ = validity_of_der(&damaged);
         }
     }
-    for text in ["", "-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----"] {
+    for text in
+        ["", "-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----"]
+    {
         assert!(validity_of_pem(text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn dates() {
-    for (date, expect) in [((1970, 1, 1), 0), ((2000, 2, 29), 11_016), ((2024, 3, 1), 19_783), ((2100, 3, 1), 47_541)] {
+    for (date, expect) in
+        [((1970, 1, 1), 0), ((2000, 2, 29), 11_016), ((2024, 3, 1), 19_783), ((2100, 3, 1), 47_541)]
+    {
         assert_eq!(days(date.0, date.1, date.2), expect, "{date:?}");
     }
 }

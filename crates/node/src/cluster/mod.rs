@@ -30,7 +30,7 @@ pub(crate) use self::keeper::Keeper;
 use self::keeper::KeeperOptions;
 use self::keys::{CatalogPlace, ClusterKeys};
 use self::pings::Pings;
-pub use self::renewal::{AuthorityChange, authority_rotate};
+pub use self::renewal::{AuthorityChange, authority_certificate, authority_rotate};
 use self::service::{Desk, Doorway, Renewals};
 use self::wire::PeerWire;
 use crate::cell::{CellOptions, Labels};

@@ -37,6 +37,17 @@ pub enum AuthorityChange {
     Known,
 }
 
+/// The certificate (DER) of the authority of a node's cluster; none if the node was never a member of one.
+pub fn authority_certificate(dir: &Path) -> Result<Option<Vec<u8>>> {
+    if !Identity::exists(dir) || !ClusterKeys::exists(dir) {
+        return Ok(None);
+    }
+    let keys = ClusterKeys::load_or_create(dir, Identity::load(dir)?)?;
+    let authority =
+        Authority::from_bytes(&keys.authority).map_err(|fault| broken("the authority", &fault))?;
+    Ok(Some(authority.certificate().to_vec()))
+}
+
 /// Gives a stopped node another certificate authority: that in the file, or a new one, which the file gets. Nodes with different ones
 /// do not talk to each other.
 pub fn authority_rotate(dir: &Path, file: &Path) -> Result<AuthorityChange> {

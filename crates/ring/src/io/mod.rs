@@ -23,6 +23,7 @@ pub use powered::Power;
 pub(crate) use powered::Powered;
 pub(crate) use psync::Psync;
 pub(crate) use uring::Uring;
+pub use uring::uring_allowed;
 
 /// Who asked for an I/O.
 pub(crate) enum Tag {

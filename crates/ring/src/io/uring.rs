@@ -380,6 +380,11 @@ impl Executor for Uring {
 /// IORING_ENTER_GETEVENTS.
 const GETEVENTS: u32 = 1;
 
+/// Sets up an io_uring as a ring with these settings would, and gives it back: whether the machine lets us.
+pub fn uring_allowed(settings: &Settings) -> io::Result<()> {
+    build(settings).map(drop)
+}
+
 fn build(settings: &Settings) -> io::Result<IoUring> {
     let depth = settings.queue_depth.next_power_of_two();
     let mut builder = IoUring::builder();

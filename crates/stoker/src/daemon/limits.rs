@@ -28,14 +28,22 @@ impl std::fmt::Display for Cores {
 
 /// Keeps this thread, and all that it starts later, to some of the cores.
 pub fn keep_to(wanted: usize) -> Result<Cores, Failure> {
+    let (chosen, of) = chosen(wanted)?;
+    if chosen.len() < of {
+        sys::keep_to_cores(&chosen).map_err(|e| Failure::io("keeping to some cores", &e))?;
+    }
+    Ok(Cores { count: chosen.len(), of })
+}
+
+/// The cores that a process would keep to, and how many there are.
+pub fn chosen(wanted: usize) -> Result<(Vec<usize>, usize), Failure> {
     let allowed = sys::cores_allowed().map_err(|e| Failure::io("the cores of this process", &e))?;
-    if allowed.len() <= wanted {
-        return Ok(Cores { count: allowed.len(), of: allowed.len() });
+    let of = allowed.len();
+    if of <= wanted {
+        return Ok((allowed, of));
     }
     let with_siblings: Vec<(usize, String)> = allowed.iter().map(|core| (*core, siblings(*core))).collect();
-    let chosen = choose(&with_siblings, wanted);
-    sys::keep_to_cores(&chosen).map_err(|e| Failure::io("keeping to some cores", &e))?;
-    Ok(Cores { count: chosen.len(), of: allowed.len() })
+    Ok((choose(&with_siblings, wanted), of))
 }
 
 /// The hardware threads that share a core with this one, as text that is equal for all of them.

@@ -5,6 +5,7 @@ mod catalog;
 mod cells;
 mod cli;
 mod datasets;
+mod doctor;
 mod files;
 mod fleet;
 mod refusals;
