@@ -42,19 +42,25 @@ fn durable(database: &Database) -> Option<Fault> {
 /// own way to be on several machines.
 fn standby(database: &Database) -> Verdict {
     let Some(names) = &database.standby_names else { return Ok(None) };
-    let why = "if its machine is lost, the standby that takes over lacks the last publishes: the catalog has gone back, and nodes refuse it \
-               until it is salvaged";
+    let behind = "if its machine is lost, the standby that takes over lacks the last publishes: the catalog has gone back, and nodes \
+                  refuse it until it is salvaged";
     let make = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; SELECT pg_reload_conf(); (with a standby that streams)";
     if names.trim().is_empty() {
-        let standbys = database.standbys.as_ref().map_or(0, Vec::len);
-        let what = match standbys {
-            0 => "PostgreSQL has no synchronous standby".to_owned(),
-            count => format!("PostgreSQL has {count} standbys, and commits wait for none of them"),
+        let fault = match database.standbys.as_ref().map_or(0, Vec::len) {
+            0 => Fault::warning(
+                "PostgreSQL has no synchronous standby",
+                "if its machine is lost, so are the names of what was published since its last backup, until they are salvaged from \
+                 drives and lake",
+            ),
+            count => Fault::warning(
+                format!("PostgreSQL has {count} standbys, and commits wait for none of them"),
+                behind,
+            ),
         };
-        return Ok(Some(Fault::warning(what, why).fix(make).saw("synchronous_standby_names", "''")));
+        return Ok(Some(fault.fix(make).saw("synchronous_standby_names", "''")));
     }
     if let Some(commit) = database.synchronous_commit.as_deref().filter(|value| *value == "local") {
-        let fault = Fault::warning("commits wait for no standby: synchronous_commit is local", why);
+        let fault = Fault::warning("commits wait for no standby: synchronous_commit is local", behind);
         return Ok(Some(
             fault
                 .fix("ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf();")

@@ -54,6 +54,7 @@ impl Disks {
     /// Finds them.
     pub fn find(machine: &Machine, plan: &Plan, mounts: &Mounts) -> Disks {
         let behind = |drive: &crate::plan::Drive| match drive.kind {
+            _ if !drive.is_there() => Ok(Vec::new()),
             DriveKind::Files => match behind_mount(machine, mounts.of(machine, &drive.path)?)? {
                 Some(sys) => physical(machine, &sys),
                 None => Ok(Vec::new()),

@@ -53,6 +53,10 @@ fn direct(drive: &Drive) -> Verdict {
     let outcome: &Known<Direct> = &drive.direct;
     Ok(match outcome.as_ref().map_err(|why| Gap::Untold(why.clone()))? {
         Direct::Works => None,
+        Direct::Absent => Some(
+            Fault::error("it is not there", "the node refuses to start without a drive that it is configured with")
+                .fix(format!("findmnt {0} || mount {0}, or mkdir {0}; or take it out of the configuration", drive.path.display())),
+        ),
         Direct::Refused => Some(
             Fault::warning(
                 "the file system does not take O_DIRECT",

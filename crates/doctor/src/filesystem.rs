@@ -44,7 +44,11 @@ const REMOTE_FIX: &str = "put the drive on a local NVMe with ext4 or XFS, and gi
 
 /// Makes the checks.
 pub fn check(machine: &Machine, plan: &Plan, mounts: &Mounts, notes: &mut Notes) {
-    let drives = plan.drives.iter().filter(|drive| drive.kind == DriveKind::Files).map(|drive| &drive.path);
+    let drives = plan
+        .drives
+        .iter()
+        .filter(|drive| drive.kind == DriveKind::Files && drive.is_there())
+        .map(|drive| &drive.path);
     let mut seen: Vec<&Path> = Vec::new();
     for path in drives.chain(&plan.dir) {
         if seen.contains(&path.as_path()) {

@@ -45,7 +45,7 @@ pub fn check(machine: &Machine, plan: &Plan, mounts: &Mounts, notes: &mut Notes)
     let uses_p2p = settings.as_ref().is_ok_and(|settings| is_on(settings, "use_pci_p2pdma"));
     notes.judge("gds.nvidia_fs", "", Ok(module(machine, uses_p2p)));
     notes.judge("gds.cufile", "", cufile(settings));
-    for drive in plan.drives.iter().filter(|drive| drive.kind == DriveKind::Files) {
+    for drive in plan.drives.iter().filter(|drive| drive.kind == DriveKind::Files && drive.is_there()) {
         let subject = drive.path.display().to_string();
         notes.judge("gds.filesystem", subject, mounts.of(machine, &drive.path).map(filesystem));
     }

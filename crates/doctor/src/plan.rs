@@ -92,6 +92,15 @@ pub enum Direct {
     Refused,
     /// It failed.
     Failed(String),
+    /// There is no such drive, so that nothing else can be said of it.
+    Absent,
+}
+
+impl Drive {
+    /// Whether there is something to look at, as far as is known.
+    pub fn is_there(&self) -> bool {
+        self.direct != Ok(Direct::Absent)
+    }
 }
 
 /// A certificate.

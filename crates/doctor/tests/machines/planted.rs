@@ -96,6 +96,10 @@ fn drives() {
         plan("error drive.direct /mnt/nvme3", |plan| {
             plan.drives[3].direct = Ok(Direct::Failed("I/O error".into()))
         }),
+        plan("error drive.direct /mnt/nvme9", |plan| {
+            plan.drives
+                .push(stoker_doctor::Drive { direct: Ok(Direct::Absent), ..plans::drive("/mnt/nvme9") });
+        }),
         machine("DISK/queue/logical_block_size: 16384", "error drive.block_size /mnt/nvme0"),
         machine("DISK/nvme0n1p1/start: 63", "warning drive.alignment /mnt/nvme0"),
         machine("DISK/nvme0n1p1/alignment_offset: 512", "warning drive.alignment /mnt/nvme0"),

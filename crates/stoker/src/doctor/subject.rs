@@ -46,12 +46,12 @@ impl Subject {
     pub fn find(dir: &Path, config_path: Option<&Path>, drives: &[PathBuf]) -> Result<Subject, Failure> {
         let config = config_path.map(Config::read).transpose()?;
         let dir = config.as_ref().map_or(dir, |config| config.node.dir.as_path());
-        let dir = std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?;
+        let dir = absolute(dir)?;
         let process = process(&dir);
         let status = process.and_then(|_| status(&dir));
         let mut subject = Subject {
             config: config.unwrap_or_default(),
-            config_path: config_path.map(Path::to_owned),
+            config_path: config_path.map(absolute).transpose()?,
             drives: Vec::new(),
             process,
             status,
@@ -61,9 +61,7 @@ impl Subject {
             [] => subject.own_drives()?,
             named => named.to_vec(),
         };
-        let absolute =
-            |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::io(path.display(), &error));
-        subject.drives = named.iter().map(absolute).collect::<Result<_, _>>()?;
+        subject.drives = named.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
         Ok(subject)
     }
 
@@ -178,7 +176,8 @@ impl Subject {
         let has_password =
             |url: &str| url.split_once('@').is_some_and(|(user, _)| user.matches(':').count() > 1);
         keys.extend(self.config_path.clone().filter(|_| self.database().is_some_and(has_password)));
-        keys
+        // Those of a configuration are relative to where the node is started.
+        keys.iter().map(|path| absolute(path).unwrap_or_else(|_| path.clone())).collect()
     }
 
     fn certificates(&self) -> Vec<Certificate> {
@@ -208,6 +207,10 @@ impl Subject {
         }
         all
     }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::io(path.display(), &error))
 }
 
 fn drive(path: &Path) -> Drive {
