@@ -190,7 +190,7 @@ fn write_cache(machine: &Machine, disk: &Disk) -> Verdict {
         .fix(format!("echo \"write back\" > {}", path.display())))),
         ("write through", _) => None,
         ("write back", _) if disk.is_nvme() => Some(saw(Fault::warning(
-            format!("{} has a volatile write cache, so no power-loss protection", disk.name),
+            format!("{} reports a volatile write cache, so probably no power-loss protection", disk.name),
             "nothing is lost, since each append is flushed; but each acknowledgement waits for flash, often a millisecond and more",
         )
         .fix("use drives with power-loss protection (they report no volatile cache: nvme id-ctrl /dev/nvmeN | grep vwc)"))),

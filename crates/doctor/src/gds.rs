@@ -11,7 +11,8 @@ use crate::mounts::{Mount, Mounts};
 use crate::plan::{DriveKind, Plan};
 
 const DRIVER: &str = "/sys/bus/pci/drivers/nvidia";
-const MODULE: &str = "/sys/module/nvidia_fs";
+const MODULES: &str = "/sys/module";
+const MODULE: &str = "nvidia_fs";
 const CUFILE: &str = "/etc/cufile.json";
 
 /// How far cuFile goes with a file system.
@@ -43,7 +44,7 @@ pub fn check(machine: &Machine, plan: &Plan, mounts: &Mounts, notes: &mut Notes)
     }
     let settings = settings(machine);
     let uses_p2p = settings.as_ref().is_ok_and(|settings| is_on(settings, "use_pci_p2pdma"));
-    notes.judge("gds.nvidia_fs", "", Ok(module(machine, uses_p2p)));
+    notes.judge("gds.nvidia_fs", "", module(machine, uses_p2p));
     notes.judge("gds.cufile", "", cufile(settings));
     for drive in plan.drives.iter().filter(|drive| drive.kind == DriveKind::Files && drive.is_there()) {
         let subject = drive.path.display().to_string();
@@ -51,15 +52,16 @@ pub fn check(machine: &Machine, plan: &Plan, mounts: &Mounts, notes: &mut Notes)
     }
 }
 
-fn module(machine: &Machine, uses_p2p: bool) -> Option<Fault> {
-    (!machine.has(MODULE) && !uses_p2p).then(|| {
+fn module(machine: &Machine, uses_p2p: bool) -> Verdict {
+    let is_loaded = machine.names(MODULES)?.iter().any(|name| name == MODULE);
+    Ok((!is_loaded && !uses_p2p).then(|| {
         Fault::warning(
             "the kernel module nvidia-fs is not loaded",
-            "cuFile falls back to reads through memory of the CPU (compatibility mode): it works, at about half the speed",
+            "cuFile falls back to reads through memory of the CPU (compatibility mode): it works, and slower",
         )
         .fix("apt-get install nvidia-fs-dkms || dnf install nvidia-fs-dkms; modprobe nvidia-fs; /usr/local/cuda/gds/tools/gdscheck -p")
-        .saw(MODULE, "is not there")
-    })
+        .saw(MODULES, format!("no {MODULE}"))
+    }))
 }
 
 /// The settings of cuFile.
