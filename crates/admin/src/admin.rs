@@ -9,35 +9,63 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use stoker_store::{Counter, Store};
+use stoker_store::Store;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 
-use crate::answer::{Asked, Watched, answer};
+use crate::access::Tokens;
+use crate::answer::{Asked, Watched, answer, sample};
+use crate::audit::Audit;
+use crate::rate::{Rate, Rates};
+use crate::series::Series;
+use crate::session::Sessions;
+use crate::sources::{Events, Slo, Source};
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Waiting time after `accept` failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// A place that numbers for `/metrics` come from, beside the door.
-pub type Source = Box<dyn Fn() -> Vec<Counter> + Send + Sync>;
+/// Changes that are carried out at the same time.
+const CHANGES_MAX: usize = 32;
 
 /// How to serve.
 pub struct AdminOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What `/api` wants to see as `Authorization: Bearer`.
+    /// What operators show as `Authorization: Bearer`, or log in with.
     pub token: String,
+    /// The same for those who may look and change nothing.
+    pub view_tokens: Vec<String>,
+    /// `/metrics` needs no token.
+    pub metrics_open: bool,
     /// More numbers for `/metrics`.
     pub extra: Vec<Source>,
+    /// Where events come from, if they are kept.
+    pub events: Option<Arc<dyn Events>>,
+    /// Where objectives come from, if there are some.
+    pub slo: Option<Arc<dyn Slo>>,
+    /// What a person types to put a first file in, for a console that has nothing to show.
+    pub first_line: Option<String>,
+    /// Requests of one address.
+    pub rate: Rate,
+    /// Wrong tokens of one address.
+    pub guess_rate: Rate,
+    /// A session that is not used for so long is over.
+    pub session_idle_max: Duration,
+    /// A session that is so old is over.
+    pub session_age_max: Duration,
+    /// How often numbers are kept for plots.
+    pub series_every: Duration,
     /// Connections at the same time; more wait in the kernel.
     pub connections_max: usize,
     /// How long a client may take to send a request, or to begin the next one.
     pub request_timeout: Duration,
     /// How long the door may take to answer.
     pub answer_timeout: Duration,
+    /// How long a client waits for a change; the change goes on behind that.
+    pub change_timeout: Duration,
     /// How old the answer of `/readyz` may be: asking a node for its state is work, and anybody may ask.
     pub ready_age_max: Duration,
     /// How long a connection lives; a client that does not take its answer is cut off then.
@@ -50,10 +78,21 @@ impl AdminOptions {
         AdminOptions {
             listen,
             token: token.into(),
+            view_tokens: Vec::new(),
+            metrics_open: false,
             extra: Vec::new(),
+            events: None,
+            slo: None,
+            first_line: None,
+            rate: Rate { per_s: 100.0, burst: 500.0 },
+            guess_rate: Rate { per_s: 0.5, burst: 20.0 },
+            session_idle_max: Duration::from_secs(3_600),
+            session_age_max: Duration::from_secs(12 * 3_600),
+            series_every: Duration::from_secs(2),
             connections_max: 128,
             request_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(10),
+            change_timeout: Duration::from_secs(120),
             ready_age_max: Duration::from_secs(1),
             connection_timeout: Duration::from_secs(600),
         }
@@ -66,6 +105,7 @@ pub struct Admin {
     asked: Arc<Asked>,
     stop: watch::Sender<bool>,
     acceptor: JoinHandle<()>,
+    sampler: JoinHandle<()>,
 }
 
 impl Admin {
@@ -80,9 +120,23 @@ impl Admin {
         let address = listener.local_addr()?;
         let asked = Arc::new(Asked {
             watched,
-            token: options.token,
+            tokens: Tokens { operator: options.token, view: options.view_tokens },
+            metrics_open: options.metrics_open,
             extra: options.extra,
+            events: options.events,
+            slo: options.slo,
+            first_line: options.first_line,
+            sessions: Sessions::new(options.session_idle_max, options.session_age_max),
+            cookie: format!("stoker-session-{}", address.port()),
+            rates: Rates::new(options.rate),
+            guesses: Rates::new(options.guess_rate),
+            audit: Audit::default(),
+            series: Series::default(),
+            series_every: options.series_every,
+            changes: Arc::new(Semaphore::new(CHANGES_MAX)),
             timeout: options.answer_timeout,
+            change_timeout: options.change_timeout,
+            request_timeout: options.request_timeout,
             ready_age_max: options.ready_age_max,
             ready: Mutex::new(None),
             stopping: AtomicBool::new(false),
@@ -95,8 +149,9 @@ impl Admin {
             connection_timeout: options.connection_timeout,
             stopped,
         };
+        let sampler = tokio::spawn(keep_series(Arc::clone(&asked)));
         let acceptor = tokio::spawn(server.accept(listener));
-        Ok(Admin { address, asked, stop, acceptor })
+        Ok(Admin { address, asked, stop, acceptor, sampler })
     }
 
     /// Where it listens.
@@ -119,6 +174,17 @@ impl Admin {
 impl Drop for Admin {
     fn drop(&mut self) {
         self.acceptor.abort();
+        self.sampler.abort();
+    }
+}
+
+/// Samples until it is ended.
+async fn keep_series(asked: Arc<Asked>) {
+    let mut ticks = tokio::time::interval(asked.series_every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        sample(&asked).await;
     }
 }
 
@@ -146,8 +212,8 @@ impl Server {
                 () = told(&mut stopped) => break,
                 Some(_) = connections.join_next() => {}
                 (accepted, permit) = next => match accepted {
-                    Ok((stream, _)) => {
-                        let connection = self.serve(stream);
+                    Ok((stream, peer)) => {
+                        let connection = self.serve(stream, peer);
                         connections.spawn(async move {
                             connection.await;
                             drop(permit);
@@ -165,13 +231,13 @@ impl Server {
     }
 
     /// One connection, from its first byte to its last.
-    fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(&self, stream: TcpStream, peer: SocketAddr) -> impl Future<Output = ()> + Send + 'static {
         let (asked, mut stopped) = (Arc::clone(&self.asked), self.stopped.clone());
         let (request_timeout, connection_timeout) = (self.request_timeout, self.connection_timeout);
         async move {
             let service = service_fn(move |request| {
                 let asked = Arc::clone(&asked);
-                async move { Ok::<_, std::convert::Infallible>(answer(&asked, &request).await) }
+                async move { Ok::<_, std::convert::Infallible>(answer(&asked, request, peer.ip().to_canonical()).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())

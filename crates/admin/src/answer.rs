@@ -1,27 +1,33 @@
 //! From a request to its answer.
 
-use std::hint::black_box;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use stoker_store::{BoxFuture, Counter, NodeStatus, Store, StoreError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
-use crate::admin::Source;
-use crate::{metrics, process};
+use crate::access::{self, Stranger, Tokens};
+use crate::audit::Audit;
+use crate::rate::Rates;
+use crate::series::Series;
+use crate::session::Sessions;
+use crate::sources::{Events, Slo, Source};
+use crate::{api, console, metrics, process};
 
 const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
+pub const JSON: &str = "application/json";
 /// Prometheus' own format and its version.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What a wrong path is told.
-pub const PATHS: &str = "there are /healthz, /readyz, /metrics and /api/v1/status\n";
+pub const PATHS: &str = "there are /healthz, /readyz, /metrics, /api/v1/openapi.json and the console at /\n";
 
 /// The calls of the door that are made here.
 pub trait Watched: Send + Sync {
@@ -29,6 +35,10 @@ pub trait Watched: Send + Sync {
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus, StoreError>>;
     /// Its numbers.
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>, StoreError>>;
+    /// The door itself, for the API.
+    fn store(&self) -> Option<&dyn Store> {
+        None
+    }
 }
 
 impl Watched for Arc<dyn Store> {
@@ -39,14 +49,38 @@ impl Watched for Arc<dyn Store> {
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>, StoreError>> {
         self.as_ref().counters()
     }
+
+    fn store(&self) -> Option<&dyn Store> {
+        Some(self.as_ref())
+    }
 }
 
-/// Whom to ask, and within what time.
+/// Whom to ask, within what time, and what is remembered between requests.
 pub struct Asked {
     pub watched: Box<dyn Watched>,
-    pub token: String,
+    pub tokens: Tokens,
+    /// Anybody may read `/metrics`.
+    pub metrics_open: bool,
     pub extra: Vec<Source>,
+    pub events: Option<Arc<dyn Events>>,
+    pub slo: Option<Arc<dyn Slo>>,
+    /// What a person types to put a first file in.
+    pub first_line: Option<String>,
+    pub sessions: Sessions,
+    /// Name of the cookie. Browsers do not tell ports apart, so it names the port.
+    pub cookie: String,
+    /// Requests of each address.
+    pub rates: Rates,
+    /// Wrong tokens of each address.
+    pub guesses: Rates,
+    pub audit: Audit,
+    pub series: Series,
+    pub series_every: Duration,
+    /// Changes that are carried out at the same time.
+    pub changes: Arc<Semaphore>,
     pub timeout: Duration,
+    pub change_timeout: Duration,
+    pub request_timeout: Duration,
     pub ready_age_max: Duration,
     /// Why the node was not ready, if so, and when it was asked. Whoever asks holds the lock, and the others wait for
     /// the same answer.
@@ -54,18 +88,27 @@ pub struct Asked {
     pub stopping: AtomicBool,
 }
 
-/// Answers one request. Bodies are not read: no path wants one.
-pub async fn answer<B>(asked: &Asked, request: &Request<B>) -> Response<Full<Bytes>> {
+/// Answers one request.
+pub async fn answer(asked: &Arc<Asked>, request: Request<Incoming>, address: IpAddr) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    let is_api = path == "/api" || path.starts_with("/api/");
-    // First of all, so that nobody without the token learns what is there.
-    if is_api && !is_allowed(request.headers(), &asked.token) {
-        let words = "this path needs the node's token: Authorization: Bearer TOKEN\n";
-        let mut response = plain(StatusCode::UNAUTHORIZED, words);
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return response;
+    let mut response = if path == "/api" || path.starts_with("/api/") {
+        api::answer(asked, request, address).await
+    } else {
+        plain_answer(asked, &request, address).await
+    };
+    console::guard(response.headers_mut());
+    response
+}
+
+/// Everything that is no call of the API. Bodies are not read: no path wants one.
+async fn plain_answer(asked: &Asked, request: &Request<Incoming>, address: IpAddr) -> Response<Full<Bytes>> {
+    let (path, headers) = (request.uri().path(), request.headers());
+    let is_open = ["/healthz", "/readyz"].contains(&path);
+    if !is_open && let Err(seconds) = asked.rates.take(address, Instant::now()) {
+        let fault = api::Fault::too_many(seconds);
+        return plain(fault.status, format!("{}\n", fault.error));
     }
-    let known = ["/healthz", "/readyz", "/metrics", "/api/v1/status"].contains(&path);
+    let known = is_open || path == "/metrics" || console::has(path);
     if !known {
         return plain(StatusCode::NOT_FOUND, PATHS);
     }
@@ -77,9 +120,27 @@ pub async fn answer<B>(asked: &Asked, request: &Request<B>) -> Response<Full<Byt
     match path {
         "/healthz" => plain(StatusCode::OK, "ok\n"),
         "/readyz" => ready(asked).await,
-        "/metrics" => numbers(asked).await,
-        _ => status(asked).await,
+        "/metrics" if asked.metrics_open => numbers(asked).await,
+        "/metrics" => match caller(asked, headers, address) {
+            Ok(()) => numbers(asked).await,
+            Err(stranger) => refused(asked, stranger, address),
+        },
+        _ => console::answer(path, headers, caller(asked, headers, address).is_ok()),
     }
+}
+
+fn caller(asked: &Asked, headers: &HeaderMap, address: IpAddr) -> Result<(), Stranger> {
+    access::caller(headers, address, &asked.tokens, &asked.sessions, &asked.cookie).map(drop)
+}
+
+fn refused(asked: &Asked, stranger: Stranger, address: IpAddr) -> Response<Full<Bytes>> {
+    if stranger == Stranger::Wrong && asked.guesses.take(address, Instant::now()).is_err() {
+        return plain(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens from this address\n");
+    }
+    let words = "this path needs a token: Authorization: Bearer TOKEN; `view-token` in the node's directory has one\n";
+    let mut response = plain(StatusCode::UNAUTHORIZED, words);
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 async fn ready(asked: &Asked) -> Response<Full<Bytes>> {
@@ -146,69 +207,36 @@ async fn numbers(asked: &Asked) -> Response<Full<Bytes>> {
     respond(StatusCode::OK, METRICS, metrics::exposition(counters))
 }
 
+/// Adds a point to the series.
+pub async fn sample(asked: &Asked) {
+    let counters = within(asked.timeout, asked.watched.counters()).await.ok().map(|mut counters| {
+        counters.extend(asked.extra.iter().flat_map(|source| source()));
+        counters.extend(process::counters());
+        counters
+    });
+    asked.series.add(crate::clock::unix_ms(), counters.as_deref());
+}
+
 fn gauge(name: &str, help: &str, value: f64) -> Counter {
     Counter { name: name.into(), help: help.into(), labels: Vec::new(), value }
 }
 
-async fn status(asked: &Asked) -> Response<Full<Bytes>> {
-    match within(asked.timeout, asked.watched.status()).await {
-        Ok(status) => match serde_json::to_vec(&status) {
-            Ok(json) => respond(StatusCode::OK, JSON, json),
-            Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-        },
-        Err(words) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{words}\n")),
-    }
-}
-
 /// Asks the door, in bounded time; what went wrong comes in words.
-async fn within<T>(timeout: Duration, call: BoxFuture<'_, Result<T, StoreError>>) -> Result<T, String> {
+pub async fn within<T>(timeout: Duration, call: BoxFuture<'_, Result<T, StoreError>>) -> Result<T, String> {
     match tokio::time::timeout(timeout, call).await {
         Ok(answer) => answer.map_err(|error| error.message),
         Err(_) => Err(format!("the node did not answer within {} s", timeout.as_secs_f64())),
     }
 }
 
-/// Whether a request carries the token. How long this takes does not depend on how much of it is right.
-fn is_allowed(headers: &HeaderMap, token: &str) -> bool {
-    let given = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-    let Some((scheme, given)) = given.split_at_checked(b"Bearer ".len()) else { return false };
-    let equal = given.len() == token.len()
-        && given.iter().zip(token.as_bytes()).fold(0, |different, (a, b)| black_box(different | (a ^ b)))
-            == 0;
-    scheme.eq_ignore_ascii_case(b"Bearer ") && equal && !token.is_empty()
-}
-
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     respond(status, TEXT, text)
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+pub fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_whole_token_opens() {
-        let check = |value: Option<&str>, token, expect| {
-            let mut headers = HeaderMap::new();
-            if let Some(value) = value {
-                headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
-            }
-            assert_eq!(is_allowed(&headers, token), expect, "{value:?} for {token}");
-        };
-        check(Some("Bearer secret"), "secret", true);
-        check(Some("bearer secret"), "secret", true);
-        for wrong in ["", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Basic secret", "secret"] {
-            check(Some(wrong), "secret", false);
-        }
-        check(None, "secret", false);
-        check(Some("Bearer "), "", false);
-    }
 }

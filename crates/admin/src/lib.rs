@@ -1,16 +1,28 @@
-//! HTTP beside the doors: health, metrics, status.
+//! HTTP beside the doors: health, metrics, the API and the console.
 //!
-//! [`Admin`] answers machines that watch a node. It holds nothing of its own: every answer is asked from the door, or
-//! read from the kernel, at the moment of the request. It changes nothing.
+//! [`Admin`] answers machines and people who watch or operate a node. Every answer is asked from the door, or read from the
+//! kernel, at the moment of the request. What it keeps is small, bounded and gone with the process: sessions of the console,
+//! the recent past for plots, the last changing calls. Whatever changes something goes through the door.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod answer;
+mod api;
+mod audit;
+mod clock;
+mod console;
 mod metrics;
 mod process;
+mod rate;
+mod series;
+mod session;
+mod sources;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{Admin, AdminOptions, Source};
+pub use admin::{Admin, AdminOptions};
 pub use metrics::exposition;
+pub use rate::Rate;
+pub use sources::{Event, Events, Slo, SloBudget, Source};

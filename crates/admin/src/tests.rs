@@ -18,6 +18,8 @@ const STARTING: u8 = 1;
 const SILENT: u8 = 2;
 const BROKEN: u8 = 3;
 
+const TOKEN: &str = "Authorization: Bearer secret\r\n";
+
 /// A node in one of these states.
 #[derive(Clone, Default)]
 struct Twin {
@@ -113,7 +115,9 @@ async fn a_ready_node() {
     let admin = Admin::watch(Box::new(Twin::default()), options()).await.unwrap();
     assert_eq!(get(&admin, "/healthz", "").await, (200, "ok\n".into()));
     assert_eq!(get(&admin, "/readyz", "").await, (200, "ready\n".into()));
-    let (status, text) = get(&admin, "/metrics", "").await;
+    assert_eq!(get(&admin, "/metrics", "").await.0, 401);
+    assert_eq!(get(&admin, "/metrics", "Authorization: Bearer wrong\r\n").await.0, 401);
+    let (status, text) = get(&admin, "/metrics", TOKEN).await;
     assert_eq!(status, 200);
     for line in
         ["stoker_up 1", "stoker_dirty_bytes 4096", "stoker_s3_requests_total 5", "stoker_metrics_left_out 0"]
@@ -121,7 +125,7 @@ async fn a_ready_node() {
         assert!(text.lines().any(|other| other == line), "{line} in {text}");
     }
     assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
-    let (status, text) = get(&admin, "/api/v1/status", "Authorization: Bearer secret\r\n").await;
+    let (status, text) = get(&admin, "/api/v1/status", TOKEN).await;
     let value: NodeStatus = serde_json::from_str(&text).unwrap();
     assert_eq!((status, value.dirty_bytes, value.words), (200, 4096, vec!["one copy".to_string()]));
 }
@@ -133,7 +137,23 @@ async fn the_api_needs_the_token_and_says_nothing_without() {
         assert_eq!(get(&admin, path, "").await.0, 401, "{path}");
         assert_eq!(get(&admin, path, "Authorization: Bearer wrong!\r\n").await.0, 401, "{path}");
     }
-    assert_eq!(get(&admin, "/api/v1/nothing", "Authorization: Bearer secret\r\n").await.0, 404);
+    assert_eq!(get(&admin, "/api/v1/nothing", TOKEN).await.0, 404);
+}
+
+#[tokio::test]
+async fn numbers_may_be_open() {
+    let admin = Admin::watch(Box::new(Twin::default()), AdminOptions { metrics_open: true, ..options() });
+    assert_eq!(get(&admin.await.unwrap(), "/metrics", "").await.0, 200);
+}
+
+#[tokio::test]
+async fn the_api_of_a_silent_node_says_so() {
+    let twin = Twin::default();
+    twin.set(SILENT);
+    let options = AdminOptions { answer_timeout: Duration::from_millis(20), ..options() };
+    let admin = Admin::watch(Box::new(twin), options).await.unwrap();
+    let (status, text) = get(&admin, "/api/v1/status", TOKEN).await;
+    assert!(status == 503 && text.contains("did not answer within 0.02 s"), "{status} {text}");
 }
 
 #[tokio::test]
@@ -153,7 +173,7 @@ async fn a_node_that_is_not_ready_lives_and_says_why() {
         assert_eq!(get(&admin, "/healthz", "").await.0, 200);
     }
     // Numbers that do not come from the door are there even then.
-    let (status, text) = get(&admin, "/metrics", "").await;
+    let (status, text) = get(&admin, "/metrics", TOKEN).await;
     assert!(
         status == 200 && text.contains("stoker_up 0") && text.contains("stoker_s3_requests_total 5"),
         "{text}"

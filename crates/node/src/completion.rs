@@ -12,7 +12,7 @@ use stoker_store::{
 
 use crate::cell::Keepers;
 use crate::cell::is_holders_lost;
-use crate::core::{Core, add, etag};
+use crate::core::{Core, etag};
 use crate::name_record::Cut;
 use crate::properties::Properties;
 use crate::publish::{Job, Keeps, combine};
@@ -224,8 +224,7 @@ impl Core {
         }
         self.garbage.notify_one();
         let receipt = published?;
-        add(&self.stats.publishes, 1);
-        add(&self.stats.publish_bytes, receipt.size);
+        self.stats.count_publish(&receipt, receipt.size);
         Ok(receipt)
     }
 

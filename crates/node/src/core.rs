@@ -104,6 +104,8 @@ impl Turns {
 pub(crate) struct NodeStats {
     pub publishes: AtomicU64,
     pub publish_bytes: AtomicU64,
+    /// Publishes by copies on different nodes: one, two, three or more.
+    pub commits: [AtomicU64; 3],
     pub deletes: AtomicU64,
     pub opens: AtomicU64,
     pub lists: AtomicU64,
@@ -119,6 +121,15 @@ pub(crate) struct NodeStats {
     pub alone_publishes: AtomicU64,
     pub sets_published: AtomicU64,
     pub sets_expired: AtomicU64,
+}
+
+impl NodeStats {
+    /// A version became visible, with as many bytes that are new.
+    pub fn count_publish(&self, receipt: &stoker_store::Receipt, bytes: u64) {
+        add(&self.publishes, 1);
+        add(&self.publish_bytes, bytes);
+        add(&self.commits[receipt.copies.clamp(1, 3) as usize - 1], 1);
+    }
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -266,6 +266,10 @@ impl Core {
         for (name, help, counter) in totals {
             push(name, help, Vec::new(), load(counter));
         }
+        for (class, counter) in ["one", "two", "three"].iter().zip(&stats.commits) {
+            let labels = vec![("class".to_owned(), (*class).to_owned())];
+            push("commits_total", "Versions made visible, by the class that they reached.", labels, load(counter));
+        }
         let (files, bytes, oldest) = self.drainer.sums();
         let sources = self.sources.counters(self.source_names().await?);
         let age_s = oldest.map_or(0.0, |since| clock::now_ms().saturating_sub(since) as f64 / 1_000.0);

@@ -341,9 +341,8 @@ impl ChunkWriter {
         if !self.has_litter {
             core.end_holds(self.copies.nodes(), vec![self.version], 0);
         }
-        if published.is_ok() {
-            add(&core.stats.publishes, 1);
-            add(&core.stats.publish_bytes, bytes);
+        if let Ok(receipt) = &published {
+            core.stats.count_publish(receipt, bytes);
         }
         published
     }

@@ -1,0 +1,194 @@
+//! Calls about nodes, drives and the catalog.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use stoker_store::{LostFile, NodeInfo, Order, Report};
+
+use super::given::Given;
+use super::shape::plain;
+use super::{Answered, Fault, confused, done, operate, shape};
+use crate::answer::Asked;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Force {
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DriveAdd {
+    path: String,
+    #[serde(default)]
+    size_bytes: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Promote {
+    #[serde(default)]
+    accept_loss: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Detach {
+    node: String,
+}
+
+pub async fn risk(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::Risk).await? {
+        Report::Risk(report) => Ok(plain(&report).into()),
+        _ => Err(confused()),
+    }
+}
+
+fn lost_files(files: &[LostFile]) -> Answered {
+    Ok(json!({ "files": files.iter().map(shape::lost).collect::<Vec<_>>() }).into())
+}
+
+pub async fn lost(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::Lost).await? {
+        Report::Lost(files) => lost_files(&files),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn rebuild(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::Rebuild).await? {
+        Report::Rebuild(rebuild) => Ok(plain(&rebuild).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn protection(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::Protection).await? {
+        Report::Protection(volumes) => Ok(json!({ "volumes": plain(&volumes) }).into()),
+        _ => Err(confused()),
+    }
+}
+
+async fn node_list(asked: &Asked) -> Result<Vec<NodeInfo>, Fault> {
+    match operate(asked, Order::Nodes).await? {
+        Report::Nodes(nodes) => Ok(nodes),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn nodes(asked: Arc<Asked>, _: Given) -> Answered {
+    Ok(json!({ "nodes": plain(&node_list(&asked).await?) }).into())
+}
+
+pub async fn one(asked: Arc<Asked>, given: Given) -> Answered {
+    let wanted = given.text("node");
+    let nodes = node_list(&asked).await?;
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let node = nodes.iter().find(|node| node.node == wanted || node.name == wanted).ok_or_else(|| {
+        Fault::not_found(format!("there is no node `{wanted}`"), &format!("there are: {}", names.join(", ")))
+    })?;
+    let order = Order::Drives { node: Some(node.node.clone()) };
+    let Report::Drives(drives) = operate(&asked, order).await? else { return Err(confused()) };
+    let Report::Risk(report) = operate(&asked, Order::Risk).await? else { return Err(confused()) };
+    let risk = report.nodes.iter().find(|risk| risk.node == node.node);
+    Ok(json!({ "node": plain(node), "drives": plain(&drives), "risk": risk.map(plain) }).into())
+}
+
+pub async fn can_stop(asked: Arc<Asked>, given: Given) -> Answered {
+    match operate(&asked, Order::CanStop { node: given.some_text("node").map(str::to_owned) }).await? {
+        Report::CanStop(verdict) => {
+            let mut value = plain(&verdict);
+            value["can_stop"] = verdict.reasons.is_empty().into();
+            Ok(value.into())
+        }
+        _ => Err(confused()),
+    }
+}
+
+pub async fn evacuation(asked: Arc<Asked>, given: Given) -> Answered {
+    match operate(&asked, Order::Evacuation { node: given.text("node").to_owned() }).await? {
+        Report::Evacuation(evacuation) => Ok(plain(&evacuation).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn quarantine(asked: Arc<Asked>, given: Given) -> Answered {
+    let Force { force } = given.body()?;
+    operate(&asked, Order::Quarantine { node: given.text("node").to_owned(), force }).await?;
+    done()
+}
+
+pub async fn evacuate(asked: Arc<Asked>, given: Given) -> Answered {
+    let Force { force } = given.body()?;
+    match operate(&asked, Order::Evacuate { node: given.text("node").to_owned(), force }).await? {
+        Report::Evacuation(evacuation) => Ok(plain(&evacuation).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn rejoin(asked: Arc<Asked>, given: Given) -> Answered {
+    let Nothing {} = given.body()?;
+    operate(&asked, Order::Rejoin { node: given.text("node").to_owned() }).await?;
+    done()
+}
+
+fn drive_list(report: Report) -> Answered {
+    match report {
+        Report::Drives(drives) => Ok(json!({ "drives": plain(&drives) }).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn drives(asked: Arc<Asked>, given: Given) -> Answered {
+    drive_list(operate(&asked, Order::Drives { node: given.some_text("node").map(str::to_owned) }).await?)
+}
+
+pub async fn drive_losses(asked: Arc<Asked>, given: Given) -> Answered {
+    let order =
+        Order::DriveLosses { node: given.text("node").to_owned(), drive: given.text("drive").to_owned() };
+    match operate(&asked, order).await? {
+        Report::Lost(files) => lost_files(&files),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn drive_add(asked: Arc<Asked>, given: Given) -> Answered {
+    let DriveAdd { path, size_bytes } = given.body()?;
+    if !path.starts_with('/') || path.contains(char::is_control) {
+        return Err(Fault::invalid("`path` is an absolute path on that node"));
+    }
+    drive_list(operate(&asked, Order::DriveAdd { node: given.text("node").to_owned(), path, size_bytes }).await?)
+}
+
+pub async fn drive_remove(asked: Arc<Asked>, given: Given) -> Answered {
+    let Force { force } = given.body()?;
+    let (node, drive) = (given.text("node").to_owned(), given.text("drive").to_owned());
+    drive_list(operate(&asked, Order::DriveRemove { node, drive, force }).await?)
+}
+
+pub async fn catalog(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::Catalog).await? {
+        Report::Catalog(catalog) => Ok(plain(&catalog).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn promote(asked: Arc<Asked>, given: Given) -> Answered {
+    let Promote { accept_loss } = given.body()?;
+    match operate(&asked, Order::CatalogPromote { accept_loss }).await? {
+        Report::Promoted(promotion) => Ok(plain(&promotion).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn detach(asked: Arc<Asked>, given: Given) -> Answered {
+    let Detach { node } = given.body()?;
+    operate(&asked, Order::CatalogDetach { node }).await?;
+    done()
+}

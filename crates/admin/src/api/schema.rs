@@ -1,0 +1,236 @@
+//! The shapes of bodies and answers, in a short notation from which JSON Schema is made.
+//!
+//! A shape is a list of `name:type`. Types are `text`, `word` (text that is not empty), `int`, `u32`, `num`, `bool`, `any`,
+//! `pairs` (an object of texts), `a|b|c` (one of these words), `[T]` and names of other shapes; `T?` may be null, and `name?`
+//! may lack.
+
+use serde_json::{Map, Value, json};
+
+/// Every shape. Bodies take nothing else than what is named; answers may grow.
+pub const SHAPES: &[(&str, &str)] = &[
+    ("Error", "error:text kind:word hint:text"),
+    ("Done", "done:bool"),
+    ("Session", "role:view|operator by:token|session csrf:text?"),
+    ("About", "version:text node:text name:text cluster:text first_line:text? series_every_ms:int"),
+    (
+        "Status",
+        "node:text cluster:text version:text started_ms:int catalog:text nodes:[Peer] rings:[Ring] sources:[Source] \
+         dirty_files:int dirty_bytes:int dirty_age_ms:int conflicts:int drains:int lake_trouble:text? cache_bytes:int \
+         ready:bool words:[text]",
+    ),
+    (
+        "Peer",
+        "node:text name:text state:text suspect:bool addresses:[text] cell:text tor:text power:text latency_us:int",
+    ),
+    (
+        "Ring",
+        "path:text drive:text bytes:int keep_bytes:int clean_bytes:int records:int poisoned:text? io:text",
+    ),
+    (
+        "Source",
+        "kind:drive|peer|turn|lake name:text reads:int failures:int small_mean_us:int? small_p95_us:int? \
+         large_mean_us:int? large_p95_us:int?",
+    ),
+    ("Series", "every_ms:int at_ms:[int] series:any"),
+    ("Slo", "configured:bool budgets:[SloBudget]"),
+    (
+        "SloBudget",
+        "name:text words:text target_percent:num good_percent:num? budget_left_percent:num window_s:int",
+    ),
+    ("Events", "configured:bool events:[Event]"),
+    ("Event", "seq:int at_ms:int level:info|warn|error subject:text name:text words:text"),
+    ("Audit", "entries:[AuditEntry]"),
+    (
+        "AuditEntry",
+        "seq:int at_ms:int role:text address:text by:text call:text request:text status:int error:text",
+    ),
+    ("RiskReport", "nodes:[Risk] cells:[Risk] lost_files:int lost_bytes:int at_least:bool"),
+    (
+        "Risk",
+        "node:text name:text cell:text state:text undrained_files:int undrained_bytes:int oldest_age_ms:int \
+         one_copy_files:int one_copy_bytes:int lost_files:int lost_bytes:int doubtful_files:int doubtful_bytes:int \
+         lost_parts:int",
+    ),
+    ("LostFiles", "files:[LostFile]"),
+    (
+        "LostFile",
+        "volume:text key:text key_hex?:text version:text bytes:int since_ms:int whole:bool nodes:[text] may_return:bool",
+    ),
+    (
+        "Rebuild",
+        "files_left:int bytes_left:int one_copy_files:int one_copy_bytes:int lost_files:int lost_bytes:int \
+         files_done:int bytes_done:int bytes_per_s:int bytes_per_s_max:int workers:int end_in_ms:int? losses:[text] \
+         trouble:text?",
+    ),
+    ("Protections", "volumes:[Protection]"),
+    ("Protection", "volume:text copies:int files_below:int"),
+    ("Nodes", "nodes:[Node]"),
+    (
+        "Node",
+        "node:text name:text cell:text tor:text power:text state:text since_ms:int silent_since_ms:int? drives:int \
+         drives_gone:int undrained_files:int undrained_bytes:int latency_us:int",
+    ),
+    ("NodePage", "node:Node drives:[Drive] risk:Risk?"),
+    ("StopVerdict", "node:text name:text reasons:[text] can_stop:bool"),
+    (
+        "Evacuation",
+        "node:text name:text state:text files_left:int bytes_left:int files_only_there:int bytes_only_there:int \
+         parts_only_there:int trouble:text? done:bool",
+    ),
+    ("Drives", "drives:[Drive]"),
+    (
+        "Drive",
+        "drive:text node:text name:text path:text state:text why:text? incarnation:int bytes:int keep_bytes:int \
+         clean_bytes:int undrained_files:int undrained_bytes:int",
+    ),
+    (
+        "Catalog",
+        "engine:text holder:text? epoch:text seq:int stalled:bool alone:bool standbys:[Standby] trouble:text?",
+    ),
+    ("Standby", "node:text in_sync:bool seq:int? trouble:text?"),
+    ("Promotion", "epoch:text seq:int before:text loss:text?"),
+    ("Volumes", "volumes:[Volume]"),
+    ("Volume", "name:text id:text created_ms:int lake:text? policy:Policy files:int bytes:int"),
+    (
+        "Policy",
+        "class:auto|one|two|three spread:node|tor|power when_alone:refuse|lake drain:Drain drain_quiet_s:int \
+         drain_lag_max_s:int quota_bytes:int lake_mode:owned|shared|read_only leases:bool",
+    ),
+    ("Tiers", "files:int bytes:int dirty:Sum clean:Sum never:Sum conflict:Sum at_least:bool"),
+    ("Sum", "files:int bytes:int"),
+    ("Files", "entries:[any] more:bool"),
+    (
+        "File",
+        "key:text key_hex?:text size:int etag:text modified_ms:int version:text inode:int drain:DrainState \
+         checksums:pairs parts:int content_type:text? headers:pairs meta:pairs tags:pairs mode:int? owner:[int]?",
+    ),
+    (
+        "Receipt",
+        "volume:text key:text version:text size:int etag:text checksums:pairs class:auto|one|two|three copies:int \
+         holders:[Holder] seq:int drain:DrainState lake:text? lake_etag:text?",
+    ),
+    ("Holder", "node:text drive:text incarnation:int"),
+    ("Receipts", "receipts:[Receipt] more:bool"),
+    (
+        "Explanation",
+        "file:File receipt:Receipt chunks:int chunks_local:int chunks_cached:int holders:[Held] words:[text]",
+    ),
+    ("Held", "drive:text chunks:int bytes:int"),
+    ("Drained", "files:int"),
+    ("Staged", "bytes:int"),
+    ("Deleted", "files:[DeletedFile]"),
+    ("DeletedFile", "key:text was_there:bool? error:text?"),
+    ("Conflicts", "conflicts:[Conflict]"),
+    (
+        "Conflict",
+        "volume:text file:File lake_etag_expected:text? lake_etag_found:text? since_ms:int refused:text?",
+    ),
+    ("Sets", "sets:[Set] more:bool"),
+    (
+        "Set",
+        "volume:text set:int state:open|published|aborted|expired path:text path_hex?:text owner:text shards:int \
+         begun_ms:int deadline_ms:int closed_ms:int seq:int",
+    ),
+    ("LatestSet", "set:Set?"),
+    ("SetStatus", "info:Set present:int bytes:int laggards:[int] drain:DrainState"),
+    ("AccessKeys", "keys:[AccessKey]"),
+    ("AccessKey", "access_key:text read_only:bool prefixes:[text] uid:int gid:int created_ms:int"),
+    (
+        "KeyMade",
+        "access_key:text secret_key:text read_only:bool prefixes:[text] uid:int gid:int created_ms:int",
+    ),
+    ("JoinToken", "join_token:text"),
+];
+
+/// The shapes of bodies.
+pub const BODIES: &[(&str, &str)] = &[
+    ("Nothing", ""),
+    ("Login", "token:word"),
+    ("Force", "force?:bool"),
+    ("DriveAdd", "path:word size_bytes?:int?"),
+    ("Promote", "accept_loss?:bool"),
+    ("Detach", "node:word"),
+    ("VolumeNew", "name:word lake?:text? policy?:PolicyChange"),
+    (
+        "PolicyChange",
+        "class?:auto|one|two|three spread?:node|tor|power when_alone?:refuse|lake drain?:Drain drain_quiet_s?:u32 \
+         drain_lag_max_s?:u32 quota_bytes?:int lake_mode?:owned|shared|read_only leases?:bool",
+    ),
+    ("Prefix", "prefix?:text"),
+    ("Key", "key:word"),
+    ("Keys", "keys:[word]"),
+    ("Rename", "from:word to:word replace?:bool"),
+    ("Resolve", "key:word resolution:ours|theirs|keep_both"),
+    ("KeyNew", "read_only?:bool prefixes?:[word] uid?:u32 gid?:u32"),
+    ("KeyRotate", "grace_s?:u32?"),
+];
+
+/// All shapes as JSON Schema, by name.
+pub fn components() -> Map<String, Value> {
+    let answers = SHAPES.iter().map(|(name, shape)| ((*name).to_owned(), object(shape, Others::Allowed)));
+    let bodies = BODIES.iter().map(|(name, shape)| ((*name).to_owned(), object(shape, Others::Refused)));
+    let special = [
+        ("Anything", json!({ "type": "object" })),
+        (
+            "Drain",
+            json!({ "oneOf": [
+                { "enum": ["always", "never", "on_demand"] },
+                { "type": "object", "properties": { "every": { "type": "integer", "minimum": 1, "maximum": u32::MAX } },
+                  "required": ["every"], "additionalProperties": false },
+            ] }),
+        ),
+        ("DrainState", json!({ "enum": ["dirty", "clean", "never", "conflict"] })),
+    ];
+    let special = special.into_iter().map(|(name, schema)| (name.to_owned(), schema));
+    answers.chain(bodies).chain(special).collect()
+}
+
+/// A reference to a shape.
+pub fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// Whether an object may have fields that are not named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Allowed,
+    Refused,
+}
+
+fn object(shape: &str, others: Others) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for field in shape.split_whitespace() {
+        let (name, kind) = field.split_once(':').unwrap_or((field, "any"));
+        let plain = name.strip_suffix('?');
+        if plain.is_none() {
+            required.push(name);
+        }
+        properties.insert(plain.unwrap_or(name).to_owned(), schema(kind));
+    }
+    let mut value = json!({ "type": "object", "properties": properties, "required": required });
+    if others == Others::Refused {
+        value["additionalProperties"] = false.into();
+    }
+    value
+}
+
+fn schema(kind: &str) -> Value {
+    if let Some(inner) = kind.strip_suffix('?') {
+        return json!({ "anyOf": [schema(inner), { "type": "null" }] });
+    }
+    if let Some(inner) = kind.strip_prefix('[').and_then(|kind| kind.strip_suffix(']')) {
+        return json!({ "type": "array", "items": schema(inner) });
+    }
+    match kind {
+        "text" => json!({ "type": "string" }),
+        "word" => json!({ "type": "string", "minLength": 1 }),
+        "int" => json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+        "u32" => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
+        "num" => json!({ "type": "number" }),
+        "bool" => json!({ "type": "boolean" }),
+        "any" => json!({}),
+        "pairs" => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        words if words.contains('|') => json!({ "enum": words.split('|').collect::<Vec<_>>() }),
+        name => reference(name),
+    }
+}

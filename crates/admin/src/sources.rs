@@ -1,0 +1,53 @@
+//! What the API shows beside the door, and who may fill it in: numbers, events, objectives.
+
+use serde::Serialize;
+use stoker_store::Counter;
+
+/// A place that numbers for `/metrics` come from, beside the door.
+pub type Source = Box<dyn Fn() -> Vec<Counter> + Send + Sync>;
+
+/// Something that happened and that an operator may want to know.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Event {
+    /// Grows with every event of this node.
+    pub seq: u64,
+    /// When, milliseconds since 1970.
+    pub at_ms: u64,
+    /// `info`, `warn` or `error`; `error` means that somebody has to act.
+    pub level: String,
+    /// What it is about: `node`, `drive`, `lake`, `volume`, `set`, ...
+    pub subject: String,
+    /// Its name; empty if there is none.
+    pub name: String,
+    /// What happened.
+    pub words: String,
+}
+
+/// Keeps events.
+pub trait Events: Send + Sync {
+    /// The newest events behind this number, oldest first, at most so many.
+    fn events(&self, after: u64, limit: usize) -> Vec<Event>;
+}
+
+/// An objective, and how much of what it allows to go wrong is left.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SloBudget {
+    /// Name.
+    pub name: String,
+    /// What is promised, for people.
+    pub words: String,
+    /// Share of good events that is promised, in percent.
+    pub target_percent: f64,
+    /// Share that was good within the window, in percent; none before there was an event.
+    pub good_percent: Option<f64>,
+    /// What is left of the budget, in percent; below zero if it is overspent.
+    pub budget_left_percent: f64,
+    /// Over so many seconds.
+    pub window_s: u64,
+}
+
+/// Keeps objectives.
+pub trait Slo: Send + Sync {
+    /// All of them.
+    fn budgets(&self) -> Vec<SloBudget>;
+}
