@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::suites::{APPS, CLIENTS, GUEST, PYTHON, Suite, Without};
+use crate::suites::{API, APPS, CLIENTS, CONSOLE, GUEST, PYTHON, Suite, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 
@@ -94,6 +94,12 @@ const STEPS: &[Step] = &[
     step("apps, longer", &[Tier::Long], apps("--tier long")),
     step("python", &[Tier::Normal], python("--tier quick", Without::Skip)),
     step("python, with torch", &[Tier::Full, Tier::Long], python("--tier full", Without::Fail)),
+    step("api", &[Tier::Full, Tier::Long], Action::Suite { suite: &API, args: "", without: Without::Skip }),
+    step(
+        "console",
+        &[Tier::Full, Tier::Long],
+        Action::Suite { suite: &CONSOLE, args: "", without: Without::Skip },
+    ),
     step("guest", &[Tier::Long], Action::Suite { suite: &GUEST, args: "", without: Without::Skip }),
 ];
 

@@ -23,6 +23,8 @@ Usage: cargo xtask <command>
   clients [--tier full] [...] real S3 clients against a real node; arguments go to tests/clients/run.py
   apps [--tier full] [...]    real applications on a mount and by NFS; arguments go to tests/apps/run.py
   python [...]                the Python package; arguments go to python/tests/run.py
+  api [...]                   the admin API against its OpenAPI document; arguments go to tests/api/run.py
+  console [...]               the console in headless Chromium; arguments go to tests/console/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -60,6 +62,8 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "sim" => sim::run(rest),
         "clients" => suites::CLIENTS.run(rest),
         "apps" => suites::APPS.run(rest),
+        "api" => suites::API.run(rest),
+        "console" => suites::CONSOLE.run(rest),
         "guest" => suites::GUEST.run(rest),
         "python" => suites::PYTHON.run(rest),
         "fuzz" => fuzz::run(rest),

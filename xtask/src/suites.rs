@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps` and `guest`: programs of others against a real node, each by a script below `tests/`.
+//! `cargo xtask clients`, `apps`, `guest`, `api` and `console`: programs of others against a real node, each by a script below `tests/`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,6 +28,11 @@ pub const CLIENTS: Suite = suite("clients", "tests/clients/run.py", "real client
 pub const APPS: Suite = suite("apps", "tests/apps/run.py", "applications");
 /// The NFS client of a Linux kernel.
 pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
+
+/// The admin API against its own document.
+pub const API: Suite = suite("api", "tests/api/run.py", "schemathesis over the admin API");
+/// The console in a browser.
+pub const CONSOLE: Suite = suite("console", "tests/console/run.py", "the console in Chromium");
 
 /// The Python package.
 pub const PYTHON: Suite =

@@ -1,0 +1,219 @@
+// Nodes: the list, and the page of one of them with what can be done to it.
+
+import { enc, get, post } from "./api.js";
+import { h, place } from "./dom.js";
+import { bytes, count, span, things } from "./units.js";
+import { act, badge, card, empty, facts, failure, loading, pageHead, table, ago } from "./parts.js";
+import { confirm, toast } from "./dialog.js";
+import { driveMeter } from "./overview.js";
+
+const stateOf = (node) => (node.silent_since_ms ? "silent" : node.state);
+
+export async function list(context) {
+  const nodes = place("div");
+  nodes.append(loading());
+  const catalog = place("div");
+  const rebuild = place("div");
+  context.show(pageHead([], "Nodes"), card(null, {}, nodes), h("div", { class: "grid two" }, card("Catalog", {}, catalog), card("Rebuild", {}, rebuild)));
+  await context.poll(4000, async () => {
+    const [all, where, left] = await Promise.all(["nodes", "catalog", "rebuild"].map(context.get));
+    const names = new Map(all.nodes.map((node) => [node.node, node.name || node.node.slice(0, 8)]));
+    nodes.update(all.nodes, (rows) =>
+      table(
+        [
+          ["node", (node) => h("a", { href: `#/nodes/${enc(node.name || node.node)}` }, node.name || node.node.slice(0, 8))],
+          ["state", (node) => badge(stateOf(node))],
+          ["since", (node) => ago(node.silent_since_ms ?? node.since_ms)],
+          ["cell", (node) => node.cell || "–"],
+          ["switch", (node) => node.tor || "–"],
+          ["power", (node) => node.power || "–"],
+          ["drives", (node) => (node.drives_gone > 0 ? `${node.drives} (${node.drives_gone} gone)` : node.drives), "number"],
+          ["not in the lake", (node) => bytes(node.undrained_bytes), "number"],
+          ["latency", (node) => (node.latency_us > 0 ? `${count(node.latency_us)} µs` : "this node"), "number"],
+        ],
+        rows,
+      ),
+    );
+    catalog.update(where, (where) => [
+      facts([
+        ["kept by", where.holder ? names.get(where.holder) ?? where.holder : where.engine],
+        ["engine", where.engine],
+        ["last commit", count(where.seq)],
+        ["state", where.stalled ? badge("error", "acknowledges nothing: too few followers answer") : where.trouble ? badge("warn", where.trouble) : badge("ok", "acknowledges")],
+      ]),
+      table(
+        [
+          ["follower", (standby) => names.get(standby.node) ?? standby.node.slice(0, 8)],
+          ["state", (standby) => (standby.in_sync ? badge("in sync") : badge("warn", "behind"))],
+          ["last commit", (standby) => count(standby.seq), "number"],
+        ],
+        where.standbys,
+        "Nobody follows it: names are on one node.",
+      ),
+    ]);
+    rebuild.update(left, (left) =>
+      left.files_left + left.lost_files === 0
+        ? empty("Every file has its copies.")
+        : facts([
+            ["left", `${things(left.files_left, "file")}, ${bytes(left.bytes_left)}`],
+            ["with one copy", left.one_copy_files > 0 ? `${things(left.one_copy_files, "file")}, ${bytes(left.one_copy_bytes)}` : "none"],
+            ["lost", left.lost_files > 0 ? h("b", { class: "bad" }, `${things(left.lost_files, "file")}, ${bytes(left.lost_bytes)}`) : "none"],
+            ["rate", `${bytes(left.bytes_per_s)}/s of at most ${bytes(left.bytes_per_s_max)}/s`],
+            ["done in", left.end_in_ms == null ? "nothing moves now" : span(left.end_in_ms)],
+            ["because of", left.losses.join(", ")],
+            ["trouble", left.trouble],
+          ]),
+    );
+  });
+}
+
+export async function page(context) {
+  const node = decodeURIComponent(context.args.node);
+  const path = `nodes/${enc(node)}`;
+  const head = place("div");
+  const body = place("div", { class: "stack" });
+  const verdict = h("div", { role: "status" });
+  let evacuating = false;
+  await context.poll(3000, async () => {
+    const page = await context.get(path);
+    const state = stateOf(page.node);
+    evacuating = page.node.state === "evacuating";
+    const evacuation = evacuating ? await context.get(`${path}/evacuation`) : null;
+    if (!head.isConnected) context.show(head, verdict, body);
+    head.update([page.node.name, state], () => pageHead([["Nodes", "#/nodes"]], page.node.name || node, badge(state), actions(context, page.node, path, verdict)));
+    body.update({ ...page, evacuation }, () => [
+      evacuation && card("Evacuation", {}, progress(evacuation)),
+      h("div", { class: "grid two" }, card("About", {}, about(page.node)), card("If it dies now", {}, risk(page.risk))),
+      card("Drives", { actions: act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
+    ]);
+  });
+}
+
+const about = (node) =>
+  facts([
+    ["id", h("code", {}, node.node)],
+    ["cell", node.cell || "no name"],
+    ["switch", node.tor || "–"],
+    ["power feed", node.power || "–"],
+    ["in this state", ago(node.since_ms)],
+    ["silent", node.silent_since_ms ? ago(node.silent_since_ms) : null],
+    ["answers within", node.latency_us > 0 ? `${count(node.latency_us)} µs` : "this is the node that serves this page"],
+    ["not in the lake", `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
+  ]);
+
+function risk(risk) {
+  if (!risk) return empty("Nothing is known.");
+  return facts([
+    ["lost", h("b", { class: risk.lost_files > 0 ? "bad" : "ok" }, `${things(risk.lost_files, "file")}, ${bytes(risk.lost_bytes)}`)],
+    ["perhaps lost", risk.doubtful_files > 0 ? `${things(risk.doubtful_files, "file")}, ${bytes(risk.doubtful_bytes)}` : null],
+    ["unfinished uploads", risk.lost_parts > 0 ? things(risk.lost_parts, "part") : null],
+    ["not in the lake", `${things(risk.undrained_files, "file")}, ${bytes(risk.undrained_bytes)}`],
+    ["the oldest of them", risk.undrained_files > 0 ? span(risk.oldest_age_ms) : null],
+    ["with one copy", `${things(risk.one_copy_files, "file")}, ${bytes(risk.one_copy_bytes)}`],
+  ]);
+}
+
+const progress = (told) =>
+  told.done
+    ? h("p", { class: "ok" }, "Empty: nothing is only there, and nothing there counts as a copy. It can be taken away.")
+    : facts([
+        ["left", `${things(told.files_left, "file")}, ${bytes(told.bytes_left)}`],
+        ["only there", `${things(told.files_only_there, "file")}, ${bytes(told.bytes_only_there)}`],
+        ["trouble", told.trouble],
+      ]);
+
+function drives(context, page, path) {
+  return table(
+    [
+      ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "–"), h("div", { class: "muted small" }, drive.drive))],
+      ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, drive.why))],
+      ["use", (drive) => h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`)), "wide"],
+      ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
+      ["", (drive) => act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "quiet")],
+    ],
+    page.drives,
+    "No drive is known.",
+  );
+}
+
+function actions(context, node, path, verdict) {
+  const name = node.name || node.node;
+  const force = { name: "force", kind: "flag", label: "Although too few nodes may be left for some volumes" };
+  const ask = async () => {
+    verdict.replaceChildren(loading("Asking…"));
+    try {
+      const said = await get(`${path}/can-stop`);
+      verdict.replaceChildren(
+        h("div", { class: `card verdict ${said.can_stop ? "ok" : "warn"}` }, h("b", {}, said.can_stop ? `${name} can stop without anybody noticing.` : `${name} should not stop now:`), said.reasons.length > 0 && h("ul", {}, said.reasons.map((reason) => h("li", {}, reason)))),
+      );
+    } catch (error) {
+      verdict.replaceChildren(failure(error));
+    }
+  };
+  const after = (words) => {
+    toast(words);
+    context.again();
+  };
+  const quarantine = () =>
+    confirm({
+      title: `Quarantine ${name}?`,
+      words: "Nothing new is copied to it. It is read from, and its own clients still write there.",
+      fields: [force],
+      action: "Quarantine",
+      act: (values) => post(`${path}/quarantine`, values),
+    }).then((done) => done && after(`${name} is quarantined.`));
+  const evacuate = () =>
+    confirm({
+      title: `Evacuate ${name}?`,
+      words: ["Everything there that is not in the lake is copied to other nodes and drained by them. Nothing new goes there.", "Send its writers elsewhere first."],
+      fields: [force],
+      typed: name,
+      action: "Evacuate",
+      danger: true,
+      act: (values) => post(`${path}/evacuate`, values),
+    }).then((done) => done && after(`The evacuation of ${name} began.`));
+  const rejoin = () =>
+    confirm({
+      title: `Let ${name} rejoin?`,
+      words: "It takes copies again.",
+      action: "Rejoin",
+      act: () => post(`${path}/rejoin`),
+    }).then((done) => done && after(`${name} takes copies again.`));
+  const isOut = ["quarantined", "evacuating"].includes(node.state);
+  return [
+    h("button", { type: "button", "data-key": "can-stop", onclick: ask }, "Can it stop?"),
+    isOut ? act(context.session, "Rejoin", rejoin, "primary") : act(context.session, "Quarantine", quarantine),
+    node.state !== "evacuating" && act(context.session, "Evacuate", evacuate, "danger"),
+  ];
+}
+
+function addDrive(context, node, path) {
+  return confirm({
+    title: `Add a drive to ${node}`,
+    words: "A directory, a file or a block device on that node. It must be there.",
+    fields: [
+      { name: "path", label: "Path on that node", needed: true },
+      { name: "gib", kind: "number", label: "Size of the ring in GiB, if it has to be made", value: 0, help: "0: as the node thinks fit" },
+    ],
+    action: "Add",
+    act: ({ path: at, gib }) => post(`${path}/drives`, { path: at, size_bytes: gib > 0 ? gib * 2 ** 30 : null }),
+  }).then((done) => done && (toast("The drive is in service."), context.again()));
+}
+
+async function removeDrive(context, node, drive, path) {
+  const at = `${path}/drives/${enc(drive.drive)}`;
+  const losses = await get(`${at}/losses`).catch(() => ({ files: [] }));
+  const lost = losses.files.length;
+  return confirm({
+    title: `Remove the drive ${drive.path || drive.drive} of ${node}?`,
+    words: [
+      "What is not in the lake is copied to other drives, then the drive is taken out of service.",
+      lost > 0 ? `Taken out by force, ${things(lost, "file")} would be lost now, ${losses.files[0].volume}/${losses.files[0].key} for one.` : "Nothing is only there now.",
+    ],
+    fields: [{ name: "force", kind: "flag", label: "At once, although that loses what is only there" }],
+    typed: node,
+    action: "Remove",
+    danger: true,
+    act: (values) => post(`${at}/remove`, values),
+  }).then((done) => done && (toast("The drive leaves."), context.again()));
+}

@@ -1,0 +1,105 @@
+// The pieces that pages are made of.
+
+import { h } from "./dom.js";
+import { bytes, date, span } from "./units.js";
+import { toast } from "./dialog.js";
+
+const GOOD = ["up", "live", "published", "clean", "ready", "in sync", "info", "ok"];
+const CAREFUL = ["suspect", "leaving", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping"];
+const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready"];
+
+export const tone = (state) =>
+  GOOD.includes(state) ? "ok" : CAREFUL.includes(state) ? "warn" : BAD.includes(state) ? "bad" : "plain";
+
+export const badge = (state, words) => h("span", { class: `badge ${tone(state)}` }, words ?? state);
+export const loading = (what = "Loading…") => h("p", { class: "loading", "aria-busy": "true" }, what);
+export const empty = (words, ...more) => h("div", { class: "empty" }, h("p", {}, words), ...more);
+
+export function failure(error) {
+  return h("div", { class: "failure", role: "alert" }, h("b", {}, error.message), error.hint && h("p", { class: "muted" }, error.hint));
+}
+
+export function card(title, attributes, ...children) {
+  const { actions, note, ...rest } = attributes ?? {};
+  const head = title && h("div", { class: "card-head" }, h("h2", {}, title), note && h("span", { class: "muted small" }, note), actions && h("div", { class: "actions" }, actions));
+  return h("section", { ...rest, class: `card ${rest.class ?? ""}` }, head, ...children);
+}
+
+/** A page's head: where one is, what it is called, what can be done. */
+export function pageHead(trail, title, state, ...actions) {
+  const steps = trail.map(([name, link]) => [h("a", { href: link }, name), h("span", { class: "muted" }, " / ")]);
+  return h(
+    "div",
+    { class: "page-head" },
+    h("div", {}, trail.length > 0 && h("p", { class: "trail" }, steps), h("h1", {}, title, " ", state)),
+    h("div", { class: "actions" }, actions),
+  );
+}
+
+/** Rows of name and value; those without a value are left out. */
+export function facts(rows) {
+  const kept = rows.filter(([, value]) => value != null && value !== "");
+  return h("dl", { class: "facts" }, kept.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+/** Columns are [title, cell(row), class]. On narrow screens each row becomes a block with its titles. */
+export function table(columns, rows, none) {
+  if (rows.length === 0) return empty(none ?? "Nothing here.");
+  const shown = columns.filter(Boolean);
+  return h(
+    "div",
+    { class: "table-wrap" },
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, shown.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, shown.map(([title, cell, kind]) => h("td", { class: kind, "data-label": title }, cell(row)))))),
+    ),
+  );
+}
+
+/** A bar of parts: [[bytes, class, name]] of a whole. */
+export function meter(parts, whole, label) {
+  const share = (value) => `${whole > 0 ? Math.min(100, (100 * value) / whole) : 0}%`;
+  const words = label ?? parts.map(([value, , name]) => `${name} ${bytes(value)}`).join(", ");
+  return h(
+    "div",
+    { class: "meter", role: "img", "aria-label": words, title: words },
+    parts.map(([value, kind]) => value > 0 && h("span", { class: kind, style: { width: share(value), "min-width": "2px" } })),
+  );
+}
+
+/** A time that stays true while it is looked at. */
+export function ago(millis) {
+  if (!millis) return "–";
+  const element = h("time", { "data-at": millis, title: date(millis) });
+  tick(element);
+  return element;
+}
+
+function tick(element) {
+  element.textContent = `${span(Date.now() - Number(element.dataset.at))} ago`;
+}
+
+setInterval(() => document.querySelectorAll("time[data-at]").forEach(tick), 1000);
+
+export function copyLine(line) {
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(line);
+      toast("Copied.");
+    } catch {
+      getSelection().selectAllChildren(code);
+      toast("Selected: press Ctrl-C.", "warn");
+    }
+  };
+  const code = h("code", {}, line);
+  return h("div", { class: "copy" }, code, h("button", { type: "button", onclick: copy }, "Copy"));
+}
+
+/** A button for operators; those who look see that it is there and why they cannot use it. */
+export function act(session, name, onclick, kind = "") {
+  const may = session.role === "operator";
+  const why = may ? null : "You are logged in to look. Log in with the operators' token to change something.";
+  return h("button", { type: "button", class: kind, "data-key": name, disabled: !may, title: why, onclick }, name);
+}

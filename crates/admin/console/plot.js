@@ -1,0 +1,100 @@
+// Lines over time, drawn by hand: a grid that can be read, gaps where nothing is known, values under the pointer.
+
+import { h, s } from "./dom.js";
+import { clockTime, niceTop } from "./units.js";
+
+const HEIGHT = 190;
+const LEFT = 62;
+const RIGHT = 12;
+const TOP = 8;
+const BOTTOM = 24;
+
+/** `lines` are [{name, label}], `format` writes a value, `base` is 1000 or 1024. */
+export function plot(title, lines, format, base = 1000) {
+  const legend = h("div", { class: "legend" });
+  const area = h("div", { class: "plot-area" });
+  const element = h("figure", { class: "card plot", "aria-label": title }, h("figcaption", { class: "card-head" }, h("h2", {}, title)), area, legend);
+  let data = null;
+  let pointed = null;
+
+  const draw = () => {
+    const width = area.clientWidth;
+    if (!data || width === 0) return;
+    const times = data.at_ms;
+    if (times.length === 0) {
+      area.replaceChildren(h("p", { class: "loading" }, "The first points come in a few seconds."));
+      return;
+    }
+    const end = times[times.length - 1];
+    const range = Math.max(120000, Math.min(900000, end - times[0]));
+    const begin = end - range;
+    const x = (at) => LEFT + ((at - begin) / range) * (width - LEFT - RIGHT);
+    const values = lines.flatMap((line) => data.series[line.name]).filter((value) => value != null);
+    const top = niceTop(Math.max(...values, 0), base);
+    const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
+    const svg = s("svg", { width, height: HEIGHT, role: "img", "aria-label": `${title}, the last ${Math.round(range / 60000)} minutes` });
+    for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+      const at = y(part * top);
+      svg.append(
+        s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: at, y2: at }),
+        s("text", { class: "tick", x: LEFT - 8, y: at + 4, "text-anchor": "end" }, format(part * top)),
+      );
+    }
+    const steps = width < 420 ? 3 : 5;
+    for (let step = 0; step <= steps; step += 1) {
+      const at = begin + (range * step) / steps;
+      const anchor = step === 0 ? "start" : step === steps ? "end" : "middle";
+      svg.append(s("text", { class: "tick", x: x(at), y: HEIGHT - 6, "text-anchor": anchor }, clockTime(at, range < 300000)));
+    }
+    lines.forEach((line, number) => {
+      const points = data.series[line.name];
+      let path = "";
+      points.forEach((value, at) => {
+        if (value == null) return;
+        const starts = at === 0 || points[at - 1] == null;
+        const ends = at === points.length - 1 || points[at + 1] == null;
+        const place = `${x(times[at]).toFixed(1)},${y(value).toFixed(1)}`;
+        path += `${starts ? "M" : "L"}${place}`;
+        if (starts && ends) svg.append(s("circle", { class: `dot s${number + 1}`, cx: x(times[at]), cy: y(value), r: 1.8 }));
+      });
+      svg.append(s("path", { class: `line s${number + 1}`, d: path }));
+    });
+    let at = times.length - 1;
+    if (pointed != null) {
+      const wanted = begin + ((pointed - LEFT) / (width - LEFT - RIGHT)) * range;
+      at = times.reduce((best, time, index) => (Math.abs(time - wanted) < Math.abs(times[best] - wanted) ? index : best), 0);
+      svg.append(s("line", { class: "cross", x1: x(times[at]), x2: x(times[at]), y1: TOP, y2: HEIGHT - BOTTOM }));
+    }
+    area.replaceChildren(svg);
+    legend.replaceChildren(
+      ...lines.map((line, number) =>
+        h("span", {}, h("i", { class: `key s${number + 1}` }), line.label, " ", h("b", {}, format(data.series[line.name][at]))),
+      ),
+      h("span", { class: "muted when" }, pointed == null ? "now" : clockTime(times[at], true)),
+    );
+  };
+
+  area.addEventListener("pointermove", (event) => {
+    pointed = event.clientX - area.getBoundingClientRect().left;
+    draw();
+  });
+  area.addEventListener("pointerleave", () => {
+    pointed = null;
+    draw();
+  });
+  new ResizeObserver(draw).observe(area);
+  element.show = (series) => {
+    data = series;
+    draw();
+  };
+  return element;
+}
+
+/** Keeps what the node told, and asks only for what is new. */
+export function merged(before, more) {
+  if (!before) return more;
+  const kept = 450;
+  const join = (a, b) => [...a, ...b].slice(-kept);
+  const series = Object.fromEntries(Object.entries(more.series).map(([name, values]) => [name, join(before.series[name] ?? [], values)]));
+  return { ...more, at_ms: join(before.at_ms, more.at_ms), series };
+}

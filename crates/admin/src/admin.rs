@@ -114,9 +114,31 @@ impl Admin {
         Admin::watch(Box::new(store), options).await
     }
 
+    /// The same at the first of these addresses that is free.
+    pub async fn start_at(
+        store: Arc<dyn Store>,
+        options: AdminOptions,
+        addresses: &[SocketAddr],
+    ) -> io::Result<Admin> {
+        let mut failed = io::Error::other("there is no address");
+        for address in addresses {
+            match TcpListener::bind(address).await {
+                Ok(listener) => return Admin::serve(Box::new(store), options, listener),
+                Err(error) => {
+                    failed = io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+                }
+            }
+        }
+        Err(failed)
+    }
+
     /// [`Self::start`] on the part of the door that is needed here.
     pub(crate) async fn watch(watched: Box<dyn Watched>, options: AdminOptions) -> io::Result<Admin> {
         let listener = TcpListener::bind(options.listen).await?;
+        Admin::serve(watched, options, listener)
+    }
+
+    fn serve(watched: Box<dyn Watched>, options: AdminOptions, listener: TcpListener) -> io::Result<Admin> {
         let address = listener.local_addr()?;
         let asked = Arc::new(Asked {
             watched,

@@ -38,6 +38,7 @@ mod rng;
 mod seal;
 mod serve;
 mod set;
+mod shell;
 mod show;
 mod size;
 mod span;

@@ -104,6 +104,8 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         promote: None,
         admin: Listen::At(vec![config.admin.listen]),
         token_file: config.admin.token_file.clone(),
+        view_token_file: config.admin.view_token_file.clone(),
+        metrics_open: config.admin.metrics_open,
         door: config.door.listen.clone(),
         hangup: Hangup::Reload,
         check_only: false,
@@ -161,6 +163,7 @@ fn tell(ready: &Ready) -> Result<(), Failure> {
     if ready.credentials.is_some() {
         tracing::info!("the first access key is in {}", ready.dir.join(CREDENTIALS).display());
     }
+    tracing::info!("the console is at {}/; the token to log in with is in a file of the node", ready.admin);
     for words in &status.words {
         tracing::info!("{words}");
     }

@@ -179,7 +179,7 @@ fn document_and_table_are_the_same() {
     let mut ids = std::collections::BTreeSet::new();
     for route in ROUTES {
         let operation = &paths[route.path][route.verb.as_str().to_ascii_lowercase()];
-        assert!(ids.insert(operation["operationId"].clone()), "{operation}");
+        assert!(ids.insert(operation["operationId"].to_string()), "{operation}");
         assert_eq!(operation["requestBody"].is_object(), route.changes(), "{}", route.path);
         // What the document calls this path leads to this route.
         let path = real_path(route, 1);
@@ -312,7 +312,7 @@ async fn bad_requests_get_clear_words() {
         ("/api/v1/volumes/data/files?limit=0", 400, "from 1 to 1000"),
         ("/api/v1/volumes/data/files?limit=+7", 400, "from 1 to 1000"),
         ("/api/v1/volumes/data/files?all=perhaps", 400, "true or false"),
-        ("/api/v1/volumes/data/sets/99999", 404, "99999"),
+        ("/api/v1/volumes/data/sets/99999", 404, "no such checkpoint set"),
         ("/api/v1/volumes/data/sets/first", 400, "`set` is a number"),
         ("/api/v1/volumes/%ff", 400, "UTF-8"),
     ] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stoker_store::{
-    Condition, DrainPolicy, DrainState, Key, ListEntry, ListRequest, RenameMode, Resolution, Store, VolumeInfo,
+    Condition, DrainPolicy, DrainState, Key, ListEntry, ListRequest, RenameMode, Resolution, VolumeInfo,
     VolumeOptions, VolumePolicy, check_volume_name,
 };
 

@@ -171,6 +171,9 @@ pub struct Admin {
     pub listen: SocketAddr,
     #[serde(deserialize_with = "value::optional")]
     pub token_file: Option<PathBuf>,
+    #[serde(deserialize_with = "value::optional")]
+    pub view_token_file: Option<PathBuf>,
+    pub metrics_open: bool,
 }
 
 /// How the node meets others.
@@ -257,7 +260,12 @@ impl Default for Peers {
 
 impl Default for Admin {
     fn default() -> Admin {
-        Admin { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9001)), token_file: None }
+        Admin {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9001)),
+            token_file: None,
+            view_token_file: None,
+            metrics_open: false,
+        }
     }
 }
 

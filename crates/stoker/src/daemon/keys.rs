@@ -13,6 +13,8 @@ use crate::failure::Failure;
 pub const CREDENTIALS: &str = "credentials";
 /// File with the token.
 const TOKEN: &str = "token";
+/// File with the token of those who look and change nothing.
+pub const VIEW_TOKEN: &str = "view-token";
 
 /// Letters that nobody has to quote, five bits each.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -109,7 +111,16 @@ pub fn replace_credentials(dir: &Path, old: &str, new: &AccessKey) -> Result<(),
 
 /// The token in the node's directory, made if it is missing; or the one in a file that a person chose.
 pub fn token(place: &Place, file: Option<&Path>) -> Result<String, Failure> {
-    let path = file.map_or_else(|| place.dir().join(TOKEN), Path::to_path_buf);
+    word(place, TOKEN, file)
+}
+
+/// The same for those who look and change nothing.
+pub fn view_token(place: &Place, file: Option<&Path>) -> Result<String, Failure> {
+    word(place, VIEW_TOKEN, file)
+}
+
+fn word(place: &Place, name: &str, file: Option<&Path>) -> Result<String, Failure> {
+    let path = file.map_or_else(|| place.dir().join(name), Path::to_path_buf);
     let token = match read_small(&path)? {
         Some(text) => text.trim().to_string(),
         None if file.is_some() => {
@@ -118,7 +129,7 @@ pub fn token(place: &Place, file: Option<&Path>) -> Result<String, Failure> {
         }
         None => {
             let token = random_text(40)?.to_ascii_lowercase();
-            place.write(TOKEN, &token)?;
+            place.write(name, &token)?;
             token
         }
     };
@@ -150,6 +161,9 @@ mod tests {
         let place = Place::take(dir.path()).unwrap();
         let made = token(&place, None).unwrap();
         assert_eq!(token(&place, None).unwrap(), made);
+        let view = view_token(&place, None).unwrap();
+        assert_ne!(view, made);
+        assert_eq!(view_token(&place, None).unwrap(), view);
         let own = dir.path().join("own");
         assert!(token(&place, Some(&own)).is_err(), "a file that a person chose is not made");
         for (text, is_good) in [

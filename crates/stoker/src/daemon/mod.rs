@@ -27,7 +27,7 @@ use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote, RebuildOpt
 use stoker_store::{ErrorKind, NodeStatus, Order, Report, Store, StoreError, VolumeProtection};
 
 use crate::failure::Failure;
-use crate::out;
+use crate::{out, shell};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
 use nfs::NfsDoor;
@@ -87,7 +87,8 @@ pub struct Ready {
     /// TCP addresses of the door.
     pub door: Vec<String>,
     pub credentials: Option<Credentials>,
-    pub token: String,
+    /// For operators, and for those who look.
+    pub tokens: Tokens,
     /// Where other nodes join, and what they need for it.
     pub peers: Vec<String>,
     pub join_token: String,
@@ -102,6 +103,13 @@ pub struct Ready {
     pub cores: Cores,
     pub memory_bytes: u64,
     pub drain_quiet_s: u32,
+}
+
+/// What opens the admin door; the first one opens the TCP door, too.
+#[derive(Clone)]
+pub struct Tokens {
+    pub operator: String,
+    pub view: String,
 }
 
 /// Makes a directory that of a new node of a cluster; gives the lake that its volumes have by default. One that is a node
@@ -224,13 +232,20 @@ struct Daemon {
 
 impl Daemon {
     async fn start(place: &Place, plan: &Plan, cores: &Cores) -> Result<(Daemon, Ready), Failure> {
-        let token = keys::token(place, plan.token_file.as_deref())?;
+        let tokens = Tokens {
+            operator: keys::token(place, plan.token_file.as_deref())?,
+            view: keys::view_token(place, plan.view_token_file.as_deref())?,
+        };
+        if tokens.operator == tokens.view {
+            return Err(Failure::new("operators and those who look have the same token")
+                .hint("choose another word for one of them"));
+        }
         let lake_trouble = ask_lake(&plan.lake).await?;
         let mut ports = Ports::read(place)?;
         let promote = plan.promote.filter(|_| !is_again());
         let member = start_member(place, plan, promote, &mut ports).await?;
         let started =
-            Daemon::start_doors(place, plan, cores.clone(), token, lake_trouble, &member, ports).await;
+            Daemon::start_doors(place, plan, cores.clone(), tokens, lake_trouble, &member, ports).await;
         if started.is_err() {
             member.stop().await;
         }
@@ -242,7 +257,7 @@ impl Daemon {
         place: &Place,
         plan: &Plan,
         cores: Cores,
-        token: String,
+        tokens: Tokens,
         lake_trouble: Option<String>,
         member: &Arc<Member>,
         mut ports: Ports,
@@ -251,11 +266,18 @@ impl Daemon {
         let credentials = keys::credentials(place, store.as_ref(), plan.first_volume.is_some()).await?;
         let volume = volume::first(&store, plan.first_volume.as_ref()).await?;
         let socket = place.dir().join(SOCKET);
-        let door = start_door(&store, &socket, plan, &token)?;
+        let door = start_door(&store, &socket, plan, &tokens.operator)?;
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
         let nfs = NfsDoor::start(&store, &plan.nfs, &status.node, plan.memory_bytes)?.map(Arc::new);
-        let admin = start_admin(&store, plan, &token, s3.clone(), nfs.clone(), &mut ports).await?;
+        let options = AdminOptions {
+            view_tokens: vec![tokens.view.clone()],
+            metrics_open: plan.metrics_open,
+            first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
+            extra: sources(s3.clone(), nfs.clone()),
+            ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
+        };
+        let admin = start_admin(&store, plan, options, &mut ports).await?;
         ports.write(place)?;
         let protection = match plan.tells_protection {
             true => store.operate(Order::Protection).await.map_err(refused)?,
@@ -280,7 +302,7 @@ impl Daemon {
                 .map(|at| at.to_string())
                 .collect(),
             credentials,
-            token,
+            tokens,
             peers: member.addresses().iter().map(|address| address.to_string()).collect(),
             join_token: member.token(),
             volume,
@@ -424,41 +446,38 @@ fn start_door(store: &Arc<dyn Store>, socket: &Path, plan: &Plan, token: &str) -
         .map_err(|error| cannot_listen("door", &error))
 }
 
+/// Numbers of the doors.
+fn sources(s3: Option<Arc<S3Door>>, nfs: Option<Arc<NfsDoor>>) -> Vec<stoker_admin::Source> {
+    let s3 = s3.map(|s3| -> stoker_admin::Source { Box::new(move || s3.counters()) });
+    let nfs = nfs.map(|nfs| -> stoker_admin::Source { Box::new(move || nfs.counters()) });
+    s3.into_iter().chain(nfs).collect()
+}
+
+/// What a person types to put a first file into a node of this machine.
+fn first_line(dir: &Path, volume: &str) -> String {
+    let dir = shell::quoted(&dir.display().to_string());
+    format!("echo hello > hello.txt && {} put hello.txt {volume}/hello.txt --dir {dir}", shell::program())
+}
+
 async fn start_admin(
     store: &Arc<dyn Store>,
     plan: &Plan,
-    token: &str,
-    s3: Option<Arc<S3Door>>,
-    nfs: Option<Arc<NfsDoor>>,
+    options: AdminOptions,
     ports: &mut Ports,
 ) -> Result<Admin, Failure> {
     let (candidates, is_kept) = match &plan.admin {
         Listen::Kept => (ports::candidates("admin", ports.admin, ADMIN_PORT), true),
         Listen::At(addresses) => (addresses.clone(), false),
     };
-    let mut failed = Failure::new("the admin door has no address");
-    for listen in candidates {
-        let mut options = AdminOptions::new(listen, token);
-        if let Some(s3) = s3.clone() {
-            options.extra.push(Box::new(move || s3.counters()));
-        }
-        if let Some(nfs) = nfs.clone() {
-            options.extra.push(Box::new(move || nfs.counters()));
-        }
-        match Admin::start(Arc::clone(store), options).await {
-            Ok(admin) => {
-                if is_kept {
-                    ports.admin = Some(admin.address().port());
-                }
-                return Ok(admin);
+    match Admin::start_at(Arc::clone(store), options, &candidates).await {
+        Ok(admin) => {
+            if is_kept {
+                ports.admin = Some(admin.address().port());
             }
-            Err(error) => {
-                let error = io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
-                failed = cannot_listen("admin", &error);
-            }
+            Ok(admin)
         }
+        Err(error) => Err(cannot_listen("admin", &error)),
     }
-    Err(failed)
 }
 
 /// The words of the node when it refuses to start; they say what to do.

@@ -96,6 +96,10 @@ pub struct Plan {
     pub admin: Listen,
     /// None: in the node's directory, made if it is not there.
     pub token_file: Option<PathBuf>,
+    /// The same for those who look and change nothing.
+    pub view_token_file: Option<PathBuf>,
+    /// Numbers need no token.
+    pub metrics_open: bool,
     /// TCP addresses of the door, beside its Unix socket.
     pub door: Vec<SocketAddr>,
     pub hangup: Hangup,

@@ -17,7 +17,7 @@ const TELLING: [&str; 8] =
     ["secret", "token", "password", "passwd", "credential", "private", "apikey", "api_key"];
 
 /// Files of a node's directory that are secret from the first to the last byte.
-const SECRET_FILES: [&str; 2] = ["token", "credentials"];
+const SECRET_FILES: [&str; 3] = ["token", "view-token", "credentials"];
 
 /// What is to be taken out.
 #[derive(Default)]

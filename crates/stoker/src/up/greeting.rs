@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::daemon::{CREDENTIALS, Credentials, Ready, nfs};
 use crate::failure::Failure;
+use crate::shell::{program, quoted};
 use crate::{out, size};
 
 /// One line for programs.
@@ -16,7 +17,8 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
         "region": ready.region,
         "nfs": ready.nfs.first(),
         "admin": ready.admin,
-        "token": ready.token,
+        "token": ready.tokens.operator,
+        "view_token": ready.tokens.view,
         "lake": ready.lake,
         "dir": ready.dir.display().to_string(),
         "socket": ready.socket.display().to_string(),
@@ -88,22 +90,11 @@ fn examples(ready: &Ready, keys: &Credentials, s3: &str, volume: &str) -> Vec<St
     ]
 }
 
-/// How a shell finds this program: by its name if that leads here, otherwise by its path.
-fn program() -> String {
-    let Ok(own) = std::env::current_exe() else { return "stoker".into() };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|dir| dir.join("stoker")).find(|file| file.is_file());
-    let is_own = found
-        .and_then(|file| file.canonicalize().ok())
-        .is_some_and(|file| own.canonicalize().is_ok_and(|own| own == file));
-    if is_own { "stoker".into() } else { quoted(&own.display().to_string()) }
-}
-
 fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
     let status = &ready.status;
     let mut rows = vec![
         ("s3", format!("{}  region {}", ready.s3.join(" "), ready.region)),
-        ("admin", format!("{}  /healthz /readyz /metrics", ready.admin)),
+        ("console", format!("{}/  log in with {}", ready.admin, ready.tokens.operator)),
         ("lake", lake(ready)),
     ];
     if let Some(address) = ready.nfs.first() {
@@ -140,23 +131,5 @@ fn lake(ready: &Ready) -> String {
             ready.lake, ready.drain_quiet_s
         ),
         Some(_) => format!("{}  DOES NOT ANSWER; files stay on the drives here until it does", ready.lake),
-    }
-}
-
-/// A word that a shell takes as one.
-fn quoted(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
-    if text.bytes().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn a_shell_takes_paths_as_one_word() {
-        for (path, word) in [("/a/b-c", "/a/b-c"), ("/a b", "'/a b'"), ("/it's", "'/it'\\''s'")] {
-            assert_eq!(quoted(path), word);
-        }
     }
 }

@@ -53,7 +53,7 @@ pub struct Args {
     /// be given many times. By default every volume, to this machine.
     #[arg(long, value_name = "EXPORT", requires = "nfs")]
     nfs_export: Vec<Export>,
-    /// Address for health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
+    /// Address for the console, the admin API, health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
     /// Address for other nodes; by default 127.0.0.1:9002, or a free port that is kept.
@@ -89,8 +89,8 @@ pub struct Args {
     /// What to log on stderr.
     #[arg(long, value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
     log: log::Level,
-    /// Print one line of JSON when ready: s3, access_key, secret_key, region, nfs, admin, token, lake, dir, socket, pid,
-    /// volume.
+    /// Print one line of JSON when ready: s3, access_key, secret_key, region, nfs, admin, token, view_token, lake, dir,
+    /// socket, pid, volume.
     #[arg(long)]
     json: bool,
     /// Start everything, say what is there, and stop.
@@ -217,6 +217,8 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         promote: args.promote.wish(),
         admin: at(args.admin),
         token_file: None,
+        view_token_file: None,
+        metrics_open: false,
         door: Vec::new(),
         hangup: Hangup::Stop,
         check_only: args.check,

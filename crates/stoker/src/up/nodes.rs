@@ -213,6 +213,7 @@ fn tell(args: &Args, nodes: &[Running]) -> Result<(), Failure> {
         text(&all[all.len() - 1]["s3"]),
         text(&keys["volume"]),
     ))?;
+    out::line(format!("console: {}/  log in with {}", text(&keys["admin"]), text(&keys["token"])))?;
     out::say("\nready; stop with Ctrl-C");
     Ok(())
 }

@@ -53,7 +53,9 @@ fn a_bundle_tells_much_and_no_secret() {
     let files = tree(&unpacked);
     let mut secrets: Vec<String> = PLANTED.iter().map(|secret| (*secret).to_owned()).collect();
     secrets.push(secret);
-    secrets.push(fs::read_to_string(dir.join("token")).unwrap().trim().to_owned());
+    for name in ["token", "view-token"] {
+        secrets.push(fs::read_to_string(dir.join(name)).unwrap().trim().to_owned());
+    }
     let credentials = fs::read_to_string(dir.join("credentials")).unwrap();
     secrets.extend(
         credentials

@@ -181,7 +181,7 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
         assert!(credentials.contains(first.text(name)), "{name} in {credentials}");
     }
     assert_eq!(fs::read_to_string(home.join("token")).unwrap().trim(), first.text("token"));
-    for name in ["credentials", "token", "stoker.sock", "cluster.keys"] {
+    for name in ["credentials", "token", "view-token", "stoker.sock", "cluster.keys"] {
         assert_eq!(mode_of(&home.join(name)), 0o600, "{name}");
     }
 
@@ -197,7 +197,7 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     assert!(words.contains("SIGTERM: stopping"), "{words}");
 
     let second = Daemon::up(&home, &[]);
-    for name in ["s3", "admin", "access_key", "secret_key", "token", "lake", "volume"] {
+    for name in ["s3", "admin", "access_key", "secret_key", "token", "view_token", "lake", "volume"] {
         assert_eq!(second.ready[name], ready[name], "{name}");
     }
     second.signal("INT");
@@ -217,7 +217,8 @@ fn those_who_watch_get_answers() {
 
     // A refused request counts; the second look sees it.
     get(node.text("s3"), "/data/key", None);
-    let (status, text) = node.get("/metrics");
+    assert_eq!(node.get("/metrics").0, 401);
+    let (status, text) = get(node.text("admin"), "/metrics", Some(node.text("view_token")));
     assert_eq!(status, 200);
     let families = parse_metrics(&text);
     let prefixed = |name: &&String| name.starts_with("stoker_") || name.starts_with("process_");

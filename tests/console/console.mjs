@@ -1,0 +1,324 @@
+// What a person does with the console, and what must hold on every page: no errors, nothing off the screen, nothing overlaid.
+
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const told = JSON.parse(process.env.STOKER_CONSOLE);
+const [node] = told.nodes;
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const WIDE = { width: 1280, height: 900 };
+const NARROW = { width: 390, height: 844 };
+
+const browser = await chromium.launch({ executablePath: told.chromium, headless: true, args: FLAGS });
+const failures = [];
+let shots = 0;
+
+function expect(holds, words) {
+  if (!holds) throw new Error(words);
+}
+
+async function scenario(name, run) {
+  try {
+    await run();
+    console.log(`ok       ${name}`);
+  } catch (error) {
+    failures.push(name);
+    console.log(`FAILED   ${name}: ${error.message.split("\n").slice(0, 12).join("\n")}`);
+  }
+}
+
+/** A browser of its own; whatever it complains about fails the scenario. */
+async function visit(options, run) {
+  const context = await browser.newContext({ viewport: WIDE, ...options });
+  const page = await context.newPage();
+  const complaints = [];
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("request", (request) => {
+    const { hostname, protocol } = new URL(request.url());
+    if (protocol.startsWith("http") && hostname !== "127.0.0.1") complaints.push(`asks elsewhere: ${request.url()}`);
+  });
+  page.complaints = complaints;
+  try {
+    await run(page, context);
+    expect(complaints.length === 0, `the browser complains: ${complaints.join("; ")}`);
+  } catch (error) {
+    await page.screenshot({ path: join(told.shots, `failed-${(shots += 1)}.png`), fullPage: true }).catch(() => {});
+    throw error;
+  } finally {
+    await context.close();
+  }
+}
+
+async function login(page, ready, token) {
+  await page.goto(ready.admin);
+  await page.waitForURL("**/login*");
+  await page.getByLabel("Token of this node").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("navigation", { name: "Pages" }).waitFor();
+  await page.waitForFunction(() => document.getElementById("role").textContent !== "");
+}
+
+/** Everything is there: nothing loads any more, nothing is wider than the screen, no text lies on other text. */
+async function sound(page, name) {
+  await page.waitForFunction(() => !document.querySelector(".loading"), null, { timeout: 30000 });
+  const faults = await page.evaluate(() => {
+    const found = [];
+    const width = document.documentElement.clientWidth;
+    if (document.documentElement.scrollWidth > width + 1) found.push(`the page is ${document.documentElement.scrollWidth} pixels wide, the screen ${width}`);
+    const texts = [];
+    const walker = document.createTreeWalker(document.querySelector("dialog[open]") ?? document.body, NodeFilter.SHOW_TEXT);
+    for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+      const parent = text.parentElement;
+      if (!text.data.trim() || !parent.checkVisibility({ checkVisibilityCSS: true, checkOpacity: true }) || parent.closest("noscript, .skip, thead, #toasts, .top")) continue;
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      const wraps = parent.closest(".table-wrap, .cut, .nav");
+      for (const box of range.getClientRects()) {
+        if (box.width < 1 || box.height < 1) continue;
+        if (!wraps && (box.right > width + 1 || box.left < -1)) found.push(`"${text.data.trim().slice(0, 40)}" is off the screen`);
+        texts.push([box, text.data.trim().slice(0, 30), parent]);
+      }
+    }
+    for (let one = 0; one < texts.length; one += 1) {
+      for (let other = one + 1; other < texts.length; other += 1) {
+        const [a, first, firstAt] = texts[one];
+        const [b, second, secondAt] = texts[other];
+        if (firstAt.closest(".cut") || secondAt.closest(".cut")) continue;
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (across > 3 && down > 5) found.push(`"${first}" lies on "${second}"`);
+      }
+    }
+    if (/\b(NaN|undefined|null|Infinity|\[object)\b/.test(document.body.innerText)) found.push(`the page says ${document.body.innerText.match(/.{0,30}\b(NaN|undefined|null|Infinity|\[object).{0,10}/)[0]}`);
+    return [...new Set(found)].slice(0, 5);
+  });
+  await page.screenshot({ path: join(told.shots, `${name}.png`), fullPage: true });
+  expect(faults.length === 0, `${name}: ${faults.join("; ")}`);
+}
+
+const PAGES = [
+  ["overview", "#/", "Cell map"],
+  ["nodes", "#/nodes", "Catalog"],
+  ["node", `#/nodes/${told.nodes[1].name}`, "If it dies now"],
+  ["volumes", "#/volumes", "ckpt"],
+  ["volume", "#/volumes/data?prefix=train%2F", "shard-000.tar"],
+  ["file", "#/file/data/train%2Fshard-003.tar", "What is true now"],
+  ["sets", "#/sets", "step-1000/"],
+  ["set", "#/sets/ckpt/", "Receipts"],
+  ["reads", "#/reads", "Read weights"],
+  ["log", "#/log", "Changes through this node"],
+  ["access", "#/access", "Access keys"],
+];
+
+async function open(page, hash, words) {
+  await page.goto(`${node.admin}/${hash}`);
+  await page.getByText(words, { exact: false }).first().waitFor();
+}
+
+/** The id of the set that was published. */
+async function publishedSet(page) {
+  const answer = await page.request.get(`${node.admin}/api/v1/volumes/ckpt/sets`, { headers: { Authorization: `Bearer ${node.view_token}` } });
+  return (await answer.json()).sets.find((set) => set.state === "published").set;
+}
+
+await scenario("nobody gets in without a token", () =>
+  visit({}, async (page) => {
+    await page.goto(node.admin);
+    await page.waitForURL("**/login*");
+    await page.screenshot({ path: join(told.shots, "login.png") });
+    await page.getByLabel("Token of this node").fill("not-a-token-at-all");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByText("This is no token of this node").waitFor();
+    // The browser itself notes an answer of 401; nothing else may be noted.
+    expect(page.complaints.every((words) => words.includes("401")), page.complaints.join("; "));
+    page.complaints.length = 0;
+  }),
+);
+
+await scenario("a fresh node says what to do", () =>
+  visit({}, async (page) => {
+    await login(page, told.fresh, told.fresh.token);
+    await page.getByText("No data yet. Copy this line.").waitFor();
+    await page.getByText("No SLO configured yet.").waitFor();
+    await sound(page, "empty");
+    const line = await page.locator(".start code").innerText();
+    expect(line.includes(" put hello.txt data/hello.txt --dir "), line);
+    execFileSync("sh", ["-c", line], { cwd: told.shots });
+    await page.getByText("No data yet.").waitFor({ state: "detached", timeout: 20000 });
+    await page.goto(`${told.fresh.admin}/#/sets`);
+    await page.getByText("No checkpoint set yet.").waitFor();
+    await sound(page, "empty-sets");
+  }),
+);
+
+for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
+  for (const colorScheme of ["light", "dark"]) {
+    await scenario(`every page at ${size} pixels, ${colorScheme}`, () =>
+      visit({ viewport, colorScheme }, async (page) => {
+        await login(page, node, node.token);
+        const set = await publishedSet(page);
+        for (const [name, hash, words] of PAGES) {
+          await open(page, name === "set" ? hash + set : hash, words);
+          await sound(page, `${name}-${size}-${colorScheme}`);
+        }
+      }),
+    );
+  }
+}
+
+await scenario("what a person clicks leads on", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.token);
+    await page.locator(".node", { hasText: told.nodes[2].name }).click();
+    await page.getByRole("heading", { name: told.nodes[2].name }).waitFor();
+    await page.getByRole("button", { name: "Can it stop?" }).click();
+    await page.locator(".verdict").waitFor();
+    await page.getByRole("link", { name: "Volumes" }).first().click();
+    await page.getByRole("link", { name: "data", exact: true }).click();
+    await page.getByRole("link", { name: "train/" }).click();
+    await page.getByRole("link", { name: "read me.txt" }).click();
+    await page.getByText("What is true now").waitFor();
+    await page.getByText("Receipt", { exact: true }).waitFor();
+    await page.goBack();
+    await page.getByRole("link", { name: "read me.txt" }).waitFor();
+    await page.keyboard.press("Tab");
+    expect(await page.evaluate(() => document.activeElement !== document.body), "the keyboard gets nowhere");
+  }),
+);
+
+await scenario("the theme is switched and kept", () =>
+  visit({ colorScheme: "light" }, async (page) => {
+    await login(page, node, node.view_token);
+    const colour = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const before = await colour();
+    await page.getByRole("button", { name: "Switch between light and dark" }).click();
+    const after = await colour();
+    expect(before !== after, "nothing changed");
+    await page.reload();
+    await page.getByText("Cell map").waitFor();
+    expect((await colour()) === after, "it was forgotten");
+  }),
+);
+
+await scenario("whoever looks cannot change anything", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.view_token);
+    await page.getByText("read-only").waitFor();
+    await open(page, `#/nodes/${told.nodes[1].name}`, "If it dies now");
+    expect(await page.getByRole("button", { name: "Quarantine" }).isDisabled(), "a button works");
+    await open(page, "#/access", "Access keys are shown to operators.");
+    await sound(page, "view-access");
+  }),
+);
+
+await scenario("a node is quarantined, evacuated by its name, and rejoins", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.token);
+    const name = told.nodes[2].name;
+    await open(page, `#/nodes/${name}`, "If it dies now");
+    await page.getByRole("button", { name: "Quarantine" }).click();
+    const dialog = page.getByRole("dialog");
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Quarantine" }).click();
+    await sound(page, "dialog-quarantine");
+    await dialog.getByRole("button", { name: "Quarantine" }).click();
+    await page.locator("h1 .badge", { hasText: "quarantined" }).waitFor();
+    await page.getByRole("button", { name: "Evacuate" }).click();
+    const go = dialog.getByRole("button", { name: "Evacuate" });
+    expect(await go.isDisabled(), "it goes without the name");
+    await dialog.getByLabel("to go on").fill("another");
+    expect(await go.isDisabled(), "it goes with another name");
+    await dialog.getByLabel("to go on").fill(name);
+    await sound(page, "dialog-evacuate");
+    await go.click();
+    await page.locator("h1 .badge", { hasText: "evacuating" }).waitFor();
+    await sound(page, "evacuating");
+    await page.getByRole("button", { name: "Rejoin" }).click();
+    await dialog.getByRole("button", { name: "Rejoin" }).click();
+    await page.locator("h1 .badge", { hasText: "up" }).waitFor();
+    await open(page, "#/log", "Changes through this node");
+    await page.getByText(`POST /api/v1/nodes/${name}/evacuate`).first().waitFor();
+    await sound(page, "log-filled");
+  }),
+);
+
+await scenario("a refusal is told where it was asked", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.token);
+    await open(page, "#/volumes/data", "Policy");
+    await page.getByRole("button", { name: "Remove" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("to go on").fill("data");
+    await dialog.getByRole("button", { name: "Remove" }).click();
+    await dialog.getByRole("alert").waitFor();
+    expect((await dialog.getByRole("alert").innerText()).length > 10, "no reason");
+    await page.screenshot({ path: join(told.shots, "refused.png") });
+    expect(page.complaints.every((words) => words.includes("409")), page.complaints.join("; "));
+    page.complaints.length = 0;
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await page.goto(`${node.admin}/#/volumes/nowhere`);
+    await page.getByText("there is no volume").waitFor();
+    page.complaints.length = 0;
+  }),
+);
+
+await scenario("volumes and keys are made and removed", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.token);
+    await open(page, "#/volumes", "ckpt");
+    await page.getByRole("button", { name: "New volume" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Name").fill("made-here");
+    await dialog.getByRole("button", { name: "Make" }).click();
+    await page.getByRole("heading", { name: "made-here" }).waitFor();
+    await page.getByText("No file yet.").waitFor();
+    await page.getByRole("button", { name: "Change policy" }).click();
+    await dialog.getByLabel("Quota in GiB; 0 for none").fill("3");
+    await dialog.getByRole("button", { name: "Change" }).click();
+    await page.getByText("3 GiB").waitFor();
+    await page.getByRole("button", { name: "Remove" }).click();
+    await dialog.getByLabel("to go on").fill("made-here");
+    await dialog.getByRole("button", { name: "Remove" }).click();
+    await page.waitForURL("**/#/volumes");
+    await open(page, "#/access", "Access keys");
+    await page.getByRole("button", { name: "New access key" }).click();
+    await dialog.getByLabel("May not change anything").check();
+    await dialog.getByRole("button", { name: "Make" }).click();
+    await page.getByText("The secret is told once").waitFor();
+    await page.getByText("AWS_SECRET_ACCESS_KEY=").waitFor();
+  }),
+);
+
+await scenario("logged out is logged out", () =>
+  visit({}, async (page, context) => {
+    await login(page, node, node.token);
+    const cookies = await context.cookies(node.admin);
+    expect(cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === "Strict", JSON.stringify(cookies));
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.waitForURL("**/login");
+    await context.addCookies(cookies);
+    await page.goto(node.admin);
+    await page.waitForURL("**/login*");
+  }),
+);
+
+await scenario("a session that is over leads to the login form and back", () =>
+  visit({}, async (page, context) => {
+    await login(page, node, node.token);
+    await open(page, "#/reads", "Read weights");
+    await context.clearCookies();
+    await page.getByText("Your session is over.").waitFor({ timeout: 20000 });
+    await page.getByLabel("Token of this node").fill(node.token);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByText("Read weights").waitFor();
+    expect(page.complaints.every((words) => words.includes("401")), page.complaints.join("; "));
+    page.complaints.length = 0;
+  }),
+);
+
+await browser.close();
+console.log(failures.length === 0 ? "console: all scenarios passed" : `console: FAILED: ${failures.join(", ")}`);
+process.exit(failures.length === 0 ? 0 : 1);
