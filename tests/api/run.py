@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
 
 import tools  # noqa: E402
-from cell import Cell  # noqa: E402
+from filled_cell import Cell  # noqa: E402
 
 NOT_HERE = 3
 

@@ -241,6 +241,7 @@ await scenario("a node is quarantined, evacuated by its name, and rejoins", () =
     await page.locator("h1 .badge", { hasText: "up" }).waitFor();
     await open(page, "#/log", "Changes through this node");
     await page.getByText(`POST /api/v1/nodes/${name}/evacuate`).first().waitFor();
+    await page.evaluate(() => document.getElementById("toasts").replaceChildren());
     await sound(page, "log-filled");
   }),
 );
@@ -260,7 +261,7 @@ await scenario("a refusal is told where it was asked", () =>
     page.complaints.length = 0;
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await page.goto(`${node.admin}/#/volumes/nowhere`);
-    await page.getByText("there is no volume").waitFor();
+    await page.locator("main").getByText("there is no volume").waitFor();
     page.complaints.length = 0;
   }),
 );

@@ -3,7 +3,7 @@
 import { enc, get, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, span, things } from "./units.js";
-import { act, badge, card, empty, facts, failure, loading, pageHead, table, ago } from "./parts.js";
+import { act, badge, byName, card, empty, facts, failure, loading, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
 
@@ -18,7 +18,7 @@ export async function list(context) {
   await context.poll(4000, async () => {
     const [all, where, left] = await Promise.all(["nodes", "catalog", "rebuild"].map(context.get));
     const names = new Map(all.nodes.map((node) => [node.node, node.name || node.node.slice(0, 8)]));
-    nodes.update(all.nodes, (rows) =>
+    nodes.update(byName(all.nodes), (rows) =>
       table(
         [
           ["node", (node) => h("a", { href: `#/nodes/${enc(node.name || node.node)}` }, node.name || node.node.slice(0, 8))],

@@ -2,7 +2,7 @@
 
 import { h, place } from "./dom.js";
 import { bytes, count, ms, perSecond, rate, span, things } from "./units.js";
-import { ago, badge, card, copyLine, empty, loading, meter, table, tone } from "./parts.js";
+import { ago, badge, byName, callWords, card, copyLine, empty, loading, meter, table, tone } from "./parts.js";
 import { merged, plot } from "./plot.js";
 
 const TIERS_MAX = 12;
@@ -21,20 +21,20 @@ export async function page(context) {
       { name: "write_bytes_per_s", label: "written" },
       { name: "drain_bytes_per_s", label: "drained" },
       { name: "lake_read_bytes_per_s", label: "read from lakes" },
-    ], rate),
+    ], { format: rate, floor: 1e6, none: "Nothing was measured." }),
     plot("Latency of S3 requests", [
       { name: "read_p50_ms", label: "read P50" },
       { name: "read_p99_ms", label: "read P99" },
       { name: "write_p50_ms", label: "write P50" },
       { name: "write_p99_ms", label: "write P99" },
-    ], ms),
+    ], { format: ms, floor: 1, none: "No S3 request in this time." }),
     plot("Commits by class", [
       { name: "commits_one_per_s", label: "one" },
       { name: "commits_two_per_s", label: "two" },
       { name: "commits_three_per_s", label: "three" },
       { name: "commits_lake_per_s", label: "by the lake" },
-    ], perSecond),
-    plot("Drain lag", [{ name: "drain_lag_bytes", label: "waiting for the lake" }], bytes, 1024),
+    ], { format: perSecond, floor: 1, none: "Nothing was measured." }),
+    plot("Drain lag", [{ name: "drain_lag_bytes", label: "waiting for the lake" }], { format: bytes, floor: 2 ** 20, base: 1024, none: "Nothing was measured." }),
   ];
   risk.append(loading());
   tiles.append(loading());
@@ -105,8 +105,8 @@ function drawRisk(report) {
   ];
   return [
     h("div", { class: `headline ${kind}` }, h("span", { class: "dot" }), h("h1", {}, words)),
-    table(columns("if this node dies now", true), report.nodes),
-    report.cells.length > 1 && table(columns("if this cell dies now", false), report.cells),
+    table(columns("if this node dies now", true), byName(report.nodes)),
+    report.cells.length > 1 && table(columns("if this cell dies now", false), byName(report.cells)),
     lost && h("p", {}, h("a", { href: "#/log" }, "Which files: "), h("code", {}, "stoker risk --lost")),
     report.at_least && h("p", { class: "muted" }, "There is more than was looked at: each number is at least that."),
   ];
@@ -122,7 +122,7 @@ function drawTiles(status, nodes, drives) {
   const space = drives.reduce((sum, drive) => sum + drive.bytes, 0);
   const used = drives.reduce((sum, drive) => sum + drive.keep_bytes, 0);
   return [
-    tile("This node", status.ready ? "ready" : "not ready", status.ready ? "ok" : "bad", `for ${span(Date.now() - status.started_ms).replace(/^\d+ s$/, "a minute")}, ${status.version}`),
+    tile("This node", status.ready ? "ready" : "not ready", status.ready ? "ok" : "bad", ["started ", ago(status.started_ms)]),
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad"),
     tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : "bad", `${bytes(used)} to keep of ${bytes(space)}`),
     tile("Not in the lake", bytes(status.dirty_bytes), status.lake_trouble ? "warn" : "", status.dirty_files > 0 ? things(status.dirty_files, "file") : "all drained"),
@@ -132,9 +132,10 @@ function drawTiles(status, nodes, drives) {
 }
 
 function drawMap({ nodes, drives, peers }) {
-  const cells = Map.groupBy ? Map.groupBy(nodes, (node) => node.cell) : new Map([["", nodes]]);
+  const cells = new Map();
+  for (const node of byName(nodes)) cells.set(node.cell, [...(cells.get(node.cell) ?? []), node]);
   const suspect = new Set(peers.filter((peer) => peer.suspect).map((peer) => peer.node));
-  return [...cells].map(([cell, members]) =>
+  return [...cells].sort(([a], [b]) => a.localeCompare(b)).map(([cell, members]) =>
     h(
       "div",
       { class: "cell" },
@@ -211,7 +212,7 @@ function drawSlo(slo) {
 async function lately(context) {
   const [told, audit] = await Promise.all([context.get("events?limit=8"), context.get("audit?limit=8")]);
   const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: `${event.name || event.subject}: ${event.words}` }));
-  const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.status < 400 ? "info" : "warn", words: `${entry.role}: ${entry.call}${entry.status < 400 ? "" : `, refused: ${entry.error}`}` }));
+  const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.status < 400 ? "info" : "warn", words: `${entry.role}: ${callWords(entry)}${entry.status < 400 ? "" : `, refused: ${entry.error}`}` }));
   return [...events, ...calls].sort((a, b) => b.at - a.at).slice(0, 8);
 }
 

@@ -27,7 +27,7 @@ export function card(title, attributes, ...children) {
 
 /** A page's head: where one is, what it is called, what can be done. */
 export function pageHead(trail, title, state, ...actions) {
-  const steps = trail.map(([name, link]) => [h("a", { href: link }, name), h("span", { class: "muted" }, " / ")]);
+  const steps = trail.map(([name, link]) => [h("a", { href: link }, name.replace(/\/$/, "")), h("span", { class: "muted" }, " / ")]);
   return h(
     "div",
     { class: "page-head" },
@@ -95,6 +95,16 @@ export function copyLine(line) {
   };
   const code = h("code", {}, line);
   return h("div", { class: "copy" }, code, h("button", { type: "button", onclick: copy }, "Copy"));
+}
+
+/** In the order of people: node-2 before node-10. */
+export const byName = (rows) => [...rows].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+
+/** What a changing call was, for a line of a list. */
+export function callWords({ call }) {
+  if (call === "POST /api/v1/session") return "log in";
+  if (call === "POST /api/v1/session/end") return "log out";
+  return decodeURIComponent(call.replace("POST /api/v1/", "").replaceAll(/%(?![0-9a-f]{2})/gi, "%25")).replaceAll("/", " ");
 }
 
 /** A button for operators; those who look see that it is there and why they cannot use it. */

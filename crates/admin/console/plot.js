@@ -9,11 +9,12 @@ const RIGHT = 12;
 const TOP = 8;
 const BOTTOM = 24;
 
-/** `lines` are [{name, label}], `format` writes a value, `base` is 1000 or 1024. */
-export function plot(title, lines, format, base = 1000) {
+/** `lines` are [{name, label}], `format` writes a value, `floor` is the smallest end of the axis, `none` says that nothing was measured. */
+export function plot(title, lines, { format, floor, base = 1000, none }) {
   const legend = h("div", { class: "legend" });
+  const when = h("span", { class: "muted small when" });
   const area = h("div", { class: "plot-area" });
-  const element = h("figure", { class: "card plot", "aria-label": title }, h("figcaption", { class: "card-head" }, h("h2", {}, title)), area, legend);
+  const element = h("figure", { class: "card plot", "aria-label": title }, h("figcaption", { class: "card-head" }, h("h2", {}, title), when), area, legend);
   let data = null;
   let pointed = null;
 
@@ -30,7 +31,7 @@ export function plot(title, lines, format, base = 1000) {
     const begin = end - range;
     const x = (at) => LEFT + ((at - begin) / range) * (width - LEFT - RIGHT);
     const values = lines.flatMap((line) => data.series[line.name]).filter((value) => value != null);
-    const top = niceTop(Math.max(...values, 0), base);
+    const top = niceTop(Math.max(...values, floor), base);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
     const svg = s("svg", { width, height: HEIGHT, role: "img", "aria-label": `${title}, the last ${Math.round(range / 60000)} minutes` });
     for (const part of [0, 0.25, 0.5, 0.75, 1]) {
@@ -40,6 +41,7 @@ export function plot(title, lines, format, base = 1000) {
         s("text", { class: "tick", x: LEFT - 8, y: at + 4, "text-anchor": "end" }, format(part * top)),
       );
     }
+    if (values.length === 0) svg.append(s("text", { class: "none", x: (LEFT + width) / 2, y: HEIGHT / 2 - 6, "text-anchor": "middle" }, none));
     const steps = width < 420 ? 3 : 5;
     for (let step = 0; step <= steps; step += 1) {
       const at = begin + (range * step) / steps;
@@ -70,8 +72,8 @@ export function plot(title, lines, format, base = 1000) {
       ...lines.map((line, number) =>
         h("span", {}, h("i", { class: `key s${number + 1}` }), line.label, " ", h("b", {}, format(data.series[line.name][at]))),
       ),
-      h("span", { class: "muted when" }, pointed == null ? "now" : clockTime(times[at], true)),
     );
+    when.textContent = pointed == null ? "now" : clockTime(times[at], true);
   };
 
   area.addEventListener("pointermove", (event) => {

@@ -3,7 +3,7 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, badge, card, empty, facts, loading, pageHead, table, ago } from "./parts.js";
+import { act, badge, card, empty, facts, loading, meter, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { volumeTable } from "./overview.js";
 import { setTable } from "./sets.js";
@@ -131,7 +131,9 @@ function policy(info) {
 
 function tierFacts(info, tier) {
   const row = (name, sum) => [name, sum.files > 0 ? `${things(sum.files, "file")}, ${bytes(sum.bytes)}` : null];
+  const kept = tier.dirty.bytes + tier.never.bytes + tier.conflict.bytes;
   return [
+    info.bytes > 0 && meter([[kept, "keep", "only on drives"], [tier.clean.bytes, "clean", "in the lake"]], kept + tier.clean.bytes),
     facts([
       ["in all", `${things(info.files, "file")}, ${bytes(info.bytes)}`],
       row("in the lake", tier.clean),

@@ -64,7 +64,10 @@ pub async fn answer(asked: &Arc<Asked>, request: Request<Incoming>, address: std
         Ok((route, names, caller)) => {
             let query = head.uri.query().unwrap_or("");
             let path = head.uri.path();
-            let entry = entry(&head.method, path, &caller);
+            let mut entry = entry(&head.method, path, &caller);
+            if route.role.is_none() {
+                (entry.role, entry.by) = ("stranger".to_owned(), "login".to_owned());
+            }
             let prepared = prepare(asked, route, names, query, caller, &head.headers, body).await;
             let answered = match prepared {
                 Ok(given) if route.changes() => return change(asked, route, given, entry).await,
@@ -211,6 +214,10 @@ async fn change(
     let asked_on = Arc::clone(asked);
     let carried_out = tokio::spawn(async move {
         let answered = (route.call)(Arc::clone(&asked_on), given).await;
+        // Somebody who logs in has a role only then.
+        if let (None, Ok(answer)) = (route.role, &answered) {
+            entry.role = answer.value["role"].as_str().unwrap_or_default().to_owned();
+        }
         asked_on.audit.add(match &answered {
             Ok(_) => entry,
             Err(fault) => told(entry, fault),

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use stoker_node::{DriveOptions, Node, NodeOptions};
+use stoker_node::{ClusterOptions, DriveOptions, Labels, Member, NodeOptions};
 use stoker_store::{Filler, Finish, SetRequest, ShardRequest, VolumeOptions, WriteRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,7 +17,7 @@ const VIEW: &str = "Authorization: Bearer viewers-word\r\n";
 
 struct Rig {
     _folder: tempfile::TempDir,
-    node: Arc<Node>,
+    member: Arc<Member>,
     admin: Admin,
 }
 
@@ -52,15 +52,31 @@ impl Rig {
         node.lake = Some(format!("file://{}", folder.path().join("lake").display()));
         node.lake_options.create_root = true;
         node.memory_bytes = 256 << 20;
-        let node = Node::open(node).await.unwrap();
-        node.volume_create("data", VolumeOptions::default()).await.unwrap();
-        let admin = Admin::start(Arc::clone(&node) as Arc<dyn Store>, options).await.unwrap();
-        Rig { _folder: folder, node, admin }
+        let cluster = ClusterOptions {
+            node,
+            name: "alone".into(),
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+            gossip: Vec::new(),
+            s3: None,
+            labels: Labels::default(),
+            weight: 1,
+            plaintext: false,
+            grace: Duration::from_secs(30),
+            promote: None,
+        };
+        let member = Member::start(cluster).await.unwrap();
+        member.node().volume_create("data", VolumeOptions::default()).await.unwrap();
+        let admin = Admin::start(Arc::clone(member.node()) as Arc<dyn Store>, options).await.unwrap();
+        Rig { _folder: folder, member, admin }
+    }
+
+    async fn end(self) {
+        self.member.stop().await;
     }
 
     async fn put(&self, key: &str) {
         let key = stoker_store::Key::new(key).unwrap();
-        let mut filler = Filler::new(self.node.create("data", &key, WriteRequest::default()).await.unwrap());
+        let mut filler = Filler::new(self.member.node().create("data", &key, WriteRequest::default()).await.unwrap());
         filler.put(b"some bytes").await.unwrap();
         filler.finish(Finish::default()).await.unwrap();
     }
@@ -69,13 +85,13 @@ impl Rig {
         let key = |text: &str| stoker_store::Key::new(text).unwrap();
         let request =
             SetRequest { target: key("ckpt/step-1/"), owner: "job".into(), shards: 1, deadline_s: None };
-        let set = self.node.set_begin("data", request).await.unwrap().set;
+        let set = self.member.node().set_begin("data", request).await.unwrap().set;
         let shard = ShardRequest { number: 0, writer: "rank 0".into(), ..ShardRequest::default() };
-        let writer = self.node.set_shard("data", &key("ckpt/step-1/0.pt"), set, shard).await.unwrap();
+        let writer = self.member.node().set_shard("data", &key("ckpt/step-1/0.pt"), set, shard).await.unwrap();
         let mut filler = Filler::new(writer);
         filler.put(b"a shard").await.unwrap();
         filler.finish(Finish::default()).await.unwrap();
-        self.node.set_publish("data", set).await.unwrap();
+        self.member.node().set_publish("data", set).await.unwrap();
         set.0
     }
 
@@ -220,7 +236,7 @@ async fn every_call_needs_a_token_and_the_right_role() {
     }
     rig.refused("GET", "/api/v1/nothing", OPERATOR, "", 404, "there is no /api/v1/nothing").await;
     assert_eq!(rig.ask("HEAD", "/api/v1/status", VIEW, "").await.body, "");
-    rig.node.stop().await;
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -245,6 +261,7 @@ async fn answers_are_as_documented() {
     }
     // The pages of one node, by its id.
     let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(rig.get("/api/v1/nodes/alone").await.json()["node"]["node"], status["node"]);
     let node = status["node"].as_str().unwrap();
     for (end, answer) in [("", "NodePage"), ("/can-stop", "StopVerdict"), ("/evacuation", "Evacuation")] {
         let said = rig.get(&format!("/api/v1/nodes/{node}{end}")).await;
@@ -257,7 +274,7 @@ async fn answers_are_as_documented() {
     assert_eq!((files[0] + files[1], &tiers["at_least"]), (3, &json!(false)), "{tiers}");
     let receipts = rig.get(&format!("/api/v1/volumes/data/sets/{set}/receipts")).await.json();
     assert_eq!(receipts["receipts"][0]["key"], "ckpt/step-1/0.pt", "{receipts}");
-    rig.node.stop().await;
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -290,7 +307,7 @@ async fn changes_are_made_and_written_down() {
     assert_eq!(entry(1, "call"), json!(format!("POST /api/v1/keys/{key}/remove")));
     assert_eq!((entry(1, "status"), entry(1, "by"), entry(1, "address")), (json!(200), json!("token"), json!("127.0.0.1")));
     assert_eq!(entry(2, "request"), json!(r#"{"read_only":true,"prefixes":["data"]}"#));
-    rig.node.stop().await;
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -334,12 +351,12 @@ async fn bad_requests_get_clear_words() {
     ] {
         rig.refused("POST", path, OPERATOR, body, status, words).await;
     }
-    assert!(rig.node.volume("abc").await.is_err(), "what was refused is not half made");
+    assert!(rig.member.node().volume("abc").await.is_err(), "what was refused is not half made");
     let long = format!("{{\"prefix\":\"{}\"}}", "a".repeat(BODY_BYTES_MAX));
     rig.refused("POST", "/api/v1/volumes/data/drain", OPERATOR, &long, 413, "at most").await;
     let form = format!("{OPERATOR}Content-Type: text/plain\r\n");
     rig.refused("POST", "/api/v1/volumes/data/drain", &form, "", 415, "application/json").await;
-    rig.node.stop().await;
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -371,7 +388,8 @@ async fn a_session_changes_things_only_with_its_word() {
     rig.refused("GET", "/api/v1/status", &cookie, "", 401, "not known here").await;
     let audit = rig.get("/api/v1/audit").await.body;
     assert!(audit.contains("POST /api/v1/session") && !audit.contains("operators-word"), "{audit}");
-    rig.node.stop().await;
+    assert!(audit.contains(r#""by":"login","call":"POST /api/v1/session","error":"","request":"","role":"operator""#), "{audit}");
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -383,7 +401,7 @@ async fn a_session_expires_and_says_so() {
     let moved = rig.ask("GET", "/", &cookie, "").await;
     assert!(moved.status == 303 && moved.head.contains("location: /login"), "{}", moved.head);
     assert_eq!(rig.ask("GET", "/login", "", "").await.status, 200);
-    rig.node.stop().await;
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -397,7 +415,7 @@ async fn who_asks_too_often_waits() {
     let late = rig.get("/api/v1/status").await;
     assert!(late.status == 429 && late.head.contains("retry-after: "), "{}", late.head);
     assert_eq!(rig.ask("GET", "/healthz", "", "").await.status, 200, "health is always told");
-    rig.node.stop().await;
+    rig.end().await;
 }
 
 struct Told;
@@ -434,7 +452,7 @@ async fn events_and_objectives_are_shown_where_there_are_some() {
     let rig = Rig::new(options()).await;
     assert_eq!(rig.get("/api/v1/events").await.json(), json!({ "configured": false, "events": [] }));
     assert_eq!(rig.get("/api/v1/slo").await.json(), json!({ "configured": false, "budgets": [] }));
-    rig.node.stop().await;
+    rig.end().await;
     let rig = Rig::new(AdminOptions { events: Some(Arc::new(Told)), slo: Some(Arc::new(Told)), ..options() }).await;
     let events = rig.get("/api/v1/events?after=1&limit=1").await.json();
     assert_eq!((&events["events"][0]["seq"], events["events"].as_array().unwrap().len()), (&json!(2), 1));
@@ -443,5 +461,5 @@ async fn events_and_objectives_are_shown_where_there_are_some() {
         let schema = json!({ "$ref": format!("#/components/schemas/{answer}") });
         assert_eq!(misfits(&document, &schema, &rig.get(path).await.json(), path), Vec::<String>::new());
     }
-    rig.node.stop().await;
+    rig.end().await;
 }
