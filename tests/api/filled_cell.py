@@ -1,10 +1,14 @@
 """A cell for the API and the console: `stoker up --nodes N` in a folder of its own, with files and a checkpoint set in it."""
 
+import datetime
+import hashlib
+import hmac
 import json
 import os
 import pathlib
 import subprocess
 import threading
+import urllib.parse
 import urllib.request
 
 
@@ -66,11 +70,38 @@ class Cell:
         for name in sorted(local.iterdir()):
             if name.is_file():
                 self.run("put", str(name), f"data/train/{name.name}")
+        for number in range(30):
+            body = os.urandom(1 << 18)
+            self.s3("PUT", f"data/by-s3/{number:03}.bin", body)
+            if self.s3("GET", f"data/by-s3/{number:03}.bin") != body:
+                raise RuntimeError("S3 gives other bytes than it got")
         self.run("volume", "create", "ckpt", "--quota", "10GiB")
         self.run("volume", "create", "scratch", "--drain", "never", "--class", "one")
         self.run("set", "put", "ckpt/step-1000/", str(shards))
         self.run("set", "begin", "ckpt/step-2000/", "--shards", "8", "--owner", "job-17")
         self.run("set", "add", "ckpt/step-2000/", str(shards / "rank-0.pt"), "--shard", "0")
+
+    def s3(self, method, key, body=b""):
+        """A signed request to the S3 door of the first node, for the plots: no client has to be installed for it."""
+        ready = self.nodes[0]
+        host = ready["s3"].removeprefix("http://")
+        now = datetime.datetime.now(datetime.timezone.utc)
+        day, stamp = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
+        path, digest = "/" + urllib.parse.quote(key), hashlib.sha256(body).hexdigest()
+        signed = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": stamp}
+        heads = "".join(f"{name}:{value}\n" for name, value in signed.items())
+        request = "\n".join([method, path, "", heads, ";".join(signed), digest])
+        scope = f"{day}/{ready['region']}/s3/aws4_request"
+        text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+        secret = ("AWS4" + ready["secret_key"]).encode()
+        for part in (day, ready["region"], "s3", "aws4_request"):
+            secret = hmac.new(secret, part.encode(), hashlib.sha256).digest()
+        signature = hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+        words = f"AWS4-HMAC-SHA256 Credential={ready['access_key']}/{scope}, SignedHeaders={';'.join(signed)}, Signature={signature}"
+        headers = {**signed, "Authorization": words}
+        asked = urllib.request.Request(f"{ready['s3']}{path}", data=body or None, method=method, headers=headers)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return answer.read()
 
     def get(self, path, node=0):
         """A page of the admin door, as whoever looks."""

@@ -188,6 +188,22 @@ await scenario("what a person clicks leads on", () =>
   }),
 );
 
+await scenario("plots have a past when the page opens", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.view_token);
+    for (const title of ["Throughput", "Latency of S3 requests", "Commits by class", "Drain lag"]) {
+      const plot = page.getByRole("figure", { name: title });
+      await plot.locator("svg").waitFor();
+      const drawn = await plot.evaluate((figure) => [...figure.querySelectorAll("path.line")].some((line) => line.getAttribute("d").length > 0));
+      expect(drawn, `${title} is empty`);
+    }
+    const plot = page.getByRole("figure", { name: "Throughput" });
+    await plot.locator(".plot-area").hover({ position: { x: 500, y: 80 } });
+    await plot.locator(".cross").waitFor();
+    expect(/\d\d:\d\d:\d\d/.test(await plot.locator(".when").innerText()), "no time under the pointer");
+  }),
+);
+
 await scenario("the theme is switched and kept", () =>
   visit({ colorScheme: "light" }, async (page) => {
     await login(page, node, node.view_token);

@@ -129,7 +129,7 @@ function drives(context, page, path) {
       ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, drive.why))],
       ["use", (drive) => h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`)), "wide"],
       ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
-      ["", (drive) => act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "quiet")],
+      ["", (drive) => act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger")],
     ],
     page.drives,
     "No drive is known.",

@@ -17,7 +17,7 @@ export async function page(context) {
     const status = await context.get("status");
     body.update(status.sources, (sources) => {
       const all = sources.reduce((sum, source) => sum + source.reads, 0);
-      const times = (mean, p95) => (mean == null ? h("span", { class: "muted" }, "not seen lately") : `${us(mean)}, P95 ${us(p95)}`);
+      const times = (mean, p95) => (mean == null ? h("span", { class: "muted" }, "not seen lately") : `${us(mean)}${p95 == null ? "" : `, P95 ${us(p95)}`}`);
       return table(
         [
           ["source", (source) => h("div", {}, h("span", { class: "break" }, source.name), h("div", { class: "muted small" }, KINDS[source.kind]))],

@@ -259,7 +259,9 @@ impl Server {
         async move {
             let service = service_fn(move |request| {
                 let asked = Arc::clone(&asked);
-                async move { Ok::<_, std::convert::Infallible>(answer(&asked, request, peer.ip().to_canonical()).await) }
+                async move {
+                    Ok::<_, std::convert::Infallible>(answer(&asked, request, peer.ip().to_canonical()).await)
+                }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())

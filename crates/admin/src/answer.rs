@@ -89,7 +89,11 @@ pub struct Asked {
 }
 
 /// Answers one request.
-pub async fn answer(asked: &Arc<Asked>, request: Request<Incoming>, address: IpAddr) -> Response<Full<Bytes>> {
+pub async fn answer(
+    asked: &Arc<Asked>,
+    request: Request<Incoming>,
+    address: IpAddr,
+) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let mut response = if path == "/api" || path.starts_with("/api/") {
         api::answer(asked, request, address).await

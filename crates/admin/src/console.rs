@@ -27,10 +27,20 @@ struct Asset {
 
 macro_rules! asset {
     ($path:literal, $file:literal, $kind:expr) => {
-        Asset { path: $path, kind: $kind, bytes: include_bytes!(concat!("../console/", $file)), is_open: false }
+        Asset {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!("../console/", $file)),
+            is_open: false,
+        }
     };
     ($path:literal, $file:literal, $kind:expr, open) => {
-        Asset { path: $path, kind: $kind, bytes: include_bytes!(concat!("../console/", $file)), is_open: true }
+        Asset {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!("../console/", $file)),
+            is_open: true,
+        }
     };
 }
 
@@ -69,9 +79,9 @@ static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
 
 /// FNV-1a: tells releases apart, and that is all that it has to.
 fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Whether a path is one of the console.
@@ -155,12 +165,18 @@ mod tests {
             for named in text.split(['"', '\'']).filter(|word| word.starts_with("/console/")) {
                 assert!(has(named), "{} names {named}", asset.path);
             }
-            for named in text.split(['"', '\'']).filter(|word| word.starts_with("./") && word.ends_with(".js")) {
+            for named in
+                text.split(['"', '\'']).filter(|word| word.starts_with("./") && word.ends_with(".js"))
+            {
                 let path = named.replacen("./", "/console/", 1);
                 assert!(has(&path), "{} imports {named}", asset.path);
             }
             assert!(!text.contains("http://") || text.contains("http://www.w3.org"), "{}", asset.path);
-            assert!(!text.contains("<script>") && !text.contains(" style=\""), "{} has inline code", asset.path);
+            assert!(
+                !text.contains("<script>") && !text.contains(" style=\""),
+                "{} has inline code",
+                asset.path
+            );
         }
     }
 }

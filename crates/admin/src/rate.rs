@@ -82,7 +82,9 @@ mod tests {
         let rates = Rates::new(Rate { per_s: 1.0, burst: 1.0 });
         let now = Instant::now();
         for address in 0..2 * ADDRESSES_MAX as u32 {
-            rates.take(IpAddr::V4(Ipv4Addr::from(address)), now + Duration::from_micros(address.into())).unwrap();
+            rates
+                .take(IpAddr::V4(Ipv4Addr::from(address)), now + Duration::from_micros(address.into()))
+                .unwrap();
         }
         assert_eq!(rates.buckets.lock().unwrap().len(), ADDRESSES_MAX);
     }

@@ -80,7 +80,8 @@ impl Series {
     pub fn after(&self, after_ms: u64) -> Value {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen: Vec<&(u64, Values)> = kept.points.iter().filter(|(at, _)| *at > after_ms).collect();
-        let column = |at: usize| -> Vec<Option<f64>> { chosen.iter().map(|(_, values)| values[at]).collect() };
+        let column =
+            |at: usize| -> Vec<Option<f64>> { chosen.iter().map(|(_, values)| values[at]).collect() };
         let series: Map<String, Value> =
             NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), json!(column(at)))).collect();
         json!({ "at_ms": chosen.iter().map(|(at, _)| *at).collect::<Vec<_>>(), "series": series })

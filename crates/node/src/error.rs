@@ -22,7 +22,9 @@ pub(crate) fn ring(error: RingError) -> StoreError {
         RingKind::Invalid => ErrorKind::Invalid,
         RingKind::Full => ErrorKind::Full,
         RingKind::Corrupt => ErrorKind::Corrupt,
-        RingKind::Poisoned | RingKind::Locked | RingKind::Foreign | RingKind::Io => ErrorKind::Unavailable,
+        // Somebody else has the drive, and will have it when it is tried again.
+        RingKind::Locked | RingKind::Foreign => ErrorKind::Conflict,
+        RingKind::Poisoned | RingKind::Io => ErrorKind::Unavailable,
         RingKind::Closed => ErrorKind::Closed,
     };
     StoreError::new(kind, format!("ring: {}", error.message))

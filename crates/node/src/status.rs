@@ -268,7 +268,12 @@ impl Core {
         }
         for (class, counter) in ["one", "two", "three"].iter().zip(&stats.commits) {
             let labels = vec![("class".to_owned(), (*class).to_owned())];
-            push("commits_total", "Versions made visible, by the class that they reached.", labels, load(counter));
+            push(
+                "commits_total",
+                "Versions made visible, by the class that they reached.",
+                labels,
+                load(counter),
+            );
         }
         let (files, bytes, oldest) = self.drainer.sums();
         let sources = self.sources.counters(self.source_names().await?);

@@ -163,7 +163,9 @@ pub async fn drive_add(asked: Arc<Asked>, given: Given) -> Answered {
     if !path.starts_with('/') || path.contains(char::is_control) {
         return Err(Fault::invalid("`path` is an absolute path on that node"));
     }
-    drive_list(operate(&asked, Order::DriveAdd { node: given.text("node").to_owned(), path, size_bytes }).await?)
+    drive_list(
+        operate(&asked, Order::DriveAdd { node: given.text("node").to_owned(), path, size_bytes }).await?,
+    )
 }
 
 pub async fn drive_remove(asked: Arc<Asked>, given: Given) -> Answered {

@@ -9,8 +9,8 @@ use super::fault::Fault;
 use super::routes::{Kind, PATH_PARAMETERS, Parameter, Route};
 use crate::access::Caller;
 
-/// Longest value in a path or a query, in bytes; keys have at most 1,024.
-const VALUE_LEN_MAX: usize = 4_096;
+/// Longest value in a path or a query, in characters; a key has no more bytes than that.
+pub const VALUE_LEN_MAX: usize = 1_024;
 
 /// A request that fits its route.
 pub struct Given {
@@ -21,7 +21,12 @@ pub struct Given {
 
 impl Given {
     /// Checks names and parameters.
-    pub fn new(route: &Route, names: Vec<(&'static str, &str)>, query: &str, caller: Caller) -> Result<Given, Fault> {
+    pub fn new(
+        route: &Route,
+        names: Vec<(&'static str, &str)>,
+        query: &str,
+        caller: Caller,
+    ) -> Result<Given, Fault> {
         let mut values = BTreeMap::new();
         for (name, text) in names {
             let parameter = PATH_PARAMETERS.iter().find(|parameter| parameter.name == name);
@@ -34,14 +39,17 @@ impl Given {
             let Some(parameter) = route.query.iter().find(|parameter| parameter.name == name) else {
                 let known: Vec<&str> = route.query.iter().map(|parameter| parameter.name).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Fault::invalid(format!("there is no parameter `{name}` here; there are: {known}")));
+                return Err(Fault::invalid(format!(
+                    "there is no parameter `{name}` here; there are: {known}"
+                )));
             };
             let value = checked(parameter, decoded(value, Plus::Space)?)?;
             if values.insert(parameter.name, value).is_some() {
                 return Err(Fault::invalid(format!("`{name}` is given twice")));
             }
         }
-        if let Some(lacking) = route.query.iter().find(|one| one.is_needed && !values.contains_key(one.name)) {
+        if let Some(lacking) = route.query.iter().find(|one| one.is_needed && !values.contains_key(one.name))
+        {
             return Err(Fault::invalid(format!("`{}` is needed: {}", lacking.name, lacking.words)));
         }
         Ok(Given { caller, values, body: Bytes::new() })
@@ -80,7 +88,8 @@ impl Given {
     /// The body; without one, an empty object.
     pub fn body<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         let bytes: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
-        serde_json::from_slice(bytes).map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))
+        serde_json::from_slice(bytes)
+            .map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))
     }
 
     /// The body as it came, for those who keep what was asked.
@@ -121,8 +130,8 @@ fn text(bytes: Vec<u8>) -> Result<String, Fault> {
 
 fn checked(parameter: &Parameter, value: Vec<u8>) -> Result<Vec<u8>, Fault> {
     let name = parameter.name;
-    if value.len() > VALUE_LEN_MAX {
-        return Err(Fault::invalid(format!("`{name}` has at most {VALUE_LEN_MAX} bytes")));
+    if String::from_utf8_lossy(&value).chars().count() > VALUE_LEN_MAX {
+        return Err(Fault::invalid(format!("`{name}` has at most {VALUE_LEN_MAX} characters")));
     }
     if let Kind::Bytes = parameter.kind {
         return Ok(value);

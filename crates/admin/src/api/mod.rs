@@ -19,7 +19,9 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue, ORIGIN, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, CONTENT_TYPE, HOST, HeaderValue, ORIGIN, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -58,7 +60,11 @@ fn done() -> Answered {
 }
 
 /// Answers a request below `/api`.
-pub async fn answer(asked: &Arc<Asked>, request: Request<Incoming>, address: std::net::IpAddr) -> Response<Full<Bytes>> {
+pub async fn answer(
+    asked: &Arc<Asked>,
+    request: Request<Incoming>,
+    address: std::net::IpAddr,
+) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     match find(asked, &head.method, head.uri.path(), &head.headers, address) {
         Ok((route, names, caller)) => {
@@ -107,7 +113,10 @@ fn find<'p>(
     }
     let allowed: Vec<&str> = all().map(|(route, _)| route.verb.as_str()).collect();
     if allowed.is_empty() {
-        return Err(Fault::not_found(format!("there is no {path}"), "see /api/v1/openapi.json for what is there"));
+        return Err(Fault::not_found(
+            format!("there is no {path}"),
+            "see /api/v1/openapi.json for what is there",
+        ));
     }
     Err(Fault::method(&allowed.join(", ")))
 }
@@ -162,7 +171,8 @@ async fn prepare(
     if !route.changes() {
         return Ok(given);
     }
-    let bytes = tokio::time::timeout(asked.request_timeout, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    let bytes =
+        tokio::time::timeout(asked.request_timeout, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let bytes = match bytes {
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Fault::too_long(BODY_BYTES_MAX)),
@@ -187,7 +197,10 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Fault> {
     if !named.is_empty() && named.eq_ignore_ascii_case(host) {
         return Ok(());
     }
-    Err(Fault::denied(format!("a page of {origin} asks, which is another site"), "open the node's own console"))
+    Err(Fault::denied(
+        format!("a page of {origin} asks, which is another site"),
+        "open the node's own console",
+    ))
 }
 
 async fn read(asked: &Arc<Asked>, route: &Route, given: Given) -> Answered {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::given::VALUE_LEN_MAX;
 use super::routes::{Kind, PATH_PARAMETERS, Parameter, ROUTES, Route};
 use super::schema;
 use crate::access::{CSRF_HEADER, Role};
@@ -83,7 +84,7 @@ fn operation(route: &Route) -> Value {
     }
     if let Some(body) = route.body {
         operation["requestBody"] = json!({
-            "required": true,
+            "required": schema::is_needed(body),
             "content": { "application/json": { "schema": schema::reference(body) } },
         });
     }
@@ -92,7 +93,8 @@ fn operation(route: &Route) -> Value {
 
 /// `POST /api/v1/nodes/{node}/evacuate` is `post_nodes_node_evacuate`.
 fn id(route: &Route) -> String {
-    let words = route.path.trim_start_matches("/api/v1/").replace(['/', '-', '.'], "_").replace(['{', '}'], "");
+    let words =
+        route.path.trim_start_matches("/api/v1/").replace(['/', '-', '.'], "_").replace(['{', '}'], "");
     format!("{}_{words}", route.verb.as_str().to_ascii_lowercase())
 }
 
@@ -102,8 +104,8 @@ fn content(words: &str, shape: &str) -> Value {
 
 fn parameter(parameter: &Parameter, place: &str) -> Value {
     let schema = match parameter.kind {
-        Kind::Text => json!({ "type": "string", "minLength": 1, "maxLength": 1_024 }),
-        Kind::Bytes => json!({ "type": "string", "maxLength": 1_024 }),
+        Kind::Text => json!({ "type": "string", "minLength": 1, "maxLength": VALUE_LEN_MAX }),
+        Kind::Bytes => json!({ "type": "string", "maxLength": VALUE_LEN_MAX }),
         Kind::Number { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Flag => json!({ "type": "boolean" }),
     };

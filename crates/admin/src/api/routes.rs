@@ -92,7 +92,8 @@ impl Route {
         loop {
             match (wanted.next(), given.next()) {
                 (None, None) => return Some(names),
-                (Some(one), Some(other)) => match one.strip_prefix('{').and_then(|one| one.strip_suffix('}')) {
+                (Some(one), Some(other)) => match one.strip_prefix('{').and_then(|one| one.strip_suffix('}'))
+                {
                     Some(name) if !other.is_empty() => names.push((name, other)),
                     None if one == other => {}
                     _ => return None,
@@ -159,7 +160,10 @@ const fn post(
 /// Every call.
 pub static ROUTES: &[Route] = &[
     // Who asks.
-    Route { role: None, ..post("/api/v1/session", call!(log::login), "Log in: a session of the console.", "Login", "Session") },
+    Route {
+        role: None,
+        ..post("/api/v1/session", call!(log::login), "Log in: a session of the console.", "Login", "Session")
+    },
     get("/api/v1/session", call!(log::session), "Who asks, and what that may do.", NONE, "Session"),
     Route {
         role: Some(Role::View),
@@ -181,14 +185,35 @@ pub static ROUTES: &[Route] = &[
         "/api/v1/events",
         call!(log::events),
         "What happened, oldest first.",
-        &[optional("after", Kind::Number { min: 0, max: u64::MAX }, "Only events behind this number."), LIMIT],
+        &[
+            optional("after", Kind::Number { min: 0, max: u64::MAX }, "Only events behind this number."),
+            LIMIT,
+        ],
         "Events",
     ),
-    get("/api/v1/audit", call!(log::audit), "Who changed what through this node, newest first.", &[LIMIT], "Audit"),
+    get(
+        "/api/v1/audit",
+        call!(log::audit),
+        "Who changed what through this node, newest first.",
+        &[LIMIT],
+        "Audit",
+    ),
     // The cluster.
-    get("/api/v1/risk", call!(fleet::risk), "What would be lost with each node and each cell.", NONE, "RiskReport"),
+    get(
+        "/api/v1/risk",
+        call!(fleet::risk),
+        "What would be lost with each node and each cell.",
+        NONE,
+        "RiskReport",
+    ),
     get("/api/v1/lost", call!(fleet::lost), "Files of which no copy can be read now.", NONE, "LostFiles"),
-    get("/api/v1/rebuild", call!(fleet::rebuild), "How far the protection of what lost a copy is.", NONE, "Rebuild"),
+    get(
+        "/api/v1/rebuild",
+        call!(fleet::rebuild),
+        "How far the protection of what lost a copy is.",
+        NONE,
+        "Rebuild",
+    ),
     get("/api/v1/protection", call!(fleet::protection), "What volumes commit to now.", NONE, "Protections"),
     get("/api/v1/nodes", call!(fleet::nodes), "Every node.", NONE, "Nodes"),
     get("/api/v1/nodes/{node}", call!(fleet::one), "A node, its drives and its risk.", NONE, "NodePage"),
@@ -199,7 +224,13 @@ pub static ROUTES: &[Route] = &[
         NONE,
         "StopVerdict",
     ),
-    get("/api/v1/nodes/{node}/evacuation", call!(fleet::evacuation), "How far an evacuation is.", NONE, "Evacuation"),
+    get(
+        "/api/v1/nodes/{node}/evacuation",
+        call!(fleet::evacuation),
+        "How far an evacuation is.",
+        NONE,
+        "Evacuation",
+    ),
     post(
         "/api/v1/nodes/{node}/quarantine",
         call!(fleet::quarantine),
@@ -214,7 +245,13 @@ pub static ROUTES: &[Route] = &[
         "Force",
         "Evacuation",
     ),
-    post("/api/v1/nodes/{node}/rejoin", call!(fleet::rejoin), "End a quarantine or an evacuation.", "Nothing", "Done"),
+    post(
+        "/api/v1/nodes/{node}/rejoin",
+        call!(fleet::rejoin),
+        "End a quarantine or an evacuation.",
+        "Nothing",
+        "Done",
+    ),
     get(
         "/api/v1/drives",
         call!(fleet::drives),
@@ -229,7 +266,13 @@ pub static ROUTES: &[Route] = &[
         NONE,
         "LostFiles",
     ),
-    post("/api/v1/nodes/{node}/drives", call!(fleet::drive_add), "Put a drive into service.", "DriveAdd", "Drives"),
+    post(
+        "/api/v1/nodes/{node}/drives",
+        call!(fleet::drive_add),
+        "Put a drive into service.",
+        "DriveAdd",
+        "Drives",
+    ),
     post(
         "/api/v1/nodes/{node}/drives/{drive}/remove",
         call!(fleet::drive_remove),
@@ -237,7 +280,13 @@ pub static ROUTES: &[Route] = &[
         "Force",
         "Drives",
     ),
-    get("/api/v1/catalog", call!(fleet::catalog), "Where the catalog is, and who follows it.", NONE, "Catalog"),
+    get(
+        "/api/v1/catalog",
+        call!(fleet::catalog),
+        "Where the catalog is, and who follows it.",
+        NONE,
+        "Catalog",
+    ),
     post(
         "/api/v1/catalog/promote",
         call!(fleet::promote),
@@ -297,7 +346,13 @@ pub static ROUTES: &[Route] = &[
         &[KEY],
         "Explanation",
     ),
-    get("/api/v1/volumes/{volume}/receipt", call!(volumes::receipt), "The receipt of a file.", &[KEY], "Receipt"),
+    get(
+        "/api/v1/volumes/{volume}/receipt",
+        call!(volumes::receipt),
+        "The receipt of a file.",
+        &[KEY],
+        "Receipt",
+    ),
     post("/api/v1/volumes/{volume}/drain", call!(volumes::drain), "Drain files now.", "Prefix", "Drained"),
     post(
         "/api/v1/volumes/{volume}/stage",
@@ -307,7 +362,13 @@ pub static ROUTES: &[Route] = &[
         "Staged",
     ),
     post("/api/v1/volumes/{volume}/delete", call!(volumes::delete), "Delete files.", "Keys", "Deleted"),
-    post("/api/v1/volumes/{volume}/rename", call!(volumes::rename), "Rename a file or a directory.", "Rename", "Done"),
+    post(
+        "/api/v1/volumes/{volume}/rename",
+        call!(volumes::rename),
+        "Rename a file or a directory.",
+        "Rename",
+        "Done",
+    ),
     get(
         "/api/v1/conflicts",
         call!(volumes::conflicts),
@@ -315,13 +376,7 @@ pub static ROUTES: &[Route] = &[
         &[optional("volume", Kind::Text, "Only of this volume.")],
         "Conflicts",
     ),
-    post(
-        "/api/v1/volumes/{volume}/resolve",
-        call!(volumes::resolve),
-        "End a conflict.",
-        "Resolve",
-        "Done",
-    ),
+    post("/api/v1/volumes/{volume}/resolve", call!(volumes::resolve), "End a conflict.", "Resolve", "Done"),
     // Checkpoint sets.
     get(
         "/api/v1/volumes/{volume}/sets",
@@ -337,7 +392,13 @@ pub static ROUTES: &[Route] = &[
         &[PREFIX],
         "LatestSet",
     ),
-    get("/api/v1/volumes/{volume}/sets/{set}", call!(sets::one), "A set, and what it lacks.", NONE, "SetStatus"),
+    get(
+        "/api/v1/volumes/{volume}/sets/{set}",
+        call!(sets::one),
+        "A set, and what it lacks.",
+        NONE,
+        "SetStatus",
+    ),
     get(
         "/api/v1/volumes/{volume}/sets/{set}/receipts",
         call!(sets::receipts),
@@ -358,7 +419,13 @@ pub static ROUTES: &[Route] = &[
         role: Some(Role::Operator),
         ..get("/api/v1/keys", call!(keys::all), "Access keys, without their secrets.", NONE, "AccessKeys")
     },
-    post("/api/v1/keys", call!(keys::create), "Make an access key; its secret is told once.", "KeyNew", "KeyMade"),
+    post(
+        "/api/v1/keys",
+        call!(keys::create),
+        "Make an access key; its secret is told once.",
+        "KeyNew",
+        "KeyMade",
+    ),
     post(
         "/api/v1/keys/{access_key}/rotate",
         call!(keys::rotate),

@@ -185,6 +185,12 @@ pub fn components() -> Map<String, Value> {
     answers.chain(bodies).chain(special).collect()
 }
 
+/// Whether a body has fields that must be there; without, there may be no body at all.
+pub fn is_needed(body: &str) -> bool {
+    let shape = BODIES.iter().find(|(name, _)| *name == body).map_or("", |(_, shape)| shape);
+    shape.split_whitespace().any(|field| !field.contains("?:"))
+}
+
 /// A reference to a shape.
 pub fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })

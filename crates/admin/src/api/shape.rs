@@ -5,7 +5,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use stoker_store::{Checksum, ChecksumKind, Conflict, Explanation, FileInfo, LostFile, Receipt, SetInfo, SetStatus};
+use stoker_store::{
+    Checksum, ChecksumKind, Conflict, Explanation, FileInfo, LostFile, Receipt, SetInfo, SetStatus,
+};
 
 /// Any type of the door that holds no bytes, as it is.
 pub fn plain<T: Serialize + ?Sized>(value: &T) -> Value {
@@ -37,7 +39,8 @@ fn checksums(list: &[Checksum]) -> Value {
 }
 
 fn pairs(list: &[(String, String)]) -> Value {
-    let pairs: Map<String, Value> = list.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    let pairs: Map<String, Value> =
+        list.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
     Value::Object(pairs)
 }
 

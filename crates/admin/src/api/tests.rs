@@ -76,7 +76,8 @@ impl Rig {
 
     async fn put(&self, key: &str) {
         let key = stoker_store::Key::new(key).unwrap();
-        let mut filler = Filler::new(self.member.node().create("data", &key, WriteRequest::default()).await.unwrap());
+        let mut filler =
+            Filler::new(self.member.node().create("data", &key, WriteRequest::default()).await.unwrap());
         filler.put(b"some bytes").await.unwrap();
         filler.finish(Finish::default()).await.unwrap();
     }
@@ -87,7 +88,8 @@ impl Rig {
             SetRequest { target: key("ckpt/step-1/"), owner: "job".into(), shards: 1, deadline_s: None };
         let set = self.member.node().set_begin("data", request).await.unwrap().set;
         let shard = ShardRequest { number: 0, writer: "rank 0".into(), ..ShardRequest::default() };
-        let writer = self.member.node().set_shard("data", &key("ckpt/step-1/0.pt"), set, shard).await.unwrap();
+        let writer =
+            self.member.node().set_shard("data", &key("ckpt/step-1/0.pt"), set, shard).await.unwrap();
         let mut filler = Filler::new(writer);
         filler.put(b"a shard").await.unwrap();
         filler.finish(Finish::default()).await.unwrap();
@@ -107,7 +109,8 @@ impl Rig {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{verb} {path}: {answer:?}"));
+        let (head, body) =
+            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{verb} {path}: {answer:?}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Said { status, head: head.to_owned(), body: body.to_owned() }
     }
@@ -133,7 +136,8 @@ impl Rig {
 /// The path of a route, with names that exist in a rig.
 fn real_path(route: &Route, set: u64) -> String {
     let path = route.path.replace("{volume}", "data").replace("{set}", &set.to_string());
-    let path = path.replace("{node}", "nobody").replace("{drive}", "no-drive").replace("{access_key}", "NOKEY");
+    let path =
+        path.replace("{node}", "nobody").replace("{drive}", "no-drive").replace("{access_key}", "NOKEY");
     if route.query.iter().any(|parameter| parameter.name == "key") { path + "?key=a%2Fb.txt" } else { path }
 }
 
@@ -146,11 +150,19 @@ fn misfits(document: &Value, schema: &Value, value: &Value, place: &str) -> Vec<
     for choice in ["anyOf", "oneOf"] {
         if let Some(choices) = schema[choice].as_array() {
             let fits = choices.iter().any(|one| misfits(document, one, value, place).is_empty());
-            return if fits { Vec::new() } else { vec![format!("{place}: {value} fits none of {choices:?}")] };
+            return if fits {
+                Vec::new()
+            } else {
+                vec![format!("{place}: {value} fits none of {choices:?}")]
+            };
         }
     }
     if let Some(words) = schema["enum"].as_array() {
-        return if words.contains(value) { Vec::new() } else { vec![format!("{place}: {value} not in {words:?}")] };
+        return if words.contains(value) {
+            Vec::new()
+        } else {
+            vec![format!("{place}: {value} not in {words:?}")]
+        };
     }
     let fits = match schema["type"].as_str() {
         None => true,
@@ -197,6 +209,9 @@ fn document_and_table_are_the_same() {
         let operation = &paths[route.path][route.verb.as_str().to_ascii_lowercase()];
         assert!(ids.insert(operation["operationId"].to_string()), "{operation}");
         assert_eq!(operation["requestBody"].is_object(), route.changes(), "{}", route.path);
+        let may_lack = ["Nothing", "Force", "Promote", "PolicyChange", "Prefix", "KeyNew", "KeyRotate"];
+        let is_needed = route.body.map(|body| !may_lack.contains(&body));
+        assert_eq!(operation["requestBody"]["required"].as_bool(), is_needed, "{}", route.path);
         // What the document calls this path leads to this route.
         let path = real_path(route, 1);
         let path = path.split('?').next().unwrap();
@@ -280,7 +295,9 @@ async fn answers_are_as_documented() {
 #[tokio::test]
 async fn changes_are_made_and_written_down() {
     let rig = Rig::new(options()).await;
-    let said = rig.post("/api/v1/volumes", r#"{"name":"more","policy":{"drain":{"every":3},"quota_bytes":5}}"#).await;
+    let said = rig
+        .post("/api/v1/volumes", r#"{"name":"more","policy":{"drain":{"every":3},"quota_bytes":5}}"#)
+        .await;
     assert_eq!(said.status, 200, "{}", said.body);
     assert_eq!(said.json()["policy"]["drain"], json!({ "every": 3 }));
     let said = rig.post("/api/v1/volumes/more/policy", r#"{"drain":"on_demand"}"#).await.json();
@@ -291,7 +308,10 @@ async fn changes_are_made_and_written_down() {
     let renamed = rig.post("/api/v1/volumes/data/rename", r#"{"from":"one.txt","to":"two.txt"}"#).await;
     assert_eq!(renamed.json(), json!({ "done": true }));
     let gone = rig.post("/api/v1/volumes/data/delete", r#"{"keys":["two.txt","no.txt"]}"#).await.json();
-    assert_eq!((&gone["files"][0]["was_there"], &gone["files"][1]["was_there"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&gone["files"][0]["was_there"], &gone["files"][1]["was_there"]),
+        (&json!(true), &json!(false))
+    );
     let made = rig.post("/api/v1/keys", r#"{"read_only":true,"prefixes":["data"]}"#).await.json();
     let key = made["access_key"].as_str().unwrap();
     assert_eq!(made["secret_key"].as_str().unwrap().len(), 40);
@@ -305,7 +325,10 @@ async fn changes_are_made_and_written_down() {
     assert_eq!(entries.as_array().unwrap().len(), 3);
     assert_eq!((entry(0, "role"), entry(0, "status")), (json!("view"), json!(403)));
     assert_eq!(entry(1, "call"), json!(format!("POST /api/v1/keys/{key}/remove")));
-    assert_eq!((entry(1, "status"), entry(1, "by"), entry(1, "address")), (json!(200), json!("token"), json!("127.0.0.1")));
+    assert_eq!(
+        (entry(1, "status"), entry(1, "by"), entry(1, "address")),
+        (json!(200), json!("token"), json!("127.0.0.1"))
+    );
     assert_eq!(entry(2, "request"), json!(r#"{"read_only":true,"prefixes":["data"]}"#));
     rig.end().await;
 }
@@ -314,6 +337,7 @@ async fn changes_are_made_and_written_down() {
 async fn bad_requests_get_clear_words() {
     let rig = Rig::new(options()).await;
     let none = "";
+    let long = format!("/api/v1/volumes/data/files?prefix={}", "a".repeat(1_025));
     for (path, status, words) in [
         ("/api/v1/nodes/nobody", 404, "there is no node `nobody`"),
         ("/api/v1/nodes/nobody/can-stop", 404, "nobody"),
@@ -326,6 +350,7 @@ async fn bad_requests_get_clear_words() {
         ("/api/v1/volumes/data/stat?key=%zz", 400, "hex digits"),
         ("/api/v1/volumes/data/stat?key=a&key=b", 400, "twice"),
         ("/api/v1/volumes/data/files?colour=red", 400, "there is no parameter `colour`"),
+        (long.as_str(), 400, "at most 1024 characters"),
         ("/api/v1/volumes/data/files?limit=0", 400, "from 1 to 1000"),
         ("/api/v1/volumes/data/files?limit=+7", 400, "from 1 to 1000"),
         ("/api/v1/volumes/data/files?all=perhaps", 400, "true or false"),
@@ -375,7 +400,8 @@ async fn a_session_changes_things_only_with_its_word() {
 
     let drain = "/api/v1/volumes/data/drain";
     rig.refused("POST", drain, &cookie, "{}", 403, "repeat its word").await;
-    rig.refused("POST", drain, &format!("{cookie}X-Stoker-Csrf: {}\r\n", &csrf[1..]), "{}", 403, "its word").await;
+    rig.refused("POST", drain, &format!("{cookie}X-Stoker-Csrf: {}\r\n", &csrf[1..]), "{}", 403, "its word")
+        .await;
     let whole = format!("{cookie}X-Stoker-Csrf: {csrf}\r\n");
     assert_eq!(rig.ask("POST", drain, &whole, "{}").await.status, 200);
     assert_eq!(rig.ask("POST", drain, &format!("{whole}Origin: http://node:1\r\n"), "{}").await.status, 200);
@@ -389,7 +415,8 @@ async fn a_session_changes_things_only_with_its_word() {
     let audit = rig.get("/api/v1/audit").await;
     assert!(!audit.body.contains("operators-word") && !audit.body.contains("guess"), "{}", audit.body);
     let audit = audit.json();
-    let logins: Vec<Value> = audit["entries"].as_array().unwrap().iter().filter(|entry| entry["by"] == "login").cloned().collect();
+    let logins: Vec<Value> =
+        audit["entries"].as_array().unwrap().iter().filter(|entry| entry["by"] == "login").cloned().collect();
     assert_eq!((&logins[0]["role"], &logins[0]["status"]), (&json!("operator"), &json!(200)), "{logins:?}");
     assert_eq!((&logins[1]["role"], &logins[1]["status"]), (&json!("stranger"), &json!(401)), "{logins:?}");
     rig.end().await;
@@ -413,7 +440,11 @@ async fn who_asks_too_often_waits() {
     let rig = Rig::new(AdminOptions { rate, guess_rate: Rate { burst: 1.0, ..rate }, ..options() }).await;
     rig.refused("GET", "/api/v1/status", "Authorization: Bearer a\r\n", "", 401, "not known").await;
     rig.refused("GET", "/api/v1/status", "Authorization: Bearer b\r\n", "", 429, "too many").await;
-    assert_eq!(rig.get("/api/v1/status").await.status, 200, "whoever has a token is not slowed down by guesses");
+    assert_eq!(
+        rig.get("/api/v1/status").await.status,
+        200,
+        "whoever has a token is not slowed down by guesses"
+    );
     assert_eq!(rig.get("/metrics").await.status, 200);
     let late = rig.get("/api/v1/status").await;
     assert!(late.status == 429 && late.head.contains("retry-after: "), "{}", late.head);
@@ -456,7 +487,8 @@ async fn events_and_objectives_are_shown_where_there_are_some() {
     assert_eq!(rig.get("/api/v1/events").await.json(), json!({ "configured": false, "events": [] }));
     assert_eq!(rig.get("/api/v1/slo").await.json(), json!({ "configured": false, "budgets": [] }));
     rig.end().await;
-    let rig = Rig::new(AdminOptions { events: Some(Arc::new(Told)), slo: Some(Arc::new(Told)), ..options() }).await;
+    let rig =
+        Rig::new(AdminOptions { events: Some(Arc::new(Told)), slo: Some(Arc::new(Told)), ..options() }).await;
     let events = rig.get("/api/v1/events?after=1&limit=1").await.json();
     assert_eq!((&events["events"][0]["seq"], events["events"].as_array().unwrap().len()), (&json!(2), 1));
     let document = openapi::document();

@@ -105,7 +105,8 @@ fn changed(policy: &VolumePolicy, change: Map<String, Value>) -> Result<VolumePo
     for (name, new) in change {
         let Some(field) = value.get_mut(&name) else {
             let known = plain(policy);
-            let known: Vec<&str> = known.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+            let known: Vec<&str> =
+                known.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
             let known = known.join(", ");
             return Err(Fault::invalid(format!("a volume has no `{name}`; it has: {known}")));
         };
