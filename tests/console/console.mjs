@@ -199,7 +199,7 @@ await scenario("plots have a past when the page opens", () =>
     }
     const plot = page.getByRole("figure", { name: "Throughput" });
     await plot.locator(".plot-area").hover({ position: { x: 500, y: 80 } });
-    await plot.locator(".cross").waitFor();
+    await plot.locator(".cross").waitFor({ state: "attached" });
     expect(/\d\d:\d\d:\d\d/.test(await plot.locator(".when").innerText()), "no time under the pointer");
   }),
 );

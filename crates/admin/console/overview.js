@@ -139,7 +139,7 @@ function drawMap({ nodes, drives, peers }) {
     h(
       "div",
       { class: "cell" },
-      h("h3", {}, cell === "" ? (cells.size > 1 ? "no cell" : "One cell") : `Cell ${cell}`, " ", h("span", { class: "muted" }, things(members.length, "node"))),
+      h("h3", {}, cell === "" ? (cells.size > 1 ? "no cell" : "One cell") : /^cell/i.test(cell) ? cell : `Cell ${cell}`, " ", h("span", { class: "muted" }, things(members.length, "node"))),
       h("div", { class: "nodes" }, members.map((node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node)))),
     ),
   );

@@ -22,12 +22,17 @@ pub(crate) fn ring(error: RingError) -> StoreError {
         RingKind::Invalid => ErrorKind::Invalid,
         RingKind::Full => ErrorKind::Full,
         RingKind::Corrupt => ErrorKind::Corrupt,
-        // Somebody else has the drive, and will have it when it is tried again.
-        RingKind::Locked | RingKind::Foreign => ErrorKind::Conflict,
-        RingKind::Poisoned | RingKind::Io => ErrorKind::Unavailable,
+        RingKind::Poisoned | RingKind::Locked | RingKind::Foreign | RingKind::Io => ErrorKind::Unavailable,
         RingKind::Closed => ErrorKind::Closed,
     };
     StoreError::new(kind, format!("ring: {}", error.message))
+}
+
+/// The same for a drive that is to be opened: one that somebody else has will be theirs when it is tried again, too.
+pub(crate) fn opening(error: RingError) -> StoreError {
+    let is_taken = matches!(error.kind, RingKind::Locked | RingKind::Foreign);
+    let error = ring(error);
+    if is_taken { StoreError { kind: ErrorKind::Conflict, ..error } } else { error }
 }
 
 pub(crate) fn lake(error: LakeError) -> StoreError {

@@ -347,7 +347,7 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
         kind,
         ..InitOptions::default()
     };
-    stoker_ring::Drive::init(path, &init, clock::now_ms()).map_err(error::ring)?;
+    stoker_ring::Drive::init(path, &init, clock::now_ms()).map_err(error::opening)?;
     Ok(())
 }
 
@@ -367,7 +367,7 @@ async fn open_ring(drive: &DriveOptions, identity: Identity, open: OpenOptions) 
     let path = drive.path.clone();
     let opened = tokio::task::spawn_blocking(move || Ring::open(&path, open)).await;
     let closed = |fault: tokio::task::JoinError| StoreError::new(ErrorKind::Closed, fault.to_string());
-    opened.map_err(closed)?.map_err(error::ring)
+    opened.map_err(closed)?.map_err(error::opening)
 }
 
 /// Opens a drive, makes its ring if there is none, and has the catalog know it as one of this node. Its records must be able

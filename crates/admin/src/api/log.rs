@@ -17,6 +17,10 @@ struct Login {
     token: String,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
 pub async fn login(asked: Arc<Asked>, given: Given) -> Answered {
     let Login { token } = given.body()?;
     let Some(role) = asked.tokens.role(token.trim().as_bytes()) else {
@@ -40,6 +44,7 @@ pub async fn session(_: Arc<Asked>, given: Given) -> Answered {
 }
 
 pub async fn logout(asked: Arc<Asked>, given: Given) -> Answered {
+    let Nothing {} = given.body()?;
     if let Some((id, _)) = &given.caller.session {
         asked.sessions.end(id);
     }

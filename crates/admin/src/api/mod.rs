@@ -39,6 +39,9 @@ use routes::{ROUTES, Route};
 /// Bytes of a body.
 pub const BODY_BYTES_MAX: usize = 64 << 10;
 
+/// Names in a path, with what stands in their place.
+type Names<'p> = Vec<(&'static str, &'p str)>;
+
 /// What a call gives.
 pub struct Answer {
     value: Value,
@@ -96,7 +99,7 @@ fn find<'p>(
     path: &'p str,
     headers: &HeaderMap,
     address: std::net::IpAddr,
-) -> Result<(&'static Route, Vec<(&'static str, &'p str)>, Caller), Fault> {
+) -> Result<(&'static Route, Names<'p>, Caller), Fault> {
     let now = Instant::now();
     asked.rates.take(address, now).map_err(Fault::too_many)?;
     let all = || ROUTES.iter().filter_map(|route| Some((route, route.matches(path)?)));
@@ -145,7 +148,7 @@ fn unknown(asked: &Asked, stranger: Stranger, address: std::net::IpAddr) -> Faul
 async fn prepare(
     asked: &Asked,
     route: &Route,
-    names: Vec<(&'static str, &str)>,
+    names: Names<'_>,
     query: &str,
     caller: Caller,
     headers: &HeaderMap,
@@ -182,7 +185,8 @@ async fn prepare(
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let kind = kind.split(';').next().unwrap_or("").trim();
     // A form of another site could send everything else without a question to us.
-    if !kind.eq_ignore_ascii_case(JSON) && !(bytes.is_empty() && kind.is_empty()) {
+    let is_json = kind.eq_ignore_ascii_case(JSON) || (bytes.is_empty() && kind.is_empty());
+    if !is_json {
         return Err(Fault::not_json());
     }
     Ok(given.with_body(bytes))

@@ -373,6 +373,7 @@ async fn bad_requests_get_clear_words() {
         ("/api/v1/nodes/nobody/evacuate", r#"{"force":true}"#, 404, "nobody"),
         ("/api/v1/nodes/nobody/quarantine", r#"{"forced":true}"#, 400, "forced"),
         ("/api/v1/keys/NOKEY/remove", "", 404, "NOKEY"),
+        ("/api/v1/session/end", r#"{"all":true}"#, 400, "all"),
     ] {
         rig.refused("POST", path, OPERATOR, body, status, words).await;
     }

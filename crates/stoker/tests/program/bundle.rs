@@ -63,7 +63,7 @@ fn a_bundle_tells_much_and_no_secret() {
             .filter_map(|line| line.strip_prefix("aws_secret_access_key = ").map(str::to_owned)),
     );
     secrets.push(rig.node.ready["join_token"].as_str().unwrap().to_owned());
-    assert_eq!(secrets.len(), 10);
+    assert_eq!(secrets.len(), 11);
     let whole = fs::read(rig.path("bundle.tar.gz")).unwrap();
     for secret in &secrets {
         assert!(secret.len() > 10, "{secret}");
