@@ -60,7 +60,6 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
     ("stoker-gateway-fuse", &["stoker-files"]),
     ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
-    ("stoker-admin", &["stoker-store"]),
     // Decisions about what breaks know nobody: what they are about are names, and a driver carries them out.
     ("stoker-reflex", &[]),
     // Looks at machines, and is told what a node is configured with: it knows none itself.
