@@ -2,7 +2,33 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stoker_store::Counter;
+use stoker_store::{Counter, Histogram};
+
+/// Procedures of NFSv3 by their number.
+pub const PROCEDURES: [&str; 22] = [
+    "null",
+    "getattr",
+    "setattr",
+    "lookup",
+    "access",
+    "readlink",
+    "read",
+    "write",
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "remove",
+    "rmdir",
+    "rename",
+    "link",
+    "readdir",
+    "readdirplus",
+    "fsstat",
+    "fsinfo",
+    "pathconf",
+    "commit",
+];
 
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -13,6 +39,8 @@ pub struct Counters {
     pub written_bytes: AtomicU64,
     pub connections: AtomicU64,
     pub turned_away: AtomicU64,
+    /// By procedure.
+    pub times: [Histogram; PROCEDURES.len()],
 }
 
 impl Counters {
@@ -28,7 +56,7 @@ impl Counters {
             value: value as f64,
         };
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        vec![
+        let mut all = vec![
             one("nfs_requests_total", "NFS and MOUNT requests.", of(&self.requests)),
             one("nfs_failed_total", "NFS requests that ended with an error status.", of(&self.failed)),
             one("nfs_refused_total", "RPC calls that could not be understood.", of(&self.refused)),
@@ -45,6 +73,11 @@ impl Counters {
                 "Bytes that NFS clients wrote and that are not published.",
                 waiting_bytes,
             ),
-        ]
+        ];
+        for (procedure, times) in PROCEDURES.iter().zip(&self.times).filter(|(_, times)| times.count() > 0) {
+            let help = "Time from a request to its answer.";
+            all.extend(times.list("nfs_request_seconds", help, &[("procedure", procedure)]));
+        }
+        all
     }
 }

@@ -4,11 +4,11 @@
 //! when they entered and are not verified again on every hit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use quick_cache::Weighter;
 use quick_cache::sync::Cache as QuickCache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use stoker_format::ChunkId;
 use stoker_ring::Pool;
 use stoker_store::Buf;
@@ -41,7 +41,19 @@ impl Weighter<PieceId, Bytes> for ByMemory {
     }
 }
 
-type Pieces = QuickCache<PieceId, Bytes, ByMemory>;
+type Pieces = QuickCache<PieceId, Bytes, ByMemory, DefaultHashBuilder, Evictions>;
+
+/// Counts what had to make room.
+#[derive(Clone, Default)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<PieceId, Bytes> for Evictions {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _: PieceId, _: Bytes) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// The cache. Large and small pieces have memory of their own: an arena that was once filled is not given back.
 pub(crate) struct Cache {
@@ -49,6 +61,7 @@ pub(crate) struct Cache {
     small: Pieces,
     arena: Option<Arc<Pool>>,
     touched: Box<[AtomicU32]>,
+    evictions: Evictions,
 }
 
 struct Slot {
@@ -76,11 +89,16 @@ impl Cache {
         let large = slots.saturating_sub(SLOTS_SPARE) * (Pool::slot_bytes(SLOT) + OVERHEAD as usize);
         let small = if enough { bytes / 4 } else { 0 };
         let marks = (bytes / PIECE * 64).next_power_of_two().clamp(1 << 12, 1 << 22);
+        let evictions = Evictions::default();
+        let pieces = |count: usize, bytes: usize| {
+            Pieces::with(count, bytes as u64, ByMemory, DefaultHashBuilder::default(), evictions.clone())
+        };
         Ok(Cache {
-            large: Pieces::with_weighter(slots.max(16), large as u64, ByMemory),
-            small: Pieces::with_weighter((small / SMALL).max(16) * 4, small as u64, ByMemory),
+            large: pieces(slots.max(16), large),
+            small: pieces((small / SMALL).max(16) * 4, small),
             arena,
             touched: (0..marks).map(|_| AtomicU32::new(0)).collect(),
+            evictions,
         })
     }
 
@@ -142,6 +160,16 @@ impl Cache {
     pub fn bytes(&self) -> u64 {
         self.large.weight() + self.small.weight()
     }
+
+    /// Bytes that may be in use.
+    pub fn bytes_max(&self) -> u64 {
+        self.large.capacity() + self.small.capacity()
+    }
+
+    /// Pieces that had to make room for others.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.0.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]
@@ -168,7 +196,8 @@ mod tests {
         let cache = Cache::new(256 << 20).unwrap();
         // More than fits, touched twice, as somebody does who reads a large file again and again.
         (0..2).for_each(|_| (0..1_000).for_each(|piece| touch(&cache, 1, piece)));
-        assert!(cache.bytes() > 100 << 20);
+        assert!(cache.bytes() > 100 << 20 && cache.bytes() <= cache.bytes_max());
+        assert!(cache.evictions() > 0);
         (0..6).for_each(|_| (0..50).for_each(|piece| touch(&cache, 2, piece)));
         let chunk = ChunkId::new(VersionId([2; 12]), 0);
         let here = (0..50).filter(|&piece| cache.has(chunk, piece, PIECE)).count();

@@ -30,8 +30,8 @@ pub(crate) struct Core {
     pub cluster: String,
     pub started_ms: u64,
     pub catalog: Arc<dyn Catalog>,
-    /// How often this node asked it.
-    pub catalog_calls: Arc<stoker_catalog::Calls>,
+    /// How often this node asked it, and how long that took.
+    pub catalog_times: Arc<crate::numbers::CatalogTimes>,
     pub names: Names,
     pub cell: Cell,
     pub rings: Rings,
@@ -53,6 +53,9 @@ pub(crate) struct Core {
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
     pub stats: NodeStats,
+    /// Counters of volumes.
+    pub tallies: crate::numbers::Tallies,
+    pub lake_prices: crate::numbers::LakePrices,
     /// Wakes the collector.
     pub garbage: Notify,
     /// Row of this boot's session, checked by every change.
@@ -121,6 +124,14 @@ pub(crate) struct NodeStats {
     pub alone_publishes: AtomicU64,
     pub sets_published: AtomicU64,
     pub sets_expired: AtomicU64,
+    /// By class and copies reached.
+    pub commits: crate::numbers::Commits,
+    /// From the last byte of a write to its acknowledgement.
+    pub commit_times: stoker_store::Histogram,
+    /// Of a piece of a file, wherever it came from.
+    pub read_times: stoker_store::Histogram,
+    /// From the oldest change of a file to its confirmation by the lake.
+    pub drain_times: stoker_store::Histogram,
 }
 
 impl NodeStats {

@@ -32,6 +32,7 @@ mod lookup;
 mod mender;
 mod name_record;
 mod node;
+mod numbers;
 pub mod offline;
 mod operate;
 mod options;
@@ -65,6 +66,7 @@ pub use cluster::{
 };
 pub use drives::drives_removed;
 pub use node::Node;
+pub use numbers::{DriveLedger, LakePrices};
 pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};

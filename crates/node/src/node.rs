@@ -13,7 +13,7 @@ use stoker_catalog::rows::{
     DriveRow, DriveState, Duty, GarbageRow, NodeRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow,
     SetRow, SetState, TombstoneRow, keys,
 };
-use stoker_catalog::{CatalogError, Counted, ErrorKind as CatalogKind};
+use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -27,6 +27,7 @@ use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
 use crate::identity::{HighWater, Identity};
 
+use crate::numbers::CatalogTimes;
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
 use crate::rings::{Drive, Rings, drive_row};
 use crate::sets::record_id;
@@ -72,9 +73,7 @@ impl Node {
         let identity = Identity::load(&options.dir)?;
         let memory = MemoryPlan::of(options.memory_bytes, drives_wanted.len());
         let (catalog, engine) = open_catalog(&options, identity, &memory).await?;
-        let counted = Counted::new(catalog);
-        let catalog_calls = counted.calls();
-        let catalog: Arc<dyn Catalog> = Arc::new(counted);
+        let (catalog, catalog_times) = CatalogTimes::of(catalog);
         let seq = catalog.seq().await.map_err(error::catalog)?;
         let high_water = HighWater::open(&options.dir, seq)?;
         check_restored(&*catalog, HighWater::read(&options.dir)?).await?;
@@ -135,6 +134,8 @@ impl Node {
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             stats: NodeStats::default(),
+            tallies: Default::default(),
+            lake_prices: options.lake_prices,
             garbage: Default::default(),
             session: session_row,
             session_id,
@@ -148,7 +149,7 @@ impl Node {
             work: Default::default(),
             lost: tokio::sync::watch::Sender::new(None),
             catalog,
-            catalog_calls,
+            catalog_times,
         });
         if core.cell.is_joined() {
             core.load_view().await?;

@@ -10,6 +10,7 @@ use stoker_ring::{DriveKind, LocalDriver, OpenOptions, Ring};
 use stoker_store::{ErrorKind, Result, StoreError, VolumePolicy};
 
 use crate::cell::{CellOptions, RebuildOptions};
+use crate::numbers::LakePrices;
 use crate::world::GivenWorld;
 
 /// A drive of the node.
@@ -152,6 +153,8 @@ pub struct NodeOptions {
     pub lake: Option<String>,
     /// How lakes are reached.
     pub lake_options: LakeOptions,
+    /// What requests to lakes are taken to cost.
+    pub lake_prices: LakePrices,
     /// What opens lakes, if not the lake's own scheme.
     pub lake_opener: Option<LakeOpener>,
     /// Where names are kept.
@@ -188,6 +191,7 @@ impl NodeOptions {
             drives: Vec::new(),
             lake: None,
             lake_options: LakeOptions::default(),
+            lake_prices: LakePrices::default(),
             lake_opener: None,
             catalog: CatalogChoice::Embedded,
             volume_defaults: VolumePolicy::default(),

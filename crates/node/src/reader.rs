@@ -10,6 +10,7 @@ use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, StoreEr
 
 use crate::cache::{Cache, PIECE, bytes_of};
 use crate::core::{Core, add};
+use crate::numbers::Tally;
 use crate::pins::Pin;
 use crate::sources::Wish;
 use crate::stage::Extent;
@@ -29,6 +30,7 @@ pub(crate) const LOOKS_MAX: usize = 8;
 pub(crate) struct NodeFile {
     core: Arc<Core>,
     volume: VolumeId,
+    tally: Arc<Tally>,
     info: FileInfo,
     runs: Vec<ChunkRun>,
     /// Where the bytes are in the lake, if they are.
@@ -82,7 +84,8 @@ impl NodeFile {
         peers: Vec<NodeId>,
         pins: Vec<Pin>,
     ) -> NodeFile {
-        NodeFile { core, volume, info, runs, extent, peers, is_home: false, _pins: pins }
+        let tally = core.tallies.of(volume);
+        NodeFile { core, volume, tally, info, runs, extent, peers, is_home: false, _pins: pins }
     }
 
     /// The same file on the node that wrote it.
@@ -111,12 +114,16 @@ impl NodeFile {
             || StoreError::new(ErrorKind::Corrupt, format!("the layout of `{}` has a hole", self.info.key));
         let slice = slice_at(&self.runs, offset, len).ok_or_else(lost)?;
         let is_home = self.is_home && slice.chunk.version == self.info.version;
+        let begun = tokio::time::Instant::now();
         let read = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers, is_home).await;
         let bytes = match read {
             Err(fault) if rings::is_missing(&fault) => return Err(self.why_missing(fault).await),
             read => read?,
         };
+        self.core.stats.read_times.note(begun.elapsed());
         add(&self.core.stats.read_bytes, bytes.len() as u64);
+        add(&self.tally.reads, 1);
+        add(&self.tally.read_bytes, bytes.len() as u64);
         Ok(bytes)
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use stoker_catalog::kv::Range;
 use stoker_catalog::rows::{DirtyRow, Drain, RowValue, keys};
-use stoker_store::{Counter, DrainPolicy, Explanation, HolderInfo, Key, NodeStatus, Result, RingStatus};
+use stoker_store::{DrainPolicy, Explanation, HolderInfo, Key, NodeStatus, Result, RingStatus};
 
 use crate::cache::PIECE;
 use crate::core::Core;
@@ -185,19 +185,20 @@ impl Core {
     }
 
     /// How sources of reads are called.
-    async fn source_names(&self) -> Result<impl Fn(Source) -> String> {
+    pub(crate) async fn source_names(&self) -> Result<impl Fn(Source) -> String> {
         let volumes = self.volumes.all().await?;
         let (view, own) = (self.cell.view(), self.node);
+        let names = crate::numbers::node_labels(&view);
         let path = |(at, drive): (usize, Arc<Drive>)| (at, drive.path.display().to_string());
         let drives: HashMap<usize, String> = self.rings.numbered().into_iter().map(path).collect();
         Ok(move |source: Source| match source {
             Source::Drive(at) => drives.get(&at).cloned().unwrap_or_else(|| "taken out".to_owned()),
             Source::Peer(node) | Source::Turn(node) => {
                 let Some(member) = view.member(node) else { return node.to_string() };
-                let row = &member.row;
+                let name = names.get(&node).cloned().unwrap_or_else(|| node.to_string());
                 match view.is_near(own, node) {
-                    true => row.name.clone(),
-                    false => format!("{} of cell {}", row.name, cell_name(&row.cell)),
+                    true => name,
+                    false => format!("{name} of cell {}", cell_name(&member.row.cell)),
                 }
             }
             Source::Lake(id) => volumes

@@ -323,6 +323,7 @@ impl ChunkWriter {
 
     /// Publishes.
     pub async fn complete(mut self, finish: Finish) -> Result<Receipt> {
+        let begun = tokio::time::Instant::now();
         self.core.check_open()?;
         if let Some(size) = self.size.filter(|size| *size != self.runs.size()) {
             let message = format!("{} bytes came, {size} were announced", self.runs.size());
@@ -343,6 +344,8 @@ impl ChunkWriter {
         }
         if let Ok(receipt) = &published {
             core.stats.count_publish(receipt, bytes);
+            core.note_publish(self.volume.id, receipt, bytes);
+            core.stats.commit_times.note(begun.elapsed());
         }
         published
     }

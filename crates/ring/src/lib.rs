@@ -30,7 +30,7 @@ pub use io::Power;
 pub use io::uring_allowed;
 pub use ring::{LocalDriver, OpenOptions, Ring, now_unix_ms};
 pub use settings::{IoMode, Settings, SyncMode};
-pub use stats::Stats;
+pub use stats::{Histogram, Stats};
 pub use stoker_buffer as buffer;
 pub use stoker_buffer::{Buf, Pool};
 pub use sys::disk_space;

@@ -131,6 +131,11 @@ macro_rules! counters {
             pub fn counters(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get()),)+]
             }
+
+            /// The same with what each means.
+            pub fn told(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), concat!($($doc),+).trim_start(), self.$name.get()),)+]
+            }
         }
     };
 }

@@ -9,11 +9,11 @@ use serde_json::json;
 use stoker_lake::{Checksum, LakeOptions};
 use stoker_node::{CatalogChoice, Labels};
 
-use crate::config::{self, CatalogKind, Config, Size};
+use crate::config::{self, CatalogKind, Config, Size, WebUrl};
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, CREDENTIALS, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, Ready, S3Plan, drives,
-    limits,
+    self, CREDENTIALS, EventsPlan, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, Ready,
+    S3Plan, TelemetryPlan, Wear, drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, sys};
@@ -107,8 +107,30 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         view_token_file: config.admin.view_token_file.clone(),
         metrics_open: config.admin.metrics_open,
         door: config.door.listen.clone(),
+        telemetry: telemetry(config)?,
         hangup: Hangup::Reload,
         check_only: false,
+    })
+}
+
+/// What is told beside the numbers of the node.
+fn telemetry(config: &Config) -> Result<TelemetryPlan, Failure> {
+    let mut wear = Vec::new();
+    for drive in &config.drive {
+        let path = std::path::absolute(&drive.path).map_err(|e| Failure::io(drive.path.display(), &e))?;
+        wear.push((path, Wear { dwpd: drive.dwpd.set(), endurance_tb: drive.endurance_tb.set() }));
+    }
+    let urls = |urls: &[WebUrl]| urls.iter().map(|url| url.0.clone()).collect();
+    Ok(TelemetryPlan {
+        has_fabric: config.telemetry.fabric,
+        exporters: urls(&config.telemetry.exporters),
+        events: EventsPlan {
+            file: config.events.file.clone(),
+            file_bytes_max: config.events.file_size.0,
+            webhooks: urls(&config.events.webhooks),
+            webhook_secret_file: config.events.webhook_secret_file.clone(),
+        },
+        wear,
     })
 }
 
@@ -129,6 +151,7 @@ pub fn lake(lake: &config::Lake, dir: &Path) -> LakePlan {
             payload_signed: lake.payload_signed.get(),
             ..LakeOptions::default()
         },
+        prices: lake.prices(),
         is_own: lake.url.is_none(),
     }
 }

@@ -15,6 +15,7 @@ mod id_text;
 mod key;
 mod lease;
 mod list;
+mod numbers;
 mod operator;
 mod receipt;
 mod set;
@@ -34,10 +35,11 @@ pub use fleet::{DriveInfo, Evacuation, LostFile, NodeInfo, Rebuild, Risk, RiskRe
 pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
+pub use numbers::{Counter, Histogram};
 pub use operator::{
-    Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Counter,
-    Explanation, HolderInfo, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus,
-    StandbyInfo, StopVerdict, VolumeProtection,
+    Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Explanation,
+    HolderInfo, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus, StandbyInfo,
+    StopVerdict, VolumeProtection,
 };
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{

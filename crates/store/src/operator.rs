@@ -112,19 +112,6 @@ pub struct RingStatus {
     pub io: String,
 }
 
-/// A number for `/metrics`: name without prefix `stoker_`, labels, value.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Counter {
-    /// Name in snake case with its unit; ends in `_total` if it only grows.
-    pub name: String,
-    /// One line of help.
-    pub help: String,
-    /// Labels.
-    pub labels: Vec<(String, String)>,
-    /// Value.
-    pub value: f64,
-}
-
 /// A node of the cluster as another one sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PeerStatus {

@@ -17,12 +17,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_format::ClusterId;
-use stoker_store::Store;
+use stoker_store::{Counter, Histogram, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
 use crate::hello::{self, Terms};
+use crate::message::Request;
 use crate::socket::{Listener, Stream};
 
 /// Connections that may be in their hello at once; others wait in the kernel's queue.
@@ -107,8 +108,29 @@ struct Shared {
     lease_answers: Arc<Semaphore>,
     hatch_slots: Arc<Semaphore>,
     hatch_bytes: AtomicU64,
+    times: Times,
     stopping: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
+}
+
+/// Times of calls by what they do. Those that only wait, and writers, which last as long as their clients like, are not here.
+#[derive(Default)]
+struct Times {
+    reads: Histogram,
+    looks: Histogram,
+    changes: Histogram,
+}
+
+impl Times {
+    fn of(&self, request: &Request) -> Option<&Histogram> {
+        match request {
+            Request::Wait { .. } => None,
+            request if request.opens_writer() => None,
+            Request::Read { .. } | Request::Lease { .. } => Some(&self.reads),
+            request if request.changes() => Some(&self.changes),
+            _ => Some(&self.looks),
+        }
+    }
 }
 
 impl Shared {
@@ -156,6 +178,7 @@ impl Server {
             lease_answers: Arc::new(Semaphore::new(LEASE_ANSWERS_MAX)),
             hatch_slots: Arc::new(Semaphore::new(HATCH_SLOTS_MAX)),
             hatch_bytes: AtomicU64::new(0),
+            times: Times::default(),
             stopping: watch::Sender::new(false),
             tasks: Mutex::default(),
             options,
@@ -171,6 +194,36 @@ impl Server {
     /// Bytes of writers that came through shared memory.
     pub fn hatch_bytes(&self) -> u64 {
         self.shared.hatch_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives numbers for `/metrics`, as long as the server is there.
+    pub fn counters(&self) -> impl Fn() -> Vec<Counter> + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || {
+            let Some(shared) = shared.upgrade() else { return Vec::new() };
+            let taken = |all: usize, free: &Semaphore| all.saturating_sub(free.available_permits()) as f64;
+            let options = &shared.options;
+            let hatch_bytes = shared.hatch_bytes.load(Ordering::Relaxed) as f64;
+            let connections = taken(options.connections_max, &shared.connections);
+            let calls = taken(options.calls_max, &shared.calls);
+            let one = |(name, help, value): (&str, &str, f64)| Counter::new(name, help, &[], value);
+            let mut all: Vec<Counter> = [
+                ("door_connections", "Connections of mounts, programs and commands.", connections),
+                ("door_calls_now", "Their calls under way.", calls),
+                ("door_hatch_bytes_total", "Bytes of writers that came through shared memory.", hatch_bytes),
+            ]
+            .into_iter()
+            .map(one)
+            .collect();
+            let times = &shared.times;
+            for (kind, times) in [("read", &times.reads), ("look", &times.looks), ("change", &times.changes)]
+            {
+                let help =
+                    "Time of calls of mounts, programs and commands; writers and waits are not counted.";
+                all.extend(times.list("door_call_seconds", help, &[("kind", kind)]));
+            }
+            all
+        }
     }
 
     /// Where it listens, in the order that was asked for, with the ports that the system chose.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use stoker_store::{ErrorKind, File, HatchOut, Result, StoreError, Writer};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::inlet::{Finishing, Inlet, Wish};
 use super::leases::Held;
@@ -325,7 +325,17 @@ pub(super) struct Call {
 }
 
 impl Call {
-    async fn run(self, request: Request, mut dropped: oneshot::Receiver<()>) {
+    async fn run(self, request: Request, dropped: oneshot::Receiver<()>) {
+        let shared = self.session.shared.clone();
+        let times = shared.times.of(&request);
+        let begun = Instant::now();
+        self.carry_out(request, dropped).await;
+        if let Some(times) = times {
+            times.note(begun.elapsed());
+        }
+    }
+
+    async fn carry_out(self, request: Request, mut dropped: oneshot::Receiver<()>) {
         let calls = self.session.shared.calls.clone();
         // What only waits must not keep others from working.
         let permit = if matches!(request, Request::Wait { .. }) {

@@ -58,6 +58,7 @@ pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<
     let front = out.len();
     let mut asked = Asked { service, peer, caller: call.caller, out, data: Bytes::new(), room: None };
     let input = Reader::new(call.args);
+    let begun = tokio::time::Instant::now();
     let read = match call.procedure {
         0 => Ok(()),
         1 => asked.getattr(input).await,
@@ -84,6 +85,9 @@ pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<
         _ => return Err(Refusal::ProcedureUnknown),
     };
     read.map_err(|Garbage| Refusal::Arguments)?;
+    if let Some(times) = service.counters.times.get(call.procedure as usize) {
+        times.note(begun.elapsed());
+    }
     let Asked { out, data, room, .. } = asked;
     let head = out.freeze();
     if head.get(front..front + 4).is_some_and(|status| status != [0; 4]) {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use stoker_catalog::rows::{Duty, NodeRow, NodeState};
 use stoker_format::{ChunkId, NodeId, VersionId};
-use stoker_store::{BoxFuture, Buf, ErrorKind, PeerStatus, Result, Spread, StoreError};
+use stoker_store::{BoxFuture, Buf, Counter, ErrorKind, PeerStatus, Result, Spread, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use guests::Guests;
@@ -77,6 +77,11 @@ pub trait Wire: Send + Sync + 'static {
 
     /// Where nodes can be reached.
     fn set_peers(&self, peers: &[(NodeId, Vec<String>)]);
+
+    /// Numbers of the ways there, for `/metrics`, by what nodes are called; none where nobody counts.
+    fn counters(&self, _names: &HashMap<NodeId, String>) -> Vec<Counter> {
+        Vec::new()
+    }
 }
 
 /// Whether a node answers, as far as this node can tell.
@@ -326,6 +331,11 @@ impl Cell {
     /// Whether there is another node that could be asked.
     pub fn has_others(&self) -> bool {
         self.is_joined() && self.view().size() > 1
+    }
+
+    /// Numbers of the ways to the others.
+    pub fn wire_numbers(&self, names: &HashMap<NodeId, String>) -> Vec<Counter> {
+        self.wire.as_ref().map_or_else(Vec::new, |wire| wire.counters(names))
     }
 
     /// The nodes, for people.

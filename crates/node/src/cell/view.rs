@@ -33,11 +33,18 @@ pub(crate) struct View {
     members: BTreeMap<NodeId, Member>,
     drives: BTreeMap<DriveId, DriveRow>,
     candidates: Candidates,
+    /// Commit of its newest row.
+    epoch: u64,
 }
 
 impl View {
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members.keys().copied()
+    }
+
+    /// Commit of the newest row that it was read from; nodes that saw the same have the same.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Where nodes can be reached.
@@ -194,6 +201,7 @@ impl Core {
     pub async fn load_view(&self) -> Result<Arc<View>> {
         let mut view = View::default();
         self.each(b"M".to_vec(), |row| {
+            view.epoch = view.epoch.max(row.seq);
             if let Some(node) = keys::node_id(&row.key) {
                 let row = NodeRow::of(row).map_err(error::catalog)?;
                 view.members.insert(node, Member { row, session: None });
@@ -202,6 +210,7 @@ impl Core {
         })
         .await?;
         self.each(b"S".to_vec(), |row| {
+            view.epoch = view.epoch.max(row.seq);
             let member = keys::session_node(&row.key).and_then(|node| view.members.get_mut(&node));
             if let Some(member) = member {
                 let session = SessionRow::of(row).map_err(error::catalog)?;
@@ -211,6 +220,7 @@ impl Core {
         })
         .await?;
         self.each(b"D".to_vec(), |row| {
+            view.epoch = view.epoch.max(row.seq);
             if let Some(id) = row.key.get(1..17).and_then(|id| id.try_into().ok()) {
                 view.drives.insert(DriveId(id), DriveRow::of(row).map_err(error::catalog)?);
             }

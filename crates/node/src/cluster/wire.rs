@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_cell::transport::{
-    self, BODY_LEN_MAX, Call, CallError, Fault, HEAD_LEN_MAX, Message, TcpTransport, Transport,
+    self, BODY_LEN_MAX, Call, CallError, Fault, HEAD_LEN_MAX, Message, RailStatus, TcpTransport, Transport,
 };
 use stoker_format::NodeId;
-use stoker_store::{BoxFuture, ErrorKind, Result, StoreError};
+use stoker_store::{BoxFuture, Counter, ErrorKind, Histogram, Result, StoreError};
 
 use super::book::Book;
 use super::keeper::Keeper;
@@ -50,11 +50,13 @@ pub(super) struct PeerWire {
     transport: Arc<TcpTransport>,
     book: Arc<Book>,
     latencies: RwLock<HashMap<NodeId, u64>>,
+    /// Times of all calls, by node.
+    times: RwLock<HashMap<NodeId, Arc<Histogram>>>,
 }
 
 impl PeerWire {
     pub fn new(own: NodeId, transport: Arc<TcpTransport>, book: Arc<Book>) -> PeerWire {
-        PeerWire { own, transport, book, latencies: RwLock::default() }
+        PeerWire { own, transport, book, latencies: RwLock::default(), times: RwLock::default() }
     }
 
     /// Brings every node back to what pings say, bit by bit: one that was slow once is not avoided for ever.
@@ -75,6 +77,53 @@ impl PeerWire {
         let known = latencies.entry(node).or_insert(took_us);
         *known = (*known * (LATENCY_PART - 1) + took_us) / LATENCY_PART;
     }
+}
+
+/// Nodes of which times are kept; more than any cluster has.
+const TIMES_MAX: usize = 4_096;
+
+impl PeerWire {
+    fn times_of(&self, node: NodeId) -> Arc<Histogram> {
+        if let Some(times) = self.times.read().unwrap().get(&node) {
+            return times.clone();
+        }
+        let mut times = self.times.write().unwrap();
+        if times.len() >= TIMES_MAX {
+            times.clear();
+        }
+        times.entry(node).or_default().clone()
+    }
+}
+
+/// Numbers of one address of a peer.
+fn rail_numbers(peer: &str, rail: &RailStatus) -> Vec<Counter> {
+    let address = rail.address.to_string();
+    let labels = [("peer", peer), ("rail", address.as_str())];
+    let one = |(name, help, value): (&str, &str, u64)| Counter::new(name, help, &labels, value as f64);
+    let mut all: Vec<Counter> = [
+        ("rail_connections", "Connections to an address of a peer that are up.", rail.connections),
+        ("rail_reconnects_total", "Times that a connection was lost and made again.", rail.reconnects),
+        ("rail_sent_bytes_total", "Bytes that left, frames included.", rail.sent_bytes),
+        ("rail_received_bytes_total", "Bytes that came, frames included.", rail.received_bytes),
+        ("rail_queue_bytes", "Bytes of calls under way or in line.", rail.load_bytes),
+        ("rail_calls_total", "Calls that were begun.", rail.calls),
+        (
+            "rail_errors_total",
+            "Calls that ended without an answer, and were given up or sent elsewhere.",
+            rail.errors,
+        ),
+    ]
+    .into_iter()
+    .map(one)
+    .collect();
+    for (name, help, time) in [
+        ("rail_rtt_seconds", "Moving average of the time from ping to pong.", rail.rtt),
+        ("rail_latency_seconds", "Moving average of the time from a request to its answer.", rail.latency),
+        ("rail_latency_p95_seconds", "Most answers, 95 of 100, come within this.", rail.latency_p95),
+    ] {
+        all.extend(time.map(|time| Counter::new(name, help, &labels, time.as_secs_f64())));
+    }
+    all
 }
 
 fn unavailable(node: NodeId, fault: &CallError) -> StoreError {
@@ -100,8 +149,10 @@ impl Wire for PeerWire {
             let call = Call::within(deadline).expecting(answer_len);
             let begun = tokio::time::Instant::now();
             let answer = self.transport.call(to, request, call).await;
+            let took = begun.elapsed();
+            self.times_of(to).note(took);
             if answer_len > 0 {
-                self.note_latency(to, begun.elapsed());
+                self.note_latency(to, took);
             }
             let answer = answer.map_err(|fault| unavailable(to, &fault))?;
             let body = match answer.body {
@@ -126,6 +177,21 @@ impl Wire for PeerWire {
             self.transport.set_peer(*node, addresses.clone());
         }
         self.book.set(places);
+    }
+
+    fn counters(&self, names: &HashMap<NodeId, String>) -> Vec<Counter> {
+        let mut all = Vec::new();
+        // A node that is no member any more is not shown.
+        for peer in self.transport.peers() {
+            let Some(name) = names.get(&peer.node) else { continue };
+            all.extend(peer.rails.iter().flat_map(|rail| rail_numbers(name, rail)));
+        }
+        let times = self.times.read().unwrap();
+        for (name, times) in times.iter().filter_map(|(node, times)| Some((names.get(node)?, times))) {
+            let help = "Time from a question to another node to its answer.";
+            all.extend(times.list("peer_call_seconds", help, &[("peer", name)]));
+        }
+        all
     }
 }
 

@@ -265,6 +265,8 @@ impl Core {
             Some(object) if ours(&object) => {
                 add(&self.drainer.stats.files, 1);
                 add(&self.drainer.stats.bytes, file.size);
+                let age_ms = clock::now_ms().saturating_sub(file.dirty_since_ms);
+                self.stats.drain_times.note(std::time::Duration::from_millis(age_ms));
                 Ok(object)
             }
             _ => Err(stoker_lake::LakeError::new(

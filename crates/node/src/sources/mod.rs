@@ -14,6 +14,7 @@ use stoker_store::{Counter, SourceStatus};
 use tokio::time::Instant;
 
 use crate::core::add;
+use crate::numbers::VOLUMES_MAX;
 use estimate::Estimate;
 use race::{Budget, Entrant};
 
@@ -295,7 +296,13 @@ impl Sources {
                 load(&self.hedges_won),
             ),
         ];
+        let mut lakes = 0;
         for status in self.status(name) {
+            // Volumes are many, drives and nodes are not.
+            lakes += usize::from(status.kind == "lake");
+            if status.kind == "lake" && lakes > VOLUMES_MAX {
+                continue;
+            }
             let labels =
                 vec![("kind".to_owned(), status.kind.clone()), ("source".to_owned(), status.name.clone())];
             let sized = |size: &str| [labels.clone(), vec![("size".to_owned(), size.to_owned())]].concat();
@@ -313,19 +320,19 @@ impl Sources {
             ));
             let gauges = [
                 (
-                    "source_read_mean_us",
+                    "source_read_mean_seconds",
                     "Mean time of reads lately, by which sources are chosen.",
                     [("small", status.small_mean_us), ("large", status.large_mean_us)],
                 ),
                 (
-                    "source_read_p95_us",
+                    "source_read_p95_seconds",
                     "Nineteen of twenty reads took no longer lately.",
                     [("small", status.small_p95_us), ("large", status.large_p95_us)],
                 ),
             ];
             for (name, help, sizes) in gauges {
                 for (size, value) in sizes {
-                    all.extend(value.map(|us| counter(name, help, sized(size), us as f64)));
+                    all.extend(value.map(|us| counter(name, help, sized(size), us as f64 / 1e6)));
                 }
             }
         }

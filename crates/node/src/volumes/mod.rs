@@ -103,6 +103,11 @@ impl Volume {
         lake.map_or(Ok(()), |lake| lake.check(key, attributes).map_err(error::lake))
     }
 
+    /// What the lake was asked; none if it was not opened yet.
+    pub fn lake_stats(&self) -> Option<stoker_lake::LakeStats> {
+        self.lake.lake.get()?.stats()
+    }
+
     /// Whether lookups and listings have to ask the lake as well.
     pub fn asks_lake(&self) -> bool {
         let imported = self.lake.imported.load(std::sync::atomic::Ordering::Relaxed);

@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use stoker_gateway_nfs::Export;
+use stoker_node::LakePrices;
 use stoker_store::{Class, DrainPolicy, VolumePolicy};
 use toml::Spanned;
 
 use crate::failure::Failure;
 use crate::log;
 use fault::Fault;
-pub use value::{Auto, Drain, Size};
+pub use value::{Amount, Auto, Drain, Size, WebUrl};
 
 /// Largest file that is read as a configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -40,6 +41,8 @@ pub struct Config {
     pub admin: Admin,
     pub door: Door,
     pub volume_defaults: VolumeDefaults,
+    pub telemetry: Telemetry,
+    pub events: Events,
     pub log: Log,
 }
 
@@ -59,10 +62,14 @@ pub struct Drive {
     pub path: PathBuf,
     #[serde(default)]
     pub size: Auto<Size>,
+    #[serde(default)]
+    pub dwpd: Amount,
+    #[serde(default)]
+    pub endurance_tb: Amount,
 }
 
 /// The object store behind the volumes.
-#[derive(Deserialize, PartialEq, Debug, Default)]
+#[derive(Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lake {
     #[serde(deserialize_with = "value::optional")]
@@ -76,6 +83,9 @@ pub struct Lake {
     pub payload_signed: Auto<bool>,
     pub anonymous: bool,
     pub drains_max: Drains,
+    pub price_put_1000: Amount,
+    pub price_get_1000: Amount,
+    pub price_read_gb: Amount,
 }
 
 /// Files on their way to the lake at the same time.
@@ -210,6 +220,26 @@ pub struct VolumeDefaults {
     pub leases: bool,
 }
 
+/// What is told beside the numbers of the node.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Telemetry {
+    pub fabric: bool,
+    pub exporters: Vec<WebUrl>,
+}
+
+/// Who is told of events.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Events {
+    #[serde(deserialize_with = "value::optional")]
+    pub file: Option<PathBuf>,
+    pub file_size: Size,
+    pub webhooks: Vec<WebUrl>,
+    #[serde(deserialize_with = "value::optional")]
+    pub webhook_secret_file: Option<PathBuf>,
+}
+
 /// What is logged, and how.
 #[derive(Deserialize, PartialEq, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -225,6 +255,48 @@ impl Default for Node {
             cores: const { NonZeroUsize::new(2).unwrap() },
             memory: Auto::Auto,
         }
+    }
+}
+
+impl Default for Lake {
+    fn default() -> Lake {
+        let prices = LakePrices::default();
+        Lake {
+            url: None,
+            endpoint: None,
+            region: None,
+            path_style: Auto::Auto,
+            checksum: Checksum::default(),
+            payload_signed: Auto::Auto,
+            anonymous: false,
+            drains_max: Drains::default(),
+            price_put_1000: Amount(prices.put_1000_usd),
+            price_get_1000: Amount(prices.get_1000_usd),
+            price_read_gb: Amount(prices.read_gb_usd),
+        }
+    }
+}
+
+impl Lake {
+    /// What requests are taken to cost.
+    pub fn prices(&self) -> LakePrices {
+        LakePrices {
+            put_1000_usd: self.price_put_1000.0,
+            get_1000_usd: self.price_get_1000.0,
+            read_gb_usd: self.price_read_gb.0,
+        }
+    }
+}
+
+impl Default for Telemetry {
+    fn default() -> Telemetry {
+        Telemetry { fabric: true, exporters: Vec::new() }
+    }
+}
+
+impl Default for Events {
+    fn default() -> Events {
+        Events { file: None, file_size: Size(16 << 20), webhooks: Vec::new(), webhook_secret_file: None }
     }
 }
 

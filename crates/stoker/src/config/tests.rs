@@ -133,6 +133,10 @@ fn mistakes_are_found_where_they_are() {
     check("[s3]\ntls_key = \"k.pem\"\ntls_cert = \"\"", "2:11", "both `tls_cert` and `tls_key`", shipped);
     check("[catalog]\nkind = \"postgres\"", "2:8", "needs a `url`", shipped);
     check("[volume_defaults]\ndrain_lag_max_s = 0", "2:19", "expected a nonzero", shipped);
+    check("[[drive]]\npath = \"p\"\ndwpd = -1", "3:8", "expected a number from 0 on", shipped);
+    check("[lake]\nprice_read_gb = inf", "2:17", "expected a number from 0 on", shipped);
+    check("[events]\nwebhooks = [\"example.com\"]", "2:13", "begins with http:// or https://", shipped);
+    check("[telemetry]\nexporters = [\"ftp://a\"]", "2:14", "begins with http:// or https://", shipped);
     // Not TOML, and twice the same.
     check("[node\n", "1:6", "", shipped);
     check("[node]\ncores = 1\ncores = 2", "3:1", "duplicate key", shipped);
@@ -145,7 +149,9 @@ fn settings_are_taken() {
                 [volume_defaults]\ndrain = \"every 7\"\nquota = \"1TiB\"\n[s3]\ntls_cert = \"c\"\ntls_key = \"k\"\nthreads = 3";
     let config = Config::parse(text).unwrap();
     assert_eq!((config.node.cores.get(), config.node.memory), (4, Auto::Set(Size(2 << 30))));
-    assert_eq!(config.drive, [Drive { path: "/d".into(), size: Auto::Set(Size(5_000_000_000)) }]);
+    let none = Amount::default();
+    let size = Auto::Set(Size(5_000_000_000));
+    assert_eq!(config.drive, [Drive { path: "/d".into(), size, dwpd: none, endurance_tb: none }]);
     assert_eq!(config.lake.path_style.get(), Some(true));
     let policy = config.volume_defaults.policy();
     assert_eq!(

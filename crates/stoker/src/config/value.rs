@@ -6,6 +6,7 @@ use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, de};
 use stoker_store::DrainPolicy;
 
+use crate::daemon::check_url;
 use crate::size;
 
 /// Bytes, written as `64GiB` or as a plain number.
@@ -31,6 +32,40 @@ impl<'de> Deserialize<'de> for Size {
             }
         }
         deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// A number of something that cannot be less than nothing.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Amount(pub f64);
+
+impl Amount {
+    /// The number; zero stands for none.
+    pub fn set(self) -> Option<f64> {
+        (self.0 > 0.0).then_some(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        match value.is_finite() && value >= 0.0 {
+            true => Ok(Amount(value)),
+            false => Err(D::Error::invalid_value(Unexpected::Float(value), &"a number from 0 on")),
+        }
+    }
+}
+
+/// Where a page or a webhook is.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct WebUrl(pub String);
+
+impl TryFrom<String> for WebUrl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<WebUrl, String> {
+        check_url(&text).map(|()| WebUrl(text))
     }
 }
 

@@ -11,6 +11,7 @@ mod plan;
 mod ports;
 mod s3;
 mod signals;
+mod telemetry;
 mod volume;
 
 use std::io;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_admin::{Admin, AdminOptions};
+use stoker_admin::{Admin, AdminOptions, Source};
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{ErrorKind, NodeStatus, Order, Report, Store, StoreError, VolumeProtection};
@@ -37,6 +38,8 @@ use ports::Ports;
 use s3::S3Door;
 pub use signals::Hangup;
 use signals::{Signals, Wish};
+use telemetry::Telemetry;
+pub use telemetry::{EventsPlan, TelemetryPlan, Wear, check_url};
 
 /// A rebuild that is slower would never end.
 const REBUILD_MIN: u64 = 1 << 20;
@@ -227,6 +230,7 @@ struct Daemon {
     nfs: Option<Arc<NfsDoor>>,
     door: Server,
     admin: Admin,
+    telemetry: Telemetry,
     member: Arc<Member>,
 }
 
@@ -278,6 +282,9 @@ impl Daemon {
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
+        let telemetry = Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
+        let numbers = numbers(&telemetry, &door, s3.clone(), nfs.clone());
+        let admin = start_admin(&store, plan, &token, numbers, &mut ports).await?;
         ports.write(place)?;
         let protection = match plan.tells_protection {
             true => store.operate(Order::Protection).await.map_err(refused)?,
@@ -314,7 +321,7 @@ impl Daemon {
             memory_bytes: plan.memory_bytes,
             drain_quiet_s: plan.volume_defaults.drain_quiet_s,
         };
-        Ok((Daemon { s3, nfs, door, admin, member: Arc::clone(member) }, ready))
+        Ok((Daemon { s3, nfs, door, admin, telemetry, member: Arc::clone(member) }, ready))
     }
 
     /// Waits until a stop is asked for, or called for.
@@ -341,6 +348,7 @@ impl Daemon {
     /// Takes no more requests, finishes those under way, stops the node. What was acknowledged is durable already.
     async fn stop(self) {
         self.admin.set_stopping();
+        self.telemetry.stopping();
         let s3 = async {
             if let Some(s3) = &self.s3 {
                 s3.stop(STOP_GRACE).await;
@@ -352,6 +360,8 @@ impl Daemon {
             }
         };
         tokio::join!(s3, nfs, self.door.stop(STOP_GRACE));
+        // While the node is there: it says what was written to its drives.
+        self.telemetry.stop().await;
         self.member.stop().await;
         self.admin.stop(Duration::from_secs(1)).await;
     }
@@ -362,6 +372,7 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
         drives: plan.drives.clone(),
         lake: Some(plan.lake.url.clone()),
         lake_options: plan.lake.options.clone(),
+        lake_prices: plan.lake.prices,
         catalog: plan.catalog.clone(),
         volume_defaults: plan.volume_defaults.clone(),
         memory_bytes: plan.memory_bytes,
@@ -457,12 +468,32 @@ fn sources(s3: Option<Arc<S3Door>>, nfs: Option<Arc<NfsDoor>>) -> Vec<stoker_adm
 fn first_line(dir: &Path, volume: &str) -> String {
     let dir = shell::quoted(&dir.display().to_string());
     format!("echo hello > hello.txt && {} put hello.txt {volume}/hello.txt --dir {dir}", shell::program())
+/// Where numbers come from, beside the node.
+type Numbers = Arc<Vec<Source>>;
+
+fn numbers(
+    telemetry: &Telemetry,
+    door: &Server,
+    s3: Option<Arc<S3Door>>,
+    nfs: Option<Arc<NfsDoor>>,
+) -> Numbers {
+    let mut all = telemetry.sources();
+    all.push(Box::new(door.counters()));
+    if let Some(s3) = s3 {
+        all.push(Box::new(move || s3.counters()));
+    }
+    if let Some(nfs) = nfs {
+        all.push(Box::new(move || nfs.counters()));
+    }
+    Arc::new(all)
 }
 
 async fn start_admin(
     store: &Arc<dyn Store>,
     plan: &Plan,
     options: AdminOptions,
+    token: &str,
+    numbers: Numbers,
     ports: &mut Ports,
 ) -> Result<Admin, Failure> {
     let (candidates, is_kept) = match &plan.admin {
@@ -473,6 +504,21 @@ async fn start_admin(
         Ok(admin) => {
             if is_kept {
                 ports.admin = Some(admin.address().port());
+    let mut failed = Failure::new("the admin door has no address");
+    for listen in candidates {
+        let mut options = AdminOptions::new(listen, token);
+        let numbers = Arc::clone(&numbers);
+        options.extra.push(Box::new(move || numbers.iter().flat_map(|source| source()).collect()));
+        match Admin::start(Arc::clone(store), options).await {
+            Ok(admin) => {
+                if is_kept {
+                    ports.admin = Some(admin.address().port());
+                }
+                return Ok(admin);
+            }
+            Err(error) => {
+                let error = io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
+                failed = cannot_listen("admin", &error);
             }
             Ok(admin)
         }

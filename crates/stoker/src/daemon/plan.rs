@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
-use stoker_node::{CatalogChoice, DriveOptions, Labels, Promote};
+use stoker_node::{CatalogChoice, DriveOptions, Labels, LakePrices, Promote};
 use stoker_store::VolumePolicy;
 
 use super::signals::Hangup;
+use super::telemetry::TelemetryPlan;
 
 /// Where a door listens.
 #[derive(Clone, Debug)]
@@ -47,6 +48,7 @@ pub struct NfsPlan {
 pub struct LakePlan {
     pub url: String,
     pub options: LakeOptions,
+    pub prices: LakePrices,
     /// It is ours: made if it is not there.
     pub is_own: bool,
 }
@@ -102,6 +104,7 @@ pub struct Plan {
     pub metrics_open: bool,
     /// TCP addresses of the door, beside its Unix socket.
     pub door: Vec<SocketAddr>,
+    pub telemetry: TelemetryPlan,
     pub hangup: Hangup,
     /// Stop as soon as everything runs.
     pub check_only: bool,

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
-use stoker_node::{CatalogChoice, Labels};
+use stoker_node::{CatalogChoice, Labels, LakePrices};
 use stoker_store::{LakeMode, VolumePolicy};
 
 use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, S3Plan, drives, limits,
+    self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, S3Plan, TelemetryPlan,
+    drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, span, sys};
@@ -186,6 +187,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         lake: LakePlan {
             url: kept.lake.clone().unwrap_or_else(own_lake),
             options: LakeOptions::default(),
+            prices: LakePrices::default(),
             is_own: kept.lake.is_none(),
         },
         catalog: CatalogChoice::Embedded,
@@ -220,6 +222,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         view_token_file: None,
         metrics_open: false,
         door: Vec::new(),
+        telemetry: TelemetryPlan::default(),
         hangup: Hangup::Stop,
         check_only: args.check,
     })

@@ -1,0 +1,117 @@
+//! How long the catalog takes, and how often it fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stoker_catalog::kv::{Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
+use stoker_catalog::{BoxFuture, Calls, Counted, Result};
+use stoker_store::{Counter, Histogram};
+use tokio::time::Instant;
+
+use crate::core::add;
+
+/// What is known of a catalog as this node asks it.
+pub(crate) struct CatalogTimes {
+    calls: Arc<Calls>,
+    reads: Histogram,
+    commits: Histogram,
+    failures: AtomicU64,
+    conflicts: AtomicU64,
+}
+
+impl CatalogTimes {
+    /// The same catalog, and what will be known of it.
+    pub fn of(catalog: Arc<dyn Catalog>) -> (Arc<dyn Catalog>, Arc<CatalogTimes>) {
+        let counted = Counted::new(catalog);
+        let times = Arc::new(CatalogTimes {
+            calls: counted.calls(),
+            reads: Histogram::default(),
+            commits: Histogram::default(),
+            failures: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
+        });
+        (Arc::new(Timed { inner: counted, times: times.clone() }), times)
+    }
+
+    pub(super) fn list(&self) -> Vec<Counter> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let totals = [
+            ("catalog_reads_total", "Reads that this node asked the catalog for.", &self.calls.reads),
+            ("catalog_commits_total", "Commits that this node asked the catalog for.", &self.calls.commits),
+            ("catalog_failures_total", "Questions that the catalog did not answer.", &self.failures),
+            (
+                "catalog_conflicts_total",
+                "Commits that were refused because something had changed meanwhile.",
+                &self.conflicts,
+            ),
+        ];
+        let one = |(name, help, value): (&str, &str, &AtomicU64)| Counter::new(name, help, &[], load(value));
+        let mut all: Vec<Counter> = totals.into_iter().map(one).collect();
+        let help = "Time that the catalog took to answer.";
+        all.extend(self.reads.list("catalog_seconds", help, &[("call", "read")]));
+        all.extend(self.commits.list("catalog_seconds", help, &[("call", "commit")]));
+        all
+    }
+}
+
+/// Hands every call on, and looks at the clock before and after.
+struct Timed {
+    inner: Counted,
+    times: Arc<CatalogTimes>,
+}
+
+impl Timed {
+    fn read<'a, T: 'a>(&'a self, call: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let answer = call.await;
+            self.times.reads.note(begun.elapsed());
+            add(&self.times.failures, u64::from(answer.is_err()));
+            answer
+        })
+    }
+}
+
+impl Catalog for Timed {
+    fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
+        self.read(self.inner.get(keys))
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        self.read(self.inner.range(range))
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Outcome>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let outcome = self.inner.commit(commit).await;
+            self.times.commits.note(begun.elapsed());
+            match &outcome {
+                Ok(Outcome::Done { .. }) => {}
+                Ok(_) => add(&self.times.conflicts, 1),
+                Err(_) => add(&self.times.failures, 1),
+            }
+            outcome
+        })
+    }
+
+    fn watch(&self, prefix: Vec<u8>) -> Watch {
+        self.inner.watch(prefix)
+    }
+
+    fn seq(&self) -> BoxFuture<'_, Result<u64>> {
+        self.read(self.inner.seq())
+    }
+
+    fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
+        self.read(self.inner.now_ms())
+    }
+
+    fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
+        self.inner.snapshot()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}

@@ -1,0 +1,248 @@
+//! What happened, for people and programs: one JSON object for each event, in a file that is always written, and to webhooks.
+//!
+//! Events are found by comparing the numbers of the node every few seconds, so that no part of it has to know of them: what
+//! `/metrics` shows is what events tell of. Each node tells what it sees itself; `about` is the same for the same thing.
+
+mod changes;
+mod journal;
+mod webhook;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stoker_store::{Counter, Store};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::fetch::Http;
+use super::pause;
+use crate::clock;
+use crate::failure::Failure;
+use changes::{Change, Seen};
+use journal::Journal;
+use webhook::Webhook;
+
+/// How often the node is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait for its numbers.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+/// The file in the node's directory, if nobody says otherwise.
+const FILE: &str = "events.jsonl";
+
+/// Who is told.
+#[derive(Clone, Debug)]
+pub struct EventsPlan {
+    /// None: in the node's directory.
+    pub file: Option<PathBuf>,
+    /// A file that is longer is put aside; one such is kept.
+    pub file_bytes_max: u64,
+    pub webhooks: Vec<String>,
+    /// Signs what webhooks are sent.
+    pub webhook_secret_file: Option<PathBuf>,
+}
+
+impl Default for EventsPlan {
+    fn default() -> EventsPlan {
+        EventsPlan { file: None, file_bytes_max: 16 << 20, webhooks: Vec::new(), webhook_secret_file: None }
+    }
+}
+
+/// How much an event matters.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// May become an error.
+    Warn,
+    /// A person has to act.
+    Error,
+}
+
+impl Severity {
+    const ALL: [Severity; 3] = [Severity::Info, Severity::Warn, Severity::Error];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Warn => "warn",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// Whose events they are.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    pub node: String,
+    pub node_id: String,
+    pub cluster: String,
+}
+
+/// One event, as it is written and sent.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Counts the events of a node, over restarts.
+    pub seq: u64,
+    /// The same each time that the event is sent.
+    pub id: String,
+    pub time: String,
+    #[serde(flatten)]
+    pub origin: Origin,
+    pub kind: String,
+    pub severity: Severity,
+    /// What it is about: the same on every node that tells of it.
+    pub about: String,
+    /// For people.
+    pub words: String,
+}
+
+/// The events of this node. Clones are the same.
+#[derive(Clone)]
+pub struct Events(Arc<Shared>);
+
+struct Shared {
+    origin: Origin,
+    journal: Mutex<Journal>,
+    /// By kind and severity; kinds are words of this program, so they are few.
+    counts: Mutex<BTreeMap<(String, &'static str), u64>>,
+    webhooks: Vec<Arc<Webhook>>,
+    /// Grows with each event.
+    last_seq: watch::Sender<u64>,
+}
+
+impl Events {
+    /// Opens the file, and takes up what webhooks were not sent before the node stopped.
+    pub fn open(dir: &Path, plan: &EventsPlan, origin: Origin) -> Result<Events, Failure> {
+        let path = plan.file.clone().unwrap_or_else(|| dir.join(FILE));
+        let journal =
+            Journal::open(&path, plan.file_bytes_max).map_err(|e| Failure::io(path.display(), &e))?;
+        let secret = match &plan.webhook_secret_file {
+            Some(path) => Some(webhook::read_secret(path)?),
+            None => None,
+        };
+        let mut last_seq = journal.last_seq();
+        let mut webhooks = Vec::new();
+        for url in &plan.webhooks {
+            let webhook = Webhook::open(dir, url, secret.clone());
+            last_seq = last_seq.max(webhook.sent_seq());
+            webhook.fill(journal.after(webhook.sent_seq()));
+            webhooks.push(Arc::new(webhook));
+        }
+        let journal = Mutex::new(journal);
+        let last_seq = watch::Sender::new(last_seq);
+        Ok(Events(Arc::new(Shared { origin, journal, counts: Mutex::default(), webhooks, last_seq })))
+    }
+
+    /// Tells that the node runs, watches it, and sends events to webhooks, until told to stop.
+    pub fn start(
+        &self,
+        store: Arc<dyn Store>,
+        http: &Http,
+        stopped: &watch::Receiver<bool>,
+    ) -> Vec<JoinHandle<()>> {
+        self.tell(Change::new(Severity::Info, "node_started", &self.0.origin.node, "the node runs".into()));
+        let mut tasks = vec![tokio::spawn(self.clone().watch(store, stopped.clone()))];
+        for webhook in &self.0.webhooks {
+            let changed = self.0.last_seq.subscribe();
+            tasks.push(tokio::spawn(webhook.clone().send_all(http.clone(), changed, stopped.clone())));
+        }
+        tasks
+    }
+
+    /// Tells that the node stops.
+    pub fn stopping(&self) {
+        let words = "the node was asked to stop".into();
+        self.tell(Change::new(Severity::Info, "node_stopping", &self.0.origin.node, words));
+    }
+
+    async fn watch(self, store: Arc<dyn Store>, mut stopped: watch::Receiver<bool>) {
+        let mut before: Option<Seen> = None;
+        loop {
+            let counters = match tokio::time::timeout(LOOK_MAX, store.counters()).await {
+                Ok(Ok(counters)) => Some(counters),
+                _ => None,
+            };
+            let now = Seen::of(counters.as_deref(), before.as_ref());
+            if let Some(before) = &before {
+                changes::between(before, &now).into_iter().for_each(|change| self.tell(change));
+            }
+            before = Some(now);
+            if pause(LOOK_EVERY, &mut stopped).await {
+                return;
+            }
+        }
+    }
+
+    /// Writes an event down and hands it to whoever sends it.
+    fn tell(&self, change: Change) {
+        let own = &self.0;
+        let mut journal = own.journal.lock().unwrap();
+        let seq = *own.last_seq.borrow() + 1;
+        let now_ms = clock::unix_ms();
+        let event = Event {
+            seq,
+            id: format!("{}-{now_ms:x}-{seq:x}", own.origin.node_id),
+            time: clock::rfc3339(now_ms),
+            origin: own.origin.clone(),
+            kind: change.kind.to_owned(),
+            severity: change.severity,
+            about: format!("{}/{}", change.kind, change.subject),
+            words: change.words,
+        };
+        // Where it cannot be written it is still sent.
+        if let Err(error) = journal.write(&event) {
+            tracing::error!("an event cannot be written to its file: {error}");
+        }
+        drop(journal);
+        *own.counts.lock().unwrap().entry((event.kind.clone(), event.severity.as_str())).or_default() += 1;
+        for webhook in &own.webhooks {
+            webhook.fill([event.clone()]);
+        }
+        own.last_seq.send_replace(seq);
+    }
+
+    /// Numbers of events and of webhooks.
+    pub fn counters(&self) -> Vec<Counter> {
+        let counts = self.0.counts.lock().unwrap();
+        let mut all: Vec<Counter> = Vec::new();
+        for ((kind, severity), count) in &*counts {
+            let labels = [("kind", kind.as_str()), ("severity", *severity)];
+            all.push(Counter::new("events_total", "Events since the start.", &labels, *count as f64));
+        }
+        drop(counts);
+        let failures = self.0.journal.lock().unwrap().failures();
+        let help = "Events that could not be written to their file.";
+        all.push(Counter::new("events_unwritten_total", help, &[], failures as f64));
+        all.extend(self.0.webhooks.iter().flat_map(|webhook| webhook.counters()));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_flat_object() {
+        let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        events.stopping();
+        let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["seq"], 1);
+        assert_eq!(object["node_id"], "ab");
+        assert_eq!(object["severity"], "info");
+        assert_eq!(object["about"], "node_stopping/n1");
+        assert_eq!(Severity::ALL.map(Severity::as_str), ["info", "warn", "error"]);
+        // The next start counts on.
+        drop(events);
+        let events = Events::open(dir.path(), &EventsPlan::default(), origin).unwrap();
+        events.stopping();
+        assert_eq!(*events.0.last_seq.borrow(), 2);
+    }
+}

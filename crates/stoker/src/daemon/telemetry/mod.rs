@@ -1,0 +1,138 @@
+//! What the daemon tells beside the numbers of the node: events, the fabric around it, the wear of its drives, and pages of
+//! other exporters. Nothing here may slow a request down: it reads what others counted.
+
+mod endurance;
+mod events;
+mod exporters;
+mod fabric;
+mod fetch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoker_admin::Source;
+use stoker_node::Node;
+use stoker_store::{NodeStatus, Store};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::place::Place;
+use crate::failure::Failure;
+use endurance::Endurance;
+pub use endurance::Wear;
+pub use events::EventsPlan;
+use events::{Events, Origin};
+use exporters::Exporters;
+use fabric::Fabric;
+use fetch::Http;
+pub use fetch::check_url;
+
+/// Longest wait for the last events to leave when a node stops.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// What is told, and to whom.
+#[derive(Clone, Debug)]
+pub struct TelemetryPlan {
+    /// Counters of network cards and of RDMA.
+    pub has_fabric: bool,
+    /// Pages in Prometheus' format to take facts of GPUs and machines from.
+    pub exporters: Vec<String>,
+    pub events: EventsPlan,
+    /// What drives can bear, by their path.
+    pub wear: Vec<(PathBuf, Wear)>,
+}
+
+impl Default for TelemetryPlan {
+    fn default() -> TelemetryPlan {
+        TelemetryPlan {
+            has_fabric: true,
+            exporters: Vec::new(),
+            events: EventsPlan::default(),
+            wear: Vec::new(),
+        }
+    }
+}
+
+/// All of it, running.
+pub struct Telemetry {
+    events: Events,
+    endurance: Arc<Endurance>,
+    exporters: Arc<Exporters>,
+    fabric: Option<Arc<Fabric>>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Telemetry {
+    /// Starts everything; a file that cannot be written is told now.
+    pub fn start(
+        place: &Place,
+        plan: &TelemetryPlan,
+        node: &Arc<Node>,
+        name: &str,
+        status: &NodeStatus,
+    ) -> Result<Telemetry, Failure> {
+        let (stop, stopped) = watch::channel(false);
+        let http = Http::new()?;
+        let endurance = Arc::new(Endurance::open(place.dir(), plan.wear.clone(), Arc::clone(node)));
+        let exporters = Arc::new(Exporters::new(&plan.exporters));
+        let origin =
+            Origin { node: name.to_owned(), node_id: status.node.clone(), cluster: status.cluster.clone() };
+        let events = Events::open(place.dir(), &plan.events, origin)?;
+        let mut tasks = vec![tokio::spawn(endurance.clone().keep(stopped.clone()))];
+        if !plan.exporters.is_empty() {
+            tasks.push(tokio::spawn(exporters.clone().follow(http.clone(), stopped.clone())));
+        }
+        let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
+        tasks.extend(events.start(store, &http, &stopped));
+        let fabric = plan.has_fabric.then(|| Arc::new(Fabric::new("/".into())));
+        Ok(Telemetry { events, endurance, exporters, fabric, stop, tasks })
+    }
+
+    /// Where the numbers of it come from.
+    pub fn sources(&self) -> Vec<Source> {
+        let (events, endurance) = (self.events.clone(), self.endurance.clone());
+        let exporters = self.exporters.clone();
+        let mut all: Vec<Source> = vec![
+            Box::new(move || events.counters()),
+            Box::new(move || endurance.counters()),
+            Box::new(move || exporters.counters()),
+        ];
+        if let Some(fabric) = self.fabric.clone() {
+            all.push(Box::new(move || fabric.counters()));
+        }
+        all
+    }
+
+    /// Tells that the node stops.
+    pub fn stopping(&self) {
+        self.events.stopping();
+    }
+
+    /// Keeps what must be kept. What a webhook did not take is sent after the next start.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        let all = async {
+            for task in self.tasks {
+                let _ = task.await;
+            }
+        };
+        let _ = tokio::time::timeout(STOP_MAX, all).await;
+    }
+}
+
+/// Waits until everything is to stop.
+async fn told(stopped: &mut watch::Receiver<bool>) {
+    // An error means that whoever would tell is gone, which says the same.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Waits, or until everything is to stop; true if it is.
+async fn pause(time: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        biased;
+        () = told(stopped) => true,
+        () = tokio::time::sleep(time) => false,
+    }
+}
