@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::suites::{API, APPS, CLIENTS, CONSOLE, GUEST, PYTHON, Suite, Without};
+use crate::suites::{APPS, CLIENTS, GUEST, PYTHON, Suite, TELEMETRY, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 
@@ -70,6 +71,11 @@ const fn python(args: &'static str, without: Without) -> Action {
     Action::Suite { suite: &PYTHON, args, without }
 }
 
+/// Prometheus and Alertmanager: passes where they cannot be had.
+const fn telemetry() -> Action {
+    Action::Suite { suite: &TELEMETRY, args: "", without: Without::Skip }
+}
+
 const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
 
 /// What the gate runs, in this order: cheapest first, so that a slip is told within seconds.
@@ -100,6 +106,7 @@ const STEPS: &[Step] = &[
         &[Tier::Full, Tier::Long],
         Action::Suite { suite: &CONSOLE, args: "", without: Without::Skip },
     ),
+    step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
     step("guest", &[Tier::Long], Action::Suite { suite: &GUEST, args: "", without: Without::Skip }),
 ];
 

@@ -1,4 +1,5 @@
 //! `cargo xtask clients`, `apps`, `guest`, `api` and `console`: programs of others against a real node, each by a script below `tests/`.
+//! `cargo xtask clients`, `apps`, `telemetry` and `guest`: programs of others against a real node, each by a script below `tests/`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,6 +27,8 @@ const fn suite(name: &'static str, script: &'static str, what: &'static str) -> 
 pub const CLIENTS: Suite = suite("clients", "tests/clients/run.py", "real clients");
 /// Real applications on a mount, and by NFS.
 pub const APPS: Suite = suite("apps", "tests/apps/run.py", "applications");
+/// A real Prometheus and a real Alertmanager.
+pub const TELEMETRY: Suite = suite("telemetry", "tests/telemetry/run.py", "Prometheus and Alertmanager");
 /// The NFS client of a Linux kernel.
 pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
 

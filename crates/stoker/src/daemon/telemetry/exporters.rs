@@ -340,9 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_passed_on_are_of_one_kind() {
+    fn names_that_are_passed_on_are_of_one_kind_and_documented() {
+        let page = include_str!("../../../../../docs/metrics.md");
         for (foreign, ours, _, _) in TAKEN {
             assert!(ours.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{foreign}: {ours}");
+            assert!(page.contains(&format!("`stoker_{ours}`")), "{ours}");
         }
     }
 }

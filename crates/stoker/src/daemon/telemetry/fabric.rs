@@ -286,6 +286,17 @@ mod tests {
     }
 
     #[test]
+    fn every_name_is_documented() {
+        let page = include_str!("../../../../../docs/metrics.md");
+        let names = NET.iter().map(|(_, name, _)| *name);
+        let names = names.chain(PROTOCOLS.iter().map(|(_, _, name, _)| *name));
+        let names = names.chain(RDMA.iter().map(|(_, name, ..)| *name));
+        for name in names.chain(["net_speed_bytes", "rdma_port_up"]) {
+            assert!(page.contains(&format!("`stoker_{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn numbers_are_kept_for_a_moment() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), "proc/net/snmp", "Tcp: OutSegs\nTcp: 1\n");
