@@ -4,8 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::suites::{API, APPS, CLIENTS, CONSOLE, GUEST, PYTHON, Suite, Without};
-use crate::suites::{APPS, CLIENTS, GUEST, PYTHON, Suite, TELEMETRY, Without};
+use crate::suites::{API, APPS, CLIENTS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 

@@ -1,5 +1,5 @@
-//! `cargo xtask clients`, `apps`, `guest`, `api` and `console`: programs of others against a real node, each by a script below `tests/`.
-//! `cargo xtask clients`, `apps`, `telemetry` and `guest`: programs of others against a real node, each by a script below `tests/`.
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry` and `guest`: programs of others against a real node, each by a
+//! script below `tests/`.
 
 use std::path::PathBuf;
 use std::process::Command;

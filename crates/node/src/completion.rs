@@ -224,7 +224,6 @@ impl Core {
         }
         self.garbage.notify_one();
         let receipt = published?;
-        self.stats.count_publish(&receipt, receipt.size);
         self.note_publish(volume.id, &receipt, receipt.size);
         Ok(receipt)
     }

@@ -107,8 +107,6 @@ impl Turns {
 pub(crate) struct NodeStats {
     pub publishes: AtomicU64,
     pub publish_bytes: AtomicU64,
-    /// Publishes by copies on different nodes: one, two, three or more.
-    pub commits: [AtomicU64; 3],
     pub deletes: AtomicU64,
     pub opens: AtomicU64,
     pub lists: AtomicU64,
@@ -132,15 +130,6 @@ pub(crate) struct NodeStats {
     pub read_times: stoker_store::Histogram,
     /// From the oldest change of a file to its confirmation by the lake.
     pub drain_times: stoker_store::Histogram,
-}
-
-impl NodeStats {
-    /// A version became visible, with as many bytes that are new.
-    pub fn count_publish(&self, receipt: &stoker_store::Receipt, bytes: u64) {
-        add(&self.publishes, 1);
-        add(&self.publish_bytes, bytes);
-        add(&self.commits[receipt.copies.clamp(1, 3) as usize - 1], 1);
-    }
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -343,7 +343,6 @@ impl ChunkWriter {
             core.end_holds(self.copies.nodes(), vec![self.version], 0);
         }
         if let Ok(receipt) = &published {
-            core.stats.count_publish(receipt, bytes);
             core.note_publish(self.volume.id, receipt, bytes);
             core.stats.commit_times.note(begun.elapsed());
         }

@@ -274,17 +274,15 @@ impl Daemon {
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
         let nfs = NfsDoor::start(&store, &plan.nfs, &status.node, plan.memory_bytes)?.map(Arc::new);
+        let telemetry = Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
         let options = AdminOptions {
             view_tokens: vec![tokens.view.clone()],
             metrics_open: plan.metrics_open,
             first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
-            extra: sources(s3.clone(), nfs.clone()),
+            extra: numbers(&telemetry, &door, s3.clone(), nfs.clone()),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
-        let telemetry = Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
-        let numbers = numbers(&telemetry, &door, s3.clone(), nfs.clone());
-        let admin = start_admin(&store, plan, &token, numbers, &mut ports).await?;
         ports.write(place)?;
         let protection = match plan.tells_protection {
             true => store.operate(Order::Protection).await.map_err(refused)?,
@@ -457,26 +455,19 @@ fn start_door(store: &Arc<dyn Store>, socket: &Path, plan: &Plan, token: &str) -
         .map_err(|error| cannot_listen("door", &error))
 }
 
-/// Numbers of the doors.
-fn sources(s3: Option<Arc<S3Door>>, nfs: Option<Arc<NfsDoor>>) -> Vec<stoker_admin::Source> {
-    let s3 = s3.map(|s3| -> stoker_admin::Source { Box::new(move || s3.counters()) });
-    let nfs = nfs.map(|nfs| -> stoker_admin::Source { Box::new(move || nfs.counters()) });
-    s3.into_iter().chain(nfs).collect()
-}
-
 /// What a person types to put a first file into a node of this machine.
 fn first_line(dir: &Path, volume: &str) -> String {
     let dir = shell::quoted(&dir.display().to_string());
     format!("echo hello > hello.txt && {} put hello.txt {volume}/hello.txt --dir {dir}", shell::program())
-/// Where numbers come from, beside the node.
-type Numbers = Arc<Vec<Source>>;
+}
 
+/// Where numbers come from, beside the node.
 fn numbers(
     telemetry: &Telemetry,
     door: &Server,
     s3: Option<Arc<S3Door>>,
     nfs: Option<Arc<NfsDoor>>,
-) -> Numbers {
+) -> Vec<Source> {
     let mut all = telemetry.sources();
     all.push(Box::new(door.counters()));
     if let Some(s3) = s3 {
@@ -485,15 +476,13 @@ fn numbers(
     if let Some(nfs) = nfs {
         all.push(Box::new(move || nfs.counters()));
     }
-    Arc::new(all)
+    all
 }
 
 async fn start_admin(
     store: &Arc<dyn Store>,
     plan: &Plan,
     options: AdminOptions,
-    token: &str,
-    numbers: Numbers,
     ports: &mut Ports,
 ) -> Result<Admin, Failure> {
     let (candidates, is_kept) = match &plan.admin {
@@ -504,21 +493,6 @@ async fn start_admin(
         Ok(admin) => {
             if is_kept {
                 ports.admin = Some(admin.address().port());
-    let mut failed = Failure::new("the admin door has no address");
-    for listen in candidates {
-        let mut options = AdminOptions::new(listen, token);
-        let numbers = Arc::clone(&numbers);
-        options.extra.push(Box::new(move || numbers.iter().flat_map(|source| source()).collect()));
-        match Admin::start(Arc::clone(store), options).await {
-            Ok(admin) => {
-                if is_kept {
-                    ports.admin = Some(admin.address().port());
-                }
-                return Ok(admin);
-            }
-            Err(error) => {
-                let error = io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
-                failed = cannot_listen("admin", &error);
             }
             Ok(admin)
         }

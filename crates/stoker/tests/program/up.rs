@@ -242,7 +242,12 @@ fn check_with_promtool(text: &str) {
     };
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let done = promtool.wait_with_output().unwrap();
-    assert!(done.status.success(), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 /// Every metric is in a table of the page about them.
