@@ -148,6 +148,7 @@ impl Core {
             Order::Risk => self.risk().await.map(Report::Risk),
             Order::Lost => self.lost_files().await.map(Report::Lost),
             Order::Rebuild => self.rebuild_status().await.map(Report::Rebuild),
+            Order::Fabric { from, to } => self.fabric(&from, &to).await.map(Report::Fabric),
             Order::Drives { node } => {
                 let only = node.map(|node| self.node_named(&node)).transpose()?;
                 self.drive_list(only).await.map(Report::Drives)

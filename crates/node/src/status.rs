@@ -240,7 +240,7 @@ impl Core {
         let seq = seen.located.as_ref().map_or(0, |located| located.seq);
         let receipt = Core::receipt(volume, path, file, seq)?;
         let policy = &volume.policy;
-        let words = match file.drain {
+        let mut words = match file.drain {
             Drain::Clean if local == chunks => {
                 vec!["in the lake, confirmed; all of it is on drives here too".into()]
             }
@@ -267,6 +267,8 @@ impl Core {
                 )]
             }
         };
+        let versions = runs.iter().map(|run| run.version).chain([file.version()]);
+        words.extend(self.sources.why_slow(versions, self.source_names().await?));
         Ok(Explanation {
             file: Core::info(path, file)?,
             receipt,

@@ -188,3 +188,22 @@ pub struct Rebuild {
     /// Why the last try failed, if it did.
     pub trouble: Option<String>,
 }
+
+/// How well one node reaches another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FabricLeg {
+    /// Id of the node that sent.
+    pub from: String,
+    /// Id of the node that received.
+    pub to: String,
+    /// Questions without bytes, one after the other.
+    pub round_trips: u32,
+    /// Half of them took no longer, microseconds.
+    pub p50_us: u64,
+    /// The longest, microseconds.
+    pub max_us: u64,
+    /// Bytes that were sent, several pieces at once.
+    pub bytes: u64,
+    /// How fast they went.
+    pub bytes_per_s: u64,
+}

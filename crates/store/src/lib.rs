@@ -31,7 +31,7 @@ pub use edit::{
 pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo};
 pub use filler::Filler;
-pub use fleet::{DriveInfo, Evacuation, LostFile, NodeInfo, Rebuild, Risk, RiskReport};
+pub use fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Risk, RiskReport};
 pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::file::FileInfo;
-use crate::fleet::{DriveInfo, Evacuation, LostFile, NodeInfo, Rebuild, RiskReport};
+use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, RiskReport};
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -296,6 +296,13 @@ pub enum Order {
     },
     /// Replace the word that lets new nodes join, on every node.
     JoinTokenRotate,
+    /// How well one node reaches another: it sends bytes that the other drops, for a second at most.
+    Fabric {
+        /// The node that sends, by its id or its name.
+        from: String,
+        /// The node that receives, by its id or its name.
+        to: String,
+    },
 }
 
 /// What became of an [`Order`].
@@ -329,6 +336,8 @@ pub enum Report {
     Key(AccessKey),
     /// Of [`Order::JoinTokenRotate`]: the new one.
     JoinToken(String),
+    /// Of [`Order::Fabric`].
+    Fabric(FabricLeg),
 }
 
 impl Order {
@@ -345,6 +354,7 @@ impl Order {
             | Order::Rebuild
             | Order::Drives { .. }
             | Order::CatalogRows { .. }
+            | Order::Fabric { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }

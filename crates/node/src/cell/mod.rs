@@ -5,6 +5,7 @@
 //! between nodes are hints wherever they can be: what may be dropped is decided from the catalog by whoever drops it.
 
 mod copies;
+mod fabric;
 mod guests;
 mod message;
 mod order;

@@ -34,6 +34,7 @@ impl Core {
                 self.drive_remove(&drive, force).await.map(Report::Drives)
             }
             Order::DriveLosses { drive, .. } => self.drive_losses(&drive).await.map(Report::Lost),
+            Order::Fabric { to, .. } => self.fabric_here(&to).await,
             other => {
                 let message = format!("one node does not ask this of another: {other:?}");
                 Err(StoreError::new(ErrorKind::Invalid, message))

@@ -50,6 +50,12 @@ impl Cell {
         self.ask(node, &nothing, Body::None, ASK_MAX).await.is_ok()
     }
 
+    /// Sends bytes that the other side drops; returns when it has them all. Nodes of every release take them.
+    pub(super) async fn send_in_vain(&self, node: NodeId, bytes: Option<Summed>) -> Result<()> {
+        let nothing = Ask::Done { versions: Vec::new(), hold: 0 };
+        self.ask(node, &nothing, bytes.map_or(Body::None, Body::Shared), ASK_MAX).await.map(drop)
+    }
+
     /// Keeps a chunk with a peer; durable there when this returns.
     pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Summed) -> Result<PeerCopy> {
         let (version, hold) = (VersionId(head.chunk.0), head.hold);

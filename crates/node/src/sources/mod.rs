@@ -4,19 +4,22 @@
 mod estimate;
 mod race;
 mod racer;
+mod slow;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use stoker_format::{NodeId, VolumeId};
+use stoker_format::{NodeId, VersionId, VolumeId};
 use stoker_store::{Counter, SourceStatus};
 use tokio::time::Instant;
 
+use crate::clock;
 use crate::core::add;
 use crate::numbers::VOLUMES_MAX;
 use estimate::Estimate;
 use race::{Budget, Entrant};
+use slow::{SLOW_US, SlowRead, SlowReads, Trail};
 
 pub(crate) use racer::Wish;
 
@@ -132,6 +135,7 @@ pub(crate) struct Sources {
     budget: Budget,
     hedges: AtomicU64,
     hedges_won: AtomicU64,
+    slow: SlowReads,
 }
 
 impl Default for Sources {
@@ -143,6 +147,7 @@ impl Default for Sources {
             budget: Budget::default(),
             hedges: AtomicU64::new(0),
             hedges_won: AtomicU64::new(0),
+            slow: SlowReads::default(),
         }
     }
 }
@@ -202,6 +207,27 @@ impl Sources {
     fn note_failed(&self, source: Source, size: Size) {
         self.note_late(source, size, FAILED_US);
         self.with(source, |track| add(&track.failures, 1));
+    }
+
+    /// A read is over, which began then and went this way.
+    fn note_way(&self, version: VersionId, bytes: usize, begun_us: u64, trail: Trail) {
+        let took_us = self.now_us().saturating_sub(begun_us);
+        if took_us >= SLOW_US {
+            self.slow.note(version, SlowRead { at_ms: clock::now_ms(), took_us, bytes, trail });
+        }
+    }
+
+    /// Why the last slow read of some versions was slow, in words; none if there was none lately.
+    pub fn why_slow(
+        &self,
+        versions: impl Iterator<Item = VersionId>,
+        name: impl Fn(Source) -> String,
+    ) -> Option<String> {
+        let read = self.slow.last(versions)?;
+        let (now_us, size) = (self.now_us(), Size::of(read.bytes));
+        let mean_us = |track: &Track| track.of(size).lock().unwrap().mean_us(now_us);
+        let usual_us = read.trail.answered.and_then(|source| self.with(source, mean_us)).flatten();
+        Some(slow::words(&read, clock::now_ms(), usual_us, name))
     }
 
     /// How long an answer is expected to take; `prior_us` is what is known otherwise.

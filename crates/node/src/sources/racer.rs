@@ -12,6 +12,7 @@ use stoker_ring::ErrorKind as RingKind;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::race::{Entrant, Race};
+use super::slow::Trail;
 use super::{Size, Source};
 use crate::core::{Core, add};
 use crate::reader::{LOOKS_MAX, Slice};
@@ -43,13 +44,20 @@ type Asked<'r> = BoxFuture<'r, Answered>;
 impl Core {
     /// Bytes of a chunk from wherever they come soonest. Every byte was verified on its way.
     pub async fn read_best(self: &Arc<Core>, wish: &Wish<'_>) -> Result<Bytes> {
+        let (begun_us, mut trail) = (self.sources.now_us(), Trail::default());
+        let read = self.read_along(wish, &mut trail).await;
+        self.sources.note_way(wish.slice.chunk.version, wish.range.len(), begun_us, trail);
+        read
+    }
+
+    async fn read_along(self: &Arc<Core>, wish: &Wish<'_>, trail: &mut Trail) -> Result<Bytes> {
         let sources = &self.sources;
         sources.budget.pay_in();
         let size = Size::of(wish.range.len());
         let local = self.rings.position(&wish.slice.chunk, wish.slice.chunk_len);
         let has_choice = wish.extent.is_some() || self.cell.has_others();
         let Some(drive) = local.filter(|drive| !has_choice || sources.is_quick(*drive, size)) else {
-            let bytes = self.race(wish, size, local, None).await?;
+            let bytes = self.race(wish, size, local, None, trail).await?;
             if local.is_none() && wish.is_home {
                 self.mend_missing(wish.slice, wish.holders);
             }
@@ -57,18 +65,24 @@ impl Core {
         };
         // What nearly all reads are: a drive here that answers in time. Others are not even looked up.
         let begun_us = sources.now_us();
+        trail.first = Some(Source::Drive(drive));
         let mut asked = self.ask(Source::Drive(drive), wish, size).boxed();
         if !has_choice {
-            return asked.await.1;
+            let (source, got) = asked.await;
+            trail.answered = got.is_ok().then_some(source);
+            return got;
         }
         let late_at = sources.at(begun_us + sources.late_us(Source::Drive(drive), size));
         match tokio::time::timeout_at(late_at, &mut asked).await {
-            Ok((_, Ok(bytes))) => Ok(bytes),
+            Ok((source, Ok(bytes))) => {
+                trail.answered = Some(source);
+                Ok(bytes)
+            }
             Ok(failed) => {
                 let asked = async move { failed }.boxed();
-                self.race(wish, size, local, Some((begun_us, asked))).await
+                self.race(wish, size, local, Some((begun_us, asked)), trail).await
             }
-            Err(_) => self.race(wish, size, local, Some((begun_us, asked))).await,
+            Err(_) => self.race(wish, size, local, Some((begun_us, asked)), trail).await,
         }
     }
 
@@ -79,6 +93,7 @@ impl Core {
         size: Size,
         local: Option<usize>,
         first: Option<(u64, Asked<'r>)>,
+        trail: &mut Trail,
     ) -> Result<Bytes> {
         let sources = &self.sources;
         // As it is now, when it is decided whom to ask: one that comes back meanwhile was not asked.
@@ -97,6 +112,7 @@ impl Core {
         let is_begun = !running.is_empty();
         let mut race = Race::new(entrants);
         let begun = race.start(begun_us);
+        trail.first = begun;
         running.extend(begun.filter(|_| !is_begun).map(|source| self.ask(source, wish, size).boxed()));
         let mut why: Option<(u8, StoreError)> = None;
         loop {
@@ -118,9 +134,11 @@ impl Core {
                         if race.hedges() > 0 && begun != Some(source) {
                             add(&sources.hedges_won, 1);
                         }
+                        trail.answered = Some(source);
                         return Ok(bytes);
                     }
                     Some((source, Err(fault))) => {
+                        trail.failures += 1;
                         tracing::debug!(chunk = %wish.slice.chunk, ?source, "not from there: {fault}");
                         let weight = weight(source, &fault);
                         if why.as_ref().is_none_or(|(known, _)| weight > *known) {
@@ -134,6 +152,7 @@ impl Core {
                 () = late => {
                     if let Some(source) = race.late(sources.now_us(), &sources.budget) {
                         add(&sources.hedges, 1);
+                        trail.hedges += 1;
                         running.push(self.ask(source, wish, size).boxed());
                     }
                 }
