@@ -32,6 +32,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// The node in a folder of this machine.
+    pub fn in_folder(dir: &Path) -> Target {
+        Target { dir: Some(dir.to_owned()), endpoint: None, token: None, token_file: None }
+    }
+
     /// Flags count before the environment, a named endpoint before a folder.
     fn endpoint(&self) -> Result<Endpoint, Failure> {
         let of_env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -18,6 +18,7 @@ mod drain;
 mod drive;
 mod explain;
 mod failure;
+mod gate;
 mod get;
 mod join;
 mod key;
@@ -47,6 +48,7 @@ mod stat;
 mod status;
 mod support_bundle;
 mod sys;
+mod top;
 mod transfer;
 mod umount;
 mod up;
@@ -115,7 +117,9 @@ enum Verb {
     Seal(seal::Args),
     /// Show how a node is and what is at risk.
     Status(status::Args),
-    /// Show where a file is and what happens to it next.
+    /// Show how a node and its cluster are, live.
+    Top(top::Args),
+    /// Show where a file is, what happens to it next, and why the last read of it was slow.
     Explain(explain::Args),
     /// List and end conflicts with other writers of a lake.
     #[command(subcommand)]
@@ -140,6 +144,8 @@ enum Verb {
     Rebuild(rebuild::Verb),
     /// Look at this machine and say what would hurt a node on it, why, and how to fix it.
     Doctor(doctor::Args),
+    /// Test a node before it takes traffic: drives, ring, commits, catalog, the ways between nodes, lake.
+    Gate(gate::Args),
     /// Gather what somebody who helps needs to know, without secrets.
     SupportBundle(support_bundle::Args),
     /// Make and look at the ring on one drive.
@@ -172,6 +178,7 @@ fn main() -> ExitCode {
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Conflict(verb) => conflict::run(&verb),
         Verb::Drain(args) => drain::run(&args),
@@ -182,6 +189,7 @@ fn main() -> ExitCode {
         Verb::Risk(args) => risk::run(&args),
         Verb::Rebuild(verb) => rebuild::run(&verb),
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Gate(args) => gate::run(&args),
         Verb::SupportBundle(args) => support_bundle::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => bench::run(&verb),

@@ -1,5 +1,7 @@
 //! Thin wrappers around the system calls that the standard library does not offer.
 
+pub mod terminal;
+
 use std::ffi::CString;
 use std::fs::File;
 use std::io;

@@ -286,3 +286,25 @@ async fn a_lost_cell_takes_only_what_was_only_there() {
     }
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_node_has_the_way_between_two_others_measured() {
+    let cluster = Cluster::new(3, lazy()).await;
+    let id = |at: usize| cluster.node(at).id().to_string();
+    for (asked, from, to) in [(0, 0, 1), (0, 1, 2), (2, 1, 0)] {
+        let order = Order::Fabric { from: id(from), to: id(to) };
+        let Report::Fabric(leg) = cluster.node(asked).operate(order).await.unwrap() else {
+            panic!("another report")
+        };
+        assert_eq!((leg.from, leg.to), (id(from), id(to)));
+        assert!(leg.round_trips > 0 && leg.p50_us <= leg.max_us && leg.bytes > 0 && leg.bytes_per_s > 0);
+    }
+    // What was sent is kept nowhere.
+    for at in 0..3 {
+        assert_eq!(counter(cluster.node(at), "ring_append_records_total").await, 0.0);
+    }
+    let refused = |from: String, to: String| cluster.node(0).operate(Order::Fabric { from, to });
+    assert_eq!(refused(id(1), id(1)).await.unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(refused(id(1), "nobody".into()).await.unwrap_err().kind, ErrorKind::NotFound);
+    cluster.stop().await;
+}

@@ -34,6 +34,11 @@ async fn a_node_that_hangs_holds_up_no_read() {
         sources.iter().any(|source| source.kind == "peer" && source.large_mean_us.is_some()),
         "{sources:?}"
     );
+    // And why that read took longer than others.
+    let words = reader.explain("data", &key("f")).await.unwrap().words.join("\n");
+    assert!(words.contains("last slow read, ") && words.contains(" was asked first and was late"), "{words}");
+    let words = cluster.node(0).explain("data", &key("f")).await.unwrap().words.join("\n");
+    assert!(!words.contains("slow"), "nobody read it there: {words}");
     cluster.stop().await;
 }
 

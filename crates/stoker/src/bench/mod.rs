@@ -4,21 +4,22 @@ mod catalog;
 mod cell;
 mod commit;
 mod device;
+mod interference;
 mod keys;
 mod leave;
-mod machine;
-mod measure;
+pub mod machine;
+pub mod measure;
 mod posix;
-mod process;
-mod raw;
+pub mod process;
+pub mod raw;
 mod read;
 mod recovery;
 mod report;
 mod ring;
 mod s3;
 pub mod scratch;
-mod subject;
-mod workload;
+pub mod subject;
+pub mod workload;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ pub enum Verb {
     Catalog(catalog::Args),
     /// Measure a node with very many small files: rate, memory, restart, listing.
     Keys(keys::Args),
+    /// Measure how much a training loop on cores of its own is slowed by a busy node on the others.
+    Interference(interference::Args),
     /// Write into a ring and wait to be killed; `bench ring` measures the recovery.
     #[command(hide = true)]
     Leave(leave::Args),
@@ -61,6 +64,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Posix(args) => posix::run(args),
         Verb::Catalog(args) => catalog::run(args),
         Verb::Keys(args) => keys::run(args),
+        Verb::Interference(args) => interference::run(args),
         Verb::Leave(args) => leave::run(args),
     }
 }

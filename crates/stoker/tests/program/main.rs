@@ -8,6 +8,7 @@ mod datasets;
 mod doctor;
 mod files;
 mod fleet;
+mod gate;
 mod refusals;
 mod rig;
 mod sets;

@@ -8,7 +8,7 @@ mod streams;
 mod tcp;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -60,6 +60,18 @@ impl RawFile {
         drop(queue);
         raw.file.sync_all()?;
         Ok(raw)
+    }
+
+    /// What is there already, to be read and never written: a drive that is all ring.
+    pub fn of_others(path: &Path) -> io::Result<RawFile> {
+        let mut file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+        let size = file.seek(io::SeekFrom::End(0))?;
+        Ok(RawFile { file, size, direct: true })
+    }
+
+    /// How long it is.
+    pub fn size(&self) -> u64 {
+        self.size
     }
 
     /// Whether I/O bypasses the page cache.
