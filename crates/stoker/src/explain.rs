@@ -1,4 +1,4 @@
-//! `stoker explain`: where a file is and what happens to it next.
+//! `stoker explain`: where a file is, what happens to it next, and why the last slow read of it was slow.
 
 use std::process::ExitCode;
 
@@ -63,6 +63,8 @@ fn tell(volume: &str, explanation: &Explanation) -> Result<(), Failure> {
         format!("{}: {}, {}", holder.drive, show::count(holder.chunks, "chunk"), size::human(holder.bytes))
     };
     rows.extend(holders.iter().map(|holder| ("drive", held(holder))));
-    rows.extend(words.iter().map(|words| ("next", words.clone())));
+    // The node says both in words, which releases before this one show as well.
+    let label = |words: &str| if words.starts_with("last slow read") { "slow" } else { "next" };
+    rows.extend(words.iter().map(|words| (label(words), words.clone())));
     out::fields(&rows)
 }

@@ -22,6 +22,7 @@ use crate::rng::Rng;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest time that taking things away may take.
 const REMOVE_MAX: Duration = Duration::from_secs(20);
+const REMOVE_TRIES: usize = 50;
 /// Names that are written in turn: old versions are deleted meanwhile.
 const NAMES: usize = 4;
 /// Share of the smallest ring that files may take together, in what one part of is.
@@ -244,8 +245,12 @@ async fn remove(client: &Client, volume: &str) -> Result<(), StoreError> {
 fn remove_again(target: &Target, volume: &str) {
     let Ok(runtime) = runtime() else { return };
     let work = async {
-        if let Ok(client) = target.connect().await {
-            let _ = remove(&client, volume).await;
+        let Ok(client) = target.connect().await else { return };
+        // Again, if a file was being written meanwhile; without its volume the next one fails.
+        for _ in 0..REMOVE_TRIES {
+            if remove(&client, volume).await.is_ok() {
+                return;
+            }
         }
     };
     let _ = runtime.block_on(async { tokio::time::timeout(REMOVE_MAX, work).await });

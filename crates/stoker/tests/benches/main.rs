@@ -2,6 +2,7 @@
 
 mod catalog;
 mod cell;
+mod interference;
 mod keys;
 mod posix;
 mod s3;
