@@ -9,7 +9,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         for (to, line) in links(&page.text).filter(|(to, _)| !to.is_empty() && !to.contains(':')) {
             let target = resolve(folder, to);
             let below = format!("{}/", target.trim_end_matches('/'));
-            let exists = tree.files.iter().any(|file| file.path == target || file.path.starts_with(&below));
+            let mut paths = tree.files.iter().map(|file| &file.path).chain(&tree.others);
+            let exists = paths.any(|path| *path == target || path.starts_with(&below));
             if !exists {
                 findings.push(Finding::error(
                     &page.path,

@@ -13,6 +13,8 @@ pub struct TextFile {
 pub struct Tree {
     /// Sorted by path.
     pub files: Vec<TextFile>,
+    /// Paths of pictures and the like.
+    pub others: Vec<String>,
 }
 
 /// Folders that are never sources; only used where git cannot be asked.
@@ -31,7 +33,7 @@ impl Tree {
                 paths
             }
         };
-        let mut files = Vec::new();
+        let (mut files, mut others) = (Vec::new(), Vec::new());
         for path in paths {
             let full = root.join(&path);
             // Deleted but still in the index, or a link: nothing to read here.
@@ -39,18 +41,20 @@ impl Tree {
                 continue;
             }
             let bytes = std::fs::read(full)?;
-            if !bytes.contains(&0) {
+            if bytes.contains(&0) {
+                others.push(path);
+            } else {
                 files.push(TextFile { path, text: String::from_utf8_lossy(&bytes).into_owned() });
             }
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Tree { files })
+        Ok(Tree { files, others })
     }
 
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Tree {
         let files = files.iter().map(|(path, text)| TextFile { path: (*path).into(), text: (*text).into() });
-        Tree { files: files.collect() }
+        Tree { files: files.collect(), others: Vec::new() }
     }
 
     pub fn get(&self, path: &str) -> Option<&TextFile> {

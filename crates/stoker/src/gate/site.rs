@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use stoker_lake::LakeOptions;
+use stoker_node::LakePrices;
 
 use crate::config::Config;
 use crate::daemon::place::read_small;
@@ -78,6 +79,7 @@ impl Site {
                 url: kept.lake.clone().unwrap_or_else(|| format!("file://{}", dir.join("lake").display())),
                 options: LakeOptions::default(),
                 is_own: kept.lake.is_none(),
+                prices: LakePrices::default(),
             },
         };
         let mut site = Site { node, drives: Vec::new(), lake, dir, _lock: lock };
