@@ -281,7 +281,10 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 mod tests {
     use super::*;
 
-    fn check(page: &str, expect: &[(&str, &[(&str, &str)], f64)]) {
+    /// Name, labels and value.
+    type Expected<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
+
+    fn check(page: &str, expect: &[Expected<'_>]) {
         let found = numbers_of(page);
         let expect: Vec<Counter> =
             expect.iter().map(|(name, labels, value)| Counter::new(name, "", labels, *value)).collect();

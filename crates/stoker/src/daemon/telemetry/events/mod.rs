@@ -63,8 +63,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    const ALL: [Severity; 3] = [Severity::Info, Severity::Warn, Severity::Error];
-
     fn as_str(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -238,7 +236,10 @@ mod tests {
         assert_eq!(object["node_id"], "ab");
         assert_eq!(object["severity"], "info");
         assert_eq!(object["about"], "node_stopping/n1");
-        assert_eq!(Severity::ALL.map(Severity::as_str), ["info", "warn", "error"]);
+        assert_eq!(
+            [Severity::Info, Severity::Warn, Severity::Error].map(Severity::as_str),
+            ["info", "warn", "error"]
+        );
         // The next start counts on.
         drop(events);
         let events = Events::open(dir.path(), &EventsPlan::default(), origin).unwrap();
