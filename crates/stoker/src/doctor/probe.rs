@@ -27,7 +27,7 @@ pub fn with_probes(subject: &Subject) -> Plan {
     for drive in &mut plan.drives {
         drive.direct = match drive.kind {
             DriveKind::Device => read_device(&drive.path),
-            DriveKind::Files => try_files(&drive.path, plan.dir.as_deref()),
+            DriveKind::Files => try_files(&drive.path, &subject.own_ring()),
         };
     }
     if let Some(url) = subject.database() {
@@ -52,10 +52,9 @@ fn read_device(path: &Path) -> Known<Direct> {
 }
 
 /// Writes a block into a file beside the ring, and reads it back.
-fn try_files(path: &Path, dir: Option<&Path>) -> Known<Direct> {
+fn try_files(path: &Path, own_ring: &Path) -> Known<Direct> {
     // The drive in a node's own directory is made at its first start; others must be there.
-    let is_own = dir.is_none_or(|dir| path.starts_with(dir));
-    if !path.exists() && !is_own {
+    if !path.exists() && path != own_ring {
         return Ok(Direct::Absent);
     }
     let Some(folder) = path.ancestors().find(|folder| folder.is_dir()) else {
@@ -114,15 +113,15 @@ mod tests {
     fn nothing_stays_behind() {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("node/ring");
-        assert!(matches!(try_files(&own, Some(dir.path())), Ok(Direct::Works | Direct::Refused)));
-        assert!(matches!(try_files(dir.path(), None), Ok(Direct::Works | Direct::Refused)));
+        assert!(matches!(try_files(&own, &own), Ok(Direct::Works | Direct::Refused)));
+        assert!(matches!(try_files(dir.path(), &own), Ok(Direct::Works | Direct::Refused)));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn a_drive_that_is_not_mounted_is_a_fault() {
         let gone = Path::new("/no/such/drive");
-        assert_eq!(try_files(gone, Some(Path::new("/var/lib/stoker"))), Ok(Direct::Absent));
+        assert_eq!(try_files(gone, Path::new("/var/lib/stoker/ring")), Ok(Direct::Absent));
         assert_eq!(read_device(gone), Ok(Direct::Absent));
     }
 }

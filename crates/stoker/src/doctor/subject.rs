@@ -78,9 +78,14 @@ impl Subject {
         let is_there =
             |path: &PathBuf| !removed.iter().any(|gone| gone == path || gone.parent() == Some(path));
         Ok(match configured.is_empty() {
-            true => vec![self.dir.join("ring")],
+            true => vec![self.own_ring()],
             false => configured.into_iter().filter(is_there).collect(),
         })
+    }
+
+    /// The drive that a node makes if it is given none.
+    pub fn own_ring(&self) -> PathBuf {
+        self.dir.join("ring")
     }
 
     /// The address of the database, if names are in one.
