@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::routes::{Kind, PATH_PARAMETERS, Parameter, Route};
@@ -85,11 +86,14 @@ impl Given {
         self.text(name) == "true"
     }
 
-    /// The body; without one, an empty object.
+    /// The body; without one, an empty object. Nothing else than an object is taken: serde would take a list for one, too.
     pub fn body<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        let bytes: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
-        serde_json::from_slice(bytes)
-            .map_err(|error| Fault::invalid(format!("the body does not fit: {error}")))
+        let misfit = |error| Fault::invalid(format!("the body does not fit: {error}"));
+        let fields: Map<String, Value> = match self.body.is_empty() {
+            true => Map::new(),
+            false => serde_json::from_slice(&self.body).map_err(misfit)?,
+        };
+        serde_json::from_value(Value::Object(fields)).map_err(misfit)
     }
 
     /// The body as it came, for those who keep what was asked.

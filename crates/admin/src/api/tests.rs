@@ -374,6 +374,8 @@ async fn bad_requests_get_clear_words() {
         ("/api/v1/nodes/nobody/quarantine", r#"{"forced":true}"#, 400, "forced"),
         ("/api/v1/keys/NOKEY/remove", "", 404, "NOKEY"),
         ("/api/v1/session/end", r#"{"all":true}"#, 400, "all"),
+        ("/api/v1/session/end", "[]", 400, "does not fit"),
+        ("/api/v1/nodes/nobody/quarantine", "[true]", 400, "does not fit"),
     ] {
         rig.refused("POST", path, OPERATOR, body, status, words).await;
     }
