@@ -136,7 +136,7 @@ fn mistakes_are_found_where_they_are() {
     check("[[drive]]\npath = \"p\"\ndwpd = -1", "3:8", "expected a number from 0 on", shipped);
     check("[lake]\nprice_read_gb = inf", "2:17", "expected a number from 0 on", shipped);
     check("[events]\nwebhooks = [\"example.com\"]", "2:12", "begins with http:// or https://", shipped);
-    check("[telemetry]\nexporters = [\"ftp://a\"]", "2:14", "begins with http:// or https://", shipped);
+    check("[telemetry]\nexporters = [\"ftp://a\"]", "2:13", "begins with http:// or https://", shipped);
     // Not TOML, and twice the same.
     check("[node\n", "1:6", "", shipped);
     check("[node]\ncores = 1\ncores = 2", "3:1", "duplicate key", shipped);

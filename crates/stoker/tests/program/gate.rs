@@ -19,8 +19,20 @@ fn of<'r>(report: &'r Value, step: &str) -> Vec<&'r Value> {
 
 /// Whatever the gate makes has this in its name.
 fn leftovers(folder: &Path) -> Vec<String> {
-    let names = tree(folder).into_iter().map(|(path, _)| path.to_string_lossy().into_owned());
-    names.filter(|name| name.contains("stoker-gate")).collect()
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        // What is under way comes and goes.
+        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.to_string_lossy().contains("stoker-gate") {
+                found.push(path.to_string_lossy().into_owned());
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            }
+        }
+    }
+    found
 }
 
 #[test]
