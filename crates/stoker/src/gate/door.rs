@@ -29,6 +29,8 @@ const NAMES: usize = 4;
 const RING_SHARE: u64 = 8;
 /// Ways between nodes that are measured; of more, those from and to this node.
 const LEGS_MAX: usize = 600;
+/// Each is looked at as often as a drive is, unless that are more looks than this: a second each.
+const LOOKS_MAX: usize = 60;
 
 /// A connection to the node that is looked at.
 pub struct Door {
@@ -111,7 +113,8 @@ impl Door {
     /// Asks the catalog and changes it.
     pub fn catalog(&self, extent: &Extent) -> Vec<Outcome> {
         let steps = ["catalog_commit_p50", "catalog_read_p50"];
-        let subject = &self.status.catalog;
+        // By the node that asks: words about the catalog change when another node takes it over.
+        let subject = &self.status.node;
         let every = |why: String| steps.map(|step| Outcome::failed(step, subject, &why)).into();
         let work = async {
             if let Report::Catalog(catalog) = self.client.operate(Order::Catalog).await? {
@@ -143,11 +146,12 @@ impl Door {
             let commit = Outcome::measured("catalog_commit_p50", subject, median(commits.into_iter()));
             Ok(vec![commit, read])
         };
-        self.within(work).unwrap_or_else(every)
+        let outcomes: Vec<Outcome> = self.within(work).unwrap_or_else(every);
+        outcomes.into_iter().map(|outcome| outcome.shown_as(&self.status.catalog)).collect()
     }
 
     /// Has every node measure the way to every other one.
-    pub fn fabric(&self, mut tell: impl FnMut(usize, usize)) -> Vec<Outcome> {
+    pub fn fabric(&self, extent: &Extent, mut tell: impl FnMut(usize, usize)) -> Vec<Outcome> {
         let nodes = &self.status.nodes;
         let name = |id: &str| {
             nodes.iter().find(|node| node.node == id).map_or(id.to_owned(), |node| node.name.clone())
@@ -158,21 +162,17 @@ impl Door {
         }
         let ids: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
         let legs = legs(&ids, &self.status.node);
+        let rounds = if legs.len() * extent.rounds <= LOOKS_MAX { extent.rounds } else { 1 };
         let mut outcomes = Vec::new();
         for (at, (from, to)) in legs.iter().enumerate() {
             tell(at, legs.len());
             let subject = format!("{from} {to}");
             let shown = format!("{} to {}", name(from), name(to));
             let order = Order::Fabric { from: (*from).to_owned(), to: (*to).to_owned() };
-            let leg = match self.within(async { self.client.operate(order).await }) {
-                Ok(Report::Fabric(leg)) => Ok(leg),
-                Ok(_) => Err("an answer to another question".to_owned()),
-                Err(why) => Err(why),
-            };
-            let both = match leg {
-                Ok(leg) => [
-                    Outcome::measured("fabric_trip_p50", &subject, leg.p50_us as f64),
-                    Outcome::measured("fabric_send", &subject, leg.bytes_per_s as f64 / 1e6),
+            let both = match self.best_leg(&order, rounds) {
+                Ok((trip_us, mb_s)) => [
+                    Outcome::measured("fabric_trip_p50", &subject, trip_us),
+                    Outcome::measured("fabric_send", &subject, mb_s),
                 ],
                 Err(why) => {
                     ["fabric_trip_p50", "fabric_send"].map(|step| Outcome::failed(step, &subject, &why))
@@ -181,6 +181,18 @@ impl Door {
             outcomes.extend(both.map(|outcome| outcome.shown_as(&shown)));
         }
         outcomes
+    }
+
+    /// The best of some looks at one way: microseconds, MB/s.
+    fn best_leg(&self, order: &Order, rounds: usize) -> Result<(f64, f64), String> {
+        let mut best = (f64::INFINITY, 0.0);
+        for _ in 0..rounds {
+            let Report::Fabric(leg) = self.within(async { self.client.operate(order.clone()).await })? else {
+                return Err("an answer to another question".to_owned());
+            };
+            best = (f64::min(best.0, leg.p50_us as f64), f64::max(best.1, leg.bytes_per_s as f64 / 1e6));
+        }
+        Ok(best)
     }
 
     fn within<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {

@@ -178,7 +178,7 @@ fn measure(
             ("tools", _) => outcomes.extend(tools::run_all(site, extent, leftovers)),
             ("commit", Ok(door)) => outcomes.extend(door.commit(&site.name(), extent, leftovers)),
             ("catalog", Ok(door)) => outcomes.extend(door.catalog(extent)),
-            ("fabric", Ok(door)) => outcomes.extend(door.fabric(|at, of| {
+            ("fabric", Ok(door)) => outcomes.extend(door.fabric(extent, |at, of| {
                 if at > 0 && at.is_multiple_of(20) {
                     out::say(format!("  {at} of {of} ways"));
                 }

@@ -64,7 +64,7 @@ impl View<'_> {
         };
         let at_least = if risk.at_least { " at least" } else { "" };
         format!(
-            "risk     if {} dies now:{at_least} {} lost, {} in one copy; undrained {}{oldest}",
+            "risk     if {} dies:{at_least} {} lost, {} in one copy; undrained {}{oldest}",
             show::name(worst.name.as_bytes()),
             size::human(worst.lost_bytes),
             size::human(worst.one_copy_bytes),

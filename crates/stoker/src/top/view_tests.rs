@@ -160,7 +160,7 @@ fn everything_fits_a_small_screen() {
     let text = lines.join("\n");
     for expect in [
         "stoker 0.1.0  gpu-0 ready, up 1 m 30 s",
-        "risk     if gpu-1 dies now: 5 MiB lost, 0 B in one copy; undrained 40 MiB for 1",
+        "risk     if gpu-1 dies: 5 MiB lost, 0 B in one copy; undrained 40 MiB for 12 s",
         "drain    3 files, 40 MiB behind by 12 s; 2 uploads under way, 20.0 MB/s",
         "commits  10.0/s, 40.0 MB/s; reads 3000.0 MB/s",
         "gpu-1  up     yes",

@@ -17,17 +17,17 @@ fn of<'r>(report: &'r Value, step: &str) -> Vec<&'r Value> {
     steps(report).iter().filter(|one| one["step"] == step).collect()
 }
 
-/// Whatever the gate makes has this in its name.
+/// Whatever the gate makes has this in its name. What goes meanwhile is gone.
 fn leftovers(folder: &Path) -> Vec<String> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
-        // What is under way comes and goes.
         for entry in fs::read_dir(next).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.to_string_lossy().contains("stoker-gate") {
-                found.push(path.to_string_lossy().into_owned());
+                found.push(path.display().to_string());
             }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if path.is_dir() {
                 folders.push(path);
             }
         }
