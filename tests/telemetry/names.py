@@ -19,7 +19,7 @@ DCGM = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 41\nDCGM_FI_DEV_GPU_UTIL{gpu=
 def check(stoker, folder):
     told, pages = set(), 0
     with tools.Cluster(stoker, folder) as cluster:
-        work(stoker, folder, cluster.nodes)
+        told |= work(stoker, folder, cluster.nodes)
         for node in cluster.nodes:
             # A mark behind which everything was counted: a node tells of its peers once it has met them.
             names = tools.until(lambda: whole(node["admin"]), "a node tells of its peers and of a file in the lake")
@@ -83,9 +83,12 @@ def whole(url):
 
 
 def work(stoker, folder, nodes):
-    """Something of everything that is counted: writes, drains, reads here and from other nodes, requests by S3."""
+    """Something of everything that is counted: writes, drains, reads here and from other nodes, requests by S3. What nodes told
+    right behind their reads: times of sources fade within seconds."""
+    told = set()
     file = folder / "file"
-    file.write_bytes(bytes(range(256)) * 4096)
+    # Long enough for many reads from each source.
+    file.write_bytes(bytes(range(256)) * (32 << 12))
     for node in nodes:
         target = f"data/{node['name']}"
         tools.checked([stoker, "put", "--dir", node["dir"], file, target])
@@ -93,10 +96,12 @@ def work(stoker, folder, nodes):
     for node in nodes:
         for other in nodes:
             tools.checked([stoker, "get", "--dir", node["dir"], f"data/{other['name']}", folder / "back"])
+        told |= families(node["admin"])
         with socket.create_connection(node["s3"].removeprefix("http://").split(":")) as client:
             client.sendall(b"GET /data/nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             while client.recv(4096):
                 pass
+    return told
 
 
 def alone(stoker, folder, exporter):

@@ -171,7 +171,7 @@ impl Core {
             catalog: self.catalog.describe(),
             nodes: self.cell.status(),
             rings: ring_states,
-            sources: self.sources.status(self.source_names().await?),
+            sources: self.sources.status(self.source_names(self.volumes.all().await?)),
             dirty_files: alone.files,
             dirty_bytes: alone.bytes,
             dirty_age_ms: alone.oldest_ms.map_or(0, |since| now_ms.saturating_sub(since)),
@@ -185,13 +185,12 @@ impl Core {
     }
 
     /// How sources of reads are called.
-    pub(crate) async fn source_names(&self) -> Result<impl Fn(Source) -> String> {
-        let volumes = self.volumes.all().await?;
+    pub(crate) fn source_names(&self, volumes: Vec<Arc<Volume>>) -> impl Fn(Source) -> String + use<> {
         let (view, own) = (self.cell.view(), self.node);
         let names = crate::numbers::node_labels(&view);
         let path = |(at, drive): (usize, Arc<Drive>)| (at, drive.path.display().to_string());
         let drives: HashMap<usize, String> = self.rings.numbered().into_iter().map(path).collect();
-        Ok(move |source: Source| match source {
+        move |source: Source| match source {
             Source::Drive(at) => drives.get(&at).cloned().unwrap_or_else(|| "taken out".to_owned()),
             Source::Peer(node) | Source::Turn(node) => {
                 let Some(member) = view.member(node) else { return node.to_string() };
@@ -205,7 +204,7 @@ impl Core {
                 .iter()
                 .find(|volume| volume.id == id)
                 .map_or(id.to_string(), |volume| volume.name.clone()),
-        })
+        }
     }
 
     /// Where a file is, and what happens to it next.

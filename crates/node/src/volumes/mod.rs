@@ -206,6 +206,14 @@ impl Volumes {
         Ok(volumes)
     }
 
+    /// Volumes that this node knows of, oldest first, without a question to the catalog.
+    pub fn known(&self) -> Vec<Arc<Volume>> {
+        let mut volumes: Vec<Arc<Volume>> = self.by_id.read().unwrap().values().cloned().collect();
+        volumes.retain(|volume| !volume.leaving);
+        volumes.sort_by_key(|volume| volume.id.0);
+        volumes
+    }
+
     /// All volumes by name, and those that are deleted but have work to do in the lake.
     pub async fn all_and_leaving(&self) -> Result<Vec<Arc<Volume>>> {
         let mut range = Range::prefix(b"V", 1_000);
