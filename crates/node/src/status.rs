@@ -1,6 +1,7 @@
 //! What operators see: status, numbers, explanations.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -188,10 +189,16 @@ impl Core {
     pub(crate) fn source_names(&self, volumes: Vec<Arc<Volume>>) -> impl Fn(Source) -> String + use<> {
         let (view, own) = (self.cell.view(), self.node);
         let names = crate::numbers::node_labels(&view);
-        let path = |(at, drive): (usize, Arc<Drive>)| (at, drive.path.display().to_string());
-        let drives: HashMap<usize, String> = self.rings.numbered().into_iter().map(path).collect();
+        let all = self.rings.numbered();
+        // One that failed, and a new one in its place.
+        let is_shared = |path: &Path| all.iter().filter(|(_, drive)| drive.path == path).count() > 1;
+        let name = |(at, drive): &(usize, Arc<Drive>)| match is_shared(&drive.path) {
+            true => (*at, format!("{} ({})", drive.path.display(), drive.id)),
+            false => (*at, drive.path.display().to_string()),
+        };
+        let drives: HashMap<usize, String> = all.iter().map(name).collect();
         move |source: Source| match source {
-            Source::Drive(at) => drives.get(&at).cloned().unwrap_or_else(|| "taken out".to_owned()),
+            Source::Drive(at) => drives.get(&at).cloned().unwrap_or_else(|| format!("taken out: drive {at}")),
             Source::Peer(node) | Source::Turn(node) => {
                 let Some(member) = view.member(node) else { return node.to_string() };
                 let name = names.get(&node).cloned().unwrap_or_else(|| node.to_string());
