@@ -19,6 +19,7 @@ use crate::access::Tokens;
 use crate::answer::{Asked, Watched, answer, sample};
 use crate::audit::Audit;
 use crate::rate::{Rate, Rates};
+use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
 use crate::sources::{Events, Slo, Source};
@@ -153,6 +154,7 @@ impl Admin {
             rates: Rates::new(options.rate),
             guesses: Rates::new(options.guess_rate),
             audit: Audit::default(),
+            recent: Recent::default(),
             series: Series::default(),
             series_every: options.series_every,
             changes: Arc::new(Semaphore::new(CHANGES_MAX)),

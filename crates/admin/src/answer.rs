@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::access::{self, Stranger, Tokens};
 use crate::audit::Audit;
 use crate::rate::Rates;
+use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
 use crate::sources::{Events, Slo, Source};
@@ -74,6 +75,8 @@ pub struct Asked {
     /// Wrong tokens of each address.
     pub guesses: Rates,
     pub audit: Audit,
+    /// Answers that many look at and that are work.
+    pub recent: Recent,
     pub series: Series,
     pub series_every: Duration,
     /// Changes that are carried out at the same time.

@@ -16,6 +16,7 @@ mod console;
 mod metrics;
 mod process;
 mod rate;
+mod recent;
 mod series;
 mod session;
 mod sources;

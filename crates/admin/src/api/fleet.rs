@@ -1,15 +1,20 @@
 //! Calls about nodes, drives and the catalog.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
 use stoker_store::{LostFile, NodeInfo, Order, Report};
+use tokio::time::Instant;
 
 use super::given::Given;
 use super::shape::plain;
 use super::{Answered, Fault, confused, done, operate, shape};
 use crate::answer::Asked;
+
+/// How old the answer of `risk` may be.
+const RISK_AGE_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,9 +48,17 @@ struct Detach {
     node: String,
 }
 
+/// Everything that is not in the lake is looked at for it, and every open console asks.
 pub async fn risk(asked: Arc<Asked>, _: Given) -> Answered {
+    if let Some(value) = asked.recent.get("risk", RISK_AGE_MAX, Instant::now()) {
+        return Ok(value.into());
+    }
     match operate(&asked, Order::Risk).await? {
-        Report::Risk(report) => Ok(plain(&report).into()),
+        Report::Risk(report) => {
+            let value = plain(&report);
+            asked.recent.put("risk".to_owned(), value.clone(), Instant::now());
+            Ok(value.into())
+        }
         _ => Err(confused()),
     }
 }

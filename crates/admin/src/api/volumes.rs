@@ -1,6 +1,7 @@
 //! Calls about volumes and files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -8,6 +9,7 @@ use stoker_store::{
     Condition, DrainPolicy, DrainState, Key, ListEntry, ListRequest, RenameMode, Resolution, VolumeInfo,
     VolumeOptions, VolumePolicy, check_volume_name,
 };
+use tokio::time::Instant;
 
 use super::given::Given;
 use super::shape::plain;
@@ -16,6 +18,8 @@ use crate::answer::Asked;
 
 /// Pages of a listing that are looked at to tell where the bytes of a volume are.
 const TIER_PAGES_MAX: usize = 10;
+/// How old that may be: the pages come out of a lake that others write to, too.
+const TIERS_AGE_MAX: Duration = Duration::from_secs(15);
 /// Files of a page.
 const PAGE: usize = 1_000;
 /// Files that are deleted by one call.
@@ -208,6 +212,11 @@ impl Sum {
 pub async fn tiers(asked: Arc<Asked>, given: Given) -> Answered {
     let (store, name) = (store(&asked)?, name(&given)?);
     let volume: VolumeInfo = store.volume(name).await?;
+    // By its number: a volume that was made anew under a name is another one.
+    let kept = format!("tiers {}", volume.id);
+    if let Some(value) = asked.recent.get(&kept, TIERS_AGE_MAX, Instant::now()) {
+        return Ok(value.into());
+    }
     let (mut dirty, mut clean, mut never, mut conflict) =
         (Sum::default(), Sum::default(), Sum::default(), Sum::default());
     let (mut after, mut is_whole) = (None, false);
@@ -229,7 +238,7 @@ pub async fn tiers(asked: Arc<Asked>, given: Given) -> Answered {
             break;
         }
     }
-    Ok(json!({
+    let value = json!({
         "files": volume.files,
         "bytes": volume.bytes,
         "dirty": dirty.value(),
@@ -237,8 +246,9 @@ pub async fn tiers(asked: Arc<Asked>, given: Given) -> Answered {
         "never": never.value(),
         "conflict": conflict.value(),
         "at_least": !is_whole,
-    })
-    .into())
+    });
+    asked.recent.put(kept, value.clone(), Instant::now());
+    Ok(value.into())
 }
 
 pub async fn drain(asked: Arc<Asked>, given: Given) -> Answered {
