@@ -22,7 +22,7 @@ def check(stoker, folder):
         told |= work(stoker, folder, cluster.nodes)
         for node in cluster.nodes:
             # A mark behind which everything was counted: a node tells of its peers once it has met them.
-            names = tools.until(lambda: whole(node["admin"]), "a node tells of its peers and of a file in the lake")
+            names = tools.until(lambda: whole(node), "a node tells of its peers and of a file in the lake")
             told |= names
             pages += 1
     with tools.Page(DCGM) as page:
@@ -66,9 +66,10 @@ def panels(dashboard):
         yield from panel.get("panels", [])
 
 
-def families(url):
+def families(node):
     """The names on a page, which Prometheus' own judge has nothing against."""
-    page = tools.get(f"{url}/metrics")
+    url = node["admin"]
+    page = tools.get(f"{url}/metrics", node["token"])
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr.strip(), f"{url}: {done.stdout}{done.stderr}"
     assert re.search(r"^stoker_metrics_left_out 0$", page, re.M), "numbers were left out"
@@ -77,8 +78,8 @@ def families(url):
     return set(re.findall(r"^# TYPE (\S+)", page, re.M))
 
 
-def whole(url):
-    names = families(url)
+def whole(node):
+    names = families(node)
     return names if {"stoker_peer_call_seconds", "stoker_rail_rtt_seconds", "stoker_source_reads_total"} <= names else None
 
 
@@ -96,7 +97,7 @@ def work(stoker, folder, nodes):
     for node in nodes:
         for other in nodes:
             tools.checked([stoker, "get", "--dir", node["dir"], f"data/{other['name']}", folder / "back"])
-        told |= families(node["admin"])
+        told |= families(node)
         with socket.create_connection(node["s3"].removeprefix("http://").split(":")) as client:
             client.sendall(b"GET /data/nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             while client.recv(4096):

@@ -274,7 +274,7 @@ impl Core {
             }
         };
         let versions = runs.iter().map(|run| run.version).chain([file.version()]);
-        words.extend(self.sources.why_slow(versions, self.source_names().await?));
+        words.extend(self.sources.why_slow(versions, self.source_names(self.volumes.known())));
         Ok(Explanation {
             file: Core::info(path, file)?,
             receipt,
