@@ -135,11 +135,11 @@ webhooks = ["http://127.0.0.1:{tools.free_port()}/nobody"]
     with tools.Program([stoker, "serve", "--config", config, "--json"], folder / "alone.log") as node:
         ready = json.loads(node.line())
         call_nfs(nfs)
-        return tools.until(lambda: page_of_all(ready["admin"]), "facts of the exporter")
+        return tools.until(lambda: page_of_all(ready), "facts of the exporter")
 
 
-def page_of_all(url):
-    names = families(url)
+def page_of_all(node):
+    names = families(node)
     return names if "stoker_gpu_temperature_celsius" in names else None
 
 
