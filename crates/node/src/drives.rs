@@ -27,6 +27,10 @@ use crate::world::GivenWorld;
 /// Pause between looks at the drives.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a node that was asked for is waited for, and the pause between two tries.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE_STEP: Duration = Duration::from_millis(100);
+
 /// Drives of a node, in its life of one boot.
 const DRIVES_MAX: usize = 256;
 
@@ -380,6 +384,21 @@ impl Core {
         }
     }
 
+    /// What another node says of its drives.
+    async fn drives_of(&self, node: NodeId, is_patient: bool) -> Option<Vec<DriveInfo>> {
+        let end = tokio::time::Instant::now() + if is_patient { PATIENCE } else { Duration::ZERO };
+        loop {
+            match self.cell.order_on(node, Order::Drives { node: None }).await {
+                Ok(Report::Drives(theirs)) => return Some(theirs),
+                other if tokio::time::Instant::now() >= end => {
+                    tracing::debug!(%node, "its drives are not known: {:?}", other.err());
+                    return None;
+                }
+                _ => tokio::time::sleep(PATIENCE_STEP).await,
+            }
+        }
+    }
+
     /// The drives of all nodes, or of one.
     pub(crate) async fn drive_list(self: &Arc<Core>, only: Option<NodeId>) -> Result<Vec<DriveInfo>> {
         let view = self.cell.view();
@@ -387,14 +406,17 @@ impl Core {
         if only.is_none_or(|node| node == self.node) {
             all.extend(self.drives_here().await?);
         }
+        // Whoever is suspected is waited for only if it is the one that was asked for.
         let others: Vec<NodeId> = view
             .nodes()
-            .filter(|node| *node != self.node && only.is_none_or(|only| only == *node))
-            .filter(|node| !view.is_down(*node) && !self.cell.is_suspect(*node))
+            .filter(|node| *node != self.node && !view.is_down(*node))
+            .filter(|node| only.map_or_else(|| !self.cell.is_suspect(*node), |only| only == *node))
             .collect();
-        let asked = others.iter().map(|node| self.cell.order_on(*node, Order::Drives { node: None }));
-        for report in futures_util::future::join_all(asked).await {
-            if let Ok(Report::Drives(theirs)) = report {
+        let mut answered: BTreeSet<NodeId> = BTreeSet::from([self.node]);
+        let asked = others.iter().map(|node| self.drives_of(*node, only.is_some()));
+        for (node, told) in others.iter().zip(futures_util::future::join_all(asked).await) {
+            if let Some(theirs) = told {
+                answered.insert(*node);
                 all.extend(theirs);
             }
         }
@@ -405,11 +427,14 @@ impl Core {
             let node = NodeId(row.node);
             let (undrained_files, undrained_bytes) = undrained_on(&census, *id);
             let is_gone = row.state == DriveState::Gone;
-            let is_history = is_gone && undrained_files == 0;
+            // What is left of a drive that is out. Of a node that was asked for and said nothing it cannot be told whether it is.
+            let is_told = only.is_none() || answered.contains(&node) || view.is_down(node);
+            let is_history = is_gone && undrained_files == 0 && is_told;
             if told.contains(&id.to_string()) || is_history || only.is_some_and(|only| only != node) {
                 continue;
             }
             let (state, why) = match is_gone {
+                true if undrained_files == 0 => ("gone", format!("node {} does not answer", view.name(node))),
                 true => ("gone", "it was given up with files that the lake does not have".to_owned()),
                 false => ("unknown", format!("node {} does not answer", view.name(node))),
             };
