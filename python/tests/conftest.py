@@ -40,7 +40,7 @@ def program() -> str:
 
 
 def start(folder: Path) -> Node:
-    args = ["up", "--dir", str(folder), "--size", "256MiB", "--memory", "256MiB", "--json"]
+    args = ["up", "--dir", str(folder), "--size", "1GiB", "--memory", "256MiB", "--json"]
     args += ["--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peers", "127.0.0.1:0"]
     process = subprocess.Popen([program(), *args], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
