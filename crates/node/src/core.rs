@@ -49,6 +49,7 @@ pub(crate) struct Core {
     pub drainer: Drainer,
     /// Where reads go.
     pub sources: crate::sources::Sources,
+    pub facts: crate::measures::Facts,
     pub mender: crate::mender::Mender,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,

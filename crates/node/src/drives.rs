@@ -56,6 +56,9 @@ pub(crate) struct Workshop {
 pub(crate) struct Kept {
     added: Vec<PathBuf>,
     removed: BTreeSet<PathBuf>,
+    /// Ids of drives that rest.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    resting: BTreeSet<String>,
 }
 
 impl Kept {
@@ -79,6 +82,11 @@ impl Kept {
         let added = added.filter(|drive| !known(&drive.path));
         let all = configured.iter().filter(|drive| !self.removed.contains(&drive.path)).cloned();
         all.chain(added).collect()
+    }
+
+    /// Whether a drive was let rest and nobody ended that.
+    pub fn rests(&self, id: DriveId) -> bool {
+        self.resting.contains(&id.to_string())
     }
 
     fn with(mut self, path: &Path) -> Kept {
@@ -146,7 +154,7 @@ impl Core {
             }
         }
         match drive.standing() {
-            Standing::Serving => Ok(()),
+            Standing::Serving | Standing::Resting => Ok(()),
             Standing::Failed(_) => {
                 self.declare_gone(drive.id, Emptied::No).await?;
                 match drive.goes.load(Ordering::Relaxed) && self.is_empty_drive(drive.id).await? {
@@ -212,7 +220,7 @@ impl Core {
     }
 
     /// Whether no row says that something which is not in the lake is there.
-    async fn is_empty_drive(&self, id: DriveId) -> Result<bool> {
+    pub(crate) async fn is_empty_drive(&self, id: DriveId) -> Result<bool> {
         let page = self.catalog.range(Range::prefix(&keys::dirty_on(self.node, id), 1)).await;
         if !page.map_err(error::catalog)?.rows.is_empty() {
             return Ok(false);
@@ -243,7 +251,9 @@ impl Core {
         let node = match &order {
             Order::DriveAdd { node, .. }
             | Order::DriveRemove { node, .. }
+            | Order::DriveRest { node, .. }
             | Order::DriveLosses { node, .. } => self.node_named(node)?,
+            Order::Measures { node: Some(node) } => self.node_named(node)?,
             _ => self.node,
         };
         match node == self.node {
@@ -274,7 +284,11 @@ impl Core {
         // After a start every chunk is dirty until the catalog was asked (R8).
         let precious = self.precious().await?;
         self.sort_drive(&drive, &precious).await?;
-        Kept::read(&self.workshop.dir)?.with(&options.path).write(&self.workshop.dir)?;
+        let kept = Kept::read(&self.workshop.dir)?.with(&options.path);
+        kept.write(&self.workshop.dir)?;
+        if kept.rests(drive.id) {
+            drive.set_standing(Standing::Resting);
+        }
         let drive = self.rings.add(drive);
         if self.cell.is_joined() {
             self.load_view().await?;
@@ -328,6 +342,36 @@ impl Core {
         Ok(vec![self.drive_info(&drive, &census).await])
     }
 
+    /// Lets a drive rest, or ends that. It lasts over restarts.
+    pub(crate) async fn drive_rest(self: &Arc<Core>, name: &str, rests: bool) -> Result<Vec<DriveInfo>> {
+        let drive = self.drive_named(name)?;
+        let _busy = self.workshop.busy.lock().await;
+        let path = drive.path.display();
+        match drive.standing() {
+            Standing::Failed(why) => return Err(refused(format!("{path} failed ({why}): replace it"))),
+            Standing::Leaving => return Err(refused(format!("{path} is on its way out already"))),
+            Standing::Serving | Standing::Resting => {}
+        }
+        let serves = |other: &Arc<Drive>| other.id != drive.id && other.is_serving();
+        if rests && !self.rings.drives().iter().any(serves) {
+            return Err(refused(format!(
+                "{path} is the last drive of this node that takes chunks: quarantine the node instead"
+            )));
+        }
+        let mut kept = Kept::read(&self.workshop.dir)?;
+        let is_news = match rests {
+            true => kept.resting.insert(drive.id.to_string()),
+            false => kept.resting.remove(&drive.id.to_string()),
+        };
+        if is_news {
+            kept.write(&self.workshop.dir)?;
+        }
+        drive.set_standing(if rests { Standing::Resting } else { Standing::Serving });
+        self.cell.wake.notify_waiters();
+        let census = self.census().await?;
+        Ok(vec![self.drive_info(&drive, &census).await])
+    }
+
     /// What would be lost with a drive now.
     pub(crate) async fn drive_losses(&self, name: &str) -> Result<Vec<LostFile>> {
         let drive = self.drive_named(name)?;
@@ -363,6 +407,7 @@ impl Core {
     async fn drive_info(&self, drive: &Drive, census: &Census) -> DriveInfo {
         let (state, why) = match drive.standing() {
             Standing::Serving => ("live", None),
+            Standing::Resting => ("resting", Some("no new chunks go there until it is found sound".to_owned())),
             Standing::Leaving => ("leaving", Some("it goes when nothing is only there".to_owned())),
             Standing::Failed(why) => ("failed", Some(why)),
         };

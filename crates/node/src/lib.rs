@@ -29,6 +29,7 @@ mod kept;
 mod leases;
 mod listing;
 mod lookup;
+mod measures;
 mod mender;
 mod name_record;
 mod node;
@@ -65,6 +66,7 @@ pub use cluster::{
     AuthorityChange, ClusterOptions, Member, Promote, authority_certificate, authority_rotate, join,
 };
 pub use drives::drives_removed;
+pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};

@@ -29,7 +29,7 @@ use crate::identity::{HighWater, Identity};
 
 use crate::numbers::CatalogTimes;
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
-use crate::rings::{Drive, Rings, drive_row};
+use crate::rings::{Drive, Rings, Standing, drive_row};
 use crate::sets::record_id;
 use crate::sources::Sources;
 use crate::stage::Flights;
@@ -88,9 +88,13 @@ impl Node {
             opener: options.drive_opener.clone(),
             world: options.world.clone(),
         };
-        let mut drives = Vec::new();
+        let (mut drives, kept) = (Vec::new(), Kept::read(&options.dir)?);
         for drive in &drives_wanted {
-            drives.push(open_drive(drive, &workshop, &pool, &catalog, 0).await?);
+            let drive = open_drive(drive, &workshop, &pool, &catalog, 0).await?;
+            if kept.rests(drive.id) {
+                drive.set_standing(Standing::Resting);
+            }
+            drives.push(drive);
         }
         // A chunk fits into a record of every drive; small rings have small ones.
         let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
@@ -111,6 +115,7 @@ impl Node {
         write_surely(&*catalog, begin).await?;
         let core = Arc::new(Core {
             sources: Sources::default(),
+            facts: Default::default(),
             mender: Default::default(),
             node: identity.node,
             cluster: identity.cluster.to_string(),

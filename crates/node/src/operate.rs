@@ -153,9 +153,16 @@ impl Core {
                 let only = node.map(|node| self.node_named(&node)).transpose()?;
                 self.drive_list(only).await.map(Report::Drives)
             }
-            order @ (Order::DriveAdd { .. } | Order::DriveRemove { .. } | Order::DriveLosses { .. }) => {
-                self.order_drive(order).await
+            Order::Note { name } => {
+                let note = self.note(&name).await?;
+                let text = note.map(|note| String::from_utf8_lossy(&note.head).into_owned());
+                Ok(Report::Note(text))
             }
+            order @ (Order::DriveAdd { .. }
+            | Order::DriveRemove { .. }
+            | Order::DriveRest { .. }
+            | Order::DriveLosses { .. }
+            | Order::Measures { .. }) => self.order_drive(order).await,
             other => {
                 let message = format!("this release does not know what to do: {other:?}");
                 Err(StoreError::new(ErrorKind::Invalid, message))

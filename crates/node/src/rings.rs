@@ -1,7 +1,7 @@
 //! The rings of this node as one place for chunks.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use stoker_catalog::kv::Check;
@@ -29,6 +29,8 @@ pub(crate) struct Drive {
     pub goes: AtomicBool,
     /// Not chosen for new chunks until then.
     pub refused_until_ms: AtomicU64,
+    /// How much of what would be put there is, in percent; the rest goes elsewhere.
+    pub share_percent: AtomicU8,
     standing: RwLock<Standing>,
 }
 
@@ -37,6 +39,8 @@ pub(crate) struct Drive {
 pub(crate) enum Standing {
     /// It takes chunks.
     Serving,
+    /// It is to show that it is sound: it takes no chunks and is read from, and what it has counts until others have it.
+    Resting,
     /// It is to go: it is read from, and what it has counts until others have it.
     Leaving,
     /// It failed, for this reason: it is read from as long as it can be, and nothing on it counts.
@@ -47,8 +51,8 @@ impl Drive {
     pub fn new(ring: Ring, path: PathBuf, id: DriveId, row: DriveRow, bytes: u64) -> Drive {
         let mark = crate::drives::mark_of(&path).unwrap_or_default();
         let (goes, refused_until_ms) = Default::default();
-        let standing = RwLock::new(Standing::Serving);
-        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, standing }
+        let (share_percent, standing) = (AtomicU8::new(100), RwLock::new(Standing::Serving));
+        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, share_percent, standing }
     }
 
     pub fn standing(&self) -> Standing {
@@ -208,9 +212,14 @@ impl Rings {
         let serving: Vec<usize> = (0..slots.len()).filter(serves).collect();
         let first = (spread.wrapping_add(index) as usize).checked_rem(serving.len())?;
         let now_ms = clock::now_ms();
+        // The same chunk is of the same share whoever asks, so that a retry does not wander.
+        let lot = (spread.wrapping_mul(31).wrapping_add(index) % 100) as u8;
         let takes = |at: &usize| {
             let drive = slots[*at].drive.as_ref();
-            drive.is_some_and(|drive| drive.refused_until_ms.load(Ordering::Relaxed) <= now_ms)
+            drive.is_some_and(|drive| {
+                drive.refused_until_ms.load(Ordering::Relaxed) <= now_ms
+                    && lot < drive.share_percent.load(Ordering::Relaxed)
+            })
         };
         let order = || {
             let from_first = serving[first..].iter().chain(&serving[..first]);

@@ -15,6 +15,7 @@ mod id_text;
 mod key;
 mod lease;
 mod list;
+mod measures;
 mod numbers;
 mod operator;
 mod receipt;
@@ -35,6 +36,9 @@ pub use fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, R
 pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
+pub use measures::{
+    Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Leaning, Measures, PartFacts, PortFacts, Times,
+};
 pub use numbers::{Counter, Histogram};
 pub use operator::{
     Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Explanation,

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measures::Times;
+
 /// A number for `/metrics`: name without prefix `stoker_`, labels, value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Counter {
@@ -79,6 +81,14 @@ impl Histogram {
     /// How many were noted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
+    }
+
+    /// Upper edge in microseconds and count of every bucket that is not empty, and the sum of all.
+    pub fn times(&self) -> Times {
+        let uppers = BOUNDS_US.iter().copied().chain([u64::MAX]);
+        let counts = self.buckets.iter().map(|bucket| bucket.load(Relaxed));
+        let buckets = uppers.zip(counts).filter(|(_, count)| *count > 0).collect();
+        Times { buckets, sum_us: self.sum_us.load(Relaxed), bytes: 0 }
     }
 
     /// Everything, as of now.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::FileInfo;
 use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, RiskReport};
+use crate::measures::Measures;
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -303,6 +304,25 @@ pub enum Order {
         /// The node that receives, by its id or its name.
         to: String,
     },
+    /// What a node measured of itself and its parts.
+    Measures {
+        /// Its id or its name; none for the one that is asked.
+        node: Option<String>,
+    },
+    /// Let a drive rest: no new chunks, and what the lake lacks is brought elsewhere. Or end that.
+    DriveRest {
+        /// The node's id or name.
+        node: String,
+        /// Its id or its path.
+        drive: String,
+        /// It rests from now on; or not any more.
+        rests: bool,
+    },
+    /// What somebody wrote down for the whole cluster under a name.
+    Note {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What became of an [`Order`].
@@ -338,6 +358,10 @@ pub enum Report {
     JoinToken(String),
     /// Of [`Order::Fabric`].
     Fabric(FabricLeg),
+    /// Of [`Order::Measures`].
+    Measures(Box<Measures>),
+    /// Of [`Order::Note`]; none if there is none.
+    Note(Option<String>),
 }
 
 impl Order {
@@ -355,6 +379,8 @@ impl Order {
             | Order::Drives { .. }
             | Order::CatalogRows { .. }
             | Order::Fabric { .. }
+            | Order::Measures { .. }
+            | Order::Note { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -362,6 +388,7 @@ impl Order {
             | Order::Rejoin { .. }
             | Order::Evacuate { .. }
             | Order::DriveAdd { .. }
+            | Order::DriveRest { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate
             | Order::DriveRemove { .. } => false,

@@ -441,3 +441,13 @@ pub const NEXT_VOLUME: &[u8] = b"!volume";
 pub const RESTORED: &[u8] = b"!restored";
 /// The secret of the token that lets nodes join, once it was changed.
 pub const JOIN_SECRET: &[u8] = b"!join";
+
+/// `!note/` name: what somebody wrote down for the whole cluster; its pieces stand behind it.
+pub fn note(name: &str) -> Vec<u8> {
+    [b"!note/", name.as_bytes(), b"/"].concat()
+}
+
+/// `!note/` name number: a piece of a note.
+pub fn note_piece(name: &str, number: u8) -> Vec<u8> {
+    [&note(name)[..], &[number]].concat()
+}

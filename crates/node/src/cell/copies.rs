@@ -251,10 +251,14 @@ impl Core {
                 let Some(node) = next.first().copied() else { break };
                 taken.push(node);
                 let (head, bytes) = (head.clone(), bytes.clone());
-                running.push(async move { (node, self.cell.append_on(node, head, bytes).await) });
+                let begun = Instant::now();
+                running.push(async move { (node, begun, self.cell.append_on(node, head, bytes).await) });
             }
             match running.next().await {
-                Some((_, Ok(copy))) => {
+                Some((node, begun, Ok(copy))) => {
+                    let takes = self.cell.stats.takes_of(node);
+                    takes.times.note(begun.elapsed());
+                    add(&takes.bytes, bytes.bytes.len() as u64);
                     add(&self.cell.stats.copies, 1);
                     add(&self.cell.stats.copy_bytes, bytes.bytes.len() as u64);
                     copies.push(copy);
@@ -262,8 +266,9 @@ impl Core {
                         return Ok(copies);
                     }
                 }
-                Some((node, Err(fault))) => {
+                Some((node, _, Err(fault))) => {
                     tracing::debug!(%chunk, %node, "no copy there: {fault}");
+                    add(&self.cell.stats.takes_of(node).bad, 1);
                     add(&self.cell.stats.copy_retries, 1);
                     taken.retain(|other| *other != node);
                     failed.push(node);

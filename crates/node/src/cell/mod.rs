@@ -162,6 +162,8 @@ pub(crate) struct Cell {
     reconsider: Mutex<Vec<VersionId>>,
     /// Nodes that took writes when all files here last had the copies of their class.
     raised_for: Mutex<Vec<NodeId>>,
+    /// Nodes of which less is asked for now: how much of the new chunks, in percent.
+    leanings: RwLock<HashMap<NodeId, u8>>,
     pub wake: tokio::sync::Notify,
     pub rebuilder: Rebuilder,
     pub stats: CellStats,
@@ -178,11 +180,30 @@ pub(crate) struct CellStats {
     pub served_reads: std::sync::atomic::AtomicU64,
     pub served_copies: std::sync::atomic::AtomicU64,
     pub repaired: std::sync::atomic::AtomicU64,
+    /// How other nodes take copies.
+    pub takes: RwLock<HashMap<NodeId, Arc<Takes>>>,
+}
+
+/// How another node takes copies.
+#[derive(Default)]
+pub(crate) struct Takes {
+    pub times: stoker_store::Histogram,
+    pub bytes: std::sync::atomic::AtomicU64,
+    pub bad: std::sync::atomic::AtomicU64,
+}
+
+impl CellStats {
+    fn takes_of(&self, node: NodeId) -> Arc<Takes> {
+        if let Some(takes) = self.takes.read().unwrap().get(&node) {
+            return takes.clone();
+        }
+        self.takes.write().unwrap().entry(node).or_default().clone()
+    }
 }
 
 impl Cell {
     pub fn new(node: NodeId, options: Option<&CellOptions>, rebuild: RebuildOptions) -> Cell {
-        let (view, health, reconsider, raised_for) = Default::default();
+        let (view, health, reconsider, raised_for, leanings) = Default::default();
         Cell {
             node,
             wire: options.map(|options| options.wire.clone()),
@@ -192,6 +213,7 @@ impl Cell {
             owed: Owed::default(),
             reconsider,
             raised_for,
+            leanings,
             wake: Default::default(),
             rebuilder: Rebuilder::new(rebuild),
             stats: CellStats::default(),
@@ -247,7 +269,19 @@ impl Cell {
     pub fn takers(&self, chunk: ChunkId, spread: Spread, taken: &[NodeId], not: &[NodeId]) -> Vec<NodeId> {
         let view = self.view();
         let fits = |node: &NodeId| !not.contains(node) && !self.is_suspect(*node) && view.takes_writes(*node);
-        view.takers(chunk, taken, spread).into_iter().filter(fits).collect()
+        let mut all: Vec<NodeId> = view.takers(chunk, taken, spread).into_iter().filter(fits).collect();
+        let leanings = self.leanings.read().unwrap();
+        if !leanings.is_empty() {
+            // Asked last, not never: a copy there is better than none.
+            let lot = (stoker_format::crc64(&chunk.to_bytes()) % 100) as u8;
+            all.sort_by_key(|node| leanings.get(node).is_some_and(|percent| lot >= *percent));
+        }
+        all
+    }
+
+    /// Of these nodes less is asked from now on: how much of the new chunks they take, in percent.
+    pub fn lean(&self, leanings: HashMap<NodeId, u8>) {
+        *self.leanings.write().unwrap() = leanings;
     }
 
     /// How many other nodes would take new chunks if they all answered.

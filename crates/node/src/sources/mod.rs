@@ -7,7 +7,7 @@ mod racer;
 mod slow;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use stoker_format::{NodeId, VersionId, VolumeId};
@@ -115,6 +115,8 @@ struct Track {
     large: Mutex<Estimate>,
     reads: AtomicU64,
     failures: AtomicU64,
+    /// What is not asked of it for now, in percent of the usual.
+    spared_percent: AtomicU8,
 }
 
 impl Track {
@@ -239,7 +241,9 @@ impl Sources {
 
     /// The same, and what the answer costs others.
     fn cost_us(&self, source: Source, size: Size, prior_us: u64) -> u64 {
-        let expected_us = self.expected_us(source, size, prior_us);
+        let spared = self.with(source, |track| track.spared_percent.load(Ordering::Relaxed)).unwrap_or(0);
+        // Less is asked of it: it has to be so much better than others.
+        let expected_us = self.expected_us(source, size, prior_us) * 100 / u64::from(100 - spared.min(99));
         match source {
             Source::Drive(_) => expected_us,
             // Not for a small gain: the way there is shared.
@@ -266,6 +270,18 @@ impl Sources {
             hopeless_us: source.nature().hopeless_us,
             is_likely: true,
         }
+    }
+
+    /// Less is asked of these sources from now on, in percent of the usual; of all others as much as ever.
+    pub fn lean(&self, leanings: &HashMap<Source, u8>) {
+        leanings.keys().for_each(|source| self.know(*source));
+        let spare = |source: Source, track: &Track| {
+            let percent = leanings.get(&source).copied().unwrap_or(100).min(100);
+            track.spared_percent.store(100 - percent, Ordering::Relaxed);
+        };
+        let (drives, others) = (self.drives.read().unwrap(), self.others.read().unwrap());
+        drives.iter().enumerate().for_each(|(at, track)| spare(Source::Drive(at), track));
+        others.iter().for_each(|(source, track)| spare(*source, track));
     }
 
     /// Every source that was read from, for people and programs; `name` knows how they are called.

@@ -1,0 +1,296 @@
+//! What whoever judges parts of a cluster needs of a node: what it measured, what is known of the others, what was written
+//! down for all, and that less is asked of a part. Nothing here judges.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use stoker_catalog::kv::{Commit, Outcome, Row, prefix_end};
+use stoker_catalog::rows::keys;
+use stoker_format::NodeId;
+use stoker_store::{
+    CopyMeasures, DriveMeasures, ErrorKind, Leaning, Measures, PartFacts, Result, StoreError, Times,
+};
+
+use crate::core::Core;
+use crate::node::Node;
+use crate::rings::{Drive, Standing};
+use crate::sources::Source;
+use crate::{clock, error};
+
+/// Bytes of the head of a note, which every write of it writes.
+pub const NOTE_HEAD_LEN_MAX: usize = 60 << 10;
+
+/// Bytes of the body of a note.
+pub const NOTE_BODY_LEN_MAX: usize = 128 * PIECE_LEN;
+
+/// Bytes of a row that holds a piece of a body.
+const PIECE_LEN: usize = 60 << 10;
+
+/// Tries to read a note that is being written.
+const TRIES_MAX: usize = 8;
+
+/// What somebody wrote down for the whole cluster: a head that changes often, and a body that does not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Changes with each write.
+    pub seq: u64,
+    /// What was written last.
+    pub head: Vec<u8>,
+    /// What was written with it, or before.
+    pub body: Vec<u8>,
+}
+
+/// In front of the head: which body it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Pieces {
+    /// Counts bodies; also in front of each piece.
+    number: u64,
+    count: u8,
+}
+
+impl Pieces {
+    const LEN: usize = 9;
+
+    fn to_bytes(self) -> [u8; Pieces::LEN] {
+        let mut bytes = [self.count; Pieces::LEN];
+        bytes[..8].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    /// What stands in front of a row, and the rest of it.
+    fn split(value: &[u8]) -> Option<(Pieces, &[u8])> {
+        let (front, rest) = value.split_first_chunk::<{ Pieces::LEN }>()?;
+        let number = u64::from_be_bytes(front[..8].try_into().ok()?);
+        Some((Pieces { number, count: front[8] }, rest))
+    }
+}
+
+/// A node as this one sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerSeen {
+    /// Its id.
+    pub node: String,
+    /// For people.
+    pub name: String,
+    /// Cell, switch and power feed.
+    pub cell: String,
+    /// See `cell`.
+    pub tor: String,
+    /// See `cell`.
+    pub power: String,
+    /// What the cluster decided: `up`, `leaving`, `quarantined`, `evacuating` or `down`.
+    pub state: &'static str,
+    /// It misses pings.
+    pub is_suspect: bool,
+}
+
+impl Node {
+    /// Every node, as this one sees it now; the catalog is not asked.
+    pub fn peers_seen(&self) -> Vec<PeerSeen> {
+        let view = self.core.cell.view();
+        let one = |node: NodeId| {
+            let row = &view.member(node)?.row;
+            Some(PeerSeen {
+                node: node.to_string(),
+                name: view.name(node),
+                cell: row.cell.clone(),
+                tor: row.tor.clone(),
+                power: row.power.clone(),
+                state: view.state_word(node),
+                is_suspect: node != self.core.node && self.core.cell.is_suspect(node),
+            })
+        };
+        view.nodes().filter_map(one).collect()
+    }
+
+    /// Nodes that the most demanding volume commits to.
+    pub async fn copies_needed(&self) -> Result<u32> {
+        let volumes = self.core.volumes.all().await?;
+        let copies = volumes.iter().map(|volume| self.core.class(volume).copies());
+        Ok(copies.max().unwrap_or(1) as u32)
+    }
+
+    /// What was written down under a name.
+    pub async fn note(&self, name: &str) -> Result<Option<Note>> {
+        self.core.note(name).await
+    }
+
+    /// Writes a head, and a body if it changed, in place of what was read (`seq`; none for nothing). None if somebody else was
+    /// quicker.
+    pub async fn write_note(
+        &self,
+        name: &str,
+        seq: Option<u64>,
+        head: &[u8],
+        body: Option<&[u8]>,
+    ) -> Result<Option<u64>> {
+        self.core.write_note(name, seq, head, body).await
+    }
+
+    /// Less is asked of these parts from now on, and of all others as much as ever.
+    pub fn lean(&self, leanings: &[Leaning]) {
+        self.core.lean(leanings);
+    }
+
+    /// What the surroundings of this node say of its parts, for whoever asks it.
+    pub fn set_facts(&self, facts: PartFacts) {
+        *self.core.facts.0.lock().unwrap() = facts;
+    }
+}
+
+/// What the surroundings of this node say.
+#[derive(Default)]
+pub(crate) struct Facts(Mutex<PartFacts>);
+
+impl Core {
+    pub(crate) async fn note(&self, name: &str) -> Result<Option<Note>> {
+        let broken = || StoreError::new(ErrorKind::Corrupt, format!("the note `{name}` cannot be read"));
+        for _ in 0..TRIES_MAX {
+            let Some(row) = self.row(keys::note(name)).await? else { return Ok(None) };
+            let (pieces, head) = Pieces::split(&row.value).ok_or_else(broken)?;
+            let mut body = Vec::new();
+            let mut is_whole = true;
+            for number in 0..pieces.count {
+                let piece = self.row(keys::note_piece(name, number)).await?;
+                let piece = piece.as_ref().and_then(|piece| Pieces::split(&piece.value));
+                // One of another body: somebody writes meanwhile.
+                let Some((_, bytes)) = piece.filter(|(of, _)| *of == pieces) else {
+                    is_whole = false;
+                    break;
+                };
+                body.extend_from_slice(bytes);
+            }
+            if is_whole {
+                return Ok(Some(Note { seq: row.seq, head: head.to_vec(), body }));
+            }
+        }
+        Err(broken())
+    }
+
+    async fn row(&self, key: Vec<u8>) -> Result<Option<Row>> {
+        Ok(self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten())
+    }
+
+    async fn write_note(
+        &self,
+        name: &str,
+        seq: Option<u64>,
+        head: &[u8],
+        body: Option<&[u8]>,
+    ) -> Result<Option<u64>> {
+        self.check_open()?;
+        if head.len() > NOTE_HEAD_LEN_MAX || body.is_some_and(|body| body.len() > NOTE_BODY_LEN_MAX) {
+            let message = format!("the note `{name}` is too long: {} bytes of head", head.len());
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
+        let key = keys::note(name);
+        let before = self.row(key.clone()).await?;
+        if before.as_ref().map(|row| row.seq) != seq {
+            return Ok(None);
+        }
+        let mut pieces =
+            before.as_ref().and_then(|row| Pieces::split(&row.value)).map_or(Pieces::default(), |(it, _)| it);
+        let mut change = Commit::new().unchanged(key.clone(), before.as_ref());
+        if let Some(body) = body {
+            let parts: Vec<&[u8]> = body.chunks(PIECE_LEN).collect();
+            pieces = Pieces { number: pieces.number + 1, count: parts.len() as u8 };
+            for (number, part) in parts.iter().enumerate() {
+                let value = [&pieces.to_bytes()[..], part].concat();
+                change = change.put(keys::note_piece(name, number as u8), value);
+            }
+            let end = prefix_end(&key).expect("a table is not 0xff");
+            change = change.delete_range(keys::note_piece(name, parts.len() as u8), end);
+        }
+        change = change.put(key, [&pieces.to_bytes()[..], head].concat());
+        match self.catalog.commit(change).await.map_err(error::catalog)? {
+            Outcome::Done { seq, .. } => {
+                self.saw(seq);
+                Ok(Some(seq))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn lean(&self, leanings: &[Leaning]) {
+        let here = self.node.to_string();
+        let takes = |leaning: &Leaning| if leaning.takes_chunks { leaning.percent } else { 0 };
+        let mut sources: HashMap<Source, u8> = HashMap::new();
+        for (at, drive) in self.rings.numbered() {
+            let is_it = |leaning: &&Leaning| {
+                let path = leaning.drive.as_deref().map(Path::new);
+                leaning.node == here && path == Some(drive.path.as_path())
+            };
+            let leaning = leanings.iter().find(is_it);
+            drive.share_percent.store(leaning.map_or(100, takes), Ordering::Relaxed);
+            sources.extend(leaning.map(|leaning| (Source::Drive(at), leaning.percent)));
+        }
+        let mut nodes: HashMap<NodeId, u8> = HashMap::new();
+        for leaning in leanings.iter().filter(|leaning| leaning.drive.is_none() && leaning.node != here) {
+            let Ok(node) = leaning.node.parse::<NodeId>() else { continue };
+            nodes.insert(node, takes(leaning));
+            sources.extend([Source::Peer(node), Source::Turn(node)].map(|source| (source, leaning.percent)));
+        }
+        self.cell.lean(nodes);
+        self.sources.lean(&sources);
+    }
+
+    /// What this node measured.
+    pub(crate) async fn measures_here(&self) -> Result<Measures> {
+        let mut drives = Vec::new();
+        for drive in self.rings.drives() {
+            let is_empty = match drive.standing() {
+                Standing::Resting => Some(self.is_empty_drive(drive.id).await?),
+                _ => None,
+            };
+            drives.push(DriveMeasures { is_empty, ..drive.measures() });
+        }
+        let takes = self.cell.stats.takes.read().unwrap();
+        let copies = takes.iter().map(|(node, takes)| CopyMeasures {
+            node: node.to_string(),
+            times: Times { bytes: takes.bytes.load(Ordering::Relaxed), ..takes.times.times() },
+            bad: takes.bad.load(Ordering::Relaxed),
+        });
+        let copies = copies.collect();
+        drop(takes);
+        let (_, _, oldest) = self.drainer.sums();
+        Ok(Measures {
+            node: self.node.to_string(),
+            drives,
+            reads: self.stats.read_times.times(),
+            copies,
+            drain_age_ms: oldest.map_or(0, |since| clock::now_ms().saturating_sub(since)),
+            facts: self.facts.0.lock().unwrap().clone(),
+        })
+    }
+}
+
+impl Drive {
+    fn measures(self: &Arc<Drive>) -> DriveMeasures {
+        let stats = self.ring.stats();
+        let written = [&stats.user_bytes, &stats.relocated_bytes, &stats.padding_bytes];
+        let times = |histogram: &stoker_ring::Histogram, bytes: u64| Times {
+            buckets: histogram.snapshot(),
+            sum_us: histogram.sum_us(),
+            bytes,
+        };
+        let (state, why) = match self.standing() {
+            Standing::Serving => ("live", None),
+            Standing::Resting => ("resting", None),
+            Standing::Leaving => ("leaving", None),
+            Standing::Failed(why) => ("failed", Some(why)),
+        };
+        DriveMeasures {
+            drive: self.id.to_string(),
+            path: self.path.display().to_string(),
+            state: state.to_owned(),
+            why,
+            reads: times(&stats.read_latency, stats.read_bytes.get()),
+            writes: times(&stats.write_latency, written.iter().map(|part| part.get()).sum()),
+            good: stats.reads.get() + stats.writes.get(),
+            bad: stats.io_errors.get() + stats.corrupt_blocks.get(),
+            is_empty: None,
+        }
+    }
+}
