@@ -53,19 +53,11 @@ pub struct Disks(pub Vec<Result<Vec<Disk>, Gap>>);
 impl Disks {
     /// Finds them.
     pub fn find(machine: &Machine, plan: &Plan, mounts: &Mounts) -> Disks {
-        let behind = |drive: &crate::plan::Drive| match drive.kind {
-            _ if !drive.is_there() => Ok(Vec::new()),
-            DriveKind::Files => match behind_mount(machine, mounts.of(machine, &drive.path)?)? {
-                Some(sys) => physical(machine, &sys),
-                None => Ok(Vec::new()),
-            },
-            DriveKind::Device => {
-                let real = machine.real(&drive.path).unwrap_or_else(|_| drive.path.clone());
-                let name = real.file_name().ok_or_else(|| Gap::Missing(real.clone()))?;
-                physical(machine, &machine.real(Path::new("/sys/class/block").join(name))?)
-            }
+        let of_drive = |drive: &crate::plan::Drive| match drive.is_there() {
+            true => behind(machine, mounts, &drive.path, drive.kind),
+            false => Ok(Vec::new()),
         };
-        Disks(plan.drives.iter().map(behind).collect())
+        Disks(plan.drives.iter().map(of_drive).collect())
     }
 
     /// Every disk once.
@@ -77,6 +69,28 @@ impl Disks {
             }
         }
         all
+    }
+}
+
+/// The disks behind a path: a block device if it is one, otherwise what its file system is on. None for a path that is on no
+/// disk of this machine.
+pub fn disks_behind(machine: &Machine, path: &Path) -> Result<Vec<Disk>, Gap> {
+    let real = machine.real(path).unwrap_or_else(|_| path.to_owned());
+    let kind = if real.starts_with("/dev") { DriveKind::Device } else { DriveKind::Files };
+    behind(machine, &Mounts::read(machine, None), path, kind)
+}
+
+fn behind(machine: &Machine, mounts: &Mounts, path: &Path, kind: DriveKind) -> Result<Vec<Disk>, Gap> {
+    match kind {
+        DriveKind::Files => match behind_mount(machine, mounts.of(machine, path)?)? {
+            Some(sys) => physical(machine, &sys),
+            None => Ok(Vec::new()),
+        },
+        DriveKind::Device => {
+            let real = machine.real(path).unwrap_or_else(|_| path.to_owned());
+            let name = real.file_name().ok_or_else(|| Gap::Missing(real.clone()))?;
+            physical(machine, &machine.real(Path::new("/sys/class/block").join(name))?)
+        }
     }
 }
 

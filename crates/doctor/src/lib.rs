@@ -35,6 +35,7 @@ mod reservation;
 mod secrets;
 
 pub use cpus::CpuList;
+pub use disk::{Disk, disks_behind};
 pub use finding::{Finding, Severity, Unseen};
 pub use machine::{Gap, Machine};
 pub use plan::{Certificate, Clock, Database, Direct, Drive, DriveKind, Known, Plan, Standby};

@@ -407,7 +407,9 @@ impl Core {
     async fn drive_info(&self, drive: &Drive, census: &Census) -> DriveInfo {
         let (state, why) = match drive.standing() {
             Standing::Serving => ("live", None),
-            Standing::Resting => ("resting", Some("no new chunks go there until it is found sound".to_owned())),
+            Standing::Resting => {
+                ("resting", Some("no new chunks go there until it is found sound".to_owned()))
+            }
             Standing::Leaving => ("leaving", Some("it goes when nothing is only there".to_owned())),
             Standing::Failed(why) => ("failed", Some(why)),
         };

@@ -28,7 +28,10 @@ pub const NOTE_BODY_LEN_MAX: usize = 128 * PIECE_LEN;
 /// Bytes of a row that holds a piece of a body.
 const PIECE_LEN: usize = 60 << 10;
 
-/// Tries to read a note that is being written.
+/// Bytes of a line that is added to a note.
+const LINE_LEN_MAX: usize = 1_024;
+
+/// Tries to read or write a note that others write.
 const TRIES_MAX: usize = 8;
 
 /// What somebody wrote down for the whole cluster: a head that changes often, and a body that does not.
@@ -103,6 +106,13 @@ impl Node {
             })
         };
         view.nodes().filter_map(one).collect()
+    }
+
+    /// Where peers reach a node.
+    pub fn addresses_of(&self, node: &str) -> Vec<String> {
+        let view = self.core.cell.view();
+        let member = node.parse().ok().and_then(|node: NodeId| view.member(node));
+        member.map_or_else(Vec::new, |member| member.row.addresses.clone())
     }
 
     /// Nodes that the most demanding volume commits to.
@@ -211,6 +221,32 @@ impl Core {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Adds a line to a note. Nobody waits for it: a note that nobody reads is full at some time.
+    pub(crate) async fn add_to_note(&self, name: &str, line: &str) -> Result<()> {
+        let invalid = |message: String| StoreError::new(ErrorKind::Invalid, message);
+        if line.is_empty() || line.contains('\n') || line.len() > LINE_LEN_MAX {
+            return Err(invalid(format!(
+                "a line of a note has 1 to {LINE_LEN_MAX} bytes, and no end of line"
+            )));
+        }
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') {
+            return Err(invalid(format!("`{}` is no name of a note", name.escape_debug())));
+        }
+        for _ in 0..TRIES_MAX {
+            let note = self.note(name).await?;
+            let (seq, mut head) = note.map_or((None, Vec::new()), |note| (Some(note.seq), note.head));
+            head.extend_from_slice(line.as_bytes());
+            head.push(b'\n');
+            if head.len() > NOTE_HEAD_LEN_MAX {
+                return Err(StoreError::new(ErrorKind::Conflict, format!("the note `{name}` is full")));
+            }
+            if self.write_note(name, seq, &head, None).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(StoreError::new(ErrorKind::Unavailable, format!("the note `{name}` changes all the time")))
     }
 
     fn lean(&self, leanings: &[Leaning]) {

@@ -158,6 +158,10 @@ impl Core {
                 let text = note.map(|note| String::from_utf8_lossy(&note.head).into_owned());
                 Ok(Report::Note(text))
             }
+            Order::NoteAdd { name, line } => {
+                self.add_to_note(&name, &line).await?;
+                Ok(Report::Done)
+            }
             order @ (Order::DriveAdd { .. }
             | Order::DriveRemove { .. }
             | Order::DriveRest { .. }

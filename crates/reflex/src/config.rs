@@ -3,6 +3,8 @@
 //! The types are serde's, so that the configuration of `stoker serve` holds a [`Slo`] as it is; [`Slo::parse`] reads a text that has
 //! nothing else that matters.
 
+mod hook;
+
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -12,6 +14,7 @@ use toml::Spanned;
 
 use crate::fault::{Fault, Told};
 use crate::objective::{Indicator, Objective, Threshold};
+pub use hook::{HOST_LEN_MAX, Hook, HookKind, check_host};
 
 /// Places that work orders go to.
 const TARGETS_MAX: usize = 16;
@@ -54,6 +57,8 @@ pub struct Slo {
     pub objectives: Objectives,
     /// Where work orders go.
     pub target: Vec<Target>,
+    /// How jobs are kept away from a node that is out; without one nobody is told.
+    pub hook: Option<Hook>,
 }
 
 /// How many nodes may be out of placement by our decision.
@@ -195,6 +200,7 @@ impl Default for Slo {
             anomaly: AnomalyLimits::default(),
             objectives: Objectives::default(),
             target: Vec::new(),
+            hook: None,
         }
     }
 }
@@ -280,7 +286,8 @@ impl Slo {
         for target in self.objectives.targets() {
             between(target, 0.5, 0.999_999_999, "a share from 0.5 to below 1, such as 0.99")?;
         }
-        self.check_targets()
+        self.check_targets()?;
+        self.hook.as_ref().map_or(Ok(()), Hook::check)
     }
 
     fn check_targets(&self) -> Result<(), Fault> {

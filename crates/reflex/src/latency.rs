@@ -44,6 +44,14 @@ impl Latencies {
         Latencies::new(self.0.iter().map(|(upper_us, count)| (*upper_us, count - old(upper_us))))
     }
 
+    /// The same, each so many times as long.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Latencies {
+        Latencies::new(
+            self.0.iter().map(|(upper_us, count)| ((*upper_us as f64 * factor).ceil() as u64, *count)),
+        )
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.0.values().fold(0, |sum, count| sum.saturating_add(*count))

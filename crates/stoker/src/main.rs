@@ -42,6 +42,7 @@ mod set;
 mod shell;
 mod show;
 mod size;
+mod slo;
 mod span;
 mod stage;
 mod stat;
@@ -142,6 +143,8 @@ enum Verb {
     /// Show how far the protection of what lost a copy is.
     #[command(subcommand)]
     Rebuild(rebuild::Verb),
+    /// Show how the objectives do, which parts are in trouble and what is done about them.
+    Slo(slo::Args),
     /// Look at this machine and say what would hurt a node on it, why, and how to fix it.
     Doctor(doctor::Args),
     /// Test a node before it takes traffic: drives, ring, commits, catalog, the ways between nodes, lake.
@@ -188,6 +191,7 @@ fn main() -> ExitCode {
         Verb::Drive(verb) => drive::run(&verb),
         Verb::Risk(args) => risk::run(&args),
         Verb::Rebuild(verb) => rebuild::run(&verb),
+        Verb::Slo(args) => slo::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Gate(args) => gate::run(&args),
         Verb::SupportBundle(args) => support_bundle::run(&args),

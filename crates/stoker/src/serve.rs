@@ -131,6 +131,7 @@ fn telemetry(config: &Config) -> Result<TelemetryPlan, Failure> {
             webhook_secret_file: config.events.webhook_secret_file.clone(),
         },
         wear,
+        slo: config.slo.clone(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Thin wrappers around the system calls that the standard library does not offer.
 
+pub mod interfaces;
 pub mod terminal;
 
 use std::ffi::CString;
@@ -64,6 +65,12 @@ pub fn stop_with_parent(command: &mut Command) {
 pub fn terminate(child: u32) {
     // SAFETY: kill touches no memory; the number cannot be another process's before the child was waited for.
     unsafe { libc::kill(child as libc::pid_t, libc::SIGTERM) };
+}
+
+/// Kills (SIGKILL) a child of ours that was not waited for yet and leads a process group, with all of the group.
+pub fn kill_group(child: u32) {
+    // SAFETY: kill touches no memory; the number cannot be another group's before the child was waited for.
+    unsafe { libc::kill(-(child as libc::pid_t), libc::SIGKILL) };
 }
 
 /// The user and group that this process acts as.

@@ -37,7 +37,8 @@ pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use measures::{
-    Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Leaning, Measures, PartFacts, PortFacts, Times,
+    Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Leaning, Measures, PartFacts, PortFacts,
+    Times,
 };
 pub use numbers::{Counter, Histogram};
 pub use operator::{

@@ -90,6 +90,10 @@ pub struct DriveFacts {
     pub read: Option<Calibration>,
     /// The same for writes.
     pub write: Option<Calibration>,
+    /// Small reads that it was tried with while it is out.
+    pub tried_reads: Times,
+    /// The same for writes.
+    pub tried_writes: Times,
 }
 
 /// What a drive could do when it was sound.

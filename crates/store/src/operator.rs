@@ -323,6 +323,13 @@ pub enum Order {
         /// Its name.
         name: String,
     },
+    /// Add a line to a note, for whoever reads it.
+    NoteAdd {
+        /// Its name.
+        name: String,
+        /// What is added.
+        line: String,
+    },
 }
 
 /// What became of an [`Order`].
@@ -389,6 +396,7 @@ impl Order {
             | Order::Evacuate { .. }
             | Order::DriveAdd { .. }
             | Order::DriveRest { .. }
+            | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate
             | Order::DriveRemove { .. } => false,

@@ -92,6 +92,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-client",
             "stoker-dataset",
             "stoker-files",
+            "stoker-reflex",
             "stoker-gateway-fuse",
             "stoker-gateway-nfs",
             "stoker-gateway-s3",

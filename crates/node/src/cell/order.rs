@@ -33,9 +33,7 @@ impl Core {
             Order::DriveRemove { drive, force, .. } => {
                 self.drive_remove(&drive, force).await.map(Report::Drives)
             }
-            Order::DriveRest { drive, rests, .. } => {
-                self.drive_rest(&drive, rests).await.map(Report::Drives)
-            }
+            Order::DriveRest { drive, rests, .. } => self.drive_rest(&drive, rests).await.map(Report::Drives),
             Order::Measures { .. } => Ok(Report::Measures(Box::new(self.measures_here().await?))),
             Order::DriveLosses { drive, .. } => self.drive_losses(&drive).await.map(Report::Lost),
             Order::Fabric { to, .. } => self.fabric_here(&to).await,

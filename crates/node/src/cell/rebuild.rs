@@ -214,8 +214,12 @@ impl Core {
         for drive in self.rings.drives() {
             match drive.standing() {
                 Standing::Serving => {}
-                Standing::Resting | Standing::Leaving => drop(losses.insert(Loss::Leaving(self.node, drive.id))),
-                Standing::Failed(_) => drop(losses.insert(Loss::Gone(self.node, drive.id))),
+                Standing::Resting | Standing::Leaving => {
+                    losses.insert(Loss::Leaving(self.node, drive.id));
+                }
+                Standing::Failed(_) => {
+                    losses.insert(Loss::Gone(self.node, drive.id));
+                }
             }
         }
         losses.into_iter().collect()

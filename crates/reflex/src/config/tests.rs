@@ -58,7 +58,7 @@ fn times() {
 fn mistakes_are_found_where_they_are() {
     check(
         "[slo]\nmitigate_period = 3",
-        "2:1: unknown setting `mitigate_period`; did you mean `mitigate_periods`?\nknown here: enabled, act, period_s, baseline_factor, mitigate_periods, quarantine_periods, recover_periods, stale_s, settle_s, gate_timeout_s, endurance_percent_max, flaps_max, flap_window_s, quarantine, anomaly, objectives, target",
+        "2:1: unknown setting `mitigate_period`; did you mean `mitigate_periods`?\nknown here: enabled, act, period_s, baseline_factor, mitigate_periods, quarantine_periods, recover_periods, stale_s, settle_s, gate_timeout_s, endurance_percent_max, flaps_max, flap_window_s, quarantine, anomaly, objectives, target, hook",
     );
     check(
         "# x\n[slo.objectives]\n  drive_raed_p99 = {}",
@@ -106,4 +106,70 @@ fn mistakes_are_found_where_they_are() {
         "2:8: PagerDuty needs a `token_file` with the routing key",
     );
     check("[slo", "1:5: unclosed table, expected `]`");
+}
+
+#[test]
+fn a_hook_is_checked_where_it_is() {
+    let hook = |rest: &str| format!("[slo.hook]\n{rest}");
+    let slo = Slo::parse(&hook("kind = \"slurm\"\nnames = { \"gpu 7\" = \"gpu-07\" }")).unwrap();
+    let read = slo.hook.unwrap();
+    assert_eq!((*read.kind.get_ref(), read.timeout_s.get_ref().get()), (HookKind::Slurm, 30));
+    assert_eq!(read.names["gpu 7"].get_ref(), "gpu-07");
+    for (rest, expect) in [
+        ("program = \"x\"", "1:1: missing field `kind`"),
+        (
+            "kind = \"slrum\"",
+            "2:8: unknown value `slrum`; did you mean `slurm`?\nknown here: slurm, kubernetes, command",
+        ),
+        (
+            "kind = \"slurm\"\ntimeout = 3",
+            "3:1: unknown setting `timeout`; did you mean `timeout_s`?\nknown here: kind, program, timeout_s, names, cordon, uncordon",
+        ),
+        ("kind = \"slurm\"\ntimeout_s = 601", "3:13: at most 600 seconds: other decisions wait for it"),
+        ("kind = \"slurm\"\nprogram = \"\"", "3:11: the name or path of a program"),
+        (
+            "kind = \"slurm\"\ncordon = [\"x\", \"{node}\"]",
+            "3:10: only a hook of the kind `command` has commands of its own",
+        ),
+        (
+            "kind = \"kubernetes\"\n[slo.hook.names]\na = \"--all\"",
+            "4:5: a name of a host does not begin with `-`: programs would take it for an option",
+        ),
+        (
+            "kind = \"kubernetes\"\n[slo.hook.names]\na = \"b c\"",
+            "4:5: a name of a host has letters, digits, `.`, `_` and `-`, and is not too long",
+        ),
+        ("kind = \"command\"", "2:8: a hook of the kind `command` needs `cordon`"),
+        (
+            "kind = \"command\"\ncordon = [\"x\", \"{node}\"]",
+            "2:8: a hook of the kind `command` needs `uncordon`",
+        ),
+        (
+            "kind = \"command\"\ncordon = [\"x\"]\nuncordon = [\"x\", \"{node}\"]",
+            "3:10: it does not say which node: use `{node}`",
+        ),
+        (
+            "kind = \"command\"\ncordon = [\"{node}\"]\nuncordon = [\"x\", \"{node}\"]",
+            "3:10: the first word is a program",
+        ),
+        (
+            "kind = \"command\"\nprogram = \"x\"",
+            "3:11: the program is the first word of `cordon` and `uncordon`",
+        ),
+    ] {
+        check(&hook(rest), expect);
+    }
+}
+
+#[test]
+fn names_of_hosts() {
+    for good in ["gpu-07", "gpu07.rack_3.example.com", "7"] {
+        assert_eq!(check_host(good), Ok(()), "{good}");
+    }
+    let long = "a".repeat(HOST_LEN_MAX + 1);
+    for bad in
+        ["", "-a", "--all", "a b", "a/b", "a,b", "a[1-9]", "a=b", "{node}", "m\u{fc}nchen", "a\n", &long]
+    {
+        assert!(check_host(bad).is_err(), "{bad}");
+    }
 }

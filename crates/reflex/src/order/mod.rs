@@ -135,7 +135,7 @@ impl WorkOrder {
 }
 
 /// A finding in one line.
-pub(crate) fn words(evidence: &Evidence) -> String {
+pub fn words(evidence: &Evidence) -> String {
     let mut line = format!("{} of {}: {}", evidence.what, evidence.part, evidence.found);
     if !evidence.limit.is_empty() {
         line += &format!(", allowed {}", evidence.limit);

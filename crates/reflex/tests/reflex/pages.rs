@@ -1,5 +1,6 @@
 //! `docs/slo.md` says what the code does. `STOKER_BLESS=1` writes the parts that are made from it.
 
+use stoker_reflex::config::HookKind;
 use stoker_reflex::objective::{Measure, Reaction, SPECS, Threshold};
 use stoker_reflex::table::picture;
 use stoker_reflex::{PartKind, Slo};
@@ -86,4 +87,7 @@ fn the_examples_work() {
         assert!(examples[0].contains(&format!("{name} = ")), "{name}");
     }
     assert_eq!(Slo::parse(examples[1]).unwrap().target.len(), 4);
+    let hooks: Vec<HookKind> =
+        examples.iter().filter_map(|text| Some(*Slo::parse(text).unwrap().hook?.kind.get_ref())).collect();
+    assert_eq!(hooks, [HookKind::Slurm, HookKind::Command]);
 }

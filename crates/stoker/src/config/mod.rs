@@ -3,8 +3,6 @@
 //! A mistake is reported with its line and column. `deploy/stoker.toml` shows every setting; a test keeps it equal to
 //! the defaults here.
 
-mod fault;
-mod nearest;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -16,12 +14,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use stoker_gateway_nfs::Export;
 use stoker_node::LakePrices;
+use stoker_reflex::fault::Fault;
 use stoker_store::{Class, DrainPolicy, VolumePolicy};
 use toml::Spanned;
 
 use crate::failure::Failure;
 use crate::log;
-use fault::Fault;
 pub use value::{Amount, Auto, Drain, Size, WebUrl};
 
 /// Largest file that is read as a configuration.
@@ -43,6 +41,7 @@ pub struct Config {
     pub volume_defaults: VolumeDefaults,
     pub telemetry: Telemetry,
     pub events: Events,
+    pub slo: stoker_reflex::Slo,
     pub log: Log,
 }
 
@@ -380,7 +379,7 @@ impl Config {
                 .hint("check the path"));
         }
         let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
-        Config::parse(&text).map_err(|fault| fault.failure(path, &text))
+        Config::parse(&text).map_err(|fault| failure(&fault, path, &text))
     }
 
     fn parse(text: &str) -> Result<Config, Fault> {
@@ -404,8 +403,18 @@ impl Config {
             let span = self.catalog.kind.as_ref().map_or(0..0, Spanned::span);
             return Err(Fault::at(span, "this kind needs a `url`, such as postgresql://user@host/database"));
         }
-        Ok(())
+        self.slo.check()
     }
+}
+
+/// The words for a person: `FILE:LINE:COLUMN: what`, then what was probably meant.
+fn failure(fault: &Fault, path: &Path, text: &str) -> Failure {
+    let told = fault.told(text);
+    let hint = told
+        .hint
+        .clone()
+        .unwrap_or_else(|| "deploy/stoker.toml shows every setting with its default".to_owned());
+    Failure::new(format!("{}:{told}", path.display())).hint(hint)
 }
 
 /// A path that is not empty: an empty one stands for none.

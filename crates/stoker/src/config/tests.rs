@@ -33,7 +33,7 @@ fn shipped() -> Vec<(&'static str, Vec<&'static str>)> {
 /// The names that the code knows in a section: it tells them to those who use a wrong one.
 fn known(section: &str) -> Vec<String> {
     let fault = Config::parse(&format!("{section}\nno_such_setting = 1")).unwrap_err();
-    let Failure::Failed { hint: Some(hint), .. } = fault.failure(Path::new("f"), "") else { panic!() };
+    let Failure::Failed { hint: Some(hint), .. } = failure(&fault, Path::new("f"), "") else { panic!() };
     let names = hint.strip_prefix("known here: ").unwrap_or_else(|| panic!("{section}: {hint}"));
     names.split(", ").map(String::from).collect()
 }
@@ -81,7 +81,7 @@ fn the_shipped_file_has_every_setting() {
 
 /// The first line of the words for a mistake, and the advice.
 fn words(text: &str) -> (String, String) {
-    match Config::parse(text).map_err(|fault| fault.failure(Path::new("s.toml"), text)) {
+    match Config::parse(text).map_err(|fault| failure(&fault, Path::new("s.toml"), text)) {
         Err(Failure::Failed { cause, hint }) => (cause, hint.unwrap_or_default()),
         other => panic!("{text}: {other:?}"),
     }

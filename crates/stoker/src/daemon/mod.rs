@@ -9,6 +9,7 @@ pub mod nfs;
 pub mod place;
 mod plan;
 mod ports;
+pub mod reflex;
 mod s3;
 mod signals;
 mod telemetry;
@@ -274,12 +275,13 @@ impl Daemon {
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
         let nfs = NfsDoor::start(&store, &plan.nfs, &status.node, plan.memory_bytes)?.map(Arc::new);
-        let telemetry = Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
+        let mut telemetry =
+            Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
         let options = AdminOptions {
             view_tokens: vec![tokens.view.clone()],
             metrics_open: plan.metrics_open,
             first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
-            extra: numbers(&telemetry, &door, s3.clone(), nfs.clone()),
+            extra: numbers(&mut telemetry, &door, s3.clone(), nfs.clone()),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
@@ -463,7 +465,7 @@ fn first_line(dir: &Path, volume: &str) -> String {
 
 /// Where numbers come from, beside the node.
 fn numbers(
-    telemetry: &Telemetry,
+    telemetry: &mut Telemetry,
     door: &Server,
     s3: Option<Arc<S3Door>>,
     nfs: Option<Arc<NfsDoor>>,

@@ -6,6 +6,7 @@ mod door;
 mod drive;
 mod lake;
 mod leftovers;
+pub mod part;
 mod report;
 mod site;
 mod step;

@@ -39,7 +39,7 @@ pub struct Drive {
 }
 
 impl Drive {
-    fn at(path: PathBuf) -> Drive {
+    pub fn at(path: PathBuf) -> Drive {
         let subject = serial_of(&path).unwrap_or_else(|| path.display().to_string());
         Drive { path, subject }
     }

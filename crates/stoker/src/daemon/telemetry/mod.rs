@@ -5,7 +5,7 @@ mod endurance;
 mod events;
 mod exporters;
 mod fabric;
-mod fetch;
+pub(in crate::daemon) mod fetch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,20 +13,22 @@ use std::time::Duration;
 
 use stoker_admin::Source;
 use stoker_node::Node;
+use stoker_reflex::Slo;
 use stoker_store::{NodeStatus, Store};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::place::Place;
+use super::reflex::Reflexes;
 use crate::failure::Failure;
 use endurance::Endurance;
 pub use endurance::Wear;
 pub use events::EventsPlan;
-use events::{Events, Origin};
+use events::Origin;
+pub use events::{Change, Events, Severity};
 use exporters::Exporters;
 use fabric::Fabric;
-use fetch::Http;
-pub use fetch::check_url;
+pub use fetch::{Http, check_url};
 
 /// Longest wait for the last events to leave when a node stops.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -41,6 +43,8 @@ pub struct TelemetryPlan {
     pub events: EventsPlan,
     /// What drives can bear, by their path.
     pub wear: Vec<(PathBuf, Wear)>,
+    /// What is wanted of the parts of the cluster, and what is done about those that break.
+    pub slo: Slo,
 }
 
 impl Default for TelemetryPlan {
@@ -50,6 +54,7 @@ impl Default for TelemetryPlan {
             exporters: Vec::new(),
             events: EventsPlan::default(),
             wear: Vec::new(),
+            slo: Slo::default(),
         }
     }
 }
@@ -60,6 +65,7 @@ pub struct Telemetry {
     endurance: Arc<Endurance>,
     exporters: Arc<Exporters>,
     fabric: Option<Arc<Fabric>>,
+    reflex: Option<Source>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -86,12 +92,16 @@ impl Telemetry {
         }
         let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
         tasks.extend(events.start(store, &http, &stopped));
+        let told = (http, events.clone());
+        let reflexes = Reflexes::new(&plan.slo, place.dir(), node, name, status, told)?;
+        let reflex = Some(reflexes.source());
+        tasks.extend(reflexes.start(&stopped));
         let fabric = plan.has_fabric.then(|| Arc::new(Fabric::new("/".into())));
-        Ok(Telemetry { events, endurance, exporters, fabric, stop, tasks })
+        Ok(Telemetry { events, endurance, exporters, fabric, reflex, stop, tasks })
     }
 
     /// Where the numbers of it come from.
-    pub fn sources(&self) -> Vec<Source> {
+    pub fn sources(&mut self) -> Vec<Source> {
         let (events, endurance) = (self.events.clone(), self.endurance.clone());
         let exporters = self.exporters.clone();
         let mut all: Vec<Source> = vec![
@@ -99,6 +109,7 @@ impl Telemetry {
             Box::new(move || endurance.counters()),
             Box::new(move || exporters.counters()),
         ];
+        all.extend(self.reflex.take());
         if let Some(fabric) = self.fabric.clone() {
             all.push(Box::new(move || fabric.counters()));
         }
@@ -129,7 +140,7 @@ async fn told(stopped: &mut watch::Receiver<bool>) {
 }
 
 /// Waits, or until everything is to stop; true if it is.
-async fn pause(time: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
+pub async fn pause(time: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
         biased;
         () = told(stopped) => true,

@@ -21,7 +21,8 @@ use super::fetch::Http;
 use super::pause;
 use crate::clock;
 use crate::failure::Failure;
-use changes::{Change, Seen};
+pub use changes::Change;
+use changes::Seen;
 use journal::Journal;
 use webhook::Webhook;
 
@@ -176,7 +177,7 @@ impl Events {
     }
 
     /// Writes an event down and hands it to whoever sends it.
-    fn tell(&self, change: Change) {
+    pub fn tell(&self, change: Change) {
         let own = &self.0;
         let mut journal = own.journal.lock().unwrap();
         let seq = *own.last_seq.borrow() + 1;
