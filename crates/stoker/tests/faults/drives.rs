@@ -18,6 +18,8 @@ pub enum Kind {
     Directory,
     /// A block device whose medium can be taken away.
     Device,
+    /// A directory on a file system on a block device, which can be throttled.
+    FileSystem,
 }
 
 /// A drive on a file system of its own, which goes when this is dropped.
@@ -39,15 +41,23 @@ impl Drive {
     /// Makes one that holds a ring of this size; says why it cannot be had.
     pub fn make(place: &Path, kind: Kind, ring_mib: u64) -> Result<Drive, String> {
         std::fs::create_dir_all(place).map_err(|fault| fault.to_string())?;
-        let size = ring_mib + BESIDE_MIB;
+        let size = ring_mib + 2 * BESIDE_MIB;
         let at = place.to_str().ok_or("a path that is text")?;
         try_run("mount", &format!("-t tmpfs -o size={size}m none {at}"))?;
         let mut drive = Drive { kind, place: place.to_owned(), device: None };
-        if kind == Kind::Device {
+        if kind != Kind::Directory {
             let medium = drive.medium();
             let file = std::fs::File::create(&medium).map_err(|fault| fault.to_string())?;
-            file.set_len(ring_mib << 20).map_err(|fault| fault.to_string())?;
+            // A file system needs some of it, and whoever tries the drive.
+            let beside_mib = if kind == Kind::FileSystem { BESIDE_MIB } else { 0 };
+            file.set_len((ring_mib + beside_mib) << 20).map_err(|fault| fault.to_string())?;
             drive.device = Some(output("losetup", &["-f", "--show", medium.to_str().unwrap()])?);
+        }
+        if kind == Kind::FileSystem {
+            let (device, top) = (drive.device.clone().unwrap_or_default(), drive.top());
+            output("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device])?;
+            std::fs::create_dir(&top).map_err(|fault| fault.to_string())?;
+            output("mount", &[&device, top.to_str().ok_or("a path that is text")?])?;
         }
         Ok(drive)
     }
@@ -56,10 +66,19 @@ impl Drive {
         self.place.join("medium")
     }
 
+    /// The directory of a file system of its own.
+    fn top(&self) -> PathBuf {
+        self.place.join("top")
+    }
+
     /// What a node is told.
     pub fn path(&self) -> String {
-        let place = || self.place.to_str().expect("text").to_owned();
-        self.device.clone().unwrap_or_else(place)
+        let text = |path: PathBuf| path.to_str().expect("text").to_owned();
+        match (self.kind, &self.device) {
+            (Kind::Device, Some(device)) => device.clone(),
+            (Kind::FileSystem, _) => text(self.top()),
+            _ => text(self.place.clone()),
+        }
     }
 
     pub fn kind(&self) -> Kind {
@@ -113,6 +132,9 @@ impl Drive {
 
 impl Drop for Drive {
     fn drop(&mut self) {
+        if self.kind == Kind::FileSystem {
+            let _ = output("umount", &["-l", self.top().to_str().unwrap_or_default()]);
+        }
         if let Some(device) = &self.device {
             let _ = output("losetup", &["-d", device]);
         }

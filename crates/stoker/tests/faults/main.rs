@@ -11,6 +11,7 @@ mod drives;
 mod fault;
 mod gate;
 mod net;
+mod reflex;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "../../../catalog/tests/engines/server.rs"]
 mod server;

@@ -203,14 +203,20 @@ pub(super) mod tests {
             "{failed:?}"
         );
         let pid = std::fs::read_to_string(pid).unwrap();
-        // Whoever inherits it may not have waited for it yet.
-        let state = |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-        while let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
-            if matches!(state(stat), Some('Z' | 'X')) {
-                break;
+        // Whoever inherits it may not have waited for it yet. Alone it would run for far longer than this looks.
+        let is_alive = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+            state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+        };
+        for _ in 0..4_000 {
+            if !is_alive() {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        sys::terminate(pid.trim().parse().unwrap());
+        panic!("what it started was not killed");
     }
 
     #[tokio::test]
