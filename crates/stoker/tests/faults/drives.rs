@@ -41,15 +41,15 @@ impl Drive {
     /// Makes one that holds a ring of this size; says why it cannot be had.
     pub fn make(place: &Path, kind: Kind, ring_mib: u64) -> Result<Drive, String> {
         std::fs::create_dir_all(place).map_err(|fault| fault.to_string())?;
-        let size = ring_mib + 2 * BESIDE_MIB;
+        let size = ring_mib + if kind == Kind::FileSystem { 3 * BESIDE_MIB } else { BESIDE_MIB };
         let at = place.to_str().ok_or("a path that is text")?;
         try_run("mount", &format!("-t tmpfs -o size={size}m none {at}"))?;
         let mut drive = Drive { kind, place: place.to_owned(), device: None };
         if kind != Kind::Directory {
             let medium = drive.medium();
             let file = std::fs::File::create(&medium).map_err(|fault| fault.to_string())?;
-            // A file system needs some of it, and whoever tries the drive.
-            let beside_mib = if kind == Kind::FileSystem { BESIDE_MIB } else { 0 };
+            // A file system needs some of it, and whoever measures the drive.
+            let beside_mib = if kind == Kind::FileSystem { 2 * BESIDE_MIB } else { 0 };
             file.set_len((ring_mib + beside_mib) << 20).map_err(|fault| fault.to_string())?;
             drive.device = Some(output("losetup", &["-f", "--show", medium.to_str().unwrap()])?);
         }

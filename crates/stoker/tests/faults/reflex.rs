@@ -212,22 +212,29 @@ impl Nodes {
         }
         let mut all = Nodes { homes, drives, nodes: Vec::new() };
         std::fs::create_dir(dir.join("lake")).map_err(|fault| fault.to_string())?;
-        let first = all.serve(dir, 0, desk);
+        // They find each other as anybody's do; from then on they are services with a configuration.
+        let lake = dir.join("lake");
+        let first = all.begin(0, &["up", "--lake", lake.to_str().unwrap()]);
         let text = |field: &str| first.ready[field].as_str().unwrap().to_owned();
         let (peers, token) = (text("peers"), text("join_token"));
-        all.nodes.push(first);
+        let mut begun = vec![first];
         for at in 1..NODES {
-            let drives: Vec<String> =
-                all.drives[at].iter().flat_map(|drive| ["--drive".to_owned(), drive.path()]).collect();
-            let drives: Vec<&str> = drives.iter().map(String::as_str).collect();
-            let (name, size) = (format!("n{at}"), format!("{RING_MIB}MiB"));
-            let join = ["join", &peers, "--token", &token, "--name", &name, "--size", &size, "--check"];
-            let mut node = Node::start(&[&join[..], &drives[..]].concat(), &all.homes[at]);
-            assert!(node.wait().success());
+            begun.push(all.begin(at, &["join", &peers, "--token", &token]));
+        }
+        for (at, node) in begun.into_iter().enumerate() {
+            node.stop();
             let node = all.serve(dir, at, desk);
             all.nodes.push(node);
         }
         Ok(all)
+    }
+
+    fn begin(&self, at: usize, verb: &[&str]) -> Node {
+        let (name, size) = (format!("n{at}"), format!("{RING_MIB}MiB"));
+        let drives: Vec<String> =
+            self.drives[at].iter().flat_map(|drive| ["--drive".to_owned(), drive.path()]).collect();
+        let drives: Vec<&str> = drives.iter().map(String::as_str).collect();
+        Node::start(&[verb, &["--name", &name, "--size", &size], &drives[..]].concat(), &self.homes[at])
     }
 
     fn serve(&self, dir: &Path, at: usize, desk: &Desk) -> Node {
