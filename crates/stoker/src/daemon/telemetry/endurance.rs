@@ -135,7 +135,7 @@ impl Endurance {
                 Ok(Err(words)) => Some(words),
                 Err(fault) => Some(fault.to_string()),
             };
-            if let Some(words) = trouble.to_tell(words) {
+            if let Some(words) = trouble.news(words) {
                 tracing::error!("the flash write ledger cannot be kept: {words}");
             }
             if is_over {
@@ -181,7 +181,7 @@ struct Trouble {
 }
 
 impl Trouble {
-    fn to_tell(&mut self, words: Option<String>) -> Option<String> {
+    fn news(&mut self, words: Option<String>) -> Option<String> {
         let was_told = std::mem::replace(&mut self.is_told, words.is_some());
         words.filter(|_| !was_told)
     }
@@ -281,7 +281,7 @@ mod tests {
     fn a_trouble_is_told_once() {
         let mut trouble = Trouble::default();
         let told =
-            [true, true, true, false, true].map(|is_bad| trouble.to_tell(is_bad.then(String::new)).is_some());
+            [true, true, true, false, true].map(|is_bad| trouble.news(is_bad.then(String::new)).is_some());
         assert_eq!(told, [true, false, false, false, true]);
     }
 
