@@ -282,6 +282,26 @@ await scenario("a refusal is told where it was asked", () =>
   }),
 );
 
+await scenario("what happened is told, whatever somebody asked for", () =>
+  visit({ viewport: NARROW }, async (page) => {
+    // A path that is no text, by somebody who may only look: it is refused, and written down.
+    const headers = { Authorization: `Bearer ${node.view_token}` };
+    const refused = await page.request.post(`${node.admin}/api/v1/volumes/%ff/drain`, { headers });
+    expect(refused.status() === 403, `it was answered with ${refused.status()}`);
+    await login(page, node, node.token);
+    await page.locator(".events li", { hasText: "volumes %ff drain" }).waitFor();
+    await open(page, "#/log", "Changes through this node");
+    await page.getByText("POST /api/v1/volumes/%ff/drain").first().waitFor();
+    await page.locator("tr", { hasText: "node_started" }).getByText("the node runs").waitFor();
+    const shown = await page.locator('#nav a[aria-current="page"]').evaluate((link) => {
+      const [own, nav] = [link, link.parentElement].map((element) => element.getBoundingClientRect());
+      return own.left >= nav.left && own.right <= nav.right;
+    });
+    expect(shown, "the page that is open cannot be seen among the others");
+    await sound(page, "log-told");
+  }),
+);
+
 await scenario("volumes and keys are made and removed", () =>
   visit({}, async (page) => {
     await login(page, node, node.token);

@@ -71,18 +71,18 @@ def query(prometheus, expression):
 def start_prometheus(folder, cluster, manager_port):
     """One that has the shipped rules and looks every second."""
     port = tools.free_port()
-    token = folder / "token"
-    token.write_text(cluster.nodes[0]["token"])
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(SHIPPED / "alerts.yml")],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{manager_port}"]}]}]},
+        # Each node has a token of its own, so each is a job; the rules know them as one.
         "scrape_configs": [
             {
-                "job_name": "stoker",
-                "authorization": {"type": "Bearer", "credentials_file": str(token)},
-                "static_configs": [{"targets": [node["admin"].removeprefix("http://") for node in cluster.nodes]}],
+                "job_name": node["name"],
+                "authorization": {"type": "Bearer", "credentials_file": f"{node['dir']}/view-token"},
+                "static_configs": [{"targets": [node["admin"].removeprefix("http://")], "labels": {"job": "stoker"}}],
             }
+            for node in cluster.nodes
         ],
     }
     # JSON is YAML.

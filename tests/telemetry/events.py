@@ -70,7 +70,7 @@ def check_one(headers, body):
 
 
 def number(ready, name):
-    for line in tools.get(f"{ready['admin']}/metrics", ready["token"]).splitlines():
+    for line in tools.metrics(ready).splitlines():
         if line.startswith(name):
             return float(line.rsplit(" ", 1)[1])
     return 0

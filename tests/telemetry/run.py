@@ -51,6 +51,9 @@ def main():
             try:
                 words = run(part, args.stoker, place)
                 print(f"telemetry: {part}: ok, {words}, {time.monotonic() - begun:.0f} s", flush=True)
+                # Rings are gibibytes, and the next part has its own.
+                if not args.keep:
+                    shutil.rmtree(place, ignore_errors=True)
             except Exception:
                 failed.append(part)
                 traceback.print_exc()

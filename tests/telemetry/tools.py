@@ -39,6 +39,12 @@ def get(url, token=None):
         return answer.read().decode()
 
 
+def metrics(node):
+    """The numbers of a node, as somebody gets them who may look and nothing else."""
+    token = (pathlib.Path(node["dir"]) / "view-token").read_text().strip()
+    return get(f"{node['admin']}/metrics", token)
+
+
 def until(look, what, patience_s=PATIENCE_S):
     """Looks until there is something to see."""
     end = time.monotonic() + patience_s

@@ -62,6 +62,9 @@ async function go() {
   document.querySelectorAll("#nav a").forEach((link) => {
     const here = found && link.dataset.section === (found.section === "file" ? "volumes" : found.section);
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    // On a narrow screen not all of them fit.
+    const nav = link.parentElement;
+    if (here) nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
   });
   if (!found) {
     main.replaceChildren(failure({ message: "There is no such page.", hint: "Choose one above." }));

@@ -104,7 +104,13 @@ export const byName = (rows) => [...rows].sort((a, b) => a.name.localeCompare(b.
 export function callWords({ call }) {
   if (call === "POST /api/v1/session") return "log in";
   if (call === "POST /api/v1/session/end") return "log out";
-  return decodeURIComponent(call.replace("POST /api/v1/", "").replaceAll(/%(?![0-9a-f]{2})/gi, "%25")).replaceAll("/", " ");
+  const path = call.replace("POST /api/v1/", "");
+  try {
+    return decodeURIComponent(path).replaceAll("/", " ");
+  } catch {
+    // Anybody may ask for a path that is no text, and a long one is cut anywhere.
+    return path.replaceAll("/", " ");
+  }
 }
 
 /** A button for operators; those who look see that it is there and why they cannot use it. */

@@ -22,6 +22,7 @@ use crate::rate::{Rate, Rates};
 use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
+use crate::shares::Shares;
 use crate::sources::{Events, Slo, Source};
 
 /// Bytes of a request's head.
@@ -30,6 +31,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Changes that are carried out at the same time.
 const CHANGES_MAX: usize = 32;
+/// Looks at the sources of numbers at the same time. One that hangs takes one of them, and not every thread there is.
+const GATHERS_MAX: usize = 4;
 
 /// How to serve.
 pub struct AdminOptions {
@@ -41,8 +44,10 @@ pub struct AdminOptions {
     pub view_tokens: Vec<String>,
     /// `/metrics` needs no token.
     pub metrics_open: bool,
-    /// More numbers for `/metrics`.
+    /// More numbers for `/metrics` and for plots.
     pub extra: Vec<Source>,
+    /// More numbers for `/metrics` that no plot shows, so that they are not asked for all the time.
+    pub aside: Vec<Source>,
     /// Where events come from, if they are kept.
     pub events: Option<Arc<dyn Events>>,
     /// Where objectives come from, if there are some.
@@ -59,7 +64,7 @@ pub struct AdminOptions {
     pub session_age_max: Duration,
     /// How often numbers are kept for plots.
     pub series_every: Duration,
-    /// Connections at the same time; more wait in the kernel.
+    /// Connections at the same time; more wait in the kernel. One address has three quarters of them at most.
     pub connections_max: usize,
     /// How long a client may take to send a request, or to begin the next one.
     pub request_timeout: Duration,
@@ -82,6 +87,7 @@ impl AdminOptions {
             view_tokens: Vec::new(),
             metrics_open: false,
             extra: Vec::new(),
+            aside: Vec::new(),
             events: None,
             slo: None,
             first_line: None,
@@ -146,6 +152,7 @@ impl Admin {
             tokens: Tokens { operator: options.token, view: options.view_tokens },
             metrics_open: options.metrics_open,
             extra: options.extra,
+            aside: options.aside,
             events: options.events,
             slo: options.slo,
             first_line: options.first_line,
@@ -158,6 +165,7 @@ impl Admin {
             series: Series::default(),
             series_every: options.series_every,
             changes: Arc::new(Semaphore::new(CHANGES_MAX)),
+            gathers: Arc::new(Semaphore::new(GATHERS_MAX)),
             timeout: options.answer_timeout,
             change_timeout: options.change_timeout,
             request_timeout: options.request_timeout,
@@ -169,6 +177,7 @@ impl Admin {
         let server = Server {
             asked: Arc::clone(&asked),
             room: Arc::new(Semaphore::new(options.connections_max)),
+            shares: Shares::of(options.connections_max),
             request_timeout: options.request_timeout,
             connection_timeout: options.connection_timeout,
             stopped,
@@ -216,6 +225,7 @@ async fn keep_series(asked: Arc<Asked>) {
 struct Server {
     asked: Arc<Asked>,
     room: Arc<Semaphore>,
+    shares: Arc<Shares>,
     request_timeout: Duration,
     connection_timeout: Duration,
     stopped: watch::Receiver<bool>,
@@ -237,11 +247,14 @@ impl Server {
                 Some(_) = connections.join_next() => {}
                 (accepted, permit) = next => match accepted {
                     Ok((stream, peer)) => {
-                        let connection = self.serve(stream, peer);
-                        connections.spawn(async move {
-                            connection.await;
-                            drop(permit);
-                        });
+                        // Whoever has its share is closed without a word.
+                        if let Some(share) = self.shares.take(peer.ip().to_canonical()) {
+                            let connection = self.serve(stream, peer);
+                            connections.spawn(async move {
+                                connection.await;
+                                drop((share, permit));
+                            });
+                        }
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the admin door cannot accept connections");

@@ -63,6 +63,8 @@ pub struct Asked {
     /// Anybody may read `/metrics`.
     pub metrics_open: bool,
     pub extra: Vec<Source>,
+    /// Those that no plot shows.
+    pub aside: Vec<Source>,
     pub events: Option<Arc<dyn Events>>,
     pub slo: Option<Arc<dyn Slo>>,
     /// What a person types to put a first file in.
@@ -81,6 +83,8 @@ pub struct Asked {
     pub series_every: Duration,
     /// Changes that are carried out at the same time.
     pub changes: Arc<Semaphore>,
+    /// Looks at the sources of numbers at the same time.
+    pub gathers: Arc<Semaphore>,
     pub timeout: Duration,
     pub change_timeout: Duration,
     pub request_timeout: Duration,
@@ -108,7 +112,11 @@ pub async fn answer(
 }
 
 /// Everything that is no call of the API. Bodies are not read: no path wants one.
-async fn plain_answer(asked: &Asked, request: &Request<Incoming>, address: IpAddr) -> Response<Full<Bytes>> {
+async fn plain_answer(
+    asked: &Arc<Asked>,
+    request: &Request<Incoming>,
+    address: IpAddr,
+) -> Response<Full<Bytes>> {
     let (path, headers) = (request.uri().path(), request.headers());
     let is_open = ["/healthz", "/readyz"].contains(&path);
     if !is_open && let Err(seconds) = asked.rates.take(address, Instant::now()) {
@@ -192,7 +200,7 @@ fn reasons(status: &NodeStatus) -> String {
     }
 }
 
-async fn numbers(asked: &Asked) -> Response<Full<Bytes>> {
+async fn numbers(asked: &Arc<Asked>) -> Response<Full<Bytes>> {
     let mut counters = vec![gauge("build_info", "Version of the program.", 1.0)];
     counters[0].labels.push(("version".into(), env!("CARGO_PKG_VERSION").into()));
     let from_store = within(asked.timeout, asked.watched.counters()).await;
@@ -206,22 +214,49 @@ async fn numbers(asked: &Asked) -> Response<Full<Bytes>> {
         Ok(more) => counters.extend(more),
         Err(words) => tracing::warn!(words, "no numbers from the door"),
     }
-    counters.extend(asked.extra.iter().flat_map(|source| source()));
+    let own =
+        gathered(asked, |asked| asked.extra.iter().chain(&asked.aside).flat_map(|source| source()).collect());
+    let (own, process) = own.await;
+    counters.extend(own);
     for counter in &mut counters {
         counter.name.insert_str(0, "stoker_");
     }
-    counters.extend(process::counters());
+    counters.extend(process);
     respond(StatusCode::OK, METRICS, metrics::exposition(counters))
 }
 
 /// Adds a point to the series.
-pub async fn sample(asked: &Asked) {
-    let counters = within(asked.timeout, asked.watched.counters()).await.ok().map(|mut counters| {
-        counters.extend(asked.extra.iter().flat_map(|source| source()));
-        counters.extend(process::counters());
-        counters
-    });
+pub async fn sample(asked: &Arc<Asked>) {
+    let mut counters = within(asked.timeout, asked.watched.counters()).await.ok();
+    if let Some(counters) = &mut counters {
+        let own = gathered(asked, |asked| asked.extra.iter().flat_map(|source| source()).collect());
+        let (own, process) = own.await;
+        counters.extend(own);
+        counters.extend(process);
+    }
     asked.series.add(crate::clock::unix_ms(), counters.as_deref());
+}
+
+/// What sources and the kernel say. They read files, of which some make a network card think for a while, and a drive that hangs
+/// stops whoever looks at it: that is nothing for a thread that has requests to serve.
+async fn gathered(asked: &Arc<Asked>, ask: fn(&Asked) -> Vec<Counter>) -> (Vec<Counter>, Vec<Counter>) {
+    let own = Arc::clone(asked);
+    let work = async {
+        // Held until the work is done, although nobody may wait for it any more.
+        let permit = Arc::clone(&asked.gathers).acquire_owned().await;
+        tokio::task::spawn_blocking(move || {
+            let counters = (ask(&own), process::counters());
+            drop(permit);
+            counters
+        })
+        .await
+    };
+    match tokio::time::timeout(asked.timeout, work).await {
+        Ok(Ok(counters)) => return counters,
+        Ok(Err(error)) => tracing::error!(%error, "a source of numbers broke"),
+        Err(_) => tracing::warn!("a source of numbers does not answer"),
+    }
+    Default::default()
 }
 
 fn gauge(name: &str, help: &str, value: f64) -> Counter {

@@ -9,8 +9,13 @@ use crate::clock;
 
 /// Entries that are kept in memory; the log has all.
 const ENTRIES_MAX: usize = 1_000;
+/// Of logins that were refused. They have a list of their own: a stranger must not be able to wash out who changed what.
+const STRANGERS_MAX: usize = 100;
 /// Longest text of an entry.
 const TEXT_LEN_MAX: usize = 512;
+
+/// Role of somebody who has none.
+pub const STRANGER: &str = "stranger";
 
 /// One changing call.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -45,6 +50,7 @@ pub struct Audit {
 struct Kept {
     seq: u64,
     entries: VecDeque<AuditEntry>,
+    strangers: VecDeque<AuditEntry>,
 }
 
 impl Audit {
@@ -67,16 +73,22 @@ impl Audit {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.seq += 1;
         entry.seq = kept.seq;
-        if kept.entries.len() == ENTRIES_MAX {
-            kept.entries.pop_front();
+        let (list, len_max) = match entry.role == STRANGER {
+            true => (&mut kept.strangers, STRANGERS_MAX),
+            false => (&mut kept.entries, ENTRIES_MAX),
+        };
+        if list.len() == len_max {
+            list.pop_front();
         }
-        kept.entries.push_back(entry);
+        list.push_back(entry);
     }
 
     /// The newest entries, newest first.
     pub fn newest(&self, limit: usize) -> Vec<AuditEntry> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.entries.iter().rev().take(limit).cloned().collect()
+        let mut all: Vec<&AuditEntry> = kept.entries.iter().chain(&kept.strangers).collect();
+        all.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.seq));
+        all.into_iter().take(limit).cloned().collect()
     }
 }
 
@@ -93,25 +105,44 @@ fn cut(mut text: String) -> String {
 mod tests {
     use super::*;
 
+    fn entry(role: &str, call: String) -> AuditEntry {
+        AuditEntry {
+            seq: 0,
+            at_ms: 0,
+            role: role.into(),
+            address: "127.0.0.1".into(),
+            by: "token".into(),
+            call,
+            request: "ä".repeat(TEXT_LEN_MAX),
+            status: 200,
+            error: String::new(),
+        }
+    }
+
     #[test]
     fn the_list_is_bounded_and_newest_first() {
         let audit = Audit::default();
         for number in 0..ENTRIES_MAX + 3 {
-            audit.add(AuditEntry {
-                seq: 0,
-                at_ms: 0,
-                role: "operator".into(),
-                address: "127.0.0.1".into(),
-                by: "token".into(),
-                call: format!("POST /{number}"),
-                request: "ä".repeat(TEXT_LEN_MAX),
-                status: 200,
-                error: String::new(),
-            });
+            audit.add(entry("operator", format!("POST /{number}")));
         }
         let newest = audit.newest(usize::MAX);
         assert_eq!((newest.len(), newest[0].seq), (ENTRIES_MAX, ENTRIES_MAX as u64 + 3));
         assert!(newest[0].request.len() <= TEXT_LEN_MAX + '…'.len_utf8() && newest[0].request.ends_with('…'));
         assert_eq!(audit.newest(2).len(), 2);
+    }
+
+    #[test]
+    fn strangers_do_not_wash_out_who_changed_what() {
+        let audit = Audit::default();
+        audit.add(entry("operator", "POST /change".into()));
+        for _ in 0..2 * ENTRIES_MAX {
+            audit.add(entry(STRANGER, "POST /api/v1/session".into()));
+        }
+        audit.add(entry("view", "POST /refused".into()));
+        let newest = audit.newest(usize::MAX);
+        assert_eq!(newest.len(), STRANGERS_MAX + 2);
+        assert_eq!(newest[0].call, "POST /refused");
+        assert_eq!(newest.last().unwrap().call, "POST /change");
+        assert!(newest.windows(2).all(|pair| pair[0].seq > pair[1].seq));
     }
 }

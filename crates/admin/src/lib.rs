@@ -19,6 +19,7 @@ mod rate;
 mod recent;
 mod series;
 mod session;
+mod shares;
 mod sources;
 #[cfg(test)]
 mod tests;

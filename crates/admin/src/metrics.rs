@@ -4,7 +4,7 @@
 //! into families here. A scraper rejects a whole answer for one bad line, so a number that would spoil it is left out
 //! and counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
 use stoker_store::Counter;
@@ -20,12 +20,12 @@ type Samples = BTreeMap<String, f64>;
 pub fn exposition(counters: Vec<Counter>) -> String {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let mut left_out = 0u64;
-    let histograms: Vec<String> = counters.iter().filter_map(histogram_name).map(String::from).collect();
+    let histograms: HashSet<String> = counters.iter().filter_map(histogram_name).map(String::from).collect();
     for counter in counters {
         let base = ["_bucket", "_sum", "_count"]
             .iter()
             .filter_map(|suffix| counter.name.strip_suffix(suffix))
-            .find(|base| histograms.iter().any(|name| name == base));
+            .find(|base| histograms.contains(*base));
         let (name, kind) = match base {
             Some(base) => (base.to_string(), Kind::Histogram),
             None if counter.name.ends_with("_total") => (counter.name.clone(), Kind::Counter),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::access::Role;
 
-/// Sessions at the same time; beyond, the one that was used longest ago ends.
+/// Sessions at the same time; beyond, one of those who look that was used longest ago ends, or else one of operators.
 const SESSIONS_MAX: usize = 256;
 /// Random bytes of an id.
 const ID_LEN: usize = 32;
@@ -51,7 +51,9 @@ impl Sessions {
         let session = Session { role, csrf, begun: now, used: now };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if table.len() >= SESSIONS_MAX {
-            let oldest = table.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
+            // Those who look go before those who operate, so that no view-token can throw operators out.
+            let oldest = table.iter().min_by_key(|(_, session)| (session.role, session.used));
+            let oldest = oldest.map(|(id, _)| id.clone());
             oldest.map(|id| table.remove(&id));
         }
         table.insert(id.clone(), session.clone());
@@ -119,5 +121,17 @@ mod tests {
         }
         assert_eq!(sessions.table.lock().unwrap().len(), SESSIONS_MAX);
         assert_eq!(sessions.find(&first, begin), Found::Unknown);
+    }
+
+    #[test]
+    fn those_who_look_cannot_throw_operators_out() {
+        let sessions = Sessions::new(Duration::from_secs(10), Duration::from_secs(25));
+        let begin = Instant::now();
+        let (operator, _) = sessions.begin(Role::Operator, begin).unwrap();
+        for number in 1..=2 * SESSIONS_MAX as u64 {
+            sessions.begin(Role::View, begin + Duration::from_millis(number)).unwrap();
+        }
+        assert!(matches!(sessions.find(&operator, begin), Found::Live(_)));
+        assert_eq!(sessions.table.lock().unwrap().len(), SESSIONS_MAX);
     }
 }

@@ -185,6 +185,61 @@ async fn a_node_that_is_not_ready_lives_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_source_that_hangs_takes_nothing_else_with_it() {
+    // As a drive that hangs stops whoever looks at it. Whoever is stuck ends with the test.
+    let (stuck, hangs) = std::sync::mpsc::channel::<()>();
+    let hangs = std::sync::Mutex::new(hangs);
+    let mut options = AdminOptions { answer_timeout: Duration::from_millis(20), ..options() };
+    options.aside.push(Box::new(move || {
+        let _ = hangs.lock().map(|hangs| hangs.recv());
+        Vec::new()
+    }));
+    let admin = Admin::watch(Box::new(Twin::default()), options).await.unwrap();
+    // More often than there are places for whoever hangs; this runtime has one thread for everything else.
+    for _ in 0..8 {
+        let (status, text) = get(&admin, "/metrics", TOKEN).await;
+        assert!(status == 200 && text.contains("stoker_dirty_bytes 4096"), "{status} {text}");
+        assert_eq!(get(&admin, "/healthz", "").await.0, 200);
+    }
+    drop(stuck);
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_every_connection() {
+    let mut options = options();
+    options.connections_max = 4;
+    let admin = Admin::watch(Box::new(Twin::default()), options).await.unwrap();
+    let mut half_open = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(admin.address()).await.unwrap();
+        stream.write_all(b"GET /healthz HT").await.unwrap();
+        half_open.push(stream);
+    }
+    // A fourth one of this address is closed at once; the last place is for others.
+    let mut refused = TcpStream::connect(admin.address()).await.unwrap();
+    let _ = refused.read_to_end(&mut Vec::new()).await;
+    let other = tokio::net::TcpSocket::new_v4().unwrap();
+    other.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0))).unwrap();
+    let mut other = other.connect(admin.address()).await.unwrap();
+    other.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    other.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    // Whoever ends makes room.
+    half_open.pop();
+    while !exchange_or_closed(&admin).await.starts_with("HTTP/1.1 200") {}
+}
+
+/// What is answered to a question for health; empty if the connection is closed instead.
+async fn exchange_or_closed(admin: &Admin) -> String {
+    let mut stream = TcpStream::connect(admin.address()).await.unwrap();
+    let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
 async fn many_who_ask_cost_the_node_one_question() {
     let twin = Twin::default();
     let mut options = options();

@@ -29,7 +29,12 @@ pub fn json(value: &Value) -> Result<(), Failure> {
 /// Writes `name  value` lines to stdout, values aligned.
 pub fn fields(rows: &[(&str, String)]) -> Result<(), Failure> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().try_for_each(|(name, value)| line(format!("{name:width$}  {value}")))
+    rows.iter().try_for_each(|(name, value)| line(field(name, width, value)))
+}
+
+/// One row. Whatever is in it was named by somebody else: a key in the address of an object, words of a lake.
+fn field(name: &str, width: usize, value: &str) -> String {
+    format!("{name:width$}  {}", crate::show::name(value.as_bytes()))
 }
 
 /// Writes rows to stdout in aligned columns; the first column is text, the others lie to the right. The last column is
@@ -72,7 +77,12 @@ pub fn count(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::count;
+    use super::{count, field};
+
+    #[test]
+    fn values_are_safe_for_a_terminal() {
+        assert_eq!(field("lake", 6, "s3://b/a\x1b]0;x\x07"), "lake    s3://b/a\\u{1b}]0;x\\u{7}");
+    }
 
     #[test]
     fn thousands_are_apart() {

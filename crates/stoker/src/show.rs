@@ -153,7 +153,8 @@ pub fn receipt(receipt: &Receipt) -> String {
     if receipt.drain == DrainState::Dirty && receipt.lake_etag.is_some() {
         copies.push_str(" and one in the lake, for want of nodes");
     }
-    let lake = receipt.lake.as_deref().unwrap_or("the lake");
+    // It ends with a key, which may be anything.
+    let lake = name(receipt.lake.as_deref().unwrap_or("the lake").as_bytes());
     let next = match receipt.drain {
         DrainState::Clean => format!("drained to {lake}"),
         DrainState::Dirty if receipt.lake_etag.is_some() => format!("drains to its own key soon, now {lake}"),

@@ -69,6 +69,14 @@ impl Fault {
         Fault { retry_after_s: Some(retry_after_s), ..fault }
     }
 
+    /// Too many changes are under way, whoever asked for them.
+    pub fn too_many_changes() -> Fault {
+        let error = "too many changes are under way on this node; try again in 1 s";
+        let hint = "/api/v1/audit tells which ended";
+        let fault = Fault::new(StatusCode::TOO_MANY_REQUESTS, "too_many", error, hint);
+        Fault { retry_after_s: Some(1), ..fault }
+    }
+
     /// The node cannot answer now.
     pub fn unavailable(error: impl Into<String>) -> Fault {
         let hint = "try again; if it lasts, look at the node's log";

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 use crate::access::{self, CSRF_HEADER, Caller, Role, Stranger};
 use crate::answer::{Asked, JSON, respond};
-use crate::audit::AuditEntry;
+use crate::audit::{AuditEntry, STRANGER};
 pub use fault::Fault;
 use given::Given;
 use routes::{ROUTES, Route};
@@ -75,7 +75,7 @@ pub async fn answer(
             let path = head.uri.path();
             let mut entry = entry(&head.method, path, &caller);
             if route.role.is_none() {
-                (entry.role, entry.by) = ("stranger".to_owned(), "login".to_owned());
+                (entry.role, entry.by) = (STRANGER.to_owned(), "login".to_owned());
             }
             let prepared = prepare(asked, route, names, query, caller, &head.headers, body).await;
             let answered = match prepared {
@@ -221,13 +221,15 @@ async fn change(
     given: Given,
     mut entry: AuditEntry,
 ) -> Response<Full<Bytes>> {
-    let Ok(permit) = Arc::clone(&asked.changes).try_acquire_owned() else {
-        return response(Err(Fault::too_many(1)));
-    };
     // Nobody's business, not even the log's.
     if route.role.is_some() {
         entry.request = given.body_text();
     }
+    let Ok(permit) = Arc::clone(&asked.changes).try_acquire_owned() else {
+        let fault = Fault::too_many_changes();
+        asked.audit.add(told(entry, &fault));
+        return response(Err(fault));
+    };
     let asked_on = Arc::clone(asked);
     let carried_out = tokio::spawn(async move {
         let answered = (route.call)(Arc::clone(&asked_on), given).await;

@@ -1,6 +1,7 @@
 //! What lakes were asked, and what that is taken to cost.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use stoker_lake::{LATENCY_MS, LakeErrorKind, LakeStats, Operation};
 use stoker_store::Counter;
@@ -77,18 +78,45 @@ impl Sum {
     }
 }
 
+/// What lakes of all volumes were asked, also of volumes that are gone: a number that goes back looks like a restart, and then
+/// everything that was ever counted like something new.
+#[derive(Default)]
+pub(crate) struct LakePast(Mutex<Past>);
+
+#[derive(Default)]
+struct Past {
+    /// By volume, at the last look.
+    last: HashMap<u32, LakeStats>,
+    gone: LakeStats,
+}
+
+impl LakePast {
+    /// The sum of these and of those that are gone.
+    fn sum(&self, now: HashMap<u32, LakeStats>) -> LakeStats {
+        let mut past = self.0.lock().unwrap();
+        let last = std::mem::take(&mut past.last);
+        for (_, stats) in last.into_iter().filter(|(volume, _)| !now.contains_key(volume)) {
+            // Nothing is under way where nobody is.
+            join(&mut past.gone, &LakeStats { requests_now: 0, requests_limit: 0, ..stats });
+        }
+        let mut total = past.gone.clone();
+        now.values().for_each(|stats| join(&mut total, stats));
+        past.last = now;
+        total
+    }
+}
+
 impl Core {
     /// Numbers of the lakes of these volumes.
     pub(super) fn lake_numbers(&self, volumes: &[Arc<Volume>]) -> Vec<Counter> {
         let mut all = Vec::new();
-        let mut total = LakeStats::default();
+        let mut known = HashMap::new();
         let (mut shown, mut others) = (0, Sum::default());
         for volume in volumes.iter().filter(|volume| volume.lake_url.is_some()) {
             let stats = volume.lake_stats().unwrap_or_default();
             // A directory costs nothing for each request.
             let is_priced = volume.lake_url.as_ref().is_some_and(|url| !url.starts_with("file:"));
             let cost_usd = if is_priced { self.lake_prices.cost_usd(&stats) } else { 0.0 };
-            join(&mut total, &stats);
             if shown < VOLUMES_MAX {
                 let mut sum = Sum::default();
                 sum.add(&stats, cost_usd);
@@ -96,12 +124,13 @@ impl Core {
             } else {
                 others.add(&stats, cost_usd);
             }
+            known.insert(volume.id.0, stats);
             shown += 1;
         }
         if shown > VOLUMES_MAX {
             others.list(OTHER, &mut all);
         }
-        list_all(&total, &mut all);
+        list_all(&self.tallies.lakes.sum(known), &mut all);
         all
     }
 }
@@ -159,6 +188,29 @@ fn list_all(total: &LakeStats, into: &mut Vec<Counter>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_that_goes_takes_nothing_back() {
+        let stats = |requests: u64| {
+            let mut stats = LakeStats { retries: requests, requests_now: 1, ..LakeStats::default() };
+            stats.operations[Operation::Put as usize].requests = requests;
+            stats.errors[0] = requests;
+            stats
+        };
+        let past = LakePast::default();
+        let sum = |volumes: &[(u32, u64)]| {
+            let total =
+                past.sum(volumes.iter().map(|(volume, requests)| (*volume, stats(*requests))).collect());
+            let puts = total.operations[Operation::Put as usize].requests;
+            assert_eq!((total.retries, total.errors[0]), (puts, puts));
+            (puts, total.requests_now)
+        };
+        assert_eq!(sum(&[(1, 5), (2, 7)]), (12, 2));
+        assert_eq!(sum(&[(1, 6)]), (13, 1), "the second one is gone");
+        assert_eq!(sum(&[(1, 6)]), (13, 1), "and is counted once");
+        assert_eq!(sum(&[(1, 6), (3, 1)]), (14, 2));
+        assert_eq!(sum(&[]), (14, 0));
+    }
 
     #[test]
     fn a_request_costs_what_its_kind_costs() {

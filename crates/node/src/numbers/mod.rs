@@ -89,7 +89,7 @@ impl Core {
             all.extend(times.list(name, help, &[]));
         }
         all.extend(self.catalog_times.list());
-        all.extend(self.drive_numbers().await?);
+        all.extend(self.drive_numbers().await);
         all.extend(self.cell_numbers());
         // The catalog is not asked: numbers are most wanted when it does not answer.
         let volumes = self.volumes.known();

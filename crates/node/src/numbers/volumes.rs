@@ -29,6 +29,7 @@ pub(crate) struct Tally {
 pub(crate) struct Tallies {
     own: RwLock<HashMap<u32, Arc<Tally>>>,
     others: Arc<Tally>,
+    pub(super) lakes: super::lakes::LakePast,
 }
 
 impl Tallies {

@@ -281,7 +281,9 @@ impl Daemon {
             view_tokens: vec![tokens.view.clone()],
             metrics_open: plan.metrics_open,
             first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
-            extra: numbers(&mut telemetry, &door, s3.clone(), nfs.clone()),
+            extra: numbers(&door, s3.clone(), nfs.clone()),
+            aside: telemetry.sources(),
+            events: Some(telemetry.events()),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
@@ -463,15 +465,9 @@ fn first_line(dir: &Path, volume: &str) -> String {
     format!("echo hello > hello.txt && {} put hello.txt {volume}/hello.txt --dir {dir}", shell::program())
 }
 
-/// Where numbers come from, beside the node.
-fn numbers(
-    telemetry: &mut Telemetry,
-    door: &Server,
-    s3: Option<Arc<S3Door>>,
-    nfs: Option<Arc<NfsDoor>>,
-) -> Vec<Source> {
-    let mut all = telemetry.sources();
-    all.push(Box::new(door.counters()));
+/// Where numbers of the doors come from.
+fn numbers(door: &Server, s3: Option<Arc<S3Door>>, nfs: Option<Arc<NfsDoor>>) -> Vec<Source> {
+    let mut all: Vec<Source> = vec![Box::new(door.counters())];
     if let Some(s3) = s3 {
         all.push(Box::new(move || s3.counters()));
     }

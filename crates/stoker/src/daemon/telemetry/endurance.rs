@@ -51,7 +51,11 @@ struct Page {
 impl Page {
     /// Goes on to an hour: what is older than a day counts no more.
     fn turn_to(&mut self, hour: u64) {
-        // A clock that goes back changes nothing until it has caught up.
+        // A clock that is set back by more than a day was wrong before: what it counted would never be a day old.
+        if self.hour > hour.saturating_add(HOURS as u64) {
+            (self.hours, self.hour) = ([0; HOURS], hour);
+        }
+        // One that goes back by less changes nothing until it has caught up.
         let passed = hour.saturating_sub(self.hour).min(HOURS as u64);
         for step in 0..passed {
             self.hours[((hour - step) % HOURS as u64) as usize] = 0;
@@ -61,12 +65,14 @@ impl Page {
 
     fn add(&mut self, bytes: u64, hour: u64) {
         self.turn_to(hour);
-        self.written_bytes += bytes;
-        self.hours[(self.hour % HOURS as u64) as usize] += bytes;
+        // The file may say anything.
+        self.written_bytes = self.written_bytes.saturating_add(bytes);
+        let now = &mut self.hours[(self.hour % HOURS as u64) as usize];
+        *now = now.saturating_add(bytes);
     }
 
     fn day_bytes(&self) -> u64 {
-        self.hours.iter().sum()
+        self.hours.iter().fold(0, |sum, hour| sum.saturating_add(*hour))
     }
 }
 
@@ -76,6 +82,8 @@ struct Ledger {
     pages: BTreeMap<String, Page>,
     /// What the rings said last, since they were opened.
     seen: BTreeMap<String, u64>,
+    /// How large drives are. Asked once: a file system on a drive that hangs does not answer, and then numbers are wanted most.
+    sizes: BTreeMap<String, u64>,
 }
 
 impl Ledger {
@@ -111,13 +119,13 @@ impl Endurance {
             tracing::error!("the flash write ledger begins anew: {words}");
             BTreeMap::new()
         });
-        let ledger = Mutex::new(Ledger { pages, seen: BTreeMap::new() });
+        let ledger = Mutex::new(Ledger { pages, ..Ledger::default() });
         Endurance { dir: dir.to_owned(), wear, node, ledger }
     }
 
     /// Writes the ledger every now and then, and at the end.
     pub async fn keep(self: Arc<Endurance>, mut stopped: watch::Receiver<bool>) {
-        let mut is_told = false;
+        let mut trouble = Trouble::default();
         loop {
             let is_over = pause(KEEP_EVERY, &mut stopped).await;
             let own = self.clone();
@@ -127,11 +135,8 @@ impl Endurance {
                 Ok(Err(words)) => Some(words),
                 Err(fault) => Some(fault.to_string()),
             };
-            // Once for each trouble, and not every minute.
-            if let Some(words) = words.filter(|_| !std::mem::replace(&mut is_told, true)) {
+            if let Some(words) = trouble.news(words) {
                 tracing::error!("the flash write ledger cannot be kept: {words}");
-            } else {
-                is_told = false;
             }
             if is_over {
                 return;
@@ -153,9 +158,11 @@ impl Endurance {
         let drives = self.node.drive_ledgers();
         let mut ledger = self.ledger.lock().unwrap();
         ledger.note(&drives, clock::unix_ms() / HOUR_MS);
+        let Ledger { pages, sizes, .. } = &mut *ledger;
         let one = |drive: &DriveLedger| {
-            let page = ledger.pages.get(&drive.drive)?;
-            Some(numbers(drive, page, self.wear_of(&drive.path), drive_bytes(drive)))
+            let page = pages.get(&drive.drive)?;
+            let bytes = *sizes.entry(drive.drive.clone()).or_insert_with(|| drive_bytes(drive));
+            Some(numbers(drive, page, self.wear_of(&drive.path), bytes))
         };
         drives.iter().filter_map(one).flatten().collect()
     }
@@ -164,6 +171,19 @@ impl Endurance {
         // A directory that a person named has its ring below it.
         let is_it = |(path, _): &&(PathBuf, Wear)| ring == path || ring.parent() == Some(path.as_path());
         self.wear.iter().find(is_it).map(|(_, wear)| *wear).unwrap_or_default()
+    }
+}
+
+/// Tells of a trouble once, when it begins, and not every minute.
+#[derive(Default)]
+struct Trouble {
+    is_told: bool,
+}
+
+impl Trouble {
+    fn news(&mut self, words: Option<String>) -> Option<String> {
+        let was_told = std::mem::replace(&mut self.is_told, words.is_some());
+        words.filter(|_| !was_told)
     }
 }
 
@@ -229,7 +249,7 @@ mod tests {
         ledger.note(&[drive(250)], 1_001);
         // The same ledger, another boot: rings count from zero.
         let text = serde_json::to_string(&ledger.pages).unwrap();
-        let mut ledger = Ledger { pages: serde_json::from_str(&text).unwrap(), seen: BTreeMap::new() };
+        let mut ledger = Ledger { pages: serde_json::from_str(&text).unwrap(), ..Ledger::default() };
         ledger.note(&[drive(50)], 1_002);
         let day = |ledger: &Ledger| (ledger.pages["d"].written_bytes, ledger.pages["d"].day_bytes());
         assert_eq!(day(&ledger), (300, 300));
@@ -238,11 +258,31 @@ mod tests {
         assert_eq!(day(&ledger), (310, 310));
         ledger.note(&[drive(10)], 1_000 + 24);
         assert_eq!(day(&ledger), (310, 210));
-        // The clock went back.
-        ledger.note(&[drive(15)], 3);
+        // The clock went back by a little.
+        ledger.note(&[drive(15)], 1_020);
         assert_eq!(day(&ledger), (315, 215));
-        ledger.note(&[drive(15)], 5_000);
-        assert_eq!(day(&ledger), (315, 0));
+        // It was years ahead before: its day is not the last one.
+        ledger.note(&[drive(20)], 3);
+        assert_eq!(day(&ledger), (320, 5));
+        ledger.note(&[drive(20)], 5_000);
+        assert_eq!(day(&ledger), (320, 0));
+    }
+
+    #[test]
+    fn a_file_that_says_anything_does_no_harm() {
+        let mut page = Page { written_bytes: u64::MAX, hours: [u64::MAX; HOURS], hour: u64::MAX };
+        page.add(1, u64::MAX);
+        assert_eq!((page.written_bytes, page.day_bytes()), (u64::MAX, u64::MAX));
+        page.add(7, 1_000);
+        assert_eq!(page.day_bytes(), 7);
+    }
+
+    #[test]
+    fn a_trouble_is_told_once() {
+        let mut trouble = Trouble::default();
+        let told =
+            [true, true, true, false, true].map(|is_bad| trouble.news(is_bad.then(String::new)).is_some());
+        assert_eq!(told, [true, false, false, false, true]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A page is somebody else's: it is fetched with a deadline, cut at a length, and only the numbers of a fixed list are passed
 //! on, under our names and with labels of a fixed list. So no exporter can make `/metrics` grow or break it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -127,13 +127,13 @@ impl Exporters {
     /// Fetches pages until told to stop.
     pub async fn follow(self: Arc<Exporters>, http: Http, mut stopped: watch::Receiver<bool>) {
         loop {
-            for (at, url) in self.urls.iter().enumerate() {
-                let fetched = tokio::select! {
-                    biased;
-                    () = super::told(&mut stopped) => return,
-                    fetched = fetch(&http, url) => fetched,
-                };
-                self.keep(at, fetched);
+            // At the same time: one that hangs must not make the pages of the others old.
+            let fetches =
+                self.urls.iter().enumerate().map(async |(at, url)| self.keep(at, fetch(&http, url).await));
+            tokio::select! {
+                biased;
+                () = super::told(&mut stopped) => return,
+                _ = futures_util::future::join_all(fetches) => {}
             }
             if pause(EVERY, &mut stopped).await {
                 return;
@@ -161,14 +161,15 @@ impl Exporters {
         let now_ms = clock::unix_ms();
         let mut all: Vec<Counter> = Vec::new();
         let mut seen = HashSet::new();
+        let mut uses: HashMap<&str, usize> = HashMap::new();
         for (url, page) in self.urls.iter().zip(&*self.pages.lock().unwrap()) {
             let help = "1 if the page of another exporter could be fetched.";
-            all.push(Counter::new(
-                "exporter_up",
-                help,
-                &[("url", without_secrets(url))],
-                f64::from(page.is_up),
-            ));
+            // Two targets of one exporter differ only in what is not shown.
+            let url = without_secrets(url);
+            let count = uses.entry(url).or_default();
+            *count += 1;
+            let label = if *count == 1 { url.to_owned() } else { format!("{url}#{count}") };
+            all.push(Counter::new("exporter_up", help, &[("url", &label)], f64::from(page.is_up)));
             if now_ms.saturating_sub(page.fetched_ms) <= AGE_MAX_MS {
                 // Of two exporters for the same thing the first counts.
                 let is_new = |one: &&Counter| seen.insert((one.name.clone(), one.labels.clone()));
@@ -190,6 +191,7 @@ async fn fetch(http: &Http, url: &str) -> Result<Vec<Counter>, String> {
 /// What is taken from a page; lines that make no sense are passed over.
 fn numbers_of(page: &str) -> Vec<Counter> {
     let mut all: Vec<Counter> = Vec::new();
+    let mut seen = HashSet::new();
     for (name, labels, value) in page.lines().filter_map(sample) {
         let Some((_, ours, factor, help)) = TAKEN.iter().find(|(foreign, ..)| *foreign == name) else {
             continue;
@@ -205,8 +207,7 @@ fn numbers_of(page: &str) -> Vec<Counter> {
         let kept: Vec<(&str, &str)> = kept.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let number = Counter::new(ours, help, &kept, value * factor);
         // Two that differ only in labels that are not passed on would be one.
-        let is_known = |other: &Counter| other.name == number.name && other.labels == number.labels;
-        if !all.iter().any(is_known) {
+        if seen.insert((*ours, number.labels.clone())) {
             all.push(number);
         }
         if all.len() >= NUMBERS_MAX {
@@ -340,6 +341,55 @@ mod tests {
             (0..NUMBERS_MAX * 2).map(|at| format!("ipmi_fan_speed_rpm{{name=\"f{at}\"}} 1\n")).collect();
         assert_eq!(numbers_of(&many).len(), NUMBERS_MAX);
         assert_eq!(numbers_of("ipmi_up{x=\"1\"} 1\nipmi_up{x=\"2\"} 0\n").len(), 1);
+    }
+
+    #[test]
+    fn two_targets_of_one_exporter_are_told_apart() {
+        let urls =
+            ["http://e/ipmi?target=a", "http://e/ipmi?target=b", "http://u:p@e/ipmi"].map(String::from);
+        let labels: Vec<String> =
+            Exporters::new(&urls).counters().iter().map(|counter| counter.labels[0].1.clone()).collect();
+        assert_eq!(labels, ["http://e/ipmi", "http://e/ipmi#2", "e/ipmi"]);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_slow_does_not_hold_the_others_up() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let [slow, well] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let urls = [&slow, &well].map(|listener| format!("http://{}/", listener.local_addr().unwrap()));
+        // The first one does not answer before the second one was asked.
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let serve = async |listener: std::net::TcpListener| {
+            listener.set_nonblocking(true).unwrap();
+            let (mut stream, _) =
+                tokio::net::TcpListener::from_std(listener).unwrap().accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            stream
+        };
+        let page = b"HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nipmi_up 1\n";
+        let servers = tokio::spawn(async move {
+            let slow = async {
+                let mut stream = serve(slow).await;
+                told.await.unwrap();
+                stream.write_all(page).await.unwrap();
+            };
+            let well = async {
+                let mut stream = serve(well).await;
+                tell.send(()).unwrap();
+                stream.write_all(page).await.unwrap();
+            };
+            tokio::join!(slow, well);
+        });
+        let exporters = Arc::new(Exporters::new(&urls));
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(exporters.clone().follow(Http::new().unwrap(), stopped));
+        while exporters.pages.lock().unwrap().iter().any(|page| page.fetched_ms == 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(exporters.pages.lock().unwrap().iter().all(|page| page.is_up));
+        servers.await.unwrap();
+        stop.send_replace(true);
+        task.await.unwrap();
     }
 
     #[test]

@@ -65,24 +65,7 @@ impl Http {
 
     /// Gets a page of at most so many bytes.
     pub async fn get(&self, url: &str, bytes_max: usize) -> Result<Answer, String> {
-        self.ask(Method::GET, url, &[], Bytes::new(), bytes_max).await
-    }
-
-    /// Sends a request; what went wrong comes in words.
-    pub async fn ask(
-        &self,
-        method: Method,
-        url: &str,
-        headers: &[(HeaderName, String)],
-        body: Bytes,
-        bytes_max: usize,
-    ) -> Result<Answer, String> {
-        let mut request = Request::builder().method(method).uri(url);
-        for (name, value) in headers {
-            let value = HeaderValue::from_str(value).map_err(|error| error.to_string())?;
-            request = request.header(name, value);
-        }
-        let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
+        let request = request(Method::GET, url, &[], Bytes::new())?;
         let whole = async {
             let response = self.0.request(request).await.map_err(|error| with_causes(&error))?;
             let status = response.status().as_u16();
@@ -90,10 +73,45 @@ impl Http {
             let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
             Ok(Answer { status, body })
         };
-        match tokio::time::timeout(REQUEST_MAX, whole).await {
-            Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} s", REQUEST_MAX.as_secs())),
-        }
+        in_time(whole).await
+    }
+
+    /// Sends something; the status of the answer. What else is in the answer is not waited for: who has taken something may say
+    /// much about it.
+    pub async fn tell(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, String)],
+        body: Bytes,
+    ) -> Result<u16, String> {
+        let request = request(method, url, headers, body)?;
+        let told = async {
+            let response = self.0.request(request).await.map_err(|error| with_causes(&error))?;
+            Ok(response.status().as_u16())
+        };
+        in_time(told).await
+    }
+}
+
+fn request(
+    method: Method,
+    url: &str,
+    headers: &[(HeaderName, String)],
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, String> {
+    let mut request = Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        let value = HeaderValue::from_str(value).map_err(|error| error.to_string())?;
+        request = request.header(name, value);
+    }
+    request.body(Full::new(body)).map_err(|error| error.to_string())
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    match tokio::time::timeout(REQUEST_MAX, work).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("no answer within {} s", REQUEST_MAX.as_secs())),
     }
 }
 

@@ -116,6 +116,11 @@ impl Telemetry {
         all
     }
 
+    /// What happened, for those who ask.
+    pub fn events(&self) -> Arc<dyn stoker_admin::Events> {
+        Arc::new(self.events.clone())
+    }
+
     /// Tells that the node stops.
     pub fn stopping(&self) {
         self.events.stopping();

@@ -121,6 +121,15 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// The same as if nothing were wrong with what was there at a start: to compare a first look with. Peers are left as they are,
+    /// since it takes a moment to hear of them.
+    pub fn calm(&self) -> Seen {
+        let drives = self.drives.keys().map(|drive| (drive.clone(), false)).collect();
+        Seen { drives, switches: [false; SWITCHES.len()], rising: [0.0; RISING.len()], ..self.clone() }
+    }
+}
+
 /// What happened from one look to the next.
 pub fn between(before: &Seen, now: &Seen) -> Vec<Change> {
     let mut all = Vec::new();
@@ -277,6 +286,22 @@ mod tests {
             &[("drive_added", "e")],
         );
         check(drive("d", true), Some(vec![]), &[("drive_removed", "d")]);
+    }
+
+    #[test]
+    fn a_first_look_tells_what_is_wrong_already() {
+        let first = |counters: Vec<Counter>| {
+            let seen = Seen::of(Some(&counters), None);
+            between(&seen.calm(), &seen).iter().map(|change| change.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(first([drive("d", true), drive("e", false)].concat()), ["drive_failed"]);
+        assert_eq!(first(one("lake_trouble", 1.0)), ["lake_trouble"]);
+        assert_eq!(first(one("conflicts_total", 2.0)), ["conflict"]);
+        let calm = [drive("d", false), peer("b", "down", false), one("lake_trouble", 0.0), one("ready", 1.0)];
+        assert_eq!(first(calm.concat()), [""; 0]);
+        // Without an answer nothing is known.
+        let stuck = Seen::of(None, None);
+        assert!(between(&stuck.calm(), &stuck).is_empty());
     }
 
     #[test]

@@ -7,8 +7,9 @@ mod changes;
 mod journal;
 mod webhook;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ use webhook::Webhook;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Longest wait for its numbers.
 const LOOK_MAX: Duration = Duration::from_secs(10);
+/// Events that are remembered for those who ask; the file has more.
+const RECENT_MAX: usize = 1_000;
 /// The file in the node's directory, if nobody says otherwise.
 const FILE: &str = "events.jsonl";
 
@@ -99,6 +102,26 @@ pub struct Event {
     pub words: String,
 }
 
+impl Event {
+    /// When it happened, milliseconds since 1970.
+    fn at_ms(&self) -> u64 {
+        self.id.rsplit('-').nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0)
+    }
+
+    /// As the API shows it.
+    fn shown(&self) -> stoker_admin::Event {
+        let subject = self.about.split_once('/').map_or("", |(_, subject)| subject);
+        stoker_admin::Event {
+            seq: self.seq,
+            at_ms: self.at_ms(),
+            level: self.severity.as_str().to_owned(),
+            subject: self.kind.clone(),
+            name: subject.to_owned(),
+            words: self.words.clone(),
+        }
+    }
+}
+
 /// The events of this node. Clones are the same.
 #[derive(Clone)]
 pub struct Events(Arc<Shared>);
@@ -106,6 +129,10 @@ pub struct Events(Arc<Shared>);
 struct Shared {
     origin: Origin,
     journal: Mutex<Journal>,
+    /// Events that could not be written. Not the journal's own: who writes may hang, and numbers must not hang with it.
+    unwritten: AtomicU64,
+    /// The last ones, also from before the start.
+    recent: Mutex<VecDeque<Event>>,
     /// By kind and severity; kinds are words of this program, so they are few.
     counts: Mutex<BTreeMap<(String, &'static str), u64>>,
     webhooks: Vec<Arc<Webhook>>,
@@ -125,15 +152,24 @@ impl Events {
         };
         let mut last_seq = journal.last_seq();
         let mut webhooks = Vec::new();
-        for url in &plan.webhooks {
-            let webhook = Webhook::open(dir, url, secret.clone());
+        for (at, url) in plan.webhooks.iter().enumerate() {
+            let twins = plan.webhooks[..at].iter().filter(|other| webhook::is_label_same(other, url)).count();
+            let webhook = Webhook::open(dir, url, twins, secret.clone(), journal.last_seq());
             last_seq = last_seq.max(webhook.sent_seq());
             webhook.fill(journal.after(webhook.sent_seq()));
             webhooks.push(Arc::new(webhook));
         }
-        let journal = Mutex::new(journal);
-        let last_seq = watch::Sender::new(last_seq);
-        Ok(Events(Arc::new(Shared { origin, journal, counts: Mutex::default(), webhooks, last_seq })))
+        let mut recent = VecDeque::from(journal.after(0));
+        recent.drain(..recent.len().saturating_sub(RECENT_MAX));
+        Ok(Events(Arc::new(Shared {
+            origin,
+            journal: Mutex::new(journal),
+            unwritten: AtomicU64::new(0),
+            recent: Mutex::new(recent),
+            counts: Mutex::default(),
+            webhooks,
+            last_seq: watch::Sender::new(last_seq),
+        })))
     }
 
     /// Tells that the node runs, watches it, and sends events to webhooks, until told to stop.
@@ -166,8 +202,14 @@ impl Events {
                 _ => None,
             };
             let now = Seen::of(counters.as_deref(), before.as_ref());
-            if let Some(before) = &before {
-                changes::between(before, &now).into_iter().for_each(|change| self.tell(change));
+            // What was bad before the first look was never told by this process.
+            let then = before.take().unwrap_or_else(|| now.calm());
+            let all = changes::between(&then, &now);
+            if !all.is_empty() {
+                let own = self.clone();
+                // A disk may take its time.
+                let told = tokio::task::spawn_blocking(move || all.into_iter().for_each(|one| own.tell(one)));
+                let _ = told.await;
             }
             before = Some(now);
             if pause(LOOK_EVERY, &mut stopped).await {
@@ -195,13 +237,21 @@ impl Events {
         // Where it cannot be written it is still sent.
         if let Err(error) = journal.write(&event) {
             tracing::error!("an event cannot be written to its file: {error}");
+            own.unwritten.fetch_add(1, Ordering::Relaxed);
         }
-        drop(journal);
+        let mut recent = own.recent.lock().unwrap();
+        if recent.len() >= RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(event.clone());
+        drop(recent);
         *own.counts.lock().unwrap().entry((event.kind.clone(), event.severity.as_str())).or_default() += 1;
         for webhook in &own.webhooks {
             webhook.fill([event.clone()]);
         }
         own.last_seq.send_replace(seq);
+        // Until here: two events at the same time must not have one number.
+        drop(journal);
     }
 
     /// Numbers of events and of webhooks.
@@ -213,7 +263,7 @@ impl Events {
             all.push(Counter::new("events_total", "Events since the start.", &labels, *count as f64));
         }
         drop(counts);
-        let failures = self.0.journal.lock().unwrap().failures();
+        let failures = self.0.unwritten.load(Ordering::Relaxed);
         let help = "Events that could not be written to their file.";
         all.push(Counter::new("events_unwritten_total", help, &[], failures as f64));
         all.extend(self.0.webhooks.iter().flat_map(|webhook| webhook.counters()));
@@ -221,9 +271,79 @@ impl Events {
     }
 }
 
+impl stoker_admin::Events for Events {
+    fn events(&self, after: u64, limit: usize) -> Vec<stoker_admin::Event> {
+        let recent = self.0.recent.lock().unwrap();
+        let newest: Vec<&Event> =
+            recent.iter().rev().take_while(|event| event.seq > after).take(limit).collect();
+        newest.into_iter().rev().map(Event::shown).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use stoker_admin::Events as _;
+
     use super::*;
+
+    #[test]
+    fn whoever_asks_gets_the_newest_also_those_of_before_a_restart() {
+        let origin = Origin { node: "n1".into(), node_id: "a-b".into(), cluster: "c".into() };
+        let dir = tempfile::tempdir().unwrap();
+        let begun_ms = clock::unix_ms();
+        let open = || Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        let events = open();
+        events.tell(Change::new(Severity::Error, "drive_failed", "d/1", "it failed".into()));
+        drop(events);
+        let events = open();
+        (0..RECENT_MAX).for_each(|_| events.stopping());
+        assert_eq!(events.events(0, usize::MAX).len(), RECENT_MAX, "what is remembered is bounded");
+        let last = RECENT_MAX as u64 + 1;
+        let seqs =
+            |after, limit| events.events(after, limit).iter().map(|event| event.seq).collect::<Vec<_>>();
+        assert_eq!(seqs(0, 2), [last - 1, last], "the newest, oldest first");
+        assert_eq!(seqs(last - 1, 9), [last]);
+        assert_eq!(seqs(last, 9), [0; 0]);
+        let failed = open().0.journal.lock().unwrap().after(0)[0].shown();
+        assert_eq!((failed.seq, failed.level.as_str()), (1, "error"));
+        assert_eq!((failed.subject.as_str(), failed.name.as_str()), ("drive_failed", "d/1"));
+        assert!(failed.at_ms >= begun_ms && failed.at_ms <= clock::unix_ms(), "{failed:?}");
+    }
+
+    #[test]
+    fn two_at_the_same_time_have_two_numbers() {
+        let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::open(dir.path(), &EventsPlan::default(), origin).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).for_each(|_| events.stopping()));
+            }
+        });
+        let seqs: Vec<u64> =
+            events.0.journal.lock().unwrap().after(0).iter().map(|event| event.seq).collect();
+        assert_eq!(seqs, (1..=400).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_webhook_that_is_new_is_not_sent_the_past() {
+        let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
+        let dir = tempfile::tempdir().unwrap();
+        let url = "http://127.0.0.1:1/".to_owned();
+        let plan = EventsPlan { webhooks: vec![url], ..EventsPlan::default() };
+        let events = Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        (0..3).for_each(|_| events.stopping());
+        drop(events);
+        let waiting = |events: &Events| {
+            events.counters().into_iter().find(|one| one.name == "webhook_waiting").unwrap().value
+        };
+        let events = Events::open(dir.path(), &plan, origin.clone()).unwrap();
+        assert_eq!(waiting(&events), 0.0);
+        events.stopping();
+        drop(events);
+        // It is not new any more: what it missed waits for it.
+        assert_eq!(waiting(&Events::open(dir.path(), &plan, origin).unwrap()), 1.0);
+    }
 
     #[test]
     fn an_event_is_one_flat_object() {

@@ -30,10 +30,8 @@ const WAITING_MAX: usize = 10_000;
 /// Pauses after failures: they double from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// A receiver that says that it will never take an event is asked so often.
+/// A receiver that says that it will never take this event is asked so often.
 const REFUSALS_MAX: u32 = 5;
-/// Answers are not read, but for this much.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Signs a body: `t=UNIX_SECONDS,v1=HEX` of HMAC-SHA256 over `UNIX_SECONDS.BODY`.
 const SIGNATURE: HeaderName = HeaderName::from_static("stoker-signature");
@@ -77,6 +75,8 @@ struct Kept {
 /// One receiver.
 pub struct Webhook {
     url: String,
+    /// What it is called in numbers.
+    label: String,
     /// Where the last event that it took is remembered.
     dir: PathBuf,
     file: String,
@@ -100,16 +100,25 @@ enum Outcome {
 }
 
 impl Webhook {
-    /// A receiver, and where it stood when the node stopped.
-    pub fn open(dir: &Path, url: &str, secret: Option<Secret>) -> Webhook {
+    /// A receiver, and where it stood when the node stopped. `twins` are those before it that are called the same; one that was
+    /// never there before is sent what comes behind `seq`, and not the past.
+    pub fn open(dir: &Path, url: &str, twins: usize, secret: Option<Secret>, seq: u64) -> Webhook {
         let print = digest::digest(&digest::SHA256, url.as_bytes());
         let file = format!("webhook-{}.json", hex(&print.as_ref()[..8]));
         // One that cannot be read is begun anew: the receiver knows by its id what it has already.
-        let kept = read_small(&dir.join(&file)).ok().flatten();
-        let kept: Kept = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        let kept: Kept = match read_small(&dir.join(&file)) {
+            Ok(Some(text)) => serde_json::from_str(&text).unwrap_or_default(),
+            Ok(None) => begin(dir, &file, seq),
+            Err(_) => Kept::default(),
+        };
+        let label = match twins {
+            0 => without_secrets(url).to_owned(),
+            more => format!("{}#{}", without_secrets(url), more + 1),
+        };
         let (waiting, sent, failures, given_up) = Default::default();
         Webhook {
             url: url.to_owned(),
+            label,
             dir: dir.to_owned(),
             file,
             secret,
@@ -168,7 +177,9 @@ impl Webhook {
             refusals = if matches!(outcome, Outcome::Refused(_)) { refusals + 1 } else { 0 };
             match outcome {
                 Outcome::Taken => {
-                    self.taken(event.seq).await;
+                    self.is_up.store(true, Ordering::Relaxed);
+                    self.sent.fetch_add(1, Ordering::Relaxed);
+                    self.done_with(event.seq).await;
                     tries = 0;
                     continue;
                 }
@@ -179,7 +190,7 @@ impl Webhook {
                         "a webhook does not take an event: {words}"
                     );
                     self.given_up.fetch_add(1, Ordering::Relaxed);
-                    self.taken(event.seq).await;
+                    self.done_with(event.seq).await;
                     (tries, refusals) = (0, 0);
                     continue;
                 }
@@ -187,10 +198,7 @@ impl Webhook {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                     // Told once, when it begins.
                     if self.is_up.swap(false, Ordering::Relaxed) {
-                        tracing::warn!(
-                            url = self.url,
-                            "a webhook cannot be reached; events are kept: {words}"
-                        );
+                        tracing::warn!(url = self.url, "a webhook takes nothing; events are kept: {words}");
                     }
                 }
             }
@@ -212,14 +220,14 @@ impl Webhook {
         if let Some(secret) = &self.secret {
             headers.push((SIGNATURE, secret.sign(clock::unix_ms() / 1_000, &body)));
         }
-        match http.ask(Method::POST, &self.url, &headers, body, ANSWER_BYTES_MAX).await {
-            Ok(answer) => outcome_of(answer.status),
+        match http.tell(Method::POST, &self.url, &headers, body).await {
+            Ok(status) => outcome_of(status),
             Err(words) => Outcome::Failed(words),
         }
     }
 
     /// It needs not be sent again.
-    async fn taken(self: &Arc<Webhook>, seq: u64) {
+    async fn done_with(self: &Arc<Webhook>, seq: u64) {
         {
             let mut waiting = self.waiting.lock().unwrap();
             // It may have been given up meanwhile, for want of room.
@@ -227,8 +235,6 @@ impl Webhook {
                 waiting.pop_front();
             }
         }
-        self.is_up.store(true, Ordering::Relaxed);
-        self.sent.fetch_add(1, Ordering::Relaxed);
         self.sent_seq.store(seq, Ordering::Relaxed);
         let own = self.clone();
         let kept = tokio::task::spawn_blocking(move || {
@@ -243,7 +249,7 @@ impl Webhook {
 
     pub fn counters(&self) -> Vec<Counter> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let labels = [("url", without_secrets(&self.url))];
+        let labels = [("url", self.label.as_str())];
         let waiting = self.waiting.lock().unwrap().len();
         [
             (
@@ -252,7 +258,7 @@ impl Webhook {
                 f64::from(self.is_up.load(Ordering::Relaxed)),
             ),
             ("webhook_waiting", "Events that wait for a webhook.", waiting as f64),
-            ("webhook_sent_total", "Events that a webhook is done with.", load(&self.sent)),
+            ("webhook_sent_total", "Events that a webhook took.", load(&self.sent)),
             ("webhook_failures_total", "Tries to send an event that failed.", load(&self.failures)),
             (
                 "webhook_given_up_total",
@@ -264,6 +270,21 @@ impl Webhook {
         .map(|(name, help, value)| Counter::new(name, help, &labels, value))
         .collect()
     }
+}
+
+/// Remembers where a receiver begins: a crash before it took something must not move that.
+fn begin(dir: &Path, file: &str, seq: u64) -> Kept {
+    let kept = Kept { sent_seq: seq };
+    let written = serde_json::to_string(&kept).map(|text| write_small(dir, file, &text));
+    if let Ok(Err(failure)) = written {
+        tracing::warn!("where a webhook begins cannot be remembered: {}", failure.cause());
+    }
+    kept
+}
+
+/// Whether two receivers are called the same in numbers: two channels of one chat service are.
+pub fn is_label_same(url: &str, other: &str) -> bool {
+    without_secrets(url) == without_secrets(other)
 }
 
 /// A url without what may be a secret: chat services have theirs in the path.
@@ -280,9 +301,9 @@ fn outcome_of(status: u16) -> Outcome {
     let words = format!("it answers with status {status}");
     match status {
         200..=299 => Outcome::Taken,
-        // Too slow, too early, too many: the receiver asks for patience.
-        408 | 425 | 429 => Outcome::Failed(words),
-        400..=499 => Outcome::Refused(words),
+        // What the event is, and not who sends it or where to: an expired word or a wrong path is mended by a person, and until
+        // then nothing may be lost.
+        400 | 406 | 409 | 413 | 415 | 422 => Outcome::Refused(words),
         _ => Outcome::Failed(words),
     }
 }

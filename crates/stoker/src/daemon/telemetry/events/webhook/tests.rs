@@ -68,7 +68,7 @@ async fn a_receiver_that_is_not_there_gets_everything_once_it_is() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let url = format!("http://{address}/hook");
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, None));
+    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
     webhook.fill([event(1), event(2)]);
     let (_changes, changed) = watch::channel(0);
     let (stop, stopped) = watch::channel(false);
@@ -91,8 +91,8 @@ async fn a_receiver_that_is_not_there_gets_everything_once_it_is() {
     assert_eq!(value(&webhook, "webhook_up"), 1.0);
     assert_eq!(value(&webhook, "webhook_waiting"), 0.0);
     // After a restart it goes on behind them.
-    assert_eq!(Webhook::open(dir.path(), &url, None).sent_seq(), 2);
-    assert_eq!(Webhook::open(dir.path(), "http://127.0.0.1:1/", None).sent_seq(), 0);
+    assert_eq!(Webhook::open(dir.path(), &url, 0, None, 0).sent_seq(), 2);
+    assert_eq!(Webhook::open(dir.path(), "http://127.0.0.1:1/", 0, None, 0).sent_seq(), 0);
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn what_is_sent_is_signed() {
     let told = receiver(listener, vec![204]);
     std::fs::write(dir.path().join("secret"), "\n open sesame \n").unwrap();
     let secret = read_secret(&dir.path().join("secret")).unwrap();
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, Some(secret)));
+    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, Some(secret), 0));
     webhook.fill([event(7)]);
     until_sent(&webhook, 7).await;
     let (head, body) = told.recv().unwrap();
@@ -125,17 +125,69 @@ async fn a_receiver_that_refuses_one_event_does_not_stop_the_others() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let told = receiver(listener, [vec![400; REFUSALS_MAX as usize], vec![200]].concat());
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, None));
+    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
     webhook.fill([event(1), event(2)]);
     until_sent(&webhook, 2).await;
     assert_eq!(told.iter().count(), REFUSALS_MAX as usize + 1);
     assert_eq!(value(&webhook, "webhook_given_up_total"), 1.0);
+    assert_eq!(value(&webhook, "webhook_sent_total"), 1.0);
+}
+
+#[tokio::test]
+async fn a_receiver_that_refuses_everything_is_not_called_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let _told = receiver(listener, vec![400; REFUSALS_MAX as usize]);
+    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
+    webhook.fill([event(1)]);
+    until_sent(&webhook, 1).await;
+    assert_eq!(value(&webhook, "webhook_up"), 0.0);
+    assert_eq!(value(&webhook, "webhook_sent_total"), 0.0);
+}
+
+#[tokio::test]
+async fn what_a_receiver_says_beside_its_status_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // It takes the event, and begins an answer that is long and never ends.
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 X\r\ncontent-length: 1000000\r\n\r\n");
+            let _ = stream.write_all(&[b'a'; 100_000]);
+            let _ = tell.send(());
+            held.push(stream);
+        }
+    });
+    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
+    webhook.fill([event(1)]);
+    until_sent(&webhook, 1).await;
+    assert_eq!(value(&webhook, "webhook_failures_total"), 0.0);
+    assert_eq!(told.try_iter().count(), 1, "it is sent once");
+}
+
+#[test]
+fn two_receivers_of_one_host_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = ["https://hooks.example.com/services/A", "https://hooks.example.com/services/B"];
+    assert!(is_label_same(one, two) && !is_label_same(one, "https://other.example.com/"));
+    let label = |url, twins| {
+        let webhook = Webhook::open(dir.path(), url, twins, None, 0);
+        webhook.counters()[0].labels[0].1.clone()
+    };
+    assert_eq!(label(one, 0), "https://hooks.example.com");
+    assert_eq!(label(two, 1), "https://hooks.example.com#2");
 }
 
 #[test]
 fn what_waits_is_bounded_and_the_oldest_go_first() {
     let dir = tempfile::tempdir().unwrap();
-    let webhook = Webhook::open(dir.path(), "http://127.0.0.1:1/", None);
+    let webhook = Webhook::open(dir.path(), "http://127.0.0.1:1/", 0, None, 0);
     webhook.fill((1..=WAITING_MAX as u64 + 5).map(event));
     assert_eq!(webhook.waiting.lock().unwrap().front().unwrap().seq, 6);
     assert_eq!(value(&webhook, "webhook_given_up_total"), 5.0);
@@ -147,10 +199,11 @@ fn statuses_and_pauses() {
     for status in [200, 202, 204] {
         assert_eq!(outcome_of(status), Outcome::Taken);
     }
-    for status in [301, 408, 429, 500, 503] {
+    // A word that expired, a path that is wrong: a person can mend that, and gets everything then.
+    for status in [301, 401, 403, 404, 408, 410, 429, 500, 503] {
         assert!(matches!(outcome_of(status), Outcome::Failed(_)), "{status}");
     }
-    for status in [400, 401, 404, 410] {
+    for status in [400, 413, 422] {
         assert!(matches!(outcome_of(status), Outcome::Refused(_)), "{status}");
     }
     let mut rng = Rng::new(1);
