@@ -31,6 +31,7 @@ pub(crate) struct Drive {
     pub refused_until_ms: AtomicU64,
     /// How much of what would be put there is, in percent; the rest goes elsewhere.
     pub share_percent: AtomicU8,
+    pub appends: Appends,
     standing: RwLock<Standing>,
 }
 
@@ -51,8 +52,9 @@ impl Drive {
     pub fn new(ring: Ring, path: PathBuf, id: DriveId, row: DriveRow, bytes: u64) -> Drive {
         let mark = crate::drives::mark_of(&path).unwrap_or_default();
         let (goes, refused_until_ms) = Default::default();
-        let (share_percent, standing) = (AtomicU8::new(100), RwLock::new(Standing::Serving));
-        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, share_percent, standing }
+        let (share_percent, appends) = (AtomicU8::new(100), Appends::default());
+        let standing = RwLock::new(Standing::Serving);
+        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, share_percent, appends, standing }
     }
 
     pub fn standing(&self) -> Standing {
@@ -89,6 +91,42 @@ impl Drive {
     /// Takes no more writes, and nothing that it acknowledged counts any more.
     pub fn is_failed(&self) -> bool {
         matches!(*self.standing.read().unwrap(), Standing::Failed(_))
+    }
+}
+
+/// Appends that are under way on a drive.
+#[derive(Default)]
+pub(crate) struct Appends {
+    count: AtomicU64,
+    /// Since when none of them has ended.
+    since_ms: AtomicU64,
+}
+
+/// A drive that ends no append for so long is left out, if there are others that do.
+const LATE_MS: u64 = 100;
+
+impl Appends {
+    fn begin(&self, now_ms: u64) -> Append<'_> {
+        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        Append(self)
+    }
+
+    /// Whether a drive takes long to end what it was given.
+    fn is_late(&self, now_ms: u64) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+            && now_ms.saturating_sub(self.since_ms.load(Ordering::Relaxed)) > LATE_MS
+    }
+}
+
+/// One append, until it ends or nobody waits for it any more.
+struct Append<'a>(&'a Appends);
+
+impl Drop for Append<'_> {
+    fn drop(&mut self) {
+        self.0.since_ms.store(clock::now_ms(), Ordering::Relaxed);
+        self.0.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -219,6 +257,7 @@ impl Rings {
             drive.is_some_and(|drive| {
                 drive.refused_until_ms.load(Ordering::Relaxed) <= now_ms
                     && lot < drive.share_percent.load(Ordering::Relaxed)
+                    && !drive.appends.is_late(now_ms)
             })
         };
         let order = || {
@@ -261,7 +300,10 @@ impl Rings {
     /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while, one that failed for ever.
     pub async fn append(&self, at: usize, puts: Vec<Put>) -> Result<()> {
         let drive = self.drive(at).ok_or_else(no_drive)?;
-        match drive.ring.append(puts).await {
+        let append = drive.appends.begin(clock::now_ms());
+        let done = drive.ring.append(puts).await;
+        drop(append);
+        match done {
             Ok(_) if drive.is_failed() => Err(no_drive()),
             Ok(_) => Ok(()),
             Err(fault) => {
@@ -441,4 +483,24 @@ pub(crate) fn missing(chunk: &ChunkId) -> StoreError {
 /// Whether it is that.
 pub(crate) fn is_missing(fault: &StoreError) -> bool {
     fault.kind == ErrorKind::Corrupt && fault.message.ends_with(MISSING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_is_late_while_it_ends_nothing() {
+        let appends = Appends::default();
+        assert!(!appends.is_late(u64::MAX), "it has nothing to end");
+        let now_ms = clock::now_ms();
+        let one = appends.begin(now_ms);
+        let two = appends.begin(now_ms + LATE_MS);
+        assert!(!appends.is_late(now_ms + LATE_MS) && appends.is_late(now_ms + LATE_MS + 1));
+        // It ended one just now.
+        drop(one);
+        assert!(!appends.is_late(now_ms + LATE_MS / 2));
+        drop(two);
+        assert!(!appends.is_late(u64::MAX));
+    }
 }

@@ -112,8 +112,9 @@ struct Clients {
     runtime: tokio::runtime::Runtime,
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
-    /// Reads since the last look, microseconds.
+    /// Reads and writes since the last look, microseconds.
     reads: Arc<Mutex<Vec<u64>>>,
+    writes: Arc<Mutex<Vec<u64>>>,
     tasks: Vec<tokio::task::JoinHandle<u64>>,
 }
 
@@ -121,7 +122,8 @@ impl Clients {
     fn start(homes: &[PathBuf]) -> Clients {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (stop, done, reads): (Arc<AtomicBool>, Arc<AtomicU64>, Arc<Mutex<Vec<u64>>>) = Default::default();
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let [reads, writes]: [Arc<Mutex<Vec<u64>>>; 2] = Default::default();
         runtime.block_on(async {
             for seed in 0..FILES {
                 let client = connect_in(&homes[seed as usize % NODES]).await;
@@ -129,8 +131,8 @@ impl Clients {
             }
         });
         let tasks = (0..NODES as u64).map(|at| {
-            let (home, stop, done, reads) =
-                (homes[at as usize].clone(), stop.clone(), done.clone(), reads.clone());
+            let (home, stop, done) = (homes[at as usize].clone(), stop.clone(), done.clone());
+            let (reads, writes) = (reads.clone(), writes.clone());
             runtime.spawn(async move {
                 let client = connect_in(&home).await;
                 let mut written = 0;
@@ -146,7 +148,9 @@ impl Clients {
                     if turn % 4 == 3 {
                         // Over and over the same few, so that small rings do not fill.
                         let seed = 1_000 * (at + 1) + turn / 4 % 8;
+                        let begun = Instant::now();
                         put(&client, &name(seed), &bytes(seed)).await.unwrap();
+                        writes.lock().unwrap().push(begun.elapsed().as_micros() as u64);
                         written += 1;
                     }
                     done.fetch_add(1, Ordering::Relaxed);
@@ -156,15 +160,18 @@ impl Clients {
             })
         });
         let tasks = tasks.collect();
-        Clients { runtime, stop, done, reads, tasks }
+        Clients { runtime, stop, done, reads, writes, tasks }
     }
 
-    /// The longest of a hundred reads since the last look, milliseconds; and how many there were.
-    fn look(&self) -> (f64, usize) {
-        let mut reads = std::mem::take(&mut *self.reads.lock().unwrap());
-        reads.sort_unstable();
-        let at = (reads.len() * 99).div_ceil(100).max(1) - 1;
-        (reads.get(at).copied().unwrap_or_default() as f64 / 1e3, reads.len())
+    /// The longest of a hundred reads and writes since the last look, and how many there were.
+    fn look(&self) -> String {
+        let one = |times: &Mutex<Vec<u64>>| {
+            let mut times = std::mem::take(&mut *times.lock().unwrap());
+            times.sort_unstable();
+            let at = (times.len() * 99).div_ceil(100).max(1) - 1;
+            format!("{:.1} ms of {}", times.get(at).copied().unwrap_or_default() as f64 / 1e3, times.len())
+        };
+        format!("P99 of reads {}, of writes {}", one(&self.reads), one(&self.writes))
     }
 
     fn check(&self) {
@@ -329,14 +336,9 @@ fn a_slow_drive_is_left_taken_out_repaired_and_back() {
     let clients = Clients::start(&cell.homes);
     until(&clients, "somebody leads", || cell.ask(0, &["slo", "--json"]).contains("\"acts\""));
     clients.after(300);
-    let usual = clients.look();
-    clients.after(300);
-    eprintln!(
-        "usual: longest of a hundred reads {:.1} ms of {}, {:.1} ms",
-        usual.0,
-        usual.1,
-        clients.look().0
-    );
+    clients.look();
+    clients.after(600);
+    eprintln!("usual: {}", clients.look());
     assert_eq!(cell.state(), None);
     assert_eq!(desk.of("opened").len(), 0);
 
@@ -347,8 +349,7 @@ fn a_slow_drive_is_left_taken_out_repaired_and_back() {
     eprintln!("a drive of n{VICTIM} does {} KiB/s now", SLOW_BYTES_PER_S >> 10);
     for second in 1..=6 {
         std::thread::sleep(Duration::from_secs(1));
-        let (ms, count) = clients.look();
-        eprintln!("  second {second}: longest of a hundred reads {ms:.1} ms of {count}, {:?}", cell.state());
+        eprintln!("  second {second}: {}, {:?}", clients.look(), cell.state());
     }
     until(&clients, "less is asked of it", || {
         matches!(cell.state().as_deref(), Some("degraded" | "quarantined" | "repair"))
@@ -356,15 +357,13 @@ fn a_slow_drive_is_left_taken_out_repaired_and_back() {
     clients.look();
     let is_out = || matches!(cell.state().as_deref(), Some("quarantined" | "repair"));
     until(&clients, "it is taken out", is_out);
-    let (ms, count) = clients.look();
-    eprintln!("until then: longest of a hundred reads {ms:.1} ms of {count}");
+    eprintln!("until then: {}", clients.look());
     until(&clients, "it rests", || cell.standing() == "resting");
     until(&clients, "a work order is there", || desk.of("opened").len() == 1);
     until(&clients, "it is empty", || cell.state().as_deref() == Some("repair"));
     clients.look();
     clients.after(300);
-    let (ms, count) = clients.look();
-    eprintln!("while it is out: longest of a hundred reads {ms:.1} ms of {count}");
+    eprintln!("while it is out: {}", clients.look());
     let order = desk.of("opened").remove(0)["work_order"].clone();
     eprintln!("{}", serde_json::to_string_pretty(&order).unwrap());
     assert!(order["part"].as_str().unwrap().contains(&cell.drives[VICTIM][0].path()), "{order}");
