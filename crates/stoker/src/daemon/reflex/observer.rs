@@ -10,7 +10,7 @@ use stoker_reflex::{
 use stoker_store::{Calibration, DriveFacts, DriveMeasures, Measures, PartFacts, Times};
 
 /// What is shorter than this is no sign of a broken drive, whatever the gate measured: a busy processor is as long.
-const FLOOR_US: u64 = 1_000;
+const FLOOR_US: u64 = crate::gate::part::SHORT_US as u64;
 
 /// Counters at the last look.
 #[derive(Default)]
