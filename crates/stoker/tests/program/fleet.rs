@@ -129,3 +129,36 @@ fn a_drive_is_replaced_in_a_running_node_and_a_node_is_emptied() {
     n1.stop();
     first.stop();
 }
+
+#[test]
+fn another_node_leads_the_loop_when_the_leader_is_gone() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("lake")).unwrap();
+    let first = Node::start(&["up", "--name", "n0", "--lake", at("lake").to_str().unwrap()], &at("n0"));
+    let [peers, token] = ["peers", "join_token"].map(|name| first.ready[name].as_str().unwrap().to_owned());
+    let join = |name: &str| Node::start(&["join", &peers, "--token", &token, "--name", name], &at(name));
+    let mut nodes = vec![("n0", first), ("n1", join("n1")), ("n2", join("n2"))];
+    let head = |asked: &str| -> Option<Value> {
+        let ran = ask(&at(asked), &["slo", "--json"]);
+        // A node that is declared down starts again, and answers then.
+        (ran.code == 0).then(|| ran.json()).filter(|head| head["node"].is_string())
+    };
+    wait_for(|| head("n0").is_some());
+    let words = done(&at("n1"), &["slo"]);
+    assert!(words.text().contains("every part is well"), "{}{}", words.text(), words.err);
+    // The catalog stays: what is shown is that nobody has to decide who leads next.
+    let leader = head("n0").unwrap()["node"].as_str().unwrap().to_owned();
+    let place = nodes.iter().position(|(name, _)| *name == leader).unwrap();
+    let (name, node) = nodes.remove(place);
+    if name == "n0" {
+        done(&at("n1"), &["catalog", "promote"]);
+    }
+    node.kill();
+    let asked = nodes[0].0;
+    wait_for(|| head(asked).is_some_and(|head| head["node"] != leader.as_str()));
+    refused(&at(asked), &["slo", "repaired", asked], "nothing is known to be wrong");
+    refused(&at(asked), &["slo", "repaired", "nobody"], "no node `nobody`");
+    done(&at(asked), &["slo", "retry"]);
+    nodes.into_iter().for_each(|(_, node)| node.kill());
+}
