@@ -4,7 +4,7 @@
 //!
 //! `STOKER_FAULTS=200 cargo test -p stoker --test faults -- --nocapture` asks for more faults than the usual number, and
 //! `STOKER_SEED` for other ones; `STOKER_ONLY=DriveFull,Kill` for these kinds alone. What the machine does not allow is said to be
-//! skipped. `STOKER_PREVIOUS=/path/to/stoker` names the program of the release before.
+//! skipped. `STOKER_REFLEX=1` also lets a drive be slow until it is taken out, and well until it is back. `STOKER_PREVIOUS=/path/to/stoker` names the program of the release before.
 
 mod cell;
 mod drives;
