@@ -1,11 +1,12 @@
-//! What the daemon tells beside the numbers of the node: events, the fabric around it, the wear of its drives, and pages of
-//! other exporters. Nothing here may slow a request down: it reads what others counted.
+//! What the daemon tells beside the numbers of the node: events, traces, the fabric around it, the wear of its drives, and pages
+//! of other exporters. Nothing here may slow a request down: it reads what others counted.
 
 mod endurance;
 mod events;
 mod exporters;
 mod fabric;
 mod fetch;
+mod traces;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,12 +22,13 @@ use super::place::Place;
 use crate::failure::Failure;
 use endurance::Endurance;
 pub use endurance::Wear;
-pub use events::EventsPlan;
 use events::{Events, Origin};
+pub use events::{EventsPlan, KafkaPlan};
 use exporters::Exporters;
 use fabric::Fabric;
 use fetch::Http;
 pub use fetch::check_url;
+pub use traces::{TRACE, Traces, TracesPlan, trace_parent};
 
 /// Longest wait for the last events to leave when a node stops.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -41,6 +43,8 @@ pub struct TelemetryPlan {
     pub events: EventsPlan,
     /// What drives can bear, by their path.
     pub wear: Vec<(PathBuf, Wear)>,
+    /// Listens already.
+    pub traces: Option<Traces>,
 }
 
 impl Default for TelemetryPlan {
@@ -50,6 +54,7 @@ impl Default for TelemetryPlan {
             exporters: Vec::new(),
             events: EventsPlan::default(),
             wear: Vec::new(),
+            traces: None,
         }
     }
 }
@@ -60,6 +65,7 @@ pub struct Telemetry {
     endurance: Arc<Endurance>,
     exporters: Arc<Exporters>,
     fabric: Option<Arc<Fabric>>,
+    traces: Option<Traces>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -79,15 +85,16 @@ impl Telemetry {
         let exporters = Arc::new(Exporters::new(&plan.exporters));
         let origin =
             Origin { node: name.to_owned(), node_id: status.node.clone(), cluster: status.cluster.clone() };
-        let events = Events::open(place.dir(), &plan.events, origin)?;
+        let events = Events::open(place.dir(), &plan.events, origin.clone(), &http)?;
         let mut tasks = vec![tokio::spawn(endurance.clone().keep(stopped.clone()))];
         if !plan.exporters.is_empty() {
             tasks.push(tokio::spawn(exporters.clone().follow(http.clone(), stopped.clone())));
         }
         let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
-        tasks.extend(events.start(store, &http, &stopped));
+        tasks.extend(events.start(store, &stopped));
+        tasks.extend(plan.traces.as_ref().and_then(|traces| traces.start(&origin, &stopped)));
         let fabric = plan.has_fabric.then(|| Arc::new(Fabric::new("/".into())));
-        Ok(Telemetry { events, endurance, exporters, fabric, stop, tasks })
+        Ok(Telemetry { events, endurance, exporters, fabric, traces: plan.traces.clone(), stop, tasks })
     }
 
     /// Where the numbers of it come from.
@@ -102,6 +109,9 @@ impl Telemetry {
         if let Some(fabric) = self.fabric.clone() {
             all.push(Box::new(move || fabric.counters()));
         }
+        if let Some(traces) = self.traces.clone() {
+            all.push(Box::new(move || traces.counters()));
+        }
         all
     }
 
@@ -110,7 +120,7 @@ impl Telemetry {
         self.events.stopping();
     }
 
-    /// Keeps what must be kept. What a webhook did not take is sent after the next start.
+    /// Keeps what must be kept. What a webhook or Kafka did not take is sent after the next start.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         let all = async {

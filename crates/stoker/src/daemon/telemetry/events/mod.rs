@@ -1,10 +1,13 @@
-//! What happened, for people and programs: one JSON object for each event, in a file that is always written, and to webhooks.
+//! What happened, for people and programs: one JSON object for each event, in a file that is always written, to webhooks, and to Kafka.
 //!
 //! Events are found by comparing the numbers of the node every few seconds, so that no part of it has to know of them: what
 //! `/metrics` shows is what events tell of. Each node tells what it sees itself; `about` is the same for the same thing.
 
 mod changes;
+mod delivery;
 mod journal;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod webhook;
 
 use std::collections::BTreeMap;
@@ -22,8 +25,8 @@ use super::pause;
 use crate::clock;
 use crate::failure::Failure;
 use changes::{Change, Seen};
+use delivery::Delivery;
 use journal::Journal;
-use webhook::Webhook;
 
 /// How often the node is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -42,11 +45,37 @@ pub struct EventsPlan {
     pub webhooks: Vec<String>,
     /// Signs what webhooks are sent.
     pub webhook_secret_file: Option<PathBuf>,
+    pub kafka: Option<KafkaPlan>,
+}
+
+/// Where events go in Kafka.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KafkaPlan {
+    /// Those that are asked first for the others: `host:port`.
+    pub brokers: Vec<String>,
+    pub topic: String,
+}
+
+impl KafkaPlan {
+    /// Refuses what this program cannot do.
+    pub fn check() -> Result<(), Failure> {
+        match cfg!(feature = "kafka") {
+            true => Ok(()),
+            false => Err(Failure::new("`kafka` in [events] is set, but this stoker was built without Kafka")
+                .hint("build it with `cargo build --release --features kafka`, or leave the setting out")),
+        }
+    }
 }
 
 impl Default for EventsPlan {
     fn default() -> EventsPlan {
-        EventsPlan { file: None, file_bytes_max: 16 << 20, webhooks: Vec::new(), webhook_secret_file: None }
+        EventsPlan {
+            file: None,
+            file_bytes_max: 16 << 20,
+            webhooks: Vec::new(),
+            webhook_secret_file: None,
+            kafka: None,
+        }
     }
 }
 
@@ -107,14 +136,14 @@ struct Shared {
     journal: Mutex<Journal>,
     /// By kind and severity; kinds are words of this program, so they are few.
     counts: Mutex<BTreeMap<(String, &'static str), u64>>,
-    webhooks: Vec<Arc<Webhook>>,
+    deliveries: Vec<Arc<Delivery>>,
     /// Grows with each event.
     last_seq: watch::Sender<u64>,
 }
 
 impl Events {
-    /// Opens the file, and takes up what webhooks were not sent before the node stopped.
-    pub fn open(dir: &Path, plan: &EventsPlan, origin: Origin) -> Result<Events, Failure> {
+    /// Opens the file, and takes up what webhooks and Kafka were not sent before the node stopped.
+    pub fn open(dir: &Path, plan: &EventsPlan, origin: Origin, http: &Http) -> Result<Events, Failure> {
         let path = plan.file.clone().unwrap_or_else(|| dir.join(FILE));
         let journal =
             Journal::open(&path, plan.file_bytes_max).map_err(|e| Failure::io(path.display(), &e))?;
@@ -122,31 +151,27 @@ impl Events {
             Some(path) => Some(webhook::read_secret(path)?),
             None => None,
         };
+        let one = |url: &String| webhook::open(dir, url, secret.clone(), http.clone());
+        let mut deliveries: Vec<Delivery> = plan.webhooks.iter().map(one).collect();
+        deliveries.extend(to_kafka(dir, plan)?);
         let mut last_seq = journal.last_seq();
-        let mut webhooks = Vec::new();
-        for url in &plan.webhooks {
-            let webhook = Webhook::open(dir, url, secret.clone());
-            last_seq = last_seq.max(webhook.sent_seq());
-            webhook.fill(journal.after(webhook.sent_seq()));
-            webhooks.push(Arc::new(webhook));
+        for delivery in &deliveries {
+            last_seq = last_seq.max(delivery.sent_seq());
+            delivery.fill(journal.after(delivery.sent_seq()));
         }
+        let deliveries = deliveries.into_iter().map(Arc::new).collect();
         let journal = Mutex::new(journal);
         let last_seq = watch::Sender::new(last_seq);
-        Ok(Events(Arc::new(Shared { origin, journal, counts: Mutex::default(), webhooks, last_seq })))
+        Ok(Events(Arc::new(Shared { origin, journal, counts: Mutex::default(), deliveries, last_seq })))
     }
 
-    /// Tells that the node runs, watches it, and sends events to webhooks, until told to stop.
-    pub fn start(
-        &self,
-        store: Arc<dyn Store>,
-        http: &Http,
-        stopped: &watch::Receiver<bool>,
-    ) -> Vec<JoinHandle<()>> {
+    /// Tells that the node runs, watches it, and sends events, until told to stop.
+    pub fn start(&self, store: Arc<dyn Store>, stopped: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
         self.tell(Change::new(Severity::Info, "node_started", &self.0.origin.node, "the node runs".into()));
         let mut tasks = vec![tokio::spawn(self.clone().watch(store, stopped.clone()))];
-        for webhook in &self.0.webhooks {
+        for delivery in &self.0.deliveries {
             let changed = self.0.last_seq.subscribe();
-            tasks.push(tokio::spawn(webhook.clone().send_all(http.clone(), changed, stopped.clone())));
+            tasks.push(tokio::spawn(delivery.clone().send_all(changed, stopped.clone())));
         }
         tasks
     }
@@ -197,13 +222,13 @@ impl Events {
         }
         drop(journal);
         *own.counts.lock().unwrap().entry((event.kind.clone(), event.severity.as_str())).or_default() += 1;
-        for webhook in &own.webhooks {
-            webhook.fill([event.clone()]);
+        for delivery in &own.deliveries {
+            delivery.fill([event.clone()]);
         }
         own.last_seq.send_replace(seq);
     }
 
-    /// Numbers of events and of webhooks.
+    /// Numbers of events, and of those who are sent them.
     pub fn counters(&self) -> Vec<Counter> {
         let counts = self.0.counts.lock().unwrap();
         let mut all: Vec<Counter> = Vec::new();
@@ -215,9 +240,19 @@ impl Events {
         let failures = self.0.journal.lock().unwrap().failures();
         let help = "Events that could not be written to their file.";
         all.push(Counter::new("events_unwritten_total", help, &[], failures as f64));
-        all.extend(self.0.webhooks.iter().flat_map(|webhook| webhook.counters()));
+        all.extend(self.0.deliveries.iter().flat_map(|delivery| delivery.counters()));
         all
     }
+}
+
+#[cfg(feature = "kafka")]
+fn to_kafka(dir: &Path, plan: &EventsPlan) -> Result<Option<Delivery>, Failure> {
+    Ok(plan.kafka.as_ref().map(|plan| kafka::open(dir, plan)))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn to_kafka(_: &Path, plan: &EventsPlan) -> Result<Option<Delivery>, Failure> {
+    plan.kafka.as_ref().map_or(Ok(None), |_| KafkaPlan::check().map(|()| None))
 }
 
 #[cfg(test)]
@@ -228,7 +263,8 @@ mod tests {
     fn an_event_is_one_flat_object() {
         let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
         let dir = tempfile::tempdir().unwrap();
-        let events = Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        let http = Http::new().unwrap();
+        let events = Events::open(dir.path(), &EventsPlan::default(), origin.clone(), &http).unwrap();
         events.stopping();
         let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -242,7 +278,7 @@ mod tests {
         );
         // The next start counts on.
         drop(events);
-        let events = Events::open(dir.path(), &EventsPlan::default(), origin).unwrap();
+        let events = Events::open(dir.path(), &EventsPlan::default(), origin, &http).unwrap();
         events.stopping();
         assert_eq!(*events.0.last_seq.borrow(), 2);
     }
