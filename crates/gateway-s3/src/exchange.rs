@@ -68,7 +68,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         if !self.span.is_disabled() {
-            self.span.record("otel.name", self.operation.name());
+            self.span.record("rpc.method", self.operation.name());
             self.span.record("http.response.status_code", self.status);
             self.span.record("http.response.body.size", self.sent_bytes);
             if self.status >= 500 {

@@ -69,7 +69,7 @@ impl Service {
         let span = tracing::debug_span!(
             target: TRACE,
             "s3 request",
-            otel.name = Empty,
+            rpc.method = Empty,
             otel.kind = "server",
             otel.status_code = Empty,
             http.request.method = request.method().as_str(),

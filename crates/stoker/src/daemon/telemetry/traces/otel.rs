@@ -42,6 +42,21 @@ const GATHER: Duration = Duration::from_millis(500);
 /// Pauses after failures: they double from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Fields that are numbers: the layer knows no unsigned ones, and makes text of them.
+const NUMBERS: [&str; 9] = [
+    "bytes",
+    "checks",
+    "copies",
+    "failures",
+    "hedges",
+    "http.response.body.size",
+    "http.response.status_code",
+    "index",
+    "writes",
+];
+/// What a request asks for becomes the name of its span. It is known only when the span has begun, and the layer would take no other
+/// name then.
+const OPERATION: &str = "rpc.method";
 /// Longest answer of a collector that is read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -233,9 +248,18 @@ struct Feed {
 impl SpanProcessor for Feed {
     fn on_start(&self, _: &mut SdkSpan, _: &Context) {}
 
-    fn on_end(&self, span: SpanData) {
+    fn on_end(&self, mut span: SpanData) {
         if !span.span_context.is_sampled() {
             return;
+        }
+        for field in &mut span.attributes {
+            if field.key.as_str() == OPERATION {
+                span.name = field.value.as_str().into_owned().into();
+            } else if NUMBERS.contains(&field.key.as_str())
+                && let Ok(number) = field.value.as_str().parse::<i64>()
+            {
+                field.value = number.into();
+            }
         }
         // Before it is there for the task that takes it off again.
         self.counts.waiting.fetch_add(1, Ordering::Relaxed);
