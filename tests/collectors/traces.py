@@ -41,7 +41,11 @@ class Collector:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 own.asked.set()
-                own.free.wait()
+                if not own.free.is_set():
+                    # Whoever asked has given up by the time that it could be answered.
+                    own.free.wait()
+                    self.close_connection = True
+                    return
                 fine = self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf"
                 if fine:
                     own.take(trace_service_pb2.ExportTraceServiceRequest.FromString(body))
@@ -83,7 +87,7 @@ class Up(tools.Program):
 
     def __init__(self, stoker, folder, url, *args):
         self.folder, self.url = folder, url
-        command = [stoker, "up", "--json", "--dir", folder / "up", "--size", "2GiB", "--memory", "1GiB", *args]
+        command = [stoker, "up", "--json", "--dir", folder / "up", "--size", "1GiB", "--memory", "1GiB", *args]
         super().__init__(command, folder / "up.log")
 
     def __enter__(self):
