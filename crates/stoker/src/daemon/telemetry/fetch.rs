@@ -76,6 +76,35 @@ impl Http {
         in_time(whole).await
     }
 
+    /// Sends something; the answer, of which no more than so many bytes are read. What follows them, or does not come in time, is not
+    /// waited for: the status says what became of it.
+    pub async fn ask(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, String)],
+        body: Bytes,
+        bytes_max: usize,
+    ) -> Result<Answer, String> {
+        let request = request(method, url, headers, body)?;
+        let begun = in_time(async { self.0.request(request).await.map_err(|error| with_causes(&error)) });
+        let response = begun.await?;
+        let status = response.status().as_u16();
+        let mut bytes = Vec::new();
+        let mut body = response.into_body();
+        let rest = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                let Some(data) = frame.data_ref() else { continue };
+                bytes.extend_from_slice(&data[..data.len().min(bytes_max - bytes.len())]);
+                if bytes.len() == bytes_max {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(REQUEST_MAX, rest).await;
+        Ok(Answer { status, body: bytes.into() })
+    }
+
     /// Sends something; the status of the answer. What else is in the answer is not waited for: who has taken something may say
     /// much about it.
     pub async fn tell(
