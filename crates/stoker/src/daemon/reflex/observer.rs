@@ -334,7 +334,7 @@ mod tests {
             let look = Look { now, cluster: "c", copies_needed: 1, peers, measures, evacuations: &[] };
             observer.observe(&look, &mut known)
         };
-        look(&[peer("up", false)], &[measures.clone()]);
+        look(&[peer("up", false)], std::slice::from_ref(&measures));
         let seen = look(&[peer("up", true)], &[]);
         let Observation::Inventory(inventory) = &seen[0] else { panic!("{seen:?}") };
         assert_eq!(inventory.nodes[0].drives[0].name, "/d");

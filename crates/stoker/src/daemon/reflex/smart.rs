@@ -52,6 +52,8 @@ const ATA_WEAR: [&str; 5] = [
 pub struct Health {
     /// What is wrong, in words; none of it is good.
     pub critical: Vec<String>,
+    /// Errors that were counted since it was made, and of what; an old drive may have some and be sound.
+    pub counted: Vec<(u64, String)>,
     /// Endurance that is used up, in percent; may be beyond 100.
     pub used_percent: u32,
     /// What it is, for whoever replaces it.
@@ -128,9 +130,9 @@ impl SmartReader {
                     if !output.status.success() {
                         return Err(format!("{}: {}", self.nvme.display(), output.words()));
                     }
-                    let (critical, used_percent) = of_nvme(&parsed(&self.nvme, &output)?)
+                    let health = of_nvme(&parsed(&self.nvme, &output)?)
                         .ok_or_else(|| senseless(&self.nvme, &output))?;
-                    return Ok(Health { critical, used_percent, model: one_line(model.as_bytes()) });
+                    return Ok(Health { model: one_line(model.as_bytes()), ..health });
                 }
             }
         }
@@ -178,6 +180,7 @@ fn joined(disks: &[Disk], asked: Vec<Result<Health, String>>) -> Result<Health, 
             Ok(one) => {
                 let with_name = |words| if has_several { format!("{}: {words}", disk.name) } else { words };
                 all.critical.extend(one.critical.into_iter().map(with_name));
+                all.counted.extend(one.counted.into_iter().map(|(count, words)| (count, with_name(words))));
                 all.used_percent = all.used_percent.max(one.used_percent);
                 if !one.model.is_empty() && !models.contains(&one.model) {
                     models.push(one.model);
@@ -187,6 +190,7 @@ fn joined(disks: &[Disk], asked: Vec<Result<Health, String>>) -> Result<Health, 
         }
     }
     all.critical.truncate(CRITICAL_MAX);
+    all.counted.truncate(CRITICAL_MAX);
     all.model = models.join(", ");
     match untold {
         Some(why) if all.critical.is_empty() => Err(why),
@@ -209,7 +213,7 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 /// Warnings and endurance of the log of NVMe, as `nvme` writes it in its two forms, and as `smartctl` does.
-fn of_nvme(log: &Value) -> Option<(Vec<String>, u32)> {
+fn of_nvme(log: &Value) -> Option<Health> {
     let warning = &log["critical_warning"];
     let nested = ["value", "Value"].iter().find_map(|key| warning.get(key));
     // Both are one byte.
@@ -221,10 +225,9 @@ fn of_nvme(log: &Value) -> Option<(Vec<String>, u32)> {
     if bits >> NVME_BITS.len() != 0 {
         critical.push(format!("critical warning {bits:#04x}"));
     }
-    if let Some(errors) = number(&log["media_errors"]).filter(|errors| *errors > 0) {
-        critical.push(format!("{errors} media errors"));
-    }
-    Some((critical, used.into()))
+    let errors = number(&log["media_errors"]).filter(|errors| *errors > 0);
+    let counted = errors.map(|errors| (errors, "media errors".to_owned())).into_iter().collect();
+    Some(Health { critical, counted, used_percent: used.into(), model: String::new() })
 }
 
 /// What `smartctl` says of a drive of any kind; its model is left out.
@@ -247,7 +250,7 @@ fn of_smartctl(answer: &Value) -> Result<Health, String> {
     let log = &answer["nvme_smart_health_information_log"];
     let mut health = Health::default();
     if log.is_object() {
-        (health.critical, health.used_percent) = of_nvme(log).ok_or("the log of NVMe makes no sense")?;
+        health = of_nvme(log).ok_or("the log of NVMe makes no sense")?;
     } else {
         let table = answer["ata_smart_attributes"]["table"].as_array();
         if passed.is_none() && table.is_none() {
@@ -273,7 +276,7 @@ fn of_ata(table: &[Value], health: &mut Health) {
         let raw = number(&attribute["raw"]["value"]).unwrap_or(0);
         let id = number(&attribute["id"]);
         let bad = ATA_BAD.iter().find(|(known, _)| id == Some(*known) && raw > 0);
-        health.critical.extend(bad.map(|(_, words)| format!("{raw} {words}")));
+        health.counted.extend(bad.map(|(_, words)| (raw, (*words).to_owned())));
         let is_wear = attribute["name"].as_str().is_some_and(|name| ATA_WEAR.contains(&name));
         // Other scales than the usual one cannot be told from here.
         let left = number(&attribute["value"]).filter(|left| is_wear && *left <= 100);
@@ -281,7 +284,7 @@ fn of_ata(table: &[Value], health: &mut Health) {
             health.used_percent = health.used_percent.max(100 - left as u32);
         }
     }
-    health.critical.truncate(CRITICAL_MAX);
+    health.counted.truncate(CRITICAL_MAX);
 }
 
 #[cfg(test)]

@@ -70,8 +70,15 @@ impl Bench {
 }
 
 fn health(critical: &[&str], used_percent: u32, model: &str) -> Health {
+    // What begins with a number is counted.
+    let counted = |words: &&str| {
+        let (count, what) = words.split_once(' ').unwrap_or_default();
+        Some((count.parse().ok()?, what.to_owned()))
+    };
+    let is_word = |words: &&&str| counted(words).is_none();
     Health {
-        critical: critical.iter().map(|words| (*words).to_owned()).collect(),
+        critical: critical.iter().filter(is_word).map(|words| (*words).to_owned()).collect(),
+        counted: critical.iter().filter_map(counted).collect(),
         used_percent,
         model: model.into(),
     }
@@ -185,7 +192,12 @@ async fn smartctl_of_every_kind_of_drive() {
                 ),
             ),
             health(
-                &["800 reallocated sectors", "3 pending sectors", "1 uncorrectable sectors"],
+                &[
+                    "it says that it fails",
+                    "800 reallocated sectors",
+                    "3 pending sectors",
+                    "1 uncorrectable sectors",
+                ],
                 61,
                 "SLOW 9",
             ),

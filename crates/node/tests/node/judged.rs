@@ -1,0 +1,141 @@
+//! What those who judge parts need of a node: drives that rest, less asked of a part, notes, measures.
+
+use crate::harness::cluster::Cluster;
+use crate::harness::*;
+use stoker_node::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Node};
+use stoker_store::{ErrorKind, Leaning, Measures, Order, Report, Result, Store};
+
+async fn measures(node: &Node, of: &str) -> Measures {
+    match node.operate(Order::Measures { node: Some(of.into()) }).await.unwrap() {
+        Report::Measures(measures) => *measures,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn rest(node: &Node, of: &str, drive: &str, rests: bool) -> Result<Report> {
+    node.operate(Order::DriveRest { node: of.into(), drive: drive.into(), rests }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drive_rests_is_emptied_and_works_again() {
+    let mut cluster = Cluster::with_drives(&["", "", ""], 2, lazy()).await;
+    let content = |at: u64| pattern(at, 5 << 20);
+    for at in 0..6 {
+        put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
+    }
+    let path = cluster.folder(0).join("ring1").display().to_string();
+    let drive = async |cluster: &Cluster| {
+        let all = measures(cluster.node(1), "n0").await.drives;
+        all.into_iter().find(|drive| drive.path == path).unwrap()
+    };
+    assert_eq!(drive(&cluster).await.state, "live");
+    rest(cluster.node(2), "n0", &path, true).await.unwrap();
+    let written = drive(&cluster).await.writes.bytes;
+    // Nothing new goes there, and in the end nothing is there that the lake has not.
+    while drive(&cluster).await.is_empty != Some(true) {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    for at in 6..10 {
+        put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
+    }
+    let now = drive(&cluster).await;
+    assert_eq!((now.state.as_str(), now.is_empty, now.writes.bytes), ("resting", Some(true), written));
+    // The other one must not rest, too, and a restart changes nothing.
+    let other = cluster.folder(0).join("ring0").display().to_string();
+    let refused = rest(cluster.node(1), "n0", &other, true).await.unwrap_err();
+    assert!(refused.kind == ErrorKind::Conflict && refused.message.contains("quarantine"), "{refused:?}");
+    let stopped = cluster.lose(0);
+    stopped.stop().await;
+    drop(stopped);
+    cluster.start(0).await;
+    assert_eq!(drive(&cluster).await.state, "resting");
+    rest(cluster.node(1), "n0", &path, false).await.unwrap();
+    assert_eq!(drive(&cluster).await.state, "live");
+    for at in 10..16 {
+        put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
+    }
+    assert!(drive(&cluster).await.writes.bytes > 0);
+    for at in 0..16 {
+        assert!(get(cluster.node(2), &format!("f/{at}")).await.unwrap() == content(at), "{at}");
+    }
+    assert!(rest(cluster.node(1), "n0", "/no/such", true).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn less_is_asked_of_a_part() {
+    let cluster = Cluster::with_drives(&["", "", ""], 2, lazy()).await;
+    let id = async |at: usize| measures(cluster.node(at), &format!("n{at}")).await.node;
+    let (here, other) = (id(0).await, id(1).await);
+    let path = cluster.folder(0).join("ring1").display().to_string();
+    let leaning = |node: &str, drive: Option<&str>, takes_chunks: bool| Leaning {
+        node: node.into(),
+        drive: drive.map(str::to_owned),
+        percent: 25,
+        takes_chunks,
+    };
+    cluster.node(0).lean(&[leaning(&here, Some(&path), false), leaning(&other, None, false)]);
+    let look = async || {
+        let seen = measures(cluster.node(2), "n0").await;
+        let drive = seen.drives.into_iter().find(|drive| drive.path == path).unwrap();
+        let taken = |copies: &&stoker_store::CopyMeasures| copies.node == other;
+        let copies = seen.copies.iter().find(taken).map_or(0, |copies| copies.times.bytes);
+        (drive.writes.bytes, copies)
+    };
+    for at in 0..12 {
+        put(cluster.node(0), &format!("f/{at}"), &pattern(at, 100_000)).await;
+    }
+    assert_eq!(look().await, (0, 0), "others take everything");
+    // As much as ever.
+    cluster.node(0).lean(&[]);
+    for at in 12..40 {
+        put(cluster.node(0), &format!("f/{at}"), &pattern(at, 100_000)).await;
+    }
+    let (written, copied) = look().await;
+    assert!(written > 0 && copied > 0, "{written} {copied}");
+    // Where nobody else is left, it is used all the same.
+    let third = id(2).await;
+    cluster.node(0).lean(&[leaning(&other, None, false), leaning(&third, None, false)]);
+    put(cluster.node(0), "last", b"copied").await;
+    assert_eq!(get(cluster.node(1), "last").await.unwrap(), b"copied");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notes_are_written_by_one_at_a_time() {
+    let cluster = Cluster::with_drives(&["", ""], 1, lazy()).await;
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    assert_eq!(a.note("x").await.unwrap(), None);
+    let body: Vec<u8> = (0..200_000u32).map(|at| at as u8).collect();
+    let first = a.write_note("x", None, b"head", Some(&body)).await.unwrap().unwrap();
+    assert_eq!(b.write_note("x", None, b"other", None).await.unwrap(), None, "it is there already");
+    let read = b.note("x").await.unwrap().unwrap();
+    assert!(read.seq == first && read.head == b"head" && read.body == body);
+    // The head changes without the body.
+    let second = b.write_note("x", Some(first), b"beat", None).await.unwrap().unwrap();
+    assert_eq!(
+        a.write_note("x", Some(first), b"late", Some(b"")).await.unwrap(),
+        None,
+        "somebody was quicker"
+    );
+    let read = a.note("x").await.unwrap().unwrap();
+    assert!(read.head == b"beat" && read.body == body);
+    // A shorter body leaves nothing of the longer one.
+    a.write_note("x", Some(second), b"beat", Some(b"short")).await.unwrap().unwrap();
+    assert_eq!(b.note("x").await.unwrap().unwrap().body, b"short");
+    for (head, body) in [(NOTE_HEAD_LEN_MAX + 1, 0), (0, NOTE_BODY_LEN_MAX + 1)] {
+        let refused = a.write_note("y", None, &vec![0; head], Some(&vec![0; body])).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+    }
+    // Lines of people.
+    let add = async |name: &str, line: &str| {
+        b.operate(Order::NoteAdd { name: name.into(), line: line.into() }).await.map(drop)
+    };
+    add("lines", "one").await.unwrap();
+    add("lines", "two").await.unwrap();
+    let Report::Note(Some(text)) = a.operate(Order::Note { name: "lines".into() }).await.unwrap() else {
+        panic!("no note");
+    };
+    assert_eq!(text, "one\ntwo\n");
+    for (name, line) in [("lines", ""), ("lines", "a\nb"), ("a/b", "x"), ("", "x")] {
+        assert_eq!(add(name, line).await.unwrap_err().kind, ErrorKind::Invalid, "{name:?} {line:?}");
+    }
+}
