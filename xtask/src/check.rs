@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::suites::{API, APPS, CLIENTS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, Without};
+use crate::suites::{API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 
@@ -106,6 +106,22 @@ const STEPS: &[Step] = &[
         Action::Suite { suite: &CONSOLE, args: "", without: Without::Skip },
     ),
     step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
+    // Near the end: the program that these leave behind has more features than the one that the steps before want.
+    step(
+        "clippy, optional features",
+        &[Tier::Full, Tier::Long],
+        Action::Cargo("clippy --package stoker --features otel,kafka --all-targets --locked -- -D warnings"),
+    ),
+    step(
+        "test, optional features",
+        &[Tier::Full, Tier::Long],
+        Action::Cargo("test --package stoker --features otel,kafka --bin stoker --locked"),
+    ),
+    step(
+        "collectors",
+        &[Tier::Full, Tier::Long],
+        Action::Suite { suite: &COLLECTORS, args: "", without: Without::Skip },
+    ),
     step("guest", &[Tier::Long], Action::Suite { suite: &GUEST, args: "", without: Without::Skip }),
 ];
 

@@ -26,6 +26,7 @@ Usage: cargo xtask <command>
   api [...]                   the admin API against its OpenAPI document; arguments go to tests/api/run.py
   console [...]               the console in headless Chromium; arguments go to tests/console/run.py
   telemetry [...]             a real Prometheus and Alertmanager; arguments go to tests/telemetry/run.py
+  collectors [...]            traces at a receiver of OTLP, events in Kafka; arguments go to tests/collectors/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -66,6 +67,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "api" => suites::API.run(rest),
         "console" => suites::CONSOLE.run(rest),
         "telemetry" => suites::TELEMETRY.run(rest),
+        "collectors" => suites::COLLECTORS.run(rest),
         "guest" => suites::GUEST.run(rest),
         "python" => suites::PYTHON.run(rest),
         "fuzz" => fuzz::run(rest),

@@ -1,5 +1,5 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry` and `guest`: programs of others against a real node, each by a
-//! script below `tests/`.
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors` and `guest`: programs of others against a real node,
+//! each by a script below `tests/`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,10 +17,12 @@ pub struct Suite {
     what: &'static str,
     /// It loads what cargo builds for Python.
     needs_binding: bool,
+    /// What the program is built with beside its defaults.
+    features: &'static str,
 }
 
 const fn suite(name: &'static str, script: &'static str, what: &'static str) -> Suite {
-    Suite { name, script, what, needs_binding: false }
+    Suite { name, script, what, needs_binding: false, features: "" }
 }
 
 /// Real S3 clients.
@@ -29,6 +31,11 @@ pub const CLIENTS: Suite = suite("clients", "tests/clients/run.py", "real client
 pub const APPS: Suite = suite("apps", "tests/apps/run.py", "applications");
 /// A real Prometheus and a real Alertmanager.
 pub const TELEMETRY: Suite = suite("telemetry", "tests/telemetry/run.py", "Prometheus and Alertmanager");
+/// A receiver of OpenTelemetry's traces, and Kafka.
+pub const COLLECTORS: Suite = Suite {
+    features: "otel,kafka",
+    ..suite("collectors", "tests/collectors/run.py", "a collector of traces, and Kafka")
+};
 /// The NFS client of a Linux kernel.
 pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
 
@@ -59,14 +66,21 @@ impl Suite {
     /// The same, for a gate that has to be green on a machine that lacks what the suite needs.
     pub fn run_or(&self, args: &[String], without: Without) -> Result<(), Failure> {
         // The gate has built it with its tests a moment ago. Built by itself it would have other features, and everything below it too.
-        let is_built = without == Without::Skip && program().is_file();
+        let is_built = without == Without::Skip && program().is_file() && self.features.is_empty();
         if self.needs_binding {
             // With the features that the tests were built with, so that only what is loaded by Python is new.
             if !succeeds(cargo().args(["build", "--workspace", "--locked"])) {
                 return Err(Failure::Failed);
             }
-        } else if !is_built && !succeeds(cargo().args(["build", "--package", "stoker", "--locked"])) {
-            return Err(Failure::Failed);
+        } else if !is_built {
+            let mut build = cargo();
+            build.args(["build", "--package", "stoker", "--locked"]);
+            if !self.features.is_empty() {
+                build.args(["--features", self.features]);
+            }
+            if !succeeds(&mut build) {
+                return Err(Failure::Failed);
+            }
         }
         let mut python = Command::new("python3");
         python.current_dir(root()).args(["-B", self.script, "--stoker"]).arg(program()).args(args);

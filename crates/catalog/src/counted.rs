@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tracing::Instrument as _;
+
 use crate::error::Result;
 use crate::kv::{BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
 
@@ -49,7 +51,14 @@ impl Catalog for Counted {
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Outcome>> {
         self.calls.commits.fetch_add(1, Ordering::Relaxed);
-        self.inner.commit(commit)
+        let span = tracing::debug_span!(
+            target: "stoker::trace",
+            "catalog commit",
+            checks = commit.checks.len(),
+            writes = commit.writes.len(),
+        );
+        let committed = self.inner.commit(commit);
+        if span.is_disabled() { committed } else { Box::pin(committed.instrument(span)) }
     }
 
     fn watch(&self, prefix: Vec<u8>) -> Watch {

@@ -71,6 +71,8 @@ impl Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        // What is read while it is sent belongs to the request, too.
+        let span = this.exchange.as_ref().map(|exchange| exchange.span().enter());
         let polled = match &mut this.content {
             Content::Empty => Poll::Ready(None),
             Content::Whole(bytes) => {
@@ -83,6 +85,7 @@ impl Body for AnswerBody {
                 .map(|piece| piece.map(|piece| piece.map(Frame::data).map_err(BodyError::from))),
             Content::Foreign(body) => Pin::new(body).poll_frame(cx),
         };
+        drop(span);
         if let (Poll::Ready(Some(Ok(frame))), Some(exchange)) = (&polled, &mut this.exchange)
             && let Some(data) = frame.data_ref()
         {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::counters::Counters;
 use crate::operation::Operation;
@@ -31,15 +32,21 @@ pub(crate) struct Exchange {
     operation: Operation,
     status: u16,
     sent_bytes: u64,
+    span: Span,
 }
 
 impl Exchange {
     /// A request has come.
-    pub(crate) fn begin(counters: Arc<Counters>, pace: Pace) -> Exchange {
+    pub(crate) fn begin(counters: Arc<Counters>, pace: Pace, span: Span) -> Exchange {
         pace.turn();
         counters.begin();
         let begun = Instant::now();
-        Exchange { counters, pace, begun, operation: Operation::Unknown, status: 0, sent_bytes: 0 }
+        Exchange { counters, pace, begun, operation: Operation::Unknown, status: 0, sent_bytes: 0, span }
+    }
+
+    /// Where what is done for it belongs, in a trace.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// What it asks for.
@@ -60,6 +67,14 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if !self.span.is_disabled() {
+            self.span.record("rpc.method", self.operation.name());
+            self.span.record("http.response.status_code", self.status);
+            self.span.record("http.response.body.size", self.sent_bytes);
+            if self.status >= 500 {
+                self.span.record("otel.status_code", "ERROR");
+            }
+        }
         self.pace.turn();
         self.counters.end(self.operation, self.status, self.begun.elapsed(), self.sent_bytes);
     }

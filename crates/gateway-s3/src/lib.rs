@@ -31,4 +31,7 @@ mod wire;
 mod xml;
 
 pub use gateway::Gateway;
-pub use options::{GatewayOptions, TlsOptions};
+pub use options::{GatewayOptions, TlsOptions, TraceParent};
+
+/// The target of spans for a collector of traces; nothing else listens to it.
+const TRACE: &str = "stoker::trace";

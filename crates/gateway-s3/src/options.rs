@@ -1,8 +1,11 @@
-//! How a gateway is started. Numbers and paths only.
+//! How a gateway is started. Numbers and paths, and who knows the parents of traces.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use http::HeaderMap;
+use tracing::Span;
 
 /// Certificate and key for HTTPS.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,6 +15,18 @@ pub struct TlsOptions {
     /// PEM file with the private key.
     pub key: PathBuf,
 }
+
+/// Gives the span of a request the parent that its headers name. Called only while somebody listens to spans.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceParent(pub fn(&Span, &HeaderMap));
+
+impl PartialEq for TraceParent {
+    fn eq(&self, other: &TraceParent) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for TraceParent {}
 
 /// How a gateway is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +53,8 @@ pub struct GatewayOptions {
     pub body_timeout: Duration,
     /// Most bytes of one file or part in one request.
     pub body_bytes_max: u64,
+    /// Who knows the parents of traces.
+    pub trace_parent: Option<TraceParent>,
 }
 
 impl Default for GatewayOptions {
@@ -54,6 +71,7 @@ impl Default for GatewayOptions {
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(60),
             body_bytes_max: 5 << 30,
+            trace_parent: None,
         }
     }
 }

@@ -8,6 +8,8 @@ use http::request::Parts as Head;
 use http::{Method, Request};
 use hyper::body::Incoming;
 use stoker_store::Store;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::access::{self, Intent};
 use crate::answer::{self, Answer};
@@ -21,13 +23,13 @@ use crate::hot::post::{Post, post_object};
 use crate::hot::put::{Write, put_object, upload_part};
 use crate::operation::Operation;
 use crate::ops::{Call, OWNER_ID, Seam};
-use crate::options::GatewayOptions;
+use crate::options::{GatewayOptions, TraceParent};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::request_id::RequestIds;
 use crate::sets::{self, Reserved};
 use crate::target::Target;
-use crate::{clock, cors};
+use crate::{TRACE, clock, cors};
 
 /// What all requests share.
 pub(crate) struct Service {
@@ -56,9 +58,34 @@ impl Service {
 
     /// Answers a request.
     pub(crate) async fn serve(&self, request: Request<Incoming>, pace: Pace) -> Answer {
-        let mut exchange = Exchange::begin(Arc::clone(&self.counters), pace);
-        let (mut head, body) = request.into_parts();
         let id = self.ids.next();
+        let span = self.span(&request, &id);
+        let exchange = Exchange::begin(Arc::clone(&self.counters), pace, span.clone());
+        self.serve_within(request, id, exchange).instrument(span).await
+    }
+
+    /// The span of a request, if somebody listens.
+    fn span(&self, request: &Request<Incoming>, id: &str) -> Span {
+        let span = tracing::debug_span!(
+            target: TRACE,
+            "s3 request",
+            rpc.method = Empty,
+            otel.kind = "server",
+            otel.status_code = Empty,
+            http.request.method = request.method().as_str(),
+            url.path = request.uri().path(),
+            http.response.status_code = Empty,
+            http.response.body.size = Empty,
+            stoker.request = id,
+        );
+        if let Some(TraceParent(set)) = self.options.trace_parent.filter(|_| !span.is_disabled()) {
+            set(&span, request.headers());
+        }
+        span
+    }
+
+    async fn serve_within(&self, request: Request<Incoming>, id: String, mut exchange: Exchange) -> Answer {
+        let (mut head, body) = request.into_parts();
         let mut arrivals = Arrivals::new(body, self.options.body_timeout, Arc::clone(&self.counters));
         let mut answer = match self.answer(&mut head, &mut arrivals, &id, &mut exchange).await {
             Ok(answer) => answer,

@@ -72,3 +72,6 @@ pub use numbers::{DriveLedger, LakePrices};
 pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};
+
+/// The target of spans for a collector of traces; nothing else listens to it.
+pub(crate) const TRACE: &str = "stoker::trace";

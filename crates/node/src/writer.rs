@@ -9,14 +9,15 @@ use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId
 use stoker_ring::Put;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::{JoinHandle, JoinSet};
+use tracing::Instrument as _;
 
 use crate::cell::{Copied, Copies};
-use crate::clock;
 use crate::core::{Core, add};
 use crate::pins::Pin;
 use crate::rings::NAME_INDEX;
 use crate::tracker::Work;
 use crate::volumes::Volume;
+use crate::{TRACE, clock};
 
 /// Chunks of one file on their way to drives at the same time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -196,7 +197,10 @@ impl ChunkWriter {
         let put = self.put(index, buf);
         let (core, volume) = (self.core.clone(), self.volume.clone());
         let when_alone = self.when_alone;
-        let append = async move { core.commit_records(&volume, vec![put], when_alone).await };
+        // Made here: the task itself would not know whose it is.
+        let span = tracing::debug_span!(target: TRACE, "chunk", index, bytes = put.payload.len());
+        let append =
+            async move { core.commit_records(&volume, vec![put], when_alone).await }.instrument(span);
         self.core.tasks.spawn_into(&mut self.appends, append);
     }
 
@@ -333,7 +337,8 @@ impl ChunkWriter {
         let bytes = written.runs.size();
         let purpose = self.purpose.take().expect("a writer is finished once");
         let core = self.core.clone();
-        let published = purpose.publish(core.clone(), written, finish).await;
+        let span = tracing::debug_span!(target: TRACE, "publish");
+        let published = purpose.publish(core.clone(), written, finish).instrument(span).await;
         self.has_litter = match &published {
             Ok(_) => false,
             // The outcome may be unknown: chunks stay until a restart has asked the catalog.
@@ -382,7 +387,13 @@ impl Writer for ChunkWriter {
 
     fn finish(self: Box<Self>, finish: Finish) -> BoxFuture<'static, Result<Receipt>> {
         let core = self.core.clone();
-        Box::pin(async move { core.to_the_end(self.complete(finish)).await })
+        let span = tracing::debug_span!(
+            target: TRACE,
+            "commit",
+            volume = self.volume.name.as_str(),
+            bytes = self.runs.size(),
+        );
+        Box::pin(async move { core.to_the_end(self.complete(finish).instrument(span)).await })
     }
 }
 

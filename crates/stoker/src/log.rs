@@ -1,4 +1,4 @@
-//! Where `tracing` goes: stderr, as text or as one JSON object per line.
+//! Where `tracing` goes: what is logged to stderr, as text or as one JSON object per line; spans to a collector, if there is one.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,17 @@ use std::io;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::clock;
+use crate::daemon::{TRACE, Traces};
 
 /// How much is logged.
 #[derive(clap::ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,12 +75,32 @@ pub enum Format {
     Json,
 }
 
-/// Starts logging; once per process.
-pub fn start(level: Level, format: Format) {
-    let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::from(level)).with_writer(io::stderr);
+/// Starts logging, and listening to spans if somebody wants them; once per process.
+pub fn start(level: Level, format: Format, traces: Option<&Traces>) {
+    let lines = tracing_subscriber::registry().with(lines(level, format));
+    match traces {
+        None => lines.init(),
+        Some(traces) => lines.with(traces.layer()).init(),
+    }
+}
+
+/// What is logged. Spans for a collector are none of it, whatever the level.
+fn lines<S>(level: Level, format: Format) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+{
+    let level = LevelFilter::from(level);
+    let is_logged = move |metadata: &Metadata<'_>| {
+        let target = metadata.target();
+        // The client of Kafka tells of each try; we tell once, when it begins to fail.
+        let is_told_by_us = target.starts_with("rskafka") && level < LevelFilter::DEBUG;
+        *metadata.level() <= level && target != TRACE && !is_told_by_us
+    };
+    let filter = filter_fn(is_logged).with_max_level_hint(level);
+    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     match format {
-        Format::Text => builder.with_target(false).init(),
-        Format::Json => builder.event_format(JsonLine).init(),
+        Format::Text => layer.with_target(false).with_filter(filter).boxed(),
+        Format::Json => layer.event_format(JsonLine).with_filter(filter).boxed(),
     }
 }
 
@@ -124,5 +148,52 @@ impl Visit for Fields<'_> {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.insert(field.name().into(), format!("{value:?}").into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Whether a span for a collector is on, whether its fields were computed, and whether its place is off for good.
+    fn seen_by(subscriber: impl Subscriber + Send + Sync + 'static) -> (bool, bool, bool) {
+        let is_computed = Cell::new(false);
+        let place = || {
+            let value = || {
+                is_computed.set(true);
+                1
+            };
+            tracing::debug_span!(target: "stoker::trace", "a span", value = value())
+        };
+        // One that wants everything tells what the place is called; a span that is off does not know.
+        let all = tracing::Dispatch::new(tracing_subscriber::registry());
+        let metadata = tracing::dispatcher::with_default(&all, place).metadata().unwrap();
+        assert!(is_computed.replace(false));
+        drop(all);
+        let dispatch = tracing::Dispatch::new(subscriber);
+        let is_on = !tracing::dispatcher::with_default(&dispatch, place).is_disabled();
+        (is_on, is_computed.get(), dispatch.register_callsite(metadata).is_never())
+    }
+
+    #[test]
+    fn spans_for_a_collector_are_off_for_good_without_one() {
+        for level in [Level::Off, Level::Info, Level::Debug, Level::Trace] {
+            for format in [Format::Text, Format::Json] {
+                let subscriber = tracing_subscriber::registry().with(lines(level, format));
+                assert_eq!(seen_by(subscriber), (false, false, true), "{level:?} {format:?}");
+            }
+        }
+    }
+
+    #[cfg(feature = "otel")]
+    #[test]
+    fn spans_for_a_collector_are_on_with_one() {
+        let endpoint = Some("http://127.0.0.1:1".to_owned());
+        let plan = crate::daemon::TracesPlan { endpoint, sample: 1.0 };
+        let traces = Traces::open(&plan).unwrap().unwrap();
+        let lines = tracing_subscriber::registry().with(lines(Level::Info, Format::Text));
+        assert_eq!(seen_by(lines.with(traces.layer())), (true, true, false));
     }
 }

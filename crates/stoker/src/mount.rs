@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.background {
         return in_background();
     }
-    log::start(args.log_level, log::Format::Text);
+    log::start(args.log_level, log::Format::Text, None);
     sys::bound_spare_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -12,8 +12,8 @@ use stoker_node::{CatalogChoice, Labels};
 use crate::config::{self, CatalogKind, Config, Size, WebUrl};
 use crate::daemon::place::Place;
 use crate::daemon::{
-    self, CREDENTIALS, EventsPlan, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, Ready,
-    S3Plan, TelemetryPlan, Wear, drives, limits,
+    self, CREDENTIALS, EventsPlan, Hangup, KafkaPlan, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion,
+    Ready, S3Plan, TelemetryPlan, Traces, TracesPlan, Wear, drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, sys};
@@ -40,13 +40,20 @@ pub struct Args {
 /// Starts a node and its doors, waits to be stopped.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = Config::read(&args.config)?;
+    let traces = traces(&config);
+    traces.check()?;
+    if kafka(&config).is_some() {
+        KafkaPlan::check()?;
+    }
     if args.check {
         out::say(format!("{}: fine", args.config.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    log::start(args.log.unwrap_or(config.log.level), config.log.format);
+    let traces = Traces::open(&traces)?;
+    log::start(args.log.unwrap_or(config.log.level), config.log.format, traces.as_ref());
     let place = Place::take(&config.node.dir)?;
-    let plan = Plan { promote: args.promote.wish(), ..plan(&config, place.dir())? };
+    let mut plan = Plan { promote: args.promote.wish(), ..plan(&config, place.dir())? };
+    plan.telemetry.traces = traces;
     daemon::run(&place, &plan, |ready| if args.json { tell_json(ready) } else { tell(ready) })
 }
 
@@ -129,10 +136,24 @@ fn telemetry(config: &Config) -> Result<TelemetryPlan, Failure> {
             file_bytes_max: config.events.file_size.0,
             webhooks: urls(&config.events.webhooks),
             webhook_secret_file: config.events.webhook_secret_file.clone(),
+            kafka: kafka(config),
         },
         wear,
         slo: config.slo.clone(),
+        traces: None,
     })
+}
+
+fn traces(config: &Config) -> TracesPlan {
+    let traces = &config.telemetry.traces;
+    TracesPlan { endpoint: traces.endpoint.as_ref().map(|url| url.0.clone()), sample: traces.sample.0 }
+}
+
+/// Where events go in Kafka; without a broker nowhere.
+fn kafka(config: &Config) -> Option<KafkaPlan> {
+    let kafka = &config.events.kafka;
+    let brokers: Vec<String> = kafka.brokers.iter().map(|broker| broker.0.clone()).collect();
+    (!brokers.is_empty()).then(|| KafkaPlan { brokers, topic: kafka.topic.0.clone() })
 }
 
 /// The lake that a configuration names.

@@ -13,10 +13,12 @@ use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Class, ErrorKind, Result, StoreError, Subject, WhenAlone};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::Summed;
 use super::message::{AppendHead, to_wire};
 use super::peers::PeerCopy;
+use crate::TRACE;
 use crate::core::{Core, add};
 use crate::publish::outdated;
 use crate::rings::{NAME_INDEX, Rings};
@@ -153,9 +155,11 @@ impl Core {
     ) -> Result<Copied> {
         let chunk = puts[0].chunk;
         let need = self.class(volume).copies() - 1;
+        let append = tracing::debug_span!(target: TRACE, "local append");
         if need == 0 {
-            return self.rings.append_any(puts).await.map(Copied::here);
+            return self.rings.append_any(puts).instrument(append).await.map(Copied::here);
         }
+        let copies = tracing::debug_span!(target: TRACE, "peer copies", copies = need);
         // Once for the drive here and for the way to the peer.
         puts[0].payload.sum();
         let crc = puts[0].payload.crc32c();
@@ -165,8 +169,9 @@ impl Core {
         let long = name.take_if(|name| name.len() > NAME_LEN_MAX);
         let record = ChunkId::new(chunk.version, NAME_INDEX);
         let (local, peers, records) = tokio::join!(
-            self.rings.append_any(puts),
-            self.copy_patiently(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, when_alone),
+            self.rings.append_any(puts).instrument(append),
+            self.copy_patiently(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, when_alone)
+                .instrument(copies),
             async {
                 let Some(bytes) = long else { return Ok(Vec::new()) };
                 let bytes = Summed { bytes, crc: None, is_claimed: false };

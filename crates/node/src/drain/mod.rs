@@ -26,10 +26,11 @@ use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_store::{BoxFuture, DrainPolicy, Result};
 use tokio::sync::{Notify, Semaphore};
+use tracing::Instrument as _;
 
 use crate::core::Core;
 use crate::volumes::Volume;
-use crate::{clock, error};
+use crate::{TRACE, clock, error};
 pub(crate) use alone::{AWAY, away};
 use pace::Pace;
 use planner::{Planner, Task};
@@ -480,7 +481,13 @@ impl Core {
             if !task.demanded && !wants(&volume, &located.file) {
                 continue;
             }
-            match self.drain_file(&volume, located).await? {
+            let span = tracing::debug_span!(
+                target: TRACE,
+                "drain file",
+                volume = volume.name.as_str(),
+                bytes = located.file.size,
+            );
+            match self.drain_file(&volume, located).instrument(span).await? {
                 End::Done => {}
                 End::Later(due_ms) => later = Some(later.map_or(due_ms, |known| known.min(due_ms))),
             }

@@ -87,6 +87,15 @@ const LAKE: Nature = Nature {
 };
 
 impl Source {
+    fn kind(self) -> &'static str {
+        match self {
+            Source::Drive(_) => "drive",
+            Source::Peer(_) => "peer",
+            Source::Turn(_) => "turn",
+            Source::Lake(_) => "lake",
+        }
+    }
+
     fn nature(self) -> &'static Nature {
         match self {
             Source::Drive(_) => &DRIVE,
@@ -294,13 +303,7 @@ impl Sources {
             let mean = |size| track.of(size).lock().unwrap().mean_us(now_us);
             let p95 = |size| track.of(size).lock().unwrap().p95_us(now_us);
             SourceStatus {
-                kind: match source {
-                    Source::Drive(_) => "drive",
-                    Source::Peer(_) => "peer",
-                    Source::Turn(_) => "turn",
-                    Source::Lake(_) => "lake",
-                }
-                .to_owned(),
+                kind: source.kind().to_owned(),
                 name: name(source),
                 reads: track.reads.load(Ordering::Relaxed),
                 failures: track.failures.load(Ordering::Relaxed),

@@ -10,6 +10,8 @@ use futures_util::{FutureExt, StreamExt};
 use stoker_format::NodeId;
 use stoker_ring::ErrorKind as RingKind;
 use stoker_store::{ErrorKind, Result, StoreError};
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::race::{Entrant, Race};
 use super::slow::Trail;
@@ -17,7 +19,7 @@ use super::{Size, Source};
 use crate::core::{Core, add};
 use crate::reader::{LOOKS_MAX, Slice};
 use crate::stage::Extent;
-use crate::{error, rings};
+use crate::{TRACE, error, rings};
 
 /// What a node of another cell costs in comparison: links between cells are shared by many.
 const FAR_US: u64 = 5_000;
@@ -45,7 +47,22 @@ impl Core {
     /// Bytes of a chunk from wherever they come soonest. Every byte was verified on its way.
     pub async fn read_best(self: &Arc<Core>, wish: &Wish<'_>) -> Result<Bytes> {
         let (begun_us, mut trail) = (self.sources.now_us(), Trail::default());
-        let read = self.read_along(wish, &mut trail).await;
+        let span = tracing::debug_span!(
+            target: TRACE,
+            "read",
+            bytes = wish.range.len(),
+            first = Empty,
+            source = Empty,
+            hedges = Empty,
+            failures = Empty,
+        );
+        let read = self.read_along(wish, &mut trail).instrument(span.clone()).await;
+        if !span.is_disabled() {
+            trail.first.map(|first| span.record("first", first.kind()));
+            trail.answered.map(|source| span.record("source", source.kind()));
+            span.record("hedges", trail.hedges);
+            span.record("failures", trail.failures);
+        }
         self.sources.note_way(wish.slice.chunk.version, wish.range.len(), begun_us, trail);
         read
     }
@@ -201,18 +218,22 @@ impl Core {
     async fn ask(self: &Arc<Core>, source: Source, wish: &Wish<'_>, size: Size) -> Answered {
         let begun_us = self.sources.now_us();
         let chunk = wish.slice.chunk;
-        let got = match source {
-            Source::Drive(drive) => self.read_local(drive, wish).await,
-            Source::Peer(node) => self.read_from(node, wish.slice, wish.range.clone(), None).await,
-            Source::Turn(node) => self.read_from(node, wish.slice, wish.range.clone(), wish.extent).await,
-            Source::Lake(_) => match wish.extent {
-                Some(extent) => {
-                    let via = self.cell.far_turn(chunk);
-                    self.fetch(wish.slice, extent, via).await.map(|bytes| bytes.slice(wish.range.clone()))
-                }
-                None => Err(rings::missing(&chunk)),
-            },
+        let span = tracing::debug_span!(target: TRACE, "ask", source = source.kind());
+        let asked = async {
+            match source {
+                Source::Drive(drive) => self.read_local(drive, wish).await,
+                Source::Peer(node) => self.read_from(node, wish.slice, wish.range.clone(), None).await,
+                Source::Turn(node) => self.read_from(node, wish.slice, wish.range.clone(), wish.extent).await,
+                Source::Lake(_) => match wish.extent {
+                    Some(extent) => {
+                        let via = self.cell.far_turn(chunk);
+                        self.fetch(wish.slice, extent, via).await.map(|bytes| bytes.slice(wish.range.clone()))
+                    }
+                    None => Err(rings::missing(&chunk)),
+                },
+            }
         };
+        let got = asked.instrument(span).await;
         match &got {
             Ok(bytes) => {
                 let took_us = self.sources.now_us().saturating_sub(begun_us);

@@ -18,9 +18,10 @@ use stoker_reflex::fault::Fault;
 use stoker_store::{Class, DrainPolicy, VolumePolicy};
 use toml::Spanned;
 
+use crate::daemon::TracesPlan;
 use crate::failure::Failure;
 use crate::log;
-pub use value::{Amount, Auto, Drain, Size, WebUrl};
+pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
 /// Largest file that is read as a configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -225,6 +226,16 @@ pub struct VolumeDefaults {
 pub struct Telemetry {
     pub fabric: bool,
     pub exporters: Vec<WebUrl>,
+    pub traces: Traces,
+}
+
+/// Which traces go to a collector.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Traces {
+    #[serde(deserialize_with = "value::optional_url")]
+    pub endpoint: Option<WebUrl>,
+    pub sample: Share,
 }
 
 /// Who is told of events.
@@ -237,6 +248,15 @@ pub struct Events {
     pub webhooks: Vec<WebUrl>,
     #[serde(deserialize_with = "value::optional")]
     pub webhook_secret_file: Option<PathBuf>,
+    pub kafka: Kafka,
+}
+
+/// Where events go in Kafka.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kafka {
+    pub brokers: Vec<Broker>,
+    pub topic: TopicName,
 }
 
 /// What is logged, and how.
@@ -289,13 +309,32 @@ impl Lake {
 
 impl Default for Telemetry {
     fn default() -> Telemetry {
-        Telemetry { fabric: true, exporters: Vec::new() }
+        Telemetry { fabric: true, exporters: Vec::new(), traces: Traces::default() }
+    }
+}
+
+impl Default for Traces {
+    fn default() -> Traces {
+        let TracesPlan { sample, .. } = TracesPlan::default();
+        Traces { endpoint: None, sample: Share(sample) }
+    }
+}
+
+impl Default for Kafka {
+    fn default() -> Kafka {
+        Kafka { brokers: Vec::new(), topic: TopicName("stoker-events".into()) }
     }
 }
 
 impl Default for Events {
     fn default() -> Events {
-        Events { file: None, file_size: Size(16 << 20), webhooks: Vec::new(), webhook_secret_file: None }
+        Events {
+            file: None,
+            file_size: Size(16 << 20),
+            webhooks: Vec::new(),
+            webhook_secret_file: None,
+            kafka: Kafka::default(),
+        }
     }
 }
 

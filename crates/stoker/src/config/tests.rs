@@ -70,6 +70,9 @@ fn the_shipped_file_has_every_setting() {
         let header =
             if section == "drive" { "[[drive]]\npath = \"p\"".into() } else { format!("[{section}]") };
         let mut names: Vec<&str> = settings.iter().map(|line| line.split_once(" = ").unwrap().0).collect();
+        // A section below another one is a setting of that.
+        let below = shipped().into_iter().filter_map(|(other, _)| other.strip_prefix(&format!("{section}.")));
+        names.extend(below);
         let mut known = known(&header);
         names.sort_unstable();
         known.sort_unstable();
@@ -137,6 +140,12 @@ fn mistakes_are_found_where_they_are() {
     check("[lake]\nprice_read_gb = inf", "2:17", "expected a number from 0 on", shipped);
     check("[events]\nwebhooks = [\"example.com\"]", "2:12", "begins with http:// or https://", shipped);
     check("[telemetry]\nexporters = [\"ftp://a\"]", "2:13", "begins with http:// or https://", shipped);
+    check("[telemetry.traces]\nsample = 1.5", "2:10", "expected a number from 0 to 1", shipped);
+    check("[telemetry.traces]\nendpoint = \"a:4318\"", "2:12", "begins with http:// or https://", shipped);
+    check("[telemetry.traces]\nsampel = 1.0", "2:1", "did you mean `sample`?", "endpoint, sample");
+    check("[events]\nkafka = { brokers = [\"a\"] }", "2:21", "is not a broker", shipped);
+    check("[events]\nkafka = { topic = \"a b\" }", "2:19", "is not a topic", shipped);
+    check("[events]\nkafka = { topics = \"a\" }", "2:11", "did you mean `topic`?", "brokers, topic");
     // Not TOML, and twice the same.
     check("[node\n", "1:6", "", shipped);
     check("[node]\ncores = 1\ncores = 2", "3:1", "duplicate key", shipped);

@@ -69,6 +69,60 @@ impl TryFrom<String> for WebUrl {
     }
 }
 
+/// A part of all: from none to everything.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Share(pub f64);
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        match (0.0..=1.0).contains(&value) {
+            true => Ok(Share(value)),
+            false => Err(D::Error::invalid_value(Unexpected::Float(value), &"a number from 0 to 1")),
+        }
+    }
+}
+
+/// Where a broker of Kafka is: `host:port`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Broker(pub String);
+
+impl TryFrom<String> for Broker {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Broker, String> {
+        let is_sane = |(host, port): (&str, &str)| {
+            !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|port| port > 0)
+        };
+        match text.rsplit_once(':').is_some_and(is_sane) {
+            true => Ok(Broker(text)),
+            false => Err(format!("`{text}` is not a broker, such as \"kafka-1:9092\"")),
+        }
+    }
+}
+
+/// A topic of Kafka.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TopicName(pub String);
+
+impl TryFrom<String> for TopicName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<TopicName, String> {
+        let is_sane = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        match !text.is_empty()
+            && text.len() <= 249
+            && text.bytes().all(is_sane)
+            && !text.bytes().all(|byte| byte == b'.')
+        {
+            true => Ok(TopicName(text)),
+            false => Err(format!("`{text}` is not a topic: letters, digits, `.`, `_` and `-`, at most 249")),
+        }
+    }
+}
+
 /// A value, or the word `auto`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Auto<T> {
@@ -152,4 +206,10 @@ impl<'de> Deserialize<'de> for Drain {
 pub fn optional<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let text = String::deserialize(deserializer)?;
     Ok(if text.is_empty() { None } else { Some(T::from(text)) })
+}
+
+/// The same for a url.
+pub fn optional_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WebUrl>, D::Error> {
+    let text: Option<String> = optional(deserializer)?;
+    text.map(WebUrl::try_from).transpose().map_err(D::Error::custom)
 }

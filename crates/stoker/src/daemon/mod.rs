@@ -40,7 +40,9 @@ use s3::S3Door;
 pub use signals::Hangup;
 use signals::{Signals, Wish};
 use telemetry::Telemetry;
-pub use telemetry::{EventsPlan, TelemetryPlan, Wear, check_url};
+pub use telemetry::{
+    EventsPlan, KafkaPlan, TRACE, TelemetryPlan, Traces, TracesPlan, Wear, check_url, trace_parent,
+};
 
 /// A rebuild that is slower would never end.
 const REBUILD_MIN: u64 = 1 << 20;

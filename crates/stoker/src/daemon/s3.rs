@@ -103,6 +103,7 @@ fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOpti
         cors_origins: plan.cors_origins.clone(),
         connections_max: plan.connections_max,
         tls: plan.tls.as_ref().map(|(cert, key)| TlsOptions { cert: cert.clone(), key: key.clone() }),
+        trace_parent: super::trace_parent(),
         ..GatewayOptions::default()
     }
 }

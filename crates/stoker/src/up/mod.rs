@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::daemon::{
     self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, S3Plan, TelemetryPlan,
-    drives, limits,
+    Traces, TracesPlan, drives, limits,
 };
 use crate::failure::Failure;
 use crate::{log, out, size, span, sys};
@@ -147,14 +147,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Starts one node; `cluster` says where it joins, if it is no member yet.
 pub fn run_member(args: &Args, cluster: Option<(&str, &str)>) -> Result<ExitCode, Failure> {
-    log::start(args.log, log::Format::Text);
+    let traces = Traces::open(&TracesPlan::default())?;
+    log::start(args.log, log::Format::Text, traces.as_ref());
     let place = Place::take(&args.dir)?;
     let mut kept = Kept::read(&place)?;
     if let Some((address, token)) = cluster {
         kept.lake = daemon::join(&place, address, token)?.or(kept.lake);
     }
     let kept = kept.with(args.lake.as_deref(), &args.drive)?;
-    let plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &kept)? };
+    let mut plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &kept)? };
+    plan.telemetry.traces = traces;
     for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
             out::say(format!(

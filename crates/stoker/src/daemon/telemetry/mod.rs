@@ -1,11 +1,12 @@
-//! What the daemon tells beside the numbers of the node: events, the fabric around it, the wear of its drives, and pages of
-//! other exporters. Nothing here may slow a request down: it reads what others counted.
+//! What the daemon tells beside the numbers of the node: events, traces, the fabric around it, the wear of its drives, and pages
+//! of other exporters. Nothing here may slow a request down: it reads what others counted.
 
 mod endurance;
 mod events;
 mod exporters;
 mod fabric;
 pub(in crate::daemon) mod fetch;
+mod traces;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use super::reflex::Reflexes;
 use crate::failure::Failure;
 use endurance::Endurance;
 pub use endurance::Wear;
-pub use events::EventsPlan;
 use events::Origin;
-pub use events::{Change, Events, Severity};
+pub use events::{Change, Events, EventsPlan, KafkaPlan, Severity};
 use exporters::Exporters;
 use fabric::Fabric;
 pub use fetch::{Http, check_url};
+pub use traces::{TRACE, Traces, TracesPlan, trace_parent};
 
 /// Longest wait for the last events to leave when a node stops.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -45,6 +46,8 @@ pub struct TelemetryPlan {
     pub wear: Vec<(PathBuf, Wear)>,
     /// What is wanted of the parts of the cluster, and what is done about those that break.
     pub slo: Slo,
+    /// Listens already.
+    pub traces: Option<Traces>,
 }
 
 impl Default for TelemetryPlan {
@@ -55,6 +58,7 @@ impl Default for TelemetryPlan {
             events: EventsPlan::default(),
             wear: Vec::new(),
             slo: Slo::default(),
+            traces: None,
         }
     }
 }
@@ -66,6 +70,7 @@ pub struct Telemetry {
     exporters: Arc<Exporters>,
     fabric: Option<Arc<Fabric>>,
     reflex: Option<Source>,
+    traces: Option<Traces>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -85,19 +90,21 @@ impl Telemetry {
         let exporters = Arc::new(Exporters::new(&plan.exporters));
         let origin =
             Origin { node: name.to_owned(), node_id: status.node.clone(), cluster: status.cluster.clone() };
-        let events = Events::open(place.dir(), &plan.events, origin)?;
+        let events = Events::open(place.dir(), &plan.events, origin.clone(), &http)?;
         let mut tasks = vec![tokio::spawn(endurance.clone().keep(stopped.clone()))];
         if !plan.exporters.is_empty() {
             tasks.push(tokio::spawn(exporters.clone().follow(http.clone(), stopped.clone())));
         }
         let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
-        tasks.extend(events.start(store, &http, &stopped));
+        tasks.extend(events.start(store, &stopped));
         let told = (http, events.clone());
         let reflexes = Reflexes::new(&plan.slo, place.dir(), node, name, status, told)?;
         let reflex = Some(reflexes.source());
         tasks.extend(reflexes.start(&stopped));
+        tasks.extend(plan.traces.as_ref().and_then(|traces| traces.start(&origin, &stopped)));
         let fabric = plan.has_fabric.then(|| Arc::new(Fabric::new("/".into())));
-        Ok(Telemetry { events, endurance, exporters, fabric, reflex, stop, tasks })
+        let traces = plan.traces.clone();
+        Ok(Telemetry { events, endurance, exporters, fabric, reflex, traces, stop, tasks })
     }
 
     /// Where the numbers of it come from.
@@ -113,6 +120,9 @@ impl Telemetry {
         if let Some(fabric) = self.fabric.clone() {
             all.push(Box::new(move || fabric.counters()));
         }
+        if let Some(traces) = self.traces.clone() {
+            all.push(Box::new(move || traces.counters()));
+        }
         all
     }
 
@@ -126,7 +136,7 @@ impl Telemetry {
         self.events.stopping();
     }
 
-    /// Keeps what must be kept. What a webhook did not take is sent after the next start.
+    /// Keeps what must be kept. What a webhook or Kafka did not take is sent after the next start.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         let all = async {

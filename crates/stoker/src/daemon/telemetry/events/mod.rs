@@ -1,10 +1,13 @@
-//! What happened, for people and programs: one JSON object for each event, in a file that is always written, and to webhooks.
+//! What happened, for people and programs: one JSON object for each event, in a file that is always written, to webhooks, and to Kafka.
 //!
 //! Events are found by comparing the numbers of the node every few seconds, so that no part of it has to know of them: what
 //! `/metrics` shows is what events tell of. Each node tells what it sees itself; `about` is the same for the same thing.
 
 mod changes;
+mod delivery;
 mod journal;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod webhook;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,8 +27,8 @@ use crate::clock;
 use crate::failure::Failure;
 pub use changes::Change;
 use changes::Seen;
+use delivery::Delivery;
 use journal::Journal;
-use webhook::Webhook;
 
 /// How often the node is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -46,11 +49,37 @@ pub struct EventsPlan {
     pub webhooks: Vec<String>,
     /// Signs what webhooks are sent.
     pub webhook_secret_file: Option<PathBuf>,
+    pub kafka: Option<KafkaPlan>,
+}
+
+/// Where events go in Kafka.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KafkaPlan {
+    /// Those that are asked first for the others: `host:port`.
+    pub brokers: Vec<String>,
+    pub topic: String,
+}
+
+impl KafkaPlan {
+    /// Refuses what this program cannot do.
+    pub fn check() -> Result<(), Failure> {
+        match cfg!(feature = "kafka") {
+            true => Ok(()),
+            false => Err(Failure::new("`kafka` in [events] is set, but this stoker was built without Kafka")
+                .hint("build it with `cargo build --release --features kafka`, or leave the setting out")),
+        }
+    }
 }
 
 impl Default for EventsPlan {
     fn default() -> EventsPlan {
-        EventsPlan { file: None, file_bytes_max: 16 << 20, webhooks: Vec::new(), webhook_secret_file: None }
+        EventsPlan {
+            file: None,
+            file_bytes_max: 16 << 20,
+            webhooks: Vec::new(),
+            webhook_secret_file: None,
+            kafka: None,
+        }
     }
 }
 
@@ -135,14 +164,14 @@ struct Shared {
     recent: Mutex<VecDeque<Event>>,
     /// By kind and severity; kinds are words of this program, so they are few.
     counts: Mutex<BTreeMap<(String, &'static str), u64>>,
-    webhooks: Vec<Arc<Webhook>>,
+    deliveries: Vec<Arc<Delivery>>,
     /// Grows with each event.
     last_seq: watch::Sender<u64>,
 }
 
 impl Events {
-    /// Opens the file, and takes up what webhooks were not sent before the node stopped.
-    pub fn open(dir: &Path, plan: &EventsPlan, origin: Origin) -> Result<Events, Failure> {
+    /// Opens the file, and takes up what webhooks and Kafka were not sent before the node stopped.
+    pub fn open(dir: &Path, plan: &EventsPlan, origin: Origin, http: &Http) -> Result<Events, Failure> {
         let path = plan.file.clone().unwrap_or_else(|| dir.join(FILE));
         let journal =
             Journal::open(&path, plan.file_bytes_max).map_err(|e| Failure::io(path.display(), &e))?;
@@ -150,15 +179,19 @@ impl Events {
             Some(path) => Some(webhook::read_secret(path)?),
             None => None,
         };
-        let mut last_seq = journal.last_seq();
-        let mut webhooks = Vec::new();
+        let seq = journal.last_seq();
+        let mut deliveries = Vec::new();
         for (at, url) in plan.webhooks.iter().enumerate() {
             let twins = plan.webhooks[..at].iter().filter(|other| webhook::is_label_same(other, url)).count();
-            let webhook = Webhook::open(dir, url, twins, secret.clone(), journal.last_seq());
-            last_seq = last_seq.max(webhook.sent_seq());
-            webhook.fill(journal.after(webhook.sent_seq()));
-            webhooks.push(Arc::new(webhook));
+            deliveries.push(webhook::open(dir, url, twins, secret.clone(), http.clone(), seq));
         }
+        deliveries.extend(to_kafka(dir, plan, seq)?);
+        let mut last_seq = seq;
+        for delivery in &deliveries {
+            last_seq = last_seq.max(delivery.sent_seq());
+            delivery.fill(journal.after(delivery.sent_seq()));
+        }
+        let deliveries = deliveries.into_iter().map(Arc::new).collect();
         let mut recent = VecDeque::from(journal.after(0));
         recent.drain(..recent.len().saturating_sub(RECENT_MAX));
         Ok(Events(Arc::new(Shared {
@@ -167,23 +200,18 @@ impl Events {
             unwritten: AtomicU64::new(0),
             recent: Mutex::new(recent),
             counts: Mutex::default(),
-            webhooks,
+            deliveries,
             last_seq: watch::Sender::new(last_seq),
         })))
     }
 
-    /// Tells that the node runs, watches it, and sends events to webhooks, until told to stop.
-    pub fn start(
-        &self,
-        store: Arc<dyn Store>,
-        http: &Http,
-        stopped: &watch::Receiver<bool>,
-    ) -> Vec<JoinHandle<()>> {
+    /// Tells that the node runs, watches it, and sends events, until told to stop.
+    pub fn start(&self, store: Arc<dyn Store>, stopped: &watch::Receiver<bool>) -> Vec<JoinHandle<()>> {
         self.tell(Change::new(Severity::Info, "node_started", &self.0.origin.node, "the node runs".into()));
         let mut tasks = vec![tokio::spawn(self.clone().watch(store, stopped.clone()))];
-        for webhook in &self.0.webhooks {
+        for delivery in &self.0.deliveries {
             let changed = self.0.last_seq.subscribe();
-            tasks.push(tokio::spawn(webhook.clone().send_all(http.clone(), changed, stopped.clone())));
+            tasks.push(tokio::spawn(delivery.clone().send_all(changed, stopped.clone())));
         }
         tasks
     }
@@ -246,15 +274,15 @@ impl Events {
         recent.push_back(event.clone());
         drop(recent);
         *own.counts.lock().unwrap().entry((event.kind.clone(), event.severity.as_str())).or_default() += 1;
-        for webhook in &own.webhooks {
-            webhook.fill([event.clone()]);
+        for delivery in &own.deliveries {
+            delivery.fill([event.clone()]);
         }
         own.last_seq.send_replace(seq);
         // Until here: two events at the same time must not have one number.
         drop(journal);
     }
 
-    /// Numbers of events and of webhooks.
+    /// Numbers of events, and of those who are sent them.
     pub fn counters(&self) -> Vec<Counter> {
         let counts = self.0.counts.lock().unwrap();
         let mut all: Vec<Counter> = Vec::new();
@@ -266,7 +294,7 @@ impl Events {
         let failures = self.0.unwritten.load(Ordering::Relaxed);
         let help = "Events that could not be written to their file.";
         all.push(Counter::new("events_unwritten_total", help, &[], failures as f64));
-        all.extend(self.0.webhooks.iter().flat_map(|webhook| webhook.counters()));
+        all.extend(self.0.deliveries.iter().flat_map(|delivery| delivery.counters()));
         all
     }
 }
@@ -280,18 +308,32 @@ impl stoker_admin::Events for Events {
     }
 }
 
+#[cfg(feature = "kafka")]
+fn to_kafka(dir: &Path, plan: &EventsPlan, seq: u64) -> Result<Option<Delivery>, Failure> {
+    Ok(plan.kafka.as_ref().map(|plan| kafka::open(dir, plan, seq)))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn to_kafka(_: &Path, plan: &EventsPlan, _: u64) -> Result<Option<Delivery>, Failure> {
+    plan.kafka.as_ref().map_or(Ok(None), |_| KafkaPlan::check().map(|()| None))
+}
+
 #[cfg(test)]
 mod tests {
     use stoker_admin::Events as _;
 
     use super::*;
 
+    fn open(dir: &Path, plan: &EventsPlan, origin: Origin) -> Events {
+        Events::open(dir, plan, origin, &Http::new().unwrap()).unwrap()
+    }
+
     #[test]
     fn whoever_asks_gets_the_newest_also_those_of_before_a_restart() {
         let origin = Origin { node: "n1".into(), node_id: "a-b".into(), cluster: "c".into() };
         let dir = tempfile::tempdir().unwrap();
         let begun_ms = clock::unix_ms();
-        let open = || Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        let open = || open(dir.path(), &EventsPlan::default(), origin.clone());
         let events = open();
         events.tell(Change::new(Severity::Error, "drive_failed", "d/1", "it failed".into()));
         drop(events);
@@ -314,7 +356,7 @@ mod tests {
     fn two_at_the_same_time_have_two_numbers() {
         let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
         let dir = tempfile::tempdir().unwrap();
-        let events = Events::open(dir.path(), &EventsPlan::default(), origin).unwrap();
+        let events = open(dir.path(), &EventsPlan::default(), origin);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..100).for_each(|_| events.stopping()));
@@ -325,31 +367,41 @@ mod tests {
         assert_eq!(seqs, (1..=400).collect::<Vec<_>>());
     }
 
-    #[test]
-    fn a_webhook_that_is_new_is_not_sent_the_past() {
+    fn a_new_receiver_is_not_sent_the_past(plan: &EventsPlan, waiting: &str) {
         let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
         let dir = tempfile::tempdir().unwrap();
-        let url = "http://127.0.0.1:1/".to_owned();
-        let plan = EventsPlan { webhooks: vec![url], ..EventsPlan::default() };
-        let events = Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        let open = |plan: &EventsPlan| open(dir.path(), plan, origin.clone());
+        let events = open(&EventsPlan::default());
         (0..3).for_each(|_| events.stopping());
         drop(events);
-        let waiting = |events: &Events| {
-            events.counters().into_iter().find(|one| one.name == "webhook_waiting").unwrap().value
-        };
-        let events = Events::open(dir.path(), &plan, origin.clone()).unwrap();
+        let waiting =
+            |events: &Events| events.counters().into_iter().find(|one| one.name == waiting).unwrap().value;
+        let events = open(plan);
         assert_eq!(waiting(&events), 0.0);
         events.stopping();
         drop(events);
         // It is not new any more: what it missed waits for it.
-        assert_eq!(waiting(&Events::open(dir.path(), &plan, origin).unwrap()), 1.0);
+        assert_eq!(waiting(&open(plan)), 1.0);
+    }
+
+    #[test]
+    fn a_webhook_that_is_new_is_not_sent_the_past() {
+        let plan = EventsPlan { webhooks: vec!["http://127.0.0.1:1/".to_owned()], ..EventsPlan::default() };
+        a_new_receiver_is_not_sent_the_past(&plan, "webhook_waiting");
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn a_topic_that_is_new_is_not_sent_the_past() {
+        let kafka = Some(KafkaPlan { brokers: vec!["127.0.0.1:1".into()], topic: "events".into() });
+        a_new_receiver_is_not_sent_the_past(&EventsPlan { kafka, ..EventsPlan::default() }, "kafka_waiting");
     }
 
     #[test]
     fn an_event_is_one_flat_object() {
         let origin = Origin { node: "n1".into(), node_id: "ab".into(), cluster: "c".into() };
         let dir = tempfile::tempdir().unwrap();
-        let events = Events::open(dir.path(), &EventsPlan::default(), origin.clone()).unwrap();
+        let events = open(dir.path(), &EventsPlan::default(), origin.clone());
         events.stopping();
         let text = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -363,7 +415,7 @@ mod tests {
         );
         // The next start counts on.
         drop(events);
-        let events = Events::open(dir.path(), &EventsPlan::default(), origin).unwrap();
+        let events = open(dir.path(), &EventsPlan::default(), origin);
         events.stopping();
         assert_eq!(*events.0.last_seq.borrow(), 2);
     }

@@ -1,21 +1,16 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
+use std::time::Duration;
 
-use super::super::{Origin, Severity};
+use tokio::sync::watch;
+
+use super::super::delivery::REFUSALS_MAX;
+use super::super::delivery::tests::{event, until_sent, value};
 use super::*;
 
-fn event(seq: u64) -> Event {
-    Event {
-        seq,
-        id: format!("n-{seq}"),
-        time: "2026-07-01T12:00:00Z".into(),
-        origin: Origin { node: "n".into(), node_id: "i".into(), cluster: "c".into() },
-        kind: "node_down".into(),
-        severity: Severity::Error,
-        about: "node_down/b".into(),
-        words: String::new(),
-    }
+fn hook(dir: &Path, url: &str, secret: Option<Secret>) -> Delivery {
+    open(dir, url, 0, secret, Http::new().unwrap(), 0)
 }
 
 /// A receiver: answers with these statuses, one for each request, and tells what it got.
@@ -44,22 +39,6 @@ fn receiver(listener: TcpListener, statuses: Vec<u16>) -> mpsc::Receiver<(String
     told
 }
 
-/// Runs a webhook until it is done with events up to a number.
-async fn until_sent(webhook: &Arc<Webhook>, seq: u64) {
-    let (_changes, changed) = watch::channel(0);
-    let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(webhook.clone().send_all(Http::new().unwrap(), changed, stopped));
-    while webhook.sent_seq() < seq {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    stop.send_replace(true);
-    task.await.unwrap();
-}
-
-fn value(webhook: &Webhook, name: &str) -> f64 {
-    webhook.counters().into_iter().find(|counter| counter.name == name).unwrap().value
-}
-
 #[tokio::test]
 async fn a_receiver_that_is_not_there_gets_everything_once_it_is() {
     let dir = tempfile::tempdir().unwrap();
@@ -68,11 +47,11 @@ async fn a_receiver_that_is_not_there_gets_everything_once_it_is() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let url = format!("http://{address}/hook");
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
+    let webhook = Arc::new(hook(dir.path(), &url, None));
     webhook.fill([event(1), event(2)]);
     let (_changes, changed) = watch::channel(0);
     let (stop, stopped) = watch::channel(false);
-    let task = tokio::spawn(webhook.clone().send_all(Http::new().unwrap(), changed, stopped));
+    let task = tokio::spawn(webhook.clone().send_all(changed, stopped));
     while value(&webhook, "webhook_failures_total") < 1.0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -91,8 +70,8 @@ async fn a_receiver_that_is_not_there_gets_everything_once_it_is() {
     assert_eq!(value(&webhook, "webhook_up"), 1.0);
     assert_eq!(value(&webhook, "webhook_waiting"), 0.0);
     // After a restart it goes on behind them.
-    assert_eq!(Webhook::open(dir.path(), &url, 0, None, 0).sent_seq(), 2);
-    assert_eq!(Webhook::open(dir.path(), "http://127.0.0.1:1/", 0, None, 0).sent_seq(), 0);
+    assert_eq!(hook(dir.path(), &url, None).sent_seq(), 2);
+    assert_eq!(hook(dir.path(), "http://127.0.0.1:1/", None).sent_seq(), 0);
 }
 
 #[tokio::test]
@@ -103,7 +82,7 @@ async fn what_is_sent_is_signed() {
     let told = receiver(listener, vec![204]);
     std::fs::write(dir.path().join("secret"), "\n open sesame \n").unwrap();
     let secret = read_secret(&dir.path().join("secret")).unwrap();
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, Some(secret), 0));
+    let webhook = Arc::new(hook(dir.path(), &url, Some(secret)));
     webhook.fill([event(7)]);
     until_sent(&webhook, 7).await;
     let (head, body) = told.recv().unwrap();
@@ -125,7 +104,7 @@ async fn a_receiver_that_refuses_one_event_does_not_stop_the_others() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let told = receiver(listener, [vec![400; REFUSALS_MAX as usize], vec![200]].concat());
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
+    let webhook = Arc::new(hook(dir.path(), &url, None));
     webhook.fill([event(1), event(2)]);
     until_sent(&webhook, 2).await;
     assert_eq!(told.iter().count(), REFUSALS_MAX as usize + 1);
@@ -139,7 +118,7 @@ async fn a_receiver_that_refuses_everything_is_not_called_well() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let _told = receiver(listener, vec![400; REFUSALS_MAX as usize]);
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
+    let webhook = Arc::new(hook(dir.path(), &url, None));
     webhook.fill([event(1)]);
     until_sent(&webhook, 1).await;
     assert_eq!(value(&webhook, "webhook_up"), 0.0);
@@ -164,7 +143,7 @@ async fn what_a_receiver_says_beside_its_status_does_not_matter() {
             held.push(stream);
         }
     });
-    let webhook = Arc::new(Webhook::open(dir.path(), &url, 0, None, 0));
+    let webhook = Arc::new(hook(dir.path(), &url, None));
     webhook.fill([event(1)]);
     until_sent(&webhook, 1).await;
     assert_eq!(value(&webhook, "webhook_failures_total"), 0.0);
@@ -177,7 +156,7 @@ fn two_receivers_of_one_host_are_told_apart() {
     let [one, two] = ["https://hooks.example.com/services/A", "https://hooks.example.com/services/B"];
     assert!(is_label_same(one, two) && !is_label_same(one, "https://other.example.com/"));
     let label = |url, twins| {
-        let webhook = Webhook::open(dir.path(), url, twins, None, 0);
+        let webhook = open(dir.path(), url, twins, None, Http::new().unwrap(), 0);
         webhook.counters()[0].labels[0].1.clone()
     };
     assert_eq!(label(one, 0), "https://hooks.example.com");
@@ -185,17 +164,7 @@ fn two_receivers_of_one_host_are_told_apart() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_the_oldest_go_first() {
-    let dir = tempfile::tempdir().unwrap();
-    let webhook = Webhook::open(dir.path(), "http://127.0.0.1:1/", 0, None, 0);
-    webhook.fill((1..=WAITING_MAX as u64 + 5).map(event));
-    assert_eq!(webhook.waiting.lock().unwrap().front().unwrap().seq, 6);
-    assert_eq!(value(&webhook, "webhook_given_up_total"), 5.0);
-    assert_eq!(value(&webhook, "webhook_waiting"), WAITING_MAX as f64);
-}
-
-#[test]
-fn statuses_and_pauses() {
+fn statuses() {
     for status in [200, 202, 204] {
         assert_eq!(outcome_of(status), Outcome::Taken);
     }
@@ -206,12 +175,6 @@ fn statuses_and_pauses() {
     for status in [400, 413, 422] {
         assert!(matches!(outcome_of(status), Outcome::Refused(_)), "{status}");
     }
-    let mut rng = Rng::new(1);
-    for tries in [0, 1, 5, 20, u32::MAX] {
-        let pause = pause_after(tries, &mut rng);
-        assert!(pause >= PAUSE_MIN / 2 && pause <= PAUSE_MAX, "{tries}: {pause:?}");
-    }
-    assert!(pause_after(20, &mut rng) >= PAUSE_MAX / 2);
 }
 
 #[test]
