@@ -58,7 +58,7 @@ function draw(context, told) {
   return [
     told.state === "silent" && h("p", { class: "warn" }, "What is here is old: no node has looked since. Is the loop switched off ([slo] enabled), or the catalog away?"),
     told.parts.length === 0 ? h("p", { class: "well" }, h("span", { class: "dot ok" }), "Every part is well, as far as is known.") : troubled(context, told),
-    told.notices.length > 0 && waiting(context, told.notices),
+    told.notices.length > 0 && waiting(context, told),
     budgets(told.budgets),
   ];
 }
@@ -89,7 +89,8 @@ function troubled(context, told) {
   );
 }
 
-function waiting(context, notices) {
+function waiting(context, { notices, parts }) {
+  const words = (title) => parts.reduce((words, part) => named(part, words), title);
   return h(
     "div",
     {},
@@ -97,7 +98,7 @@ function waiting(context, notices) {
     table(
       [
         ["for", (notice) => notice.target],
-        ["work order", (notice) => h("span", { class: "break" }, notice.title), "wide"],
+        ["work order", (notice) => h("span", { class: "break" }, words(notice.title)), "wide"],
         ["state", (notice) => (notice.refused ? badge("error", "refused") : badge("warn", "not taken yet"))],
         ["why", (notice) => h("span", { class: "break" }, notice.why ?? "on its way")],
         ["tries", (notice) => count(notice.tries), "number"],
