@@ -109,17 +109,17 @@ function waiting(context, { notices, parts }) {
 }
 
 function budgets(rows) {
-  const left = (one) => (one.good + one.bad === 0 ? null : `${one.left_percent < 0 ? "−" : ""}${digits(Math.abs(one.left_percent))} %`);
+  const measured = rows.filter((one) => one.good + one.bad > 0);
+  const silent = rows.filter((one) => !measured.includes(one)).map((one) => OBJECTIVES[one.objective] ?? one.objective);
+  const left = (one) => `${one.left_percent < 0 ? "−" : ""}${digits(Math.abs(one.left_percent))} %`;
   const tone = (one) => (one.burning || one.left_percent <= 0 ? "bad" : one.left_percent < 25 ? "warn" : "ok");
   const bar = (one) =>
-    left(one) === null
-      ? h("span", { class: "muted" }, "nothing measured yet")
-      : h(
-          "div",
-          { class: "usage" },
-          meter([[Math.max(0, Math.min(100, one.left_percent)), tone(one), "left"]], 100, `${left(one)} of the budget of 30 days left`),
-          h("span", { class: `small ${tone(one) === "ok" ? "muted" : tone(one)}` }, one.left_percent < 0 ? `overdrawn: ${left(one)} left` : `${left(one)} left`, one.burning && ", burns too fast"),
-        );
+    h(
+      "div",
+      { class: "usage" },
+      meter([[Math.max(0, Math.min(100, one.left_percent)), tone(one), "left"]], 100, `${left(one)} of the budget of 30 days left`),
+      h("span", { class: `small ${tone(one) === "ok" ? "muted" : tone(one)}` }, one.left_percent < 0 ? `overdrawn: ${left(one)} left` : `${left(one)} left`, one.burning && ", burns too fast"),
+    );
   const burn = (one) => {
     const known = [["5 min", one.burn_5m], ["1 h", one.burn_1h], ["6 h", one.burn_6h]].filter(([, rate]) => rate != null);
     return known.length === 0 ? "–" : known.map(([name, rate]) => `${digits(rate)}× (${name})`).join(", ");
@@ -133,11 +133,12 @@ function budgets(rows) {
         ["objective", (one) => h("div", {}, OBJECTIVES[one.objective] ?? one.objective, h("div", { class: "muted small" }, h("code", {}, one.objective)))],
         ["budget left", bar, "wide"],
         ["burns", (one) => h("span", { class: one.burning ? "bad" : "", title: "1× uses the budget up in 30 days" }, burn(one))],
-        ["bad", (one) => (one.good + one.bad > 0 ? `${count(one.bad)} of ${count(one.good + one.bad)}` : "–"), "number"],
+        ["bad", (one) => `${count(one.bad)} of ${count(one.good + one.bad)}`, "number"],
       ],
-      rows,
-      "No objective is watched.",
+      measured,
+      rows.length === 0 ? "No objective is watched." : "Nothing was measured yet.",
     ),
+    silent.length > 0 && measured.length > 0 && h("p", { class: "muted small" }, `Too little was done yet to measure: ${silent.join(", ")}.`),
   );
 }
 
