@@ -1,6 +1,7 @@
 // What a person does with the console, and what must hold on every page: no errors, nothing off the screen, nothing overlaid.
 
 import { execFileSync } from "node:child_process";
+import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
@@ -112,8 +113,8 @@ const PAGES = [
   ["access", "#/access", "Access keys"],
 ];
 
-async function open(page, hash, words) {
-  await page.goto(`${node.admin}/${hash}`);
+async function open(page, hash, words, at = node) {
+  await page.goto(`${at.admin}/${hash}`);
   await page.getByText(words, { exact: false }).first().waitFor();
 }
 
@@ -141,7 +142,8 @@ await scenario("a fresh node says what to do", () =>
   visit({}, async (page) => {
     await login(page, told.fresh, told.fresh.token);
     await page.getByText("No data yet. Copy this line.").waitFor();
-    await page.getByText("No SLO configured yet.").waitFor();
+    await page.getByText("Every part is well, as far as is known.").waitFor();
+    await page.getByText(/leads, looked/).waitFor();
     await sound(page, "empty");
     const line = await page.locator(".start code").innerText();
     expect(line.includes(" put hello.txt data/hello.txt --dir "), line);
@@ -259,6 +261,106 @@ await scenario("a node is quarantined, evacuated by its name, and rejoins", () =
     await page.getByText(`POST /api/v1/nodes/${name}/evacuate`).first().waitFor();
     await page.evaluate(() => document.getElementById("toasts").replaceChildren());
     await sound(page, "log-filled");
+  }),
+);
+
+/** A node with three drives, one of which is taken away below. */
+const { sick } = told;
+const WELL = "Every part is well, as far as is known.";
+const [, taken, other] = sick.drives;
+
+await scenario("a drive rests, and ends that", () =>
+  visit({}, async (page) => {
+    await login(page, sick, sick.token);
+    await page.getByText(WELL).waitFor({ timeout: 60000 });
+    await sound(page, "objectives-well");
+    await page.locator(".node", { hasText: sick.name }).click();
+    const row = page.locator("tr", { hasText: other });
+    const dialog = page.getByRole("dialog");
+    await row.getByRole("button", { name: "Rest" }).click();
+    await dialog.getByText("Nothing new is put there").waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    expect(await row.locator(".badge", { hasText: "live" }).isVisible(), "it rests although nobody said yes");
+    await row.getByRole("button", { name: "Rest" }).click();
+    await sound(page, "dialog-rest");
+    await dialog.getByRole("button", { name: "Rest" }).click();
+    await row.locator(".badge", { hasText: "resting" }).waitFor();
+    await page.evaluate(() => document.getElementById("toasts").replaceChildren());
+    await sound(page, "node-resting");
+    await page.getByRole("link", { name: "Overview" }).click();
+    await page.locator(".drive.warn", { hasText: "resting" }).waitFor();
+    await page.locator(".tile", { hasText: "Drives live" }).getByText("1 resting").waitFor();
+    await page.locator(".node", { hasText: sick.name }).click();
+    await row.getByRole("button", { name: "End rest" }).click();
+    await dialog.getByRole("button", { name: "End rest" }).click();
+    await row.locator(".badge", { hasText: "live" }).waitFor();
+    await open(page, "#/log", "Changes through this node", sick);
+    await page.getByText(`POST /api/v1/nodes/${sick.name}/drives/rest`).first().waitFor();
+  }),
+);
+
+await scenario("a drive that is gone is told, and who repairs is told once more", () =>
+  visit({}, async (page) => {
+    await login(page, sick, sick.view_token);
+    renameSync(taken, `${taken}-pulled`);
+    const row = page.locator(".objectives tr", { hasText: taken }).first();
+    await row.locator(".badge", { hasText: "down" }).waitFor({ timeout: 60000 });
+    await page.locator(".objectives .badge", { hasText: "refused" }).waitFor({ timeout: 60000 });
+    for (const name of ["It was repaired", "Send again"]) expect(await page.getByRole("button", { name }).isDisabled(), `whoever looks may say: ${name}`);
+  }),
+);
+
+for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
+  for (const colorScheme of ["light", "dark"]) {
+    await scenario(`trouble at ${size} pixels, ${colorScheme}`, () =>
+      visit({ viewport, colorScheme }, async (page) => {
+        await login(page, sick, sick.token);
+        await page.getByText("Parts in trouble").waitFor();
+        await sound(page, `trouble-${size}-${colorScheme}`);
+        await page.locator(".objectives tr", { hasText: taken }).getByRole("link").click();
+        await page.getByRole("heading", { name: sick.name }).waitFor();
+        await page.locator("tr", { hasText: taken }).locator(".badge", { hasText: "failed" }).waitFor();
+        await sound(page, `trouble-node-${size}-${colorScheme}`);
+      }),
+    );
+  }
+}
+
+await scenario("a work order is sent again", () =>
+  visit({}, async (page) => {
+    await login(page, sick, sick.token);
+    await page.getByText("Work orders that nobody took").waitFor();
+    rmSync(sick.refuses);
+    await page.getByRole("button", { name: "Send again" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: "Send again" }).click();
+    await page.getByText("They are sent again within seconds.").waitFor();
+    await page.getByText("Work orders that nobody took").waitFor({ state: "detached", timeout: 60000 });
+  }),
+);
+
+await scenario("who says that it was repaired is believed once the gate passed it", () =>
+  visit({}, async (page) => {
+    await login(page, sick, sick.token);
+    const row = page.locator(".objectives tr", { hasText: taken }).first();
+    const dialog = page.getByRole("dialog");
+    await row.getByRole("button", { name: "It was repaired" }).click();
+    await dialog.getByText("The gate measures it.").waitFor();
+    await sound(page, "dialog-repaired");
+    await dialog.getByRole("button", { name: "It was repaired" }).click();
+    await dialog.waitFor({ state: "detached" });
+    // Nobody has done anything, and the gate finds that out.
+    await open(page, "#/log", "Changes through this node", sick);
+    await page.getByText("POST /api/v1/slo/repaired").first().waitFor();
+    await page.getByText("somebody says that it was repaired").first().waitFor({ timeout: 60000 });
+    await page.getByText("the gate did not let it pass").first().waitFor({ timeout: 60000 });
+    await page.getByText("repair -> down").first().waitFor({ timeout: 60000 });
+    // With another drive in its place it comes back by itself, once the gate has measured that.
+    mkdirSync(taken);
+    execFileSync(told.stoker, ["drive", "replace", sick.name, `${taken}/stoker-ring`, taken, "--size", "256MiB", "--force", "--dir", sick.dir]);
+    await page.getByRole("link", { name: "Overview" }).click();
+    await page.getByText(WELL).waitFor({ timeout: 180000 });
   }),
 );
 

@@ -20,10 +20,11 @@ import tempfile
 sys.dont_write_bytecode = True
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "api")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "clients"), str(HERE.parent / "api")]
 
 import tools  # noqa: E402
 from filled_cell import Cell  # noqa: E402
+from sick_node import SickNode  # noqa: E402
 
 NOT_HERE = 3
 
@@ -43,11 +44,16 @@ def main() -> int:
     shots.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="stoker-console-") as folder:
         place = pathlib.Path(folder)
-        (place / "one").mkdir()
-        (place / "three").mkdir()
-        with Cell(args.stoker.resolve(), place / "one", nodes=1) as fresh, Cell(args.stoker.resolve(), place / "three") as cell:
+        for name in ("one", "three", "sick"):
+            (place / name).mkdir()
+        program = args.stoker.resolve()
+        with (
+            Cell(program, place / "one", nodes=1) as fresh,
+            Cell(program, place / "three") as cell,
+            SickNode(program, place / "sick") as sick,
+        ):
             cell.fill()
-            told = {"chromium": chromium, "shots": str(shots), "fresh": fresh.nodes[0], "nodes": cell.nodes, "stoker": cell.stoker}
+            told = {"chromium": chromium, "shots": str(shots), "fresh": fresh.nodes[0], "nodes": cell.nodes, "stoker": cell.stoker, "sick": sick.told}
             # Beside the library, because that is where node looks for it.
             for script in HERE.glob("*.mjs"):
                 shutil.copy(script, library)
@@ -55,6 +61,7 @@ def main() -> int:
             done = subprocess.run(command, env={**os.environ, "STOKER_CONSOLE": json.dumps(told)}, timeout=900)
             if done.returncode != 0:
                 print((place / "three" / "cell.log").read_text(errors="replace")[-4000:], file=sys.stderr)
+                print(sick.log(), file=sys.stderr)
     print(f"console: screenshots are in {shots}")
     return 1 if done.returncode else 0
 

@@ -129,7 +129,7 @@ function drives(context, page, path) {
       ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, drive.why))],
       ["use", (drive) => h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`)), "wide"],
       ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
-      ["", (drive) => act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger")],
+      ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
     ],
     page.drives,
     "No drive is known.",
@@ -198,6 +198,20 @@ function addDrive(context, node, path) {
     action: "Add",
     act: ({ path: at, gib }) => post(`${path}/drives`, { path: at, size_bytes: gib > 0 ? gib * 2 ** 30 : null }),
   }).then((done) => done && (toast("The drive is in service."), context.again()));
+}
+
+/** What can be done with a drive that works: it rests, or ends that. */
+function rest(context, node, drive, path) {
+  const name = drive.path || drive.drive;
+  const ask = (rests, question) =>
+    confirm({ ...question, act: () => post(`${path}/drives/rest`, { drive: drive.drive, rests }) }).then(
+      (done) => done && (toast(rests ? "The drive rests." : "The drive takes chunks again."), context.again()),
+    );
+  if (drive.state === "resting")
+    return act(context.session, "End rest", () => ask(false, { title: `End the rest of ${name} of ${node}?`, words: "It takes new chunks again.", action: "End rest" }));
+  if (drive.state !== "live") return null;
+  const words = ["Nothing new is put there, and what is not in the lake is copied to other drives. It stays in service and is read from.", "This holds through restarts, until somebody ends it."];
+  return act(context.session, "Rest", () => ask(true, { title: `Let ${name} of ${node} rest?`, words, action: "Rest" }));
 }
 
 async function removeDrive(context, node, drive, path) {

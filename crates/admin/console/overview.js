@@ -3,6 +3,7 @@
 import { h, place } from "./dom.js";
 import { bytes, count, ms, perSecond, rate, span, things } from "./units.js";
 import { ago, badge, byName, callWords, card, copyLine, empty, loading, meter, table, tone } from "./parts.js";
+import { objectives } from "./objectives.js";
 import { merged, plot } from "./plot.js";
 
 const TIERS_MAX = 12;
@@ -13,7 +14,6 @@ export async function page(context) {
   const first = place("div");
   const map = place("div", { class: "cells" });
   const volumes = place();
-  const slo = place();
   const events = place();
   const plots = [
     plot("Throughput", [
@@ -45,10 +45,11 @@ export async function page(context) {
     first,
     tiles,
     card("Cell map", { note: "states as this node sees them" }, map),
+    objectives(context),
     h("div", { class: "section-head" }, h("h2", {}, "This node, lately"), h("span", { class: "muted small" }, "what came in and went out through it")),
     h("div", { class: "grid two" }, plots),
     card("Volumes", { actions: h("a", { href: "#/volumes" }, "All volumes") }, volumes),
-    h("div", { class: "grid two" }, card("SLO budgets", {}, slo), card("Events", { actions: h("a", { href: "#/log" }, "Log") }, events)),
+    card("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
   );
 
   let series = null;
@@ -76,7 +77,6 @@ export async function page(context) {
     const shown = all.slice(0, TIERS_MAX);
     const tiers = await Promise.all(shown.map((volume) => context.get(`volumes/${encodeURIComponent(volume.name)}/tiers`).catch(() => null)));
     volumes.update([shown, tiers], () => volumeTable(shown, tiers));
-    slo.update(await context.get("slo"), drawSlo);
     events.update(await lately(context), drawEvents);
   });
 }
@@ -119,12 +119,13 @@ function tile(name, value, kind, note) {
 function drawTiles(status, nodes, drives) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
+  const resting = drives.filter((drive) => drive.state === "resting").length;
   const space = drives.reduce((sum, drive) => sum + drive.bytes, 0);
   const used = drives.reduce((sum, drive) => sum + drive.keep_bytes, 0);
   return [
     tile("This node", status.ready ? "ready" : "not ready", status.ready ? "ok" : "bad", ["started ", ago(status.started_ms)]),
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad"),
-    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : "bad", `${bytes(used)} to keep of ${bytes(space)}`),
+    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting === drives.length ? "warn" : "bad", resting > 0 ? `${resting} resting` : `${bytes(used)} to keep of ${bytes(space)}`),
     tile("Not in the lake", bytes(status.dirty_bytes), status.lake_trouble ? "warn" : "", status.dirty_files > 0 ? things(status.dirty_files, "file") : "all drained"),
     tile("Conflicts", count(status.conflicts), status.conflicts > 0 ? "bad" : "ok", status.conflicts > 0 ? "stoker conflict ls" : "none"),
     tile("Memory cache", bytes(status.cache_bytes), "", "of hot pieces"),
@@ -193,19 +194,6 @@ export function volumeTable(volumes, tiers) {
     ],
     volumes,
     "No volume yet. Make one with stoker volume create NAME.",
-  );
-}
-
-function drawSlo(slo) {
-  if (!slo.configured) return empty("No SLO configured yet.");
-  if (slo.budgets.length === 0) return empty("No objective yet.");
-  return table(
-    [
-      ["objective", (one) => h("div", {}, h("b", {}, one.name), h("div", { class: "muted small" }, one.words))],
-      ["good", (one) => (one.good_percent == null ? "–" : `${one.good_percent.toFixed(3)} %`), "number"],
-      ["budget left", (one) => h("div", { class: "usage" }, meter([[Math.max(0, one.budget_left_percent), one.budget_left_percent > 25 ? "ok" : "bad", "left"]], 100, `${one.budget_left_percent.toFixed(1)} % left`), h("span", { class: "small" }, `${one.budget_left_percent.toFixed(1)} %`)), "wide"],
-    ],
-    slo.budgets,
   );
 }
 

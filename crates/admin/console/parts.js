@@ -5,8 +5,8 @@ import { bytes, date, span } from "./units.js";
 import { toast } from "./dialog.js";
 
 const GOOD = ["up", "live", "published", "clean", "ready", "in sync", "info", "ok"];
-const CAREFUL = ["suspect", "leaving", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping"];
-const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready"];
+const CAREFUL = ["suspect", "leaving", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "resting", "degraded", "repair", "verifying", "shadowed"];
+const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready", "escalated"];
 
 export const tone = (state) =>
   GOOD.includes(state) ? "ok" : CAREFUL.includes(state) ? "warn" : BAD.includes(state) ? "bad" : "plain";

@@ -3,7 +3,7 @@
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 const DECIMAL = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
 
-function digits(value) {
+export function digits(value) {
   if (value === 0) return "0";
   const places = value >= 100 ? 0 : value >= 10 ? 1 : 2;
   return value.toFixed(places).replace(/\.0+$|(\.\d*[1-9])0+$/, "$1");

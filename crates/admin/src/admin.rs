@@ -23,7 +23,7 @@ use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
 use crate::shares::Shares;
-use crate::sources::{Events, Slo, Source};
+use crate::sources::{Events, Source};
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -50,8 +50,6 @@ pub struct AdminOptions {
     pub aside: Vec<Source>,
     /// Where events come from, if they are kept.
     pub events: Option<Arc<dyn Events>>,
-    /// Where objectives come from, if there are some.
-    pub slo: Option<Arc<dyn Slo>>,
     /// What a person types to put a first file in, for a console that has nothing to show.
     pub first_line: Option<String>,
     /// Requests of one address.
@@ -89,7 +87,6 @@ impl AdminOptions {
             extra: Vec::new(),
             aside: Vec::new(),
             events: None,
-            slo: None,
             first_line: None,
             rate: Rate { per_s: 100.0, burst: 500.0 },
             guess_rate: Rate { per_s: 0.5, burst: 20.0 },
@@ -154,7 +151,6 @@ impl Admin {
             extra: options.extra,
             aside: options.aside,
             events: options.events,
-            slo: options.slo,
             first_line: options.first_line,
             sessions: Sessions::new(options.session_idle_max, options.session_age_max),
             cookie: format!("stoker-session-{}", address.port()),

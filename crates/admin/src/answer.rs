@@ -20,7 +20,7 @@ use crate::rate::Rates;
 use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
-use crate::sources::{Events, Slo, Source};
+use crate::sources::{Events, Source};
 use crate::{api, console, metrics, process};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -66,7 +66,6 @@ pub struct Asked {
     /// Those that no plot shows.
     pub aside: Vec<Source>,
     pub events: Option<Arc<dyn Events>>,
-    pub slo: Option<Arc<dyn Slo>>,
     /// What a person types to put a first file in.
     pub first_line: Option<String>,
     pub sessions: Sessions,

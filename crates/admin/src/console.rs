@@ -59,6 +59,7 @@ const ASSETS: &[Asset] = &[
     asset!("/console/dialog.js", "dialog.js", SCRIPT),
     asset!("/console/parts.js", "parts.js", SCRIPT),
     asset!("/console/overview.js", "overview.js", SCRIPT),
+    asset!("/console/objectives.js", "objectives.js", SCRIPT),
     asset!("/console/nodes.js", "nodes.js", SCRIPT),
     asset!("/console/volumes.js", "volumes.js", SCRIPT),
     asset!("/console/file.js", "file.js", SCRIPT),

@@ -25,6 +25,7 @@ mod sources;
 mod tests;
 
 pub use admin::{Admin, AdminOptions};
+pub use api::can_be_repaired;
 pub use metrics::exposition;
 pub use rate::Rate;
-pub use sources::{Event, Events, Slo, SloBudget, Source};
+pub use sources::{Event, Events, Source};

@@ -1,4 +1,4 @@
-//! What the API shows beside the door, and who may fill it in: numbers, events, objectives.
+//! What the API shows beside the door, and who may fill it in: numbers, events.
 
 use serde::Serialize;
 use stoker_store::Counter;
@@ -27,27 +27,4 @@ pub struct Event {
 pub trait Events: Send + Sync {
     /// The newest events behind this number, oldest first, at most so many.
     fn events(&self, after: u64, limit: usize) -> Vec<Event>;
-}
-
-/// An objective, and how much of what it allows to go wrong is left.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct SloBudget {
-    /// Name.
-    pub name: String,
-    /// What is promised, for people.
-    pub words: String,
-    /// Share of good events that is promised, in percent.
-    pub target_percent: f64,
-    /// Share that was good within the window, in percent; none before there was an event.
-    pub good_percent: Option<f64>,
-    /// What is left of the budget, in percent; below zero if it is overspent.
-    pub budget_left_percent: f64,
-    /// Over so many seconds.
-    pub window_s: u64,
-}
-
-/// Keeps objectives.
-pub trait Slo: Send + Sync {
-    /// All of them.
-    fn budgets(&self) -> Vec<SloBudget>;
 }

@@ -28,6 +28,8 @@ pub enum Verb {
     Remove(RemoveArgs),
     /// Put a new drive into service and take the old one out.
     Replace(ReplaceArgs),
+    /// Put nothing new on a drive, and bring what the lake lacks to others. It stays in service and can be read.
+    Rest(RestArgs),
 }
 
 /// Arguments of `drive ls`.
@@ -99,6 +101,23 @@ pub struct ReplaceArgs {
     target: Target,
 }
 
+/// Arguments of `drive rest`.
+#[derive(clap::Args)]
+pub struct RestArgs {
+    /// The node, by its id or its name.
+    node: String,
+    /// The drive, by its id or its path.
+    drive: String,
+    /// It takes chunks again.
+    #[arg(long)]
+    end: bool,
+    /// Print the drive as one object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
 /// Runs a subcommand.
 pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
@@ -120,6 +139,12 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             let old = find(&client, &args.node, &args.drive).await?;
             list(&add(&client, &args.node, &args.path, args.size).await?, false)?;
             remove(&client, &args.node, &old.drive, args.force, args.no_wait).await
+        }),
+        Verb::Rest(args) => connect::run(&args.target, async |client| {
+            let (node, drive) = (args.node.clone(), args.drive.clone());
+            let rests = drives(&client, Order::DriveRest { node, drive, rests: !args.end }).await?;
+            list(&rests, args.json)?;
+            Ok(ExitCode::SUCCESS)
         }),
     }
 }

@@ -37,6 +37,13 @@ struct DriveAdd {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct DriveRest {
+    drive: String,
+    rests: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Promote {
     #[serde(default)]
     accept_loss: bool,
@@ -185,6 +192,11 @@ pub async fn drive_remove(asked: Arc<Asked>, given: Given) -> Answered {
     let Force { force } = given.body()?;
     let (node, drive) = (given.text("node").to_owned(), given.text("drive").to_owned());
     drive_list(operate(&asked, Order::DriveRemove { node, drive, force }).await?)
+}
+
+pub async fn drive_rest(asked: Arc<Asked>, given: Given) -> Answered {
+    let DriveRest { drive, rests } = given.body()?;
+    drive_list(operate(&asked, Order::DriveRest { node: given.text("node").to_owned(), drive, rests }).await?)
 }
 
 pub async fn catalog(asked: Arc<Asked>, _: Given) -> Answered {

@@ -11,6 +11,7 @@ mod routes;
 mod schema;
 mod sets;
 mod shape;
+mod slo;
 mod volumes;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::audit::{AuditEntry, STRANGER};
 pub use fault::Fault;
 use given::Given;
 use routes::{ROUTES, Route};
+pub use slo::can_be_repaired;
 
 /// Bytes of a body.
 pub const BODY_BYTES_MAX: usize = 64 << 10;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::given::Given;
 use super::{Answered, Fault, openapi};
@@ -34,11 +34,5 @@ pub async fn status(asked: Arc<Asked>, _: Given) -> Answered {
 pub async fn series(asked: Arc<Asked>, given: Given) -> Answered {
     let mut value = asked.series.after(given.number("after_ms").unwrap_or(0));
     value["every_ms"] = json!(asked.series_every.as_millis() as u64);
-    Ok(value.into())
-}
-
-pub async fn slo(asked: Arc<Asked>, _: Given) -> Answered {
-    let budgets = asked.slo.as_ref().map(|slo| slo.budgets());
-    let value: Value = json!({ "configured": budgets.is_some(), "budgets": budgets.unwrap_or_default() });
     Ok(value.into())
 }

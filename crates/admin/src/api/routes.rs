@@ -6,7 +6,7 @@ use http::Method;
 use stoker_store::BoxFuture;
 
 use super::given::Given;
-use super::{Answered, fleet, keys, log, node, sets, volumes};
+use super::{Answered, fleet, keys, log, node, sets, slo, volumes};
 use crate::access::Role;
 use crate::answer::Asked;
 
@@ -180,7 +180,6 @@ pub static ROUTES: &[Route] = &[
         &[optional("after_ms", Kind::Number { min: 0, max: u64::MAX }, "Only points behind this time.")],
         "Series",
     ),
-    get("/api/v1/slo", call!(node::slo), "Objectives and what is left of their budgets.", NONE, "Slo"),
     get(
         "/api/v1/events",
         call!(log::events),
@@ -215,6 +214,27 @@ pub static ROUTES: &[Route] = &[
         "Rebuild",
     ),
     get("/api/v1/protection", call!(fleet::protection), "What volumes commit to now.", NONE, "Protections"),
+    get(
+        "/api/v1/slo",
+        call!(slo::slo),
+        "What is left of budgets, which parts are in trouble, and what nobody was told yet.",
+        NONE,
+        "Slo",
+    ),
+    post(
+        "/api/v1/slo/repaired",
+        call!(slo::repaired),
+        "Say that a part was repaired: the gate measures it, and it works again if it passes.",
+        "Repaired",
+        "Done",
+    ),
+    post(
+        "/api/v1/slo/retry",
+        call!(slo::retry),
+        "Send every notice again that nobody took yet, also what was refused.",
+        "Nothing",
+        "Done",
+    ),
     get("/api/v1/nodes", call!(fleet::nodes), "Every node.", NONE, "Nodes"),
     get("/api/v1/nodes/{node}", call!(fleet::one), "A node, its drives and its risk.", NONE, "NodePage"),
     get(
@@ -278,6 +298,13 @@ pub static ROUTES: &[Route] = &[
         call!(fleet::drive_remove),
         "Take a drive out of service once nothing is only there.",
         "Force",
+        "Drives",
+    ),
+    post(
+        "/api/v1/nodes/{node}/drives/rest",
+        call!(fleet::drive_rest),
+        "Put nothing new on a drive and bring what the lake lacks to others, or end that.",
+        "DriveRest",
         "Drives",
     ),
     get(

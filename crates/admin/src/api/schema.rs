@@ -32,11 +32,23 @@ pub const SHAPES: &[(&str, &str)] = &[
          large_mean_us:int? large_p95_us:int?",
     ),
     ("Series", "every_ms:int at_ms:[int] series:any"),
-    ("Slo", "configured:bool budgets:[SloBudget]"),
+    (
+        "Slo",
+        "state:leads|nobody|silent|not_understood words:text leader:text? at_ms:int? age_ms:int? acts:bool parts:[SloPart] \
+         parts_more:int budgets:[SloBudget] notices:[SloNotice] leanings:[SloLeaning]",
+    ),
+    (
+        "SloPart",
+        "part:text kind:text node:text? name:text? piece:text? state:text since_ms:int reason:text evidence:[SloFinding] \
+         has_order:bool can_be_repaired:bool",
+    ),
+    ("SloFinding", "what:text part:text found:text limit:text since_ms:int periods:int"),
     (
         "SloBudget",
-        "name:text words:text target_percent:num good_percent:num? budget_left_percent:num window_s:int",
+        "objective:text good:int bad:int left_percent:num burn_5m:num? burn_1h:num? burn_6h:num? burning:text?",
     ),
+    ("SloNotice", "target:text title:text tries:int why:text? refused:bool"),
+    ("SloLeaning", "node:text drive:text? percent:int takes_chunks:bool"),
     ("Events", "configured:bool events:[Event]"),
     ("Event", "seq:int at_ms:int level:info|warn|error subject:text name:text words:text"),
     ("Audit", "entries:[AuditEntry]"),
@@ -148,6 +160,8 @@ pub const BODIES: &[(&str, &str)] = &[
     ("Login", "token:word"),
     ("Force", "force?:bool"),
     ("DriveAdd", "path:word size_bytes?:int?"),
+    ("DriveRest", "drive:word rests:bool"),
+    ("Repaired", "part:word"),
     ("Promote", "accept_loss?:bool"),
     ("Detach", "node:word"),
     ("VolumeNew", "name:word lake?:text? policy?:PolicyChange"),

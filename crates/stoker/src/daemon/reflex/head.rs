@@ -195,3 +195,34 @@ fn leaning_of<'a>(all: &'a mut Vec<Leaning>, part: &PartId) -> Option<&'a mut Le
     });
     all.get_mut(at)
 }
+
+#[cfg(test)]
+mod tests {
+    use stoker_reflex::table::{Event, find};
+
+    use super::*;
+
+    /// The console offers to say that a part was repaired where, and only where, something follows from that.
+    #[test]
+    fn whoever_says_that_it_was_repaired_is_heard() {
+        let states = [
+            State::Healthy,
+            State::Degraded,
+            State::Suspect,
+            State::Down,
+            State::Escalated,
+            State::Quarantined,
+            State::Repair,
+            State::Verifying,
+            State::Shadowed,
+        ];
+        for (kind, state) in PartKind::ALL.into_iter().flat_map(|kind| states.map(|state| (kind, state))) {
+            let follows = find(kind, state, Event::Repaired).is_some();
+            assert_eq!(
+                stoker_admin::can_be_repaired(kind.word(), state.word()),
+                follows,
+                "{kind:?} {state:?}"
+            );
+        }
+    }
+}
