@@ -138,7 +138,7 @@ function budgets(rows) {
       measured,
       rows.length === 0 ? "No objective is watched." : "Nothing was measured yet.",
     ),
-    silent.length > 0 && measured.length > 0 && h("p", { class: "muted small" }, `Too little was done yet to measure: ${silent.join(", ")}.`),
+    silent.length > 0 && measured.length > 0 && h("p", { class: "muted small" }, `Not measured yet: ${silent.join(", ")}.`),
   );
 }
 
