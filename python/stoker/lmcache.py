@@ -55,6 +55,11 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _let_go(chunks: list[MemoryObj]) -> None:
+    for chunk in chunks:
+        chunk.ref_count_down()
+
+
 def _give_back(work: Future[list[MemoryObj | None]]) -> None:
     if not work.cancelled() and work.exception() is None:
         for chunk in work.result():
@@ -229,19 +234,22 @@ class StokerConnector(RemoteConnector):
         # LMCache gives its references up when this ends, also if it is cancelled; nobody else may use the memory until it is read.
         for chunk in memory_objs:
             chunk.ref_count_up()
-        await self._call(self._put, keys, memory_objs)
+        try:
+            work = self._threads.submit(self._put, keys, memory_objs)
+        except RuntimeError:
+            _let_go(memory_objs)
+            raise
+        # Also if it is cancelled before a thread takes it.
+        work.add_done_callback(lambda _: _let_go(memory_objs))
+        await asyncio.wrap_future(work)
 
     def _put(self, keys: list[CacheEngineKey], chunks: list[MemoryObj]) -> None:
-        try:
-            blocks = []
-            for chunk in chunks:
-                body = chunk.byte_array
-                said = RemoteMetadata(len(body), chunk.get_shapes(), chunk.get_dtypes(), chunk.get_memory_format())
-                blocks.append((said.serialize(), body))
-            self._cache.put_many([key.to_string() for key in keys], blocks, commit=self._commit)
-        finally:
-            for chunk in chunks:
-                chunk.ref_count_down()
+        blocks = []
+        for chunk in chunks:
+            body = chunk.byte_array
+            said = RemoteMetadata(len(body), chunk.get_shapes(), chunk.get_dtypes(), chunk.get_memory_format())
+            blocks.append((said.serialize(), body))
+        self._cache.put_many([key.to_string() for key in keys], blocks, commit=self._commit)
 
     # The rest
 

@@ -126,6 +126,33 @@ def test_chunks_survive_a_restart(make: Make) -> None:
     assert cache_of(second).stats().hits_ring >= 3
 
 
+def test_a_put_that_is_cancelled_keeps_nothing(make: Make) -> None:
+    backend = make()
+    assert backend.connection is not None
+    connector = backend.connection.getWrappedConnector()
+    loop, hold = backend.loop, threading.Event()
+    # Every thread is busy, so that nobody takes it.
+    busy = [connector._threads.submit(hold.wait) for _ in range(connector._threads._max_workers)]
+    one = chunk(backend, 1)
+    before = one.get_ref_count()
+
+    async def give_up() -> int:
+        work = asyncio.ensure_future(connector.batched_put([key(1)], [one]))
+        while one.get_ref_count() == before:
+            await asyncio.sleep(0)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        return one.get_ref_count()
+
+    try:
+        assert asyncio.run_coroutine_threadsafe(give_up(), loop).result(60) == before
+    finally:
+        hold.set()
+    assert all(work.result(60) for work in busy)
+    one.ref_count_down()
+
+
 def test_the_last_chunk_may_be_short(make: Make) -> None:
     first = make(commit=True)
     (tensor,) = put(first, [7], tokens=5)

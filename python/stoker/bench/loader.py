@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import warnings
 from collections.abc import Callable
@@ -22,7 +23,7 @@ NODE_MEMORY = 1 << 30
 BLOCK_BYTES = 4 << 20
 #: Operations of the catalog for a sample that count as none.
 CATALOG_OPS_MAX = 0.001
-#: The node asks its catalog now and then for itself: so often in an epoch, at most.
+#: What the node asks its catalog for itself differs from epoch to epoch by so many, at most.
 OWN_OPS_MAX = 20
 
 
@@ -74,7 +75,7 @@ class _Field:
     workers: int
     rounds: int
     #: Catalog operations in a first epoch of the block shuffle, which opens seal and shards, and in the second one.
-    asked: list[tuple[float | None, float | None]] = field(default_factory=list)
+    asked: list[list[float | None]] = field(default_factory=list)
 
     def sides(self) -> dict[str, Callable[[], float]]:
         """Names of the sides, and what runs one of them and returns its seconds."""
@@ -161,9 +162,14 @@ class _Field:
         epochs = loading.native_epochs(self.data, store, self.data.scale.block)
         seconds = self._timed(lambda: next(epochs))
         looks.append(counters(store))
+        begun = time.perf_counter()
         next(epochs)
+        second = time.perf_counter() - begun
         looks.append(counters(store))
-        self.asked.append((catalog_ops(looks[0], looks[1]), catalog_ops(looks[1], looks[2])))
+        # For as long with nothing to do: what the node asks for itself.
+        time.sleep(second)
+        looks.append(counters(store))
+        self.asked.append([catalog_ops(before, after) for before, after in itertools.pairwise(looks)])
         return seconds
 
     def _native_workers(self) -> float:
@@ -172,15 +178,16 @@ class _Field:
         return self._timed(lambda: loading.native_workers(self.data, store, self.data.scale.block, self.workers))
 
     def _asked(self) -> Workload:
-        """What an epoch asks the catalog once seal and shards are open; the first one, which opens them, beside it."""
+        """What an epoch asks the catalog once seal and shards are open, without what the node asks for itself in the same time."""
         row = Workload(f"{self.data.scale.name}_native_catalog", "ops_per_sample")
         limit = max(CATALOG_OPS_MAX, OWN_OPS_MAX / self.data.scale.count)
         row.bars = [Bar(None, "at most", limit, "none for each sample")]
-        counts = [second for _, second in self.asked if second is not None]
+        counts = [max(0.0, second - own) for _, second, own in self.asked if second is not None and own is not None]
         row.figures = [ops / self.data.scale.count for ops in counts]
         if not counts:
             row.skipped = "the node has no counters of the catalog's operations"
         if self.asked:
-            row.more = {"first_epoch_ops": self.asked[0][0], "second_epoch_ops": self.asked[0][1]}
+            first, second, own = self.asked[0]
+            row.more = {"first_epoch_ops": first, "second_epoch_ops": second, "idle_ops": own}
             row.more |= {"shards": len(self.data.shards), "samples": self.data.scale.count}
         return row
