@@ -68,3 +68,17 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Leave(args) => leave::run(args),
     }
 }
+
+/// The workloads that were asked for by name; all of them if none was.
+fn chosen<W>(
+    all: &'static [W],
+    wanted: &[String],
+    name: fn(&W) -> &'static str,
+) -> Result<Vec<&'static W>, Failure> {
+    if let Some(unknown) = wanted.iter().find(|wanted| !all.iter().any(|one| name(one) == **wanted)) {
+        let names: Vec<&str> = all.iter().map(name).collect();
+        return Err(Failure::new(format!("there is no workload `{unknown}`")).hint(names.join(", ")));
+    }
+    let wants = |one: &&W| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name(one));
+    Ok(all.iter().filter(wants).collect())
+}

@@ -95,21 +95,9 @@ pub struct Args {
     json: bool,
 }
 
-impl Args {
-    fn chosen(&self) -> Result<Vec<&'static Workload>, Failure> {
-        let is_known = |name: &&String| WORKLOADS.iter().any(|workload| workload.name == **name);
-        if let Some(unknown) = self.workloads.iter().find(|name| !is_known(name)) {
-            let names = WORKLOADS.map(|workload| workload.name).join(", ");
-            return Err(Failure::new(format!("there is no workload `{unknown}`")).hint(names));
-        }
-        let wants = |name: &str| self.workloads.is_empty() || self.workloads.iter().any(|n| n == name);
-        Ok(WORKLOADS.iter().filter(|workload| wants(workload.name)).collect())
-    }
-}
-
 /// Measures commits.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let chosen = args.chosen()?;
+    let chosen = super::chosen(&WORKLOADS, &args.workloads, |workload| workload.name)?;
     let (seconds, rounds, bytes) = if args.quick { QUICK } else { (args.seconds, args.rounds, args.size) };
     if bytes < SIZE_MIN {
         return Err(Failure::new("the rings are too small to measure")

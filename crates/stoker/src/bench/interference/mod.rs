@@ -93,18 +93,6 @@ pub struct Args {
     json: bool,
 }
 
-impl Args {
-    fn chosen(&self) -> Result<Vec<&'static Workload>, Failure> {
-        let is_known = |name: &&String| WORKLOADS.iter().any(|workload| workload.name == **name);
-        if let Some(unknown) = self.workloads.iter().find(|name| !is_known(name)) {
-            let names = WORKLOADS.map(|workload| workload.name).join(", ");
-            return Err(Failure::new(format!("there is no workload `{unknown}`")).hint(names));
-        }
-        let wants = |name: &str| self.workloads.is_empty() || self.workloads.iter().any(|n| n == name);
-        Ok(WORKLOADS.iter().filter(|workload| wants(workload.name)).collect())
-    }
-}
-
 /// Cores of either side.
 #[derive(Debug, PartialEq, Eq)]
 struct Split {
@@ -129,7 +117,7 @@ impl Split {
 
 /// Measures what a node does to a training loop.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let chosen = args.chosen()?;
+    let chosen = super::chosen(&WORKLOADS, &args.workloads, |workload| workload.name)?;
     if args.size < SIZE_MIN {
         return Err(Failure::new("the ring is too small to measure")
             .hint(format!("choose --size {} or more", size::human(SIZE_MIN))));

@@ -66,15 +66,10 @@ pub struct Args {
 
 impl Args {
     fn chosen(&self) -> Result<Vec<&'static Workload>, Failure> {
-        if let Some(unknown) = self.only.iter().find(|name| !WORKLOADS.iter().any(|w| w.name == **name)) {
-            let names = WORKLOADS.map(|workload| workload.name).join(", ");
-            return Err(Failure::new(format!("there is no workload `{unknown}`")).hint(names));
-        }
         if self.size < 16 << 20 || self.size * 4 > self.ring {
             return Err(Failure::new("--size is at least 16MiB and at most a quarter of --ring"));
         }
-        let wants = |name: &str| self.only.is_empty() || self.only.iter().any(|wanted| wanted == name);
-        Ok(WORKLOADS.iter().filter(|workload| wants(workload.name)).collect())
+        super::chosen(&WORKLOADS, &self.only, |workload| workload.name)
     }
 }
 
