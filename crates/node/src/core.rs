@@ -1,7 +1,7 @@
 //! What every part of a node shares.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Catalog, Check};
 use stoker_catalog::names::Names;
@@ -50,6 +50,7 @@ pub(crate) struct Core {
     /// Where reads go.
     pub sources: crate::sources::Sources,
     pub facts: crate::measures::Facts,
+    pub emptiness: Mutex<crate::measures::Emptiness>,
     pub mender: crate::mender::Mender,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,

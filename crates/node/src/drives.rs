@@ -1,7 +1,7 @@
 //! Drives that come, fail and go while the node runs. A drive that failed counts no more from the transaction on that says
 //! so; one that is to go counts until everything that is not in the lake is elsewhere, and nothing else takes it out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome, Range, prefix_end};
-use stoker_catalog::rows::{DriveRow, DriveState, RowValue, keys};
+use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId, VersionId};
 use stoker_ring::Settings;
 use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Result, StoreError};
@@ -221,13 +221,25 @@ impl Core {
 
     /// Whether no row says that something which is not in the lake is there.
     pub(crate) async fn is_empty_drive(&self, id: DriveId) -> Result<bool> {
+        Ok(!self.has_undrained(id).await? && !self.drives_with_parts().await?.contains(&id))
+    }
+
+    /// Whether a row says that a version which is not in the lake has bytes there.
+    pub(crate) async fn has_undrained(&self, id: DriveId) -> Result<bool> {
         let page = self.catalog.range(Range::prefix(&keys::dirty_on(self.node, id), 1)).await;
-        if !page.map_err(error::catalog)?.rows.is_empty() {
-            return Ok(false);
-        }
-        let census = self.census().await?;
-        let there = |part: &crate::census::Part| part.places.iter().any(|(_, drive)| *drive == id);
-        Ok(!census.parts.iter().any(there))
+        Ok(!page.map_err(error::catalog)?.rows.is_empty())
+    }
+
+    /// Every drive that has parts of unfinished uploads.
+    pub(crate) async fn drives_with_parts(&self) -> Result<HashSet<DriveId>> {
+        let mut drives = HashSet::new();
+        self.each(keys::PARTS.to_vec(), |row| {
+            let part = PartRow::of(row).map_err(error::catalog)?;
+            drives.extend(part.holders.iter().map(|holder| DriveId(holder.drive)));
+            Ok(())
+        })
+        .await?;
+        Ok(drives)
     }
 
     async fn take_out(self: &Arc<Core>, drive: &Arc<Drive>) -> Result<()> {
@@ -236,6 +248,11 @@ impl Core {
         let others = |other: &Arc<Drive>| other.id != drive.id && other.path == drive.path;
         if !self.rings.drives().iter().any(others) {
             Kept::read(&self.workshop.dir)?.without(&drive.path).write(&self.workshop.dir)?;
+        }
+        // Should it come back, nobody remembers why it rested.
+        let mut kept = Kept::read(&self.workshop.dir)?;
+        if kept.resting.remove(&drive.id.to_string()) {
+            kept.write(&self.workshop.dir)?;
         }
         if let Some(drive) = self.rings.retire(drive.id) {
             tracing::info!(drive = %drive.path.display(), "the drive is taken out");
@@ -344,16 +361,38 @@ impl Core {
 
     /// Lets a drive rest, or ends that. It lasts over restarts.
     pub(crate) async fn drive_rest(self: &Arc<Core>, name: &str, rests: bool) -> Result<Vec<DriveInfo>> {
-        let drive = self.drive_named(name)?;
+        // At one path a drive that failed and a new one in its place: the new one is meant, the other rests for ever.
+        let is_new = |drive: &Arc<Drive>| drive.path == Path::new(name) && !drive.is_failed();
+        let drive = match self.rings.drives().into_iter().find(is_new) {
+            Some(drive) => drive,
+            None => self.drive_named(name)?,
+        };
         let _busy = self.workshop.busy.lock().await;
         let path = drive.path.display();
-        match drive.standing() {
+        let standing = drive.standing();
+        if !rests {
+            // What a drive is taken for that is not here any more does not matter, and one that failed works no more either way.
+            let open: Vec<String> = self.rings.drives().iter().map(|drive| drive.id.to_string()).collect();
+            let mut kept = Kept::read(&self.workshop.dir)?;
+            let before = kept.resting.len();
+            kept.resting
+                .retain(|id| open.contains(id) && (*id != drive.id.to_string() || !drive.is_failed()));
+            if kept.resting.len() != before {
+                kept.write(&self.workshop.dir)?;
+            }
+            if drive.is_failed() {
+                let census = self.census().await?;
+                return Ok(vec![self.drive_info(&drive, &census).await]);
+            }
+        }
+        match &standing {
             Standing::Failed(why) => return Err(refused(format!("{path} failed ({why}): replace it"))),
             Standing::Leaving => return Err(refused(format!("{path} is on its way out already"))),
             Standing::Serving | Standing::Resting => {}
         }
         let serves = |other: &Arc<Drive>| other.id != drive.id && other.is_serving();
-        if rests && !self.rings.drives().iter().any(serves) {
+        let is_new = rests && standing != Standing::Resting;
+        if is_new && !self.rings.drives().iter().any(serves) {
             return Err(refused(format!(
                 "{path} is the last drive of this node that takes chunks: quarantine the node instead"
             )));
@@ -366,7 +405,14 @@ impl Core {
         if is_news {
             kept.write(&self.workshop.dir)?;
         }
-        drive.set_standing(if rests { Standing::Resting } else { Standing::Serving });
+        // Whoever removes a drive does not wait for this; what they decided counts.
+        let to = if rests { Standing::Resting } else { Standing::Serving };
+        if !drive.change_standing(&standing, to) {
+            if is_news && kept.resting.remove(&drive.id.to_string()) {
+                kept.write(&self.workshop.dir)?;
+            }
+            return Err(refused(format!("{path} fails, or is on its way out, since a moment ago")));
+        }
         self.cell.wake.notify_waiters();
         let census = self.census().await?;
         Ok(vec![self.drive_info(&drive, &census).await])

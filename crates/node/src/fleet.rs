@@ -66,7 +66,8 @@ impl Core {
 
     /// Puts no new chunks on a node. Refused if that leaves too few for some volume, unless that is wanted.
     pub(crate) async fn quarantine(&self, node: NodeId, force: bool) -> Result<()> {
-        if !force {
+        // One that takes nothing new already leaves nobody with less.
+        if !force && self.load_view().await?.duty(node) == Duty::Full {
             self.check_others_suffice(node).await?;
         }
         self.decide(node, Duty::Quarantined).await
@@ -101,7 +102,18 @@ impl Core {
 
     /// How far it is.
     pub(crate) async fn evacuation(&self, node: NodeId) -> Result<Evacuation> {
+        Ok(self.evacuation_in(&self.census().await?, node))
+    }
+
+    /// How far several are.
+    pub(crate) async fn evacuations(&self, nodes: &[NodeId]) -> Result<Vec<Evacuation>> {
         let census = self.census().await?;
+        let view = self.cell.view();
+        let known = nodes.iter().filter(|node| view.member(**node).is_some());
+        Ok(known.map(|node| self.evacuation_in(&census, *node)).collect())
+    }
+
+    fn evacuation_in(&self, census: &Census, node: NodeId) -> Evacuation {
         let view = self.cell.view();
         let elsewhere = |at: NodeId, drive: DriveId| at != node && self.is_readable(&view, at, drive);
         let mut told = Evacuation {
@@ -112,7 +124,7 @@ impl Core {
             bytes_left: 0,
             files_only_there: 0,
             bytes_only_there: 0,
-            parts_only_there: parts_only_on(&census, node),
+            parts_only_there: parts_only_on(census, node),
             trouble: None,
             done: false,
         };
@@ -132,7 +144,7 @@ impl Core {
         if !told.done {
             told.trouble = self.cell.rebuilder.trouble();
         }
-        Ok(told)
+        told
     }
 
     /// Refuses if, without a node, some volume would find too few nodes for its class.

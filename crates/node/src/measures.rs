@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Commit, Outcome, Row, prefix_end};
-use stoker_catalog::rows::keys;
-use stoker_format::NodeId;
+use stoker_catalog::rows::{Duty, keys};
+use stoker_format::{DriveId, NodeId};
 use stoker_store::{
-    CopyMeasures, DriveMeasures, ErrorKind, Leaning, Measures, PartFacts, Result, StoreError, Times,
+    CopyMeasures, DriveMeasures, ErrorKind, Evacuation, Leaning, Measures, PartFacts, Result, StoreError,
+    Times,
 };
 
 use crate::core::Core;
@@ -34,15 +35,14 @@ const LINE_LEN_MAX: usize = 1_024;
 /// Tries to read or write a note that others write.
 const TRIES_MAX: usize = 8;
 
-/// What somebody wrote down for the whole cluster: a head that changes often, and a body that does not.
+/// What somebody wrote down for the whole cluster: a head that changes often, and a body that does not and is read on its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
     /// Changes with each write.
     pub seq: u64,
     /// What was written last.
     pub head: Vec<u8>,
-    /// What was written with it, or before.
-    pub body: Vec<u8>,
+    pieces: Pieces,
 }
 
 /// In front of the head: which body it belongs to.
@@ -85,6 +85,8 @@ pub struct PeerSeen {
     pub power: String,
     /// What the cluster decided: `up`, `leaving`, `quarantined`, `evacuating` or `down`.
     pub state: &'static str,
+    /// Whether it takes new chunks by decision, also while it is down: `full`, `quarantined` or `evacuating`.
+    pub duty: &'static str,
     /// It misses pings.
     pub is_suspect: bool,
 }
@@ -102,6 +104,11 @@ impl Node {
                 tor: row.tor.clone(),
                 power: row.power.clone(),
                 state: view.state_word(node),
+                duty: match view.duty(node) {
+                    Duty::Full => "full",
+                    Duty::Quarantined => "quarantined",
+                    Duty::Evacuating => "evacuating",
+                },
                 is_suspect: node != self.core.node && self.core.cell.is_suspect(node),
             })
         };
@@ -122,9 +129,20 @@ impl Node {
         Ok(copies.max().unwrap_or(1) as u32)
     }
 
-    /// What was written down under a name.
+    /// What was written down under a name, without its body.
     pub async fn note(&self, name: &str) -> Result<Option<Note>> {
         self.core.note(name).await
+    }
+
+    /// The body of a note, which was written with it or before; none if somebody wrote another one meanwhile.
+    pub async fn note_body(&self, name: &str, note: &Note) -> Result<Option<Vec<u8>>> {
+        self.core.note_body(name, note).await
+    }
+
+    /// How far evacuations of nodes are, by their ids; those that are unknown are left out.
+    pub async fn evacuations(&self, nodes: &[String]) -> Result<Vec<Evacuation>> {
+        let nodes: Vec<NodeId> = nodes.iter().filter_map(|node| node.parse().ok()).collect();
+        self.core.evacuations(&nodes).await
     }
 
     /// Writes a head, and a body if it changed, in place of what was read (`seq`; none for nothing). None if somebody else was
@@ -156,27 +174,21 @@ pub(crate) struct Facts(Mutex<PartFacts>);
 
 impl Core {
     pub(crate) async fn note(&self, name: &str) -> Result<Option<Note>> {
+        let Some(row) = self.row(keys::note(name)).await? else { return Ok(None) };
         let broken = || StoreError::new(ErrorKind::Corrupt, format!("the note `{name}` cannot be read"));
-        for _ in 0..TRIES_MAX {
-            let Some(row) = self.row(keys::note(name)).await? else { return Ok(None) };
-            let (pieces, head) = Pieces::split(&row.value).ok_or_else(broken)?;
-            let mut body = Vec::new();
-            let mut is_whole = true;
-            for number in 0..pieces.count {
-                let piece = self.row(keys::note_piece(name, number)).await?;
-                let piece = piece.as_ref().and_then(|piece| Pieces::split(&piece.value));
-                // One of another body: somebody writes meanwhile.
-                let Some((_, bytes)) = piece.filter(|(of, _)| *of == pieces) else {
-                    is_whole = false;
-                    break;
-                };
-                body.extend_from_slice(bytes);
-            }
-            if is_whole {
-                return Ok(Some(Note { seq: row.seq, head: head.to_vec(), body }));
-            }
+        let (pieces, head) = Pieces::split(&row.value).ok_or_else(broken)?;
+        Ok(Some(Note { seq: row.seq, head: head.to_vec(), pieces }))
+    }
+
+    async fn note_body(&self, name: &str, note: &Note) -> Result<Option<Vec<u8>>> {
+        let mut body = Vec::new();
+        for number in 0..note.pieces.count {
+            let piece = self.row(keys::note_piece(name, number)).await?;
+            let piece = piece.as_ref().and_then(|piece| Pieces::split(&piece.value));
+            let Some((_, bytes)) = piece.filter(|(of, _)| *of == note.pieces) else { return Ok(None) };
+            body.extend_from_slice(bytes);
         }
-        Err(broken())
+        Ok(Some(body))
     }
 
     async fn row(&self, key: Vec<u8>) -> Result<Option<Row>> {
@@ -273,15 +285,15 @@ impl Core {
     }
 
     /// What this node measured.
-    pub(crate) async fn measures_here(&self) -> Result<Measures> {
-        let mut drives = Vec::new();
-        for drive in self.rings.drives() {
-            let is_empty = match drive.standing() {
-                Standing::Resting => Some(self.is_empty_drive(drive.id).await?),
-                _ => None,
-            };
-            drives.push(DriveMeasures { is_empty, ..drive.measures() });
-        }
+    pub(crate) async fn measures_here(self: &Arc<Core>) -> Result<Measures> {
+        let drives = self.rings.drives();
+        let resting = drives.iter().filter(|drive| drive.standing() == Standing::Resting);
+        let empty = self.empty_drives(resting.map(|drive| drive.id).collect());
+        let measure = |drive: &Arc<Drive>| DriveMeasures {
+            is_empty: empty.get(&drive.id).copied(),
+            ..drive.measures()
+        };
+        let drives = drives.iter().map(measure).collect();
         let takes = self.cell.stats.takes.read().unwrap();
         let copies = takes.iter().map(|(node, takes)| CopyMeasures {
             node: node.to_string(),
@@ -302,14 +314,66 @@ impl Core {
     }
 }
 
+/// Which drives that rest are empty, as somebody found out lately.
+#[derive(Default)]
+pub(crate) struct Emptiness {
+    found: HashMap<DriveId, bool>,
+    /// When it was asked last; the answer may still be on its way.
+    asked_ms: u64,
+    is_asking: bool,
+}
+
+/// Pause between two looks whether drives that rest are empty: each goes through a table of the catalog.
+const EMPTY_EVERY_MS: u64 = 4_000;
+
+/// A look that takes longer has no answer any more.
+const EMPTY_ASK_MAX_MS: u64 = 600_000;
+
+impl Core {
+    /// What is known of drives that rest. Whoever asks does not wait: what is not known yet is left out.
+    fn empty_drives(self: &Arc<Core>, resting: Vec<DriveId>) -> HashMap<DriveId, bool> {
+        let now_ms = clock::now_ms();
+        let mut known = self.emptiness.lock().unwrap();
+        known.found.retain(|drive, _| resting.contains(drive));
+        let is_due = resting.iter().any(|drive| !known.found.contains_key(drive))
+            || now_ms.abs_diff(known.asked_ms) >= EMPTY_EVERY_MS;
+        let is_asking = known.is_asking && now_ms.abs_diff(known.asked_ms) < EMPTY_ASK_MAX_MS;
+        if !resting.is_empty() && is_due && !is_asking {
+            (known.asked_ms, known.is_asking) = (now_ms, true);
+            let core = self.clone();
+            self.tasks.spawn(async move {
+                let found = core.look_for_empty(&resting).await;
+                let mut known = core.emptiness.lock().unwrap();
+                known.is_asking = false;
+                known.found = found.unwrap_or_else(|fault| {
+                    tracing::debug!("whether drives that rest are empty is not known: {fault}");
+                    HashMap::new()
+                });
+            });
+        }
+        known.found.clone()
+    }
+
+    async fn look_for_empty(&self, drives: &[DriveId]) -> Result<HashMap<DriveId, bool>> {
+        let with_parts = self.drives_with_parts().await?;
+        let mut found = HashMap::new();
+        for drive in drives {
+            let is_empty = !with_parts.contains(drive) && !self.has_undrained(*drive).await?;
+            found.insert(*drive, is_empty);
+        }
+        Ok(found)
+    }
+}
+
 impl Drive {
     fn measures(self: &Arc<Drive>) -> DriveMeasures {
         let stats = self.ring.stats();
         let written = [&stats.user_bytes, &stats.relocated_bytes, &stats.padding_bytes];
-        let times = |histogram: &stoker_ring::Histogram, bytes: u64| Times {
+        let times = |histogram: &stoker_ring::Histogram, bytes: u64, busy_us: u64| Times {
             buckets: histogram.snapshot(),
             sum_us: histogram.sum_us(),
             bytes,
+            busy_us,
         };
         let (state, why) = match self.standing() {
             Standing::Serving => ("live", None),
@@ -322,8 +386,12 @@ impl Drive {
             path: self.path.display().to_string(),
             state: state.to_owned(),
             why,
-            reads: times(&stats.read_latency, stats.read_bytes.get()),
-            writes: times(&stats.write_latency, written.iter().map(|part| part.get()).sum()),
+            reads: times(&stats.read_latency, stats.read_bytes.get(), stats.read_busy_us.get()),
+            writes: times(
+                &stats.write_latency,
+                written.iter().map(|part| part.get()).sum(),
+                stats.write_busy_us.get(),
+            ),
             good: stats.reads.get() + stats.writes.get(),
             bad: stats.io_errors.get() + stats.corrupt_blocks.get(),
             is_empty: None,

@@ -207,12 +207,16 @@ impl Core {
             return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
         };
         let _marks = self.marks.read().await;
-        let at = self.rings.pick(chunk.version, chunk.index);
-        let Some(drive) = self.rings.drive(at) else { return Ok(Mended::Needless) };
-        let row = keys::dirty(self.node, drive.id, chunk.version);
-        let row = self.catalog.get(&[&row]).await.map_err(error::catalog)?.pop().flatten();
+        // On a drive which rows say has it: where it would go now may be another one than where it went.
+        let drives: Vec<_> =
+            self.rings.numbered().into_iter().filter(|(_, drive)| !drive.is_failed()).collect();
+        let rows = drives.iter().map(|(_, drive)| keys::dirty(self.node, drive.id, chunk.version));
+        let rows: Vec<Vec<u8>> = rows.collect();
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        let rows = self.catalog.get(&rows).await.map_err(error::catalog)?;
+        let there = drives.iter().zip(rows).find_map(|((at, _), row)| Some((*at, row?)));
         let _turn = self.rings.turn(&chunk).await;
-        let Some(row) = row.filter(|_| self.rings.find(&chunk, len).is_none()) else {
+        let Some((at, row)) = there.filter(|_| self.rings.find(&chunk, len).is_none()) else {
             // Drained, deleted or moved since it was looked up.
             return Ok(Mended::Needless);
         };

@@ -116,6 +116,7 @@ impl Node {
         let core = Arc::new(Core {
             sources: Sources::default(),
             facts: Default::default(),
+            emptiness: Default::default(),
             mender: Default::default(),
             node: identity.node,
             cluster: identity.cluster.to_string(),

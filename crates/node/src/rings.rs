@@ -80,6 +80,16 @@ impl Drive {
         is_news
     }
 
+    /// The same, if it is still what somebody took it for when they decided; false if it is not.
+    pub fn change_standing(&self, from: &Standing, to: Standing) -> bool {
+        let mut now = self.standing.write().unwrap();
+        let is_it = *now == *from;
+        if is_it {
+            *now = to;
+        }
+        is_it
+    }
+
     /// Why it failed, if it did.
     pub fn why_failed(&self) -> Option<String> {
         match &*self.standing.read().unwrap() {
@@ -100,33 +110,56 @@ pub(crate) struct Appends {
     count: AtomicU64,
     /// Since when none of them has ended.
     since_ms: AtomicU64,
+    /// One took long: until then the next one would, too.
+    late_until_ms: AtomicU64,
 }
 
 /// A drive that ends no append for so long is left out, if there are others that do.
 const LATE_MS: u64 = 100;
+
+/// How long it is left out after that, in times of what the append took, and at most.
+const LATE_TIMES: u64 = 8;
+const LATE_FOR_MS_MAX: u64 = 10_000;
 
 impl Appends {
     fn begin(&self, now_ms: u64) -> Append<'_> {
         if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
             self.since_ms.store(now_ms, Ordering::Relaxed);
         }
-        Append(self)
+        Append { appends: self, begun_ms: now_ms }
     }
 
     /// Whether a drive takes long to end what it was given.
     fn is_late(&self, now_ms: u64) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
-            && now_ms.saturating_sub(self.since_ms.load(Ordering::Relaxed)) > LATE_MS
+        // A clock that was set back must not keep it out for longer.
+        let late_for_ms = self.late_until_ms.load(Ordering::Relaxed).saturating_sub(now_ms);
+        let ends_nothing = self.count.load(Ordering::Relaxed) > 0
+            && now_ms.saturating_sub(self.since_ms.load(Ordering::Relaxed)) > LATE_MS;
+        ends_nothing || (1..=LATE_FOR_MS_MAX).contains(&late_for_ms)
     }
 }
 
 /// One append, until it ends or nobody waits for it any more.
-struct Append<'a>(&'a Appends);
+struct Append<'a> {
+    appends: &'a Appends,
+    begun_ms: u64,
+}
+
+impl Append<'_> {
+    /// The drive did it, or said that it cannot.
+    fn end(self, now_ms: u64) {
+        self.appends.since_ms.store(now_ms, Ordering::Relaxed);
+        let took_ms = now_ms.saturating_sub(self.begun_ms);
+        if took_ms > LATE_MS {
+            let for_ms = took_ms.saturating_mul(LATE_TIMES).min(LATE_FOR_MS_MAX);
+            self.appends.late_until_ms.store(now_ms.saturating_add(for_ms), Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for Append<'_> {
     fn drop(&mut self) {
-        self.0.since_ms.store(clock::now_ms(), Ordering::Relaxed);
-        self.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.appends.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -211,7 +244,8 @@ impl Rings {
 
     /// Whether some drive takes chunks.
     pub fn is_serving(&self) -> bool {
-        self.drives().iter().any(|drive| drive.is_serving())
+        let serves = |slot: &Slot| slot.drive.as_ref().is_some_and(|drive| drive.is_serving());
+        self.slots.read().unwrap().iter().any(serves)
     }
 
     pub fn pool(&self) -> &Arc<Pool> {
@@ -238,45 +272,59 @@ impl Rings {
     /// The drive that a new chunk goes to: chunks of a file are striped over all drives that take writes. A name record
     /// goes where the first chunk would.
     pub fn pick(&self, version: VersionId, index: u32) -> usize {
-        self.pick_beside(version, index, &[]).unwrap_or(0)
+        self.pick_beside(version, index, &[], &Standing::Serving).unwrap_or(0)
     }
 
-    /// The same, but none of these.
-    fn pick_beside(&self, version: VersionId, index: u32, not: &[usize]) -> Option<usize> {
+    /// The same, or, if there are none of those, one that rests: better one that may be slow than none.
+    fn pick_any(&self, version: VersionId, index: u32, not: &[usize]) -> Option<usize> {
+        let standing = if self.is_serving() { Standing::Serving } else { Standing::Resting };
+        self.pick_beside(version, index, not, &standing)
+    }
+
+    /// The drive of such a standing, but none of these.
+    fn pick_beside(
+        &self,
+        version: VersionId,
+        index: u32,
+        not: &[usize],
+        standing: &Standing,
+    ) -> Option<usize> {
         let index = if index == NAME_INDEX { 0 } else { index };
         let spread = u32::from_be_bytes(version.0[8..12].try_into().expect("four bytes"));
         let slots = self.slots.read().unwrap();
-        let serves = |at: &usize| slots[*at].drive.as_ref().is_some_and(|drive| drive.is_serving());
-        let serving: Vec<usize> = (0..slots.len()).filter(serves).collect();
-        let first = (spread.wrapping_add(index) as usize).checked_rem(serving.len())?;
+        let is_one = |at: &usize| {
+            let drive = slots[*at].drive.as_ref().filter(|_| !not.contains(at));
+            drive.is_some_and(|drive| *drive.standing.read().unwrap() == *standing)
+        };
+        let all: Vec<usize> = (0..slots.len()).filter(is_one).collect();
+        let first = (spread.wrapping_add(index) as usize).checked_rem(all.len())?;
         let now_ms = clock::now_ms();
         // The same chunk is of the same share whoever asks, so that a retry does not wander.
         let lot = (spread.wrapping_mul(31).wrapping_add(index) % 100) as u8;
-        let takes = |at: &usize| {
-            let drive = slots[*at].drive.as_ref();
-            drive.is_some_and(|drive| {
+        let of = |at: &usize| slots[*at].drive.as_ref();
+        let is_wanted = |at: &usize| {
+            of(at).is_some_and(|drive| {
                 drive.refused_until_ms.load(Ordering::Relaxed) <= now_ms
                     && lot < drive.share_percent.load(Ordering::Relaxed)
-                    && !drive.appends.is_late(now_ms)
             })
         };
-        let order = || {
-            let from_first = serving[first..].iter().chain(&serving[..first]);
-            from_first.copied().filter(|at| !not.contains(at))
-        };
-        order().find(takes).or_else(|| order().next())
+        let is_quick = |at: &usize| of(at).is_some_and(|drive| !drive.appends.is_late(now_ms));
+        let order = || all[first..].iter().chain(&all[..first]).copied();
+        // When all are late it is the load, and none of them is worse for it.
+        let quick = order().find(|at| is_wanted(at) && is_quick(at));
+        quick.or_else(|| order().find(is_wanted)).or_else(|| order().next())
     }
 
     /// Appends records to the drive that is their turn, or to another one if that does not take them; says which.
     pub async fn append_any(&self, mut puts: Vec<Put>) -> Result<usize> {
         let chunk = puts[0].chunk;
         let mut tried = Vec::new();
-        let Some(mut at) = self.pick_beside(chunk.version, chunk.index, &tried) else {
+        let Some(mut at) = self.pick_any(chunk.version, chunk.index, &tried) else {
             return Err(no_drive());
         };
         loop {
             tried.push(at);
-            let next = self.pick_beside(chunk.version, chunk.index, &tried);
+            let next = self.pick_any(chunk.version, chunk.index, &tried);
             // The bytes of a record that a drive refused do not come back.
             let kept = next.map(|_| puts.iter_mut().map(keep_of).collect::<Vec<_>>());
             match (self.append(at, puts).await, next, kept) {
@@ -302,7 +350,7 @@ impl Rings {
         let drive = self.drive(at).ok_or_else(no_drive)?;
         let append = drive.appends.begin(clock::now_ms());
         let done = drive.ring.append(puts).await;
-        drop(append);
+        append.end(clock::now_ms());
         match done {
             Ok(_) if drive.is_failed() => Err(no_drive()),
             Ok(_) => Ok(()),
@@ -497,10 +545,16 @@ mod tests {
         let one = appends.begin(now_ms);
         let two = appends.begin(now_ms + LATE_MS);
         assert!(!appends.is_late(now_ms + LATE_MS) && appends.is_late(now_ms + LATE_MS + 1));
+        // That nobody waits any more says nothing of the drive.
+        let three = appends.begin(now_ms + LATE_MS);
+        drop(three);
+        assert!(appends.is_late(now_ms + LATE_MS + 1));
         // It ended one just now.
-        drop(one);
-        assert!(!appends.is_late(now_ms + LATE_MS / 2));
-        drop(two);
-        assert!(!appends.is_late(u64::MAX));
+        one.end(now_ms + LATE_MS);
+        assert!(!appends.is_late(now_ms + LATE_MS + 1));
+        // The other one took long: the drive is left out for a while, and then tried again.
+        two.end(now_ms + LATE_MS + 500);
+        assert!(appends.is_late(now_ms + LATE_MS + 501) && appends.is_late(now_ms + 8 * 500));
+        assert!(!appends.is_late(now_ms + LATE_MS + 500 + LATE_FOR_MS_MAX));
     }
 }

@@ -94,6 +94,8 @@ pub enum Fact {
     },
     /// Somebody, or a hook, says that the part was replaced or mended.
     Repaired,
+    /// Another one is in the place of a drive that we took out.
+    Replaced,
     /// [`crate::Command::Quarantine`] could not be carried out, and nothing was changed.
     Refused {
         /// Why.
@@ -114,6 +116,8 @@ pub enum Presence {
     Down,
     /// A node that announced that it leaves.
     Left,
+    /// It is no part of the cluster any more: removed, or another one is in its place.
+    Removed,
 }
 
 /// What was decided about a part.

@@ -139,6 +139,20 @@ impl Outbox {
         least.is_some()
     }
 
+    /// A notice is being sent: from now on somebody may have been told. To be kept before it is sent.
+    pub fn begin(&mut self, id: u64) {
+        if let Some(notice) = self.notices.iter_mut().find(|notice| notice.id == id) {
+            notice.tries = notice.tries.saturating_add(1);
+        }
+    }
+
+    /// It was not sent after all.
+    pub fn not_begun(&mut self, id: u64) {
+        if let Some(notice) = self.notices.iter_mut().find(|notice| notice.id == id) {
+            notice.tries = notice.tries.saturating_sub(1);
+        }
+    }
+
     /// What is to be sent now. It stays until it is answered.
     pub fn due(&self, now: Time) -> Vec<Notice> {
         let mut busy: BTreeSet<(&str, &str)> = BTreeSet::new();
@@ -175,7 +189,6 @@ impl Outbox {
             }
         };
         let notice = &mut self.notices[at];
-        notice.tries = notice.tries.saturating_add(1);
         notice.why = Some(why.chars().take(WHY_LEN_MAX).collect());
         notice.due = Time(now.0.saturating_add(pause_ms(notice.id, notice.tries)));
     }

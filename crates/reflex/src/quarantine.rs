@@ -64,6 +64,13 @@ impl Ledger {
         self.last_ms.insert(rack.to_owned(), run_ms);
     }
 
+    /// Takes a grant back that came to nothing.
+    pub fn take_back(&mut self, rack: &str, granted_ms: u64) {
+        if self.last_ms.get(rack) == Some(&granted_ms) {
+            self.last_ms.remove(rack);
+        }
+    }
+
     /// Drops racks that do not count any more.
     pub fn forget(&mut self, run_ms: u64, limits: &Limits) {
         self.last_ms.retain(|_, last_ms| run_ms.saturating_sub(*last_ms) < limits.rack_pause_ms);

@@ -36,6 +36,8 @@ pub enum State {
 pub enum Event {
     /// Slow for some periods.
     Slow,
+    /// Much slower than its peers for some periods, and still as it should be.
+    Odd,
     /// Errors, warnings or flaps for some periods.
     Sick,
     /// It missed pings.
@@ -66,6 +68,10 @@ pub enum Event {
     Cleared,
     /// A person put it into service again.
     Overruled,
+    /// Another one is in its place.
+    Replaced,
+    /// It is no part of the cluster any more.
+    Removed,
 }
 
 /// What is done. The loop makes commands of it.
@@ -75,7 +81,7 @@ pub enum Act {
     Reweight,
     /// Ask nothing of it.
     Avoid,
-    /// Put nothing new there.
+    /// Put nothing new there, unless it is out.
     StopPlacing,
     /// Undo these three, and a cordon.
     Restore,
@@ -93,7 +99,7 @@ pub enum Act {
     CloseOrder,
     /// Measure it.
     RunGate,
-    /// Put it into service.
+    /// Put it into service, if it is out by our decision.
     Rejoin,
     /// Tell a person.
     Escalate,
@@ -138,10 +144,14 @@ const SHARED: &[PartKind] = &[Switch, Rack];
 #[rustfmt::skip]
 pub const TABLE: &[Row] = &[
     // It works badly: ask less of it at once, take it out only if that lasts and may be.
-    row(HOLDERS, &[Healthy], E::Slow, Degraded, &[A::Reweight]),
+    // A drive that gets nothing new is tried meanwhile; a node shows how it is only by what it is given.
+    row(HOLDERS, &[Healthy], E::Odd, Degraded, &[A::Reweight]),
+    row(&[Drive], &[Healthy], E::Slow, Degraded, &[A::Reweight, A::StopPlacing]),
+    row(&[Drive], &[Degraded], E::Slow, Degraded, &[A::StopPlacing]),
+    row(&[Node], &[Healthy], E::Slow, Degraded, &[A::Reweight]),
     row(HOLDERS, &[Healthy], E::Sick, Degraded, &[A::Reweight, A::StopPlacing]),
     row(HOLDERS, &[Degraded], E::Sick, Degraded, &[A::StopPlacing]),
-    row(HOLDERS, &[Escalated], E::Sick, Escalated, &[A::StopPlacing]),
+    row(&[Node], &[Escalated], E::Sick, Escalated, &[A::StopPlacing]),
     row(HOLDERS, &[Degraded, Escalated], E::Recovered, Healthy, &[A::Restore, A::CloseOrder]),
     row(&[Drive], &[Degraded, Escalated], E::Granted, Quarantined, &[A::Quarantine, A::OpenOrder, A::Evacuate]),
     row(&[Node], &[Degraded, Escalated], E::Granted, Quarantined, &[A::Quarantine, A::Cordon, A::OpenOrder, A::Evacuate]),
@@ -160,8 +170,15 @@ pub const TABLE: &[Row] = &[
     row(HOLDERS, &[Quarantined, Repair], E::Recovered, Verifying, &[A::RunGate]),
     row(HOLDERS, &[Quarantined, Repair], E::Repaired, Verifying, &[A::RunGate]),
     row(HOLDERS, &[Verifying], E::GatePassed, Healthy, &[A::Rejoin, A::Restore, A::CloseOrder]),
-    row(HOLDERS, &[Verifying], E::GateFailed, Repair, &[A::UpdateOrder]),
+    row(&[Drive], &[Quarantined, Repair, Verifying, Down], E::Replaced, Verifying, &[A::RunGate]),
+    row(HOLDERS, &[Verifying], E::GateFailed, Repair, &[A::StopPlacing, A::UpdateOrder]),
     row(HOLDERS, &[Quarantined, Repair, Verifying], E::Overruled, Healthy, &[A::Restore, A::CloseOrder]),
+    // It was taken away for good: nobody waits for it, and what was taken out with it comes back.
+    row(HOLDERS, &[Degraded, Down, Escalated, Quarantined, Repair, Verifying], E::Removed, Healthy, &[A::Rejoin, A::Restore, A::CloseOrder]),
+    row(&[Node], &[Suspect], E::Removed, Healthy, &[]),
+    row(&[Drive, Node, Port, Switch], &[Shadowed], E::Removed, Healthy, &[]),
+    row(&[Port], &[Degraded, Down, Repair], E::Removed, Healthy, &[A::Restore, A::CloseOrder]),
+    row(SHARED, &[Degraded, Repair, Down], E::Removed, Healthy, &[A::Restore, A::CloseOrder]),
     // A port: go around it.
     row(&[Port], &[Healthy], E::Sick, Degraded, &[A::Reweight]),
     row(&[Port], &[Healthy, Degraded], E::Lost, Down, &[A::Avoid]),
@@ -222,6 +239,7 @@ impl Event {
     pub fn word(self) -> &'static str {
         match self {
             Event::Slow => "slow",
+            Event::Odd => "odd",
             Event::Sick => "sick",
             Event::Silent => "silent",
             Event::Lost => "lost",
@@ -237,6 +255,8 @@ impl Event {
             Event::Explained => "explained",
             Event::Cleared => "cleared",
             Event::Overruled => "overruled",
+            Event::Replaced => "replaced",
+            Event::Removed => "removed",
         }
     }
 }
@@ -311,10 +331,14 @@ mod tests {
     fn only_a_grant_quarantines_and_only_the_gate_rejoins() {
         for (kind, _, event, row) in transitions() {
             assert_eq!(row.acts.contains(&Act::Quarantine), event == Event::Granted, "{kind:?} {row:?}");
-            assert_eq!(row.acts.contains(&Act::Rejoin), event == Event::GatePassed, "{kind:?} {row:?}");
+            let is_over = event == Event::GatePassed || (event == Event::Removed && kind.holds_chunks());
+            assert!(!row.acts.contains(&Act::Rejoin) || is_over, "{kind:?} {row:?}");
+            assert!(event != Event::GatePassed || row.acts.contains(&Act::Rejoin), "{kind:?} {row:?}");
             assert!(kind.holds_chunks() || !row.acts.contains(&Act::Quarantine), "{kind:?} {row:?}");
             // Whoever is healthy has no work order left and nothing asked less of.
-            let ends = row.to == State::Healthy && !matches!(event, Event::Cleared | Event::Back);
+            let ends = row.to == State::Healthy
+                && !matches!(event, Event::Cleared | Event::Back)
+                && !row.acts.is_empty();
             let undoes = row.acts.contains(&Act::Restore) || row.acts == [Act::CloseOrder];
             assert!(!ends || undoes, "{kind:?} {row:?}");
         }

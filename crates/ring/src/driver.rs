@@ -213,6 +213,8 @@ pub(crate) struct Driver {
     now_unix_ms: Box<dyn Fn() -> u64 + Send>,
     /// Wall clock in milliseconds, and when it was read.
     wall: (u64, u64),
+    /// When the last step began.
+    looked_us: u64,
     // Kept for their capacity between steps.
     requests: VecDeque<Request>,
     finished: Vec<(Tag, Outcome)>,
@@ -264,6 +266,7 @@ impl Driver {
             stopping: Vec::new(),
             started: tokio::time::Instant::now(),
             wall: ((parts.now_unix_ms)(), 0),
+            looked_us: 0,
             now_unix_ms: parts.now_unix_ms,
             requests: VecDeque::new(),
             finished: Vec::new(),
@@ -323,6 +326,17 @@ impl Driver {
         self.engine.is_busy() || self.executor.in_flight() > 0
     }
 
+    /// Counts the time since the last step for what was under way all the while.
+    fn note_busy(&mut self, now_us: u64) {
+        let passed_us = now_us.saturating_sub(std::mem::replace(&mut self.looked_us, now_us));
+        if self.readers.len() > self.readers_idle.len() {
+            self.stats.read_busy_us.add(passed_us);
+        }
+        if self.engine.writes_in_flight() > 0 {
+            self.stats.write_busy_us.add(passed_us);
+        }
+    }
+
     /// Does everything that can be done without waiting; false if there was nothing.
     #[expect(clippy::disallowed_methods, reason = "the edge: time enters the engine here")]
     fn step(&mut self) -> bool {
@@ -335,6 +349,7 @@ impl Driver {
             self.wall = ((self.now_unix_ms)(), now_us);
         }
         self.engine.set_time(self.wall.0 + (now_us - self.wall.1) / 1000, now_us);
+        self.note_busy(now_us);
         for request in requests.drain(..) {
             match self.stopping.is_empty() {
                 true => self.request(request),

@@ -124,6 +124,10 @@ macro_rules! counters {
             pub read_latency: Histogram,
             /// From submission to completion of a record write.
             pub write_latency: Histogram,
+            /// Microseconds during which at least one read was under way.
+            pub read_busy_us: Counter,
+            /// Microseconds during which at least one record write was under way.
+            pub write_busy_us: Counter,
         }
 
         impl Stats {

@@ -21,19 +21,9 @@ pub fn unix_ns() -> i64 {
 
 /// A wall clock time as people write it: `2026-07-01T12:00:00Z`.
 pub fn rfc3339(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (days, rest) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Days to a date in the Gregorian calendar, with years that begin in March so that leap days come last.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    let text = stoker_reflex::Time(unix_ms).rfc3339();
+    let seconds = text.split_once('.').map_or(text.as_str(), |(seconds, _)| seconds);
+    format!("{seconds}Z")
 }
 
 #[cfg(test)]

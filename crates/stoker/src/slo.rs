@@ -31,7 +31,10 @@ enum Verb {
     /// Say that a part was mended or replaced: the gate measures it, and it works again if it passes.
     Repaired(RepairedArgs),
     /// Send all work orders that nobody took yet again, also those that were refused.
-    Retry(RetryArgs),
+    Retry(TellArgs),
+    /// Begin without what the loop kept, if no node can read it: incidents, budgets and work orders are forgotten. Parts that it took
+    /// out stay out until somebody puts them back.
+    BeginAnew(TellArgs),
 }
 
 /// Arguments of `slo repaired`.
@@ -43,9 +46,9 @@ struct RepairedArgs {
     target: Target,
 }
 
-/// Arguments of `slo retry`.
+/// Arguments of `slo retry` and `slo begin-anew`.
 #[derive(clap::Args)]
-struct RetryArgs {
+struct TellArgs {
     #[command(flatten)]
     target: Target,
 }
@@ -72,6 +75,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(Verb::Retry(retry)) => connect::run(&retry.target, async |client| {
             wish(&client, &Wish::Retry).await?;
             out::say("everything that nobody took is sent again within seconds");
+            Ok(ExitCode::SUCCESS)
+        }),
+        Some(Verb::BeginAnew(begin)) => connect::run(&begin.target, async |client| {
+            wish(&client, &Wish::BeginAnew).await?;
+            out::say(
+                "if nobody can read what the loop kept, it begins without it within half a minute; see `stoker slo`",
+            );
             Ok(ExitCode::SUCCESS)
         }),
     }

@@ -11,6 +11,9 @@ pub struct Times {
     pub sum_us: u64,
     /// Bytes that they moved; zero if nobody counts them.
     pub bytes: u64,
+    /// Time during which at least one was under way, microseconds; zero if nobody counts it.
+    #[serde(default)]
+    pub busy_us: u64,
 }
 
 /// What a node measured of itself, of its drives and of its ways to others.
@@ -94,6 +97,9 @@ pub struct DriveFacts {
     pub tried_reads: Times,
     /// The same for writes.
     pub tried_writes: Times,
+    /// Tries that failed.
+    #[serde(default)]
+    pub tried_bad: u64,
 }
 
 /// What a drive could do when it was sound.

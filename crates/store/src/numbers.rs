@@ -88,7 +88,7 @@ impl Histogram {
         let uppers = BOUNDS_US.iter().copied().chain([u64::MAX]);
         let counts = self.buckets.iter().map(|bucket| bucket.load(Relaxed));
         let buckets = uppers.zip(counts).filter(|(_, count)| *count > 0).collect();
-        Times { buckets, sum_us: self.sum_us.load(Relaxed), bytes: 0 }
+        Times { buckets, sum_us: self.sum_us.load(Relaxed), ..Times::default() }
     }
 
     /// Everything, as of now.

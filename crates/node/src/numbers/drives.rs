@@ -92,6 +92,11 @@ fn numbers(drive: &Drive, state: Option<&Status>) -> Vec<Counter> {
         };
         push(&name, help, value as f64);
     }
+    let seconds = |us: u64| us as f64 / 1e6;
+    let read_busy = "Time during which at least one read was under way.";
+    push("ring_read_busy_seconds_total", read_busy, seconds(stats.read_busy_us.get()));
+    let write_busy = "Time during which at least one write was under way.";
+    push("ring_write_busy_seconds_total", write_busy, seconds(stats.write_busy_us.get()));
     for (name, help, times) in [
         ("ring_append_seconds", "From hand-over to durable.", &stats.append_latency),
         ("ring_read_seconds", "From hand-over to verified bytes.", &stats.read_latency),

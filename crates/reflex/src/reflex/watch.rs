@@ -47,9 +47,11 @@ pub(super) struct Watch {
     pub cause: Option<Seen<Cause>>,
     // What was said in this step.
     pub repaired: bool,
+    pub replaced: bool,
     pub refused: Option<String>,
     pub gate: Option<(u64, bool, String)>,
-    pub evacuated: bool,
+    /// Whether nothing is on it that the lake has not.
+    pub is_empty: Option<bool>,
 }
 
 /// What many parts below have in common.
@@ -101,6 +103,12 @@ impl Watch {
 
     pub fn is_raised(&self, reaction: Reaction) -> bool {
         self.raised().any(|(indicator, _)| indicator.spec().reaction == reaction)
+    }
+
+    /// Something is outside its objective for some periods, and not only far from its peers.
+    pub fn is_breached(&self, reaction: Reaction, rows: &Rows) -> bool {
+        let breached = |streak: &Streak| streak.breaches() >= rows.mitigate;
+        self.raised().any(|(indicator, streak)| indicator.spec().reaction == reaction && breached(streak))
     }
 
     /// Bad ones in a row, of the worst indicator.
@@ -163,7 +171,8 @@ impl Watch {
 
     /// Ends the step in which something was said.
     pub fn end_step(&mut self) {
-        (self.repaired, self.refused, self.gate, self.evacuated) = (false, None, None, false);
+        (self.repaired, self.replaced) = (false, false);
+        (self.refused, self.gate, self.is_empty) = (None, None, None);
     }
 }
 

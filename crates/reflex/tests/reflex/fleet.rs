@@ -84,6 +84,8 @@ pub struct Fleet {
     pub tick: u64,
     /// Nothing at all is seen.
     pub is_mute: bool,
+    /// Seen in the next tick beside everything else.
+    pub extra: Vec<Observation>,
     /// Ticks until the gate answers.
     pub gate_ticks: u64,
     /// Ticks until a part is empty.
@@ -138,6 +140,7 @@ impl Fleet {
             now_ms: 1_700_000_000_000,
             tick: 0,
             is_mute: false,
+            extra: Vec::new(),
             gate_ticks: 2,
             evacuation_ticks: 4,
             log: Vec::new(),
@@ -182,7 +185,10 @@ impl Fleet {
             if part.kind < PartKind::Node {
                 continue;
             }
-            say(Fact::Duty(thing.duty));
+            // Of a drive that failed nothing is known.
+            if part.kind != PartKind::Drive || thing.presence != Presence::Down {
+                say(Fact::Duty(thing.duty));
+            }
             if thing.evacuated_at.is_some_and(|due| due <= self.tick) {
                 say(Fact::Evacuation { files_left: 0, done: true });
             }
@@ -215,7 +221,8 @@ impl Fleet {
     pub fn tick(&mut self) {
         self.tick += 1;
         self.now_ms += TICK_MS;
-        let seen = self.observations();
+        let mut seen = self.observations();
+        seen.append(&mut self.extra);
         let commands = self.reflex.step(Time(self.now_ms), &seen);
         self.invariants.check(self.tick, &commands, &self.reflex);
         for command in &commands {

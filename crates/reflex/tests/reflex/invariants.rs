@@ -53,7 +53,10 @@ impl Invariants {
                             "tick {tick}: not in the table: {recorded:?}"
                         );
                         moved.insert(part.clone(), *event);
-                        if matches!(event, Event::Overruled | Event::Refused) {
+                        // One that was replaced comes back in service.
+                        let is_replaced =
+                            matches!(event, Event::Back | Event::Replaced) && !reflex.out().contains(part);
+                        if is_replaced || matches!(event, Event::Overruled | Event::Refused) {
                             self.out.remove(part);
                         }
                     }
@@ -66,12 +69,11 @@ impl Invariants {
                     self.check_budget(tick);
                 }
                 Command::Rejoin { part } => {
-                    assert_eq!(
-                        moved.get(part),
-                        Some(&Event::GatePassed),
+                    assert!(
+                        matches!(moved.get(part), Some(Event::GatePassed | Event::Removed)),
                         "tick {tick}: {part} without the gate"
                     );
-                    self.out.remove(part);
+                    assert!(self.out.remove(part), "tick {tick}: {part} was not taken out by us");
                 }
                 Command::OpenWorkOrder(order) => {
                     assert_eq!(order.status, OrderStatus::Opened);

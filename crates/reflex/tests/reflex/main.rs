@@ -4,6 +4,7 @@ mod fleet;
 mod golden;
 mod invariants;
 mod pages;
+mod repairs;
 mod scenes;
 mod shared_causes;
 mod simulation;

@@ -257,6 +257,15 @@ fn rare() -> BTreeSet<(PartKind, State, Event)> {
         fleet.ticks(3);
         assert_eq!(fleet.news().last().map(String::as_str), Some("10 stop placing drive/n02:/d1"));
     });
+    // Odd from the first day on, and then slow by any measure.
+    play(&|fleet| {
+        let drive = fleet.thing("drive/n02:/d1");
+        (drive.baseline_us, drive.p99_us) = (9_000, 9_000);
+        fleet.ticks(5);
+        fleet.thing("drive/n02:/d1").p99_us = 90_000;
+        fleet.ticks(3);
+        assert_eq!(fleet.news().last().map(String::as_str), Some("10 stop placing drive/n02:/d1"));
+    });
     for ticks in [3, 15] {
         play(&|fleet| {
             for at in [1, 3, 5] {
@@ -268,7 +277,120 @@ fn rare() -> BTreeSet<(PartKind, State, Event)> {
             assert_eq!(fleet.state("switch/t01"), State::Down);
         });
     }
+    // Another one is put in its place.
+    for (part, state, script) in taken_away() {
+        let is_out = matches!(state, State::Quarantined | State::Repair | State::Verifying | State::Down);
+        if part == "drive/n02:/d1" && is_out {
+            play(&|fleet| {
+                script(fleet);
+                fleet.news();
+                fleet.thing(part).heal();
+                fleet.thing(part).duty = Duty::Full;
+                fleet.thing(part).says.push(Fact::Replaced);
+                fleet.ticks(1);
+                assert_eq!(fleet.state(part), State::Verifying, "{state:?}");
+                fleet.ticks(8);
+                assert_eq!(fleet.state(part), State::Healthy, "{state:?}");
+                let news = fleet.news().join(", ");
+                assert!(news.contains("gate drive") && !news.contains("rejoin"), "{news}");
+            });
+        }
+    }
+    for (part, state, script) in taken_away() {
+        play(&|fleet| {
+            script(fleet);
+            assert_eq!(fleet.state(part), state, "{part}");
+            fleet.thing(part).presence = Presence::Removed;
+            fleet.ticks(2);
+            assert_eq!(fleet.state(part), State::Healthy, "{part} was {state:?}");
+        });
+    }
     moves
+}
+
+type Script = Box<dyn Fn(&mut Fleet)>;
+
+/// Ways to every state from which parts can be taken away.
+fn taken_away() -> Vec<(&'static str, State, Script)> {
+    let mut all: Vec<(&'static str, State, Script)> = Vec::new();
+    for part in ["node/n01", "drive/n02:/d1"] {
+        let slow = move |ticks: u64| -> Script {
+            Box::new(move |fleet| {
+                fleet.thing(part).p99_us = 9_000;
+                fleet.ticks(ticks);
+            })
+        };
+        all.push((part, State::Degraded, slow(3)));
+        all.push((part, State::Quarantined, slow(8)));
+        all.push((part, State::Repair, slow(40)));
+        let verify: Script = Box::new(move |fleet| {
+            slow(8)(fleet);
+            fleet.thing(part).says.push(Fact::Repaired);
+            fleet.ticks(2);
+        });
+        all.push((part, State::Verifying, verify));
+        let refuse: Script = Box::new(move |fleet| {
+            fleet.thing(part).refuses = true;
+            slow(8)(fleet);
+        });
+        all.push((part, State::Escalated, refuse));
+        all.push((part, State::Down, gone(part, Presence::Down, 4)));
+    }
+    for part in ["drive/n02:/d1", "port/n02:eth0"] {
+        // Its node is measured: whatever it shows is the node's matter.
+        let script: Script = Box::new(move |fleet| {
+            for beat in 0..6 {
+                let presence = if beat % 2 == 0 { Presence::Down } else { Presence::Up };
+                gone("port/n02:eth0", presence, 1)(fleet);
+            }
+            fleet.thing("drive/n02:/d1").p99_us = 9_000;
+            fleet.ticks(2);
+            gone("node/n02", Presence::Down, 4)(fleet);
+            gone("node/n02", Presence::Up, 2)(fleet);
+        });
+        all.push((part, State::Shadowed, script));
+    }
+    for (part, above) in [("node/n01", "switch/t01"), ("switch/t01", "rack/r0")] {
+        let script: Script = Box::new(move |fleet| {
+            for at in [1, 3, 5] {
+                fleet.thing(&format!("node/n0{at}")).p99_us = 9_000;
+            }
+            fleet.ticks(3);
+            gone(above, Presence::Down, 3)(fleet);
+        });
+        all.push((part, State::Shadowed, script));
+    }
+    all.push(("node/n01", State::Suspect, gone("node/n01", Presence::Suspect, 1)));
+    let port = "port/n01:eth0";
+    let flaps: Script = Box::new(move |fleet| {
+        for beat in 0..6 {
+            let presence = if beat % 2 == 0 { Presence::Down } else { Presence::Up };
+            gone(port, presence, 1)(fleet);
+        }
+    });
+    all.push((port, State::Degraded, flaps));
+    all.push((port, State::Down, gone(port, Presence::Down, 3)));
+    all.push((port, State::Repair, gone(port, Presence::Down, 12)));
+    for (part, below) in [("switch/t01", &[1, 3, 5][..]), ("rack/r0", &[1, 2, 3, 4, 5, 6, 7, 8][..])] {
+        for (state, ticks) in [(State::Degraded, 3), (State::Repair, 15)] {
+            let script: Script = Box::new(move |fleet| {
+                for at in below {
+                    fleet.thing(&format!("node/n0{at}")).p99_us = 9_000;
+                }
+                fleet.ticks(ticks);
+            });
+            all.push((part, state, script));
+        }
+        all.push((part, State::Down, gone(part, Presence::Down, 3)));
+    }
+    all
+}
+
+fn gone(part: &'static str, presence: Presence, ticks: u64) -> Script {
+    Box::new(move |fleet| {
+        fleet.thing(part).presence = presence;
+        fleet.ticks(ticks);
+    })
 }
 
 fn seeds() -> (u64, u64) {
@@ -289,6 +411,9 @@ fn every_transition_is_driven_and_everything_comes_back() {
             std::panic::catch_unwind(|| story(seed, 1_200)).unwrap_or_else(|_| panic!("replay: {replay}"));
         let left = fleet.reflex.parts();
         assert!(left.is_empty(), "{left:#?}\nreplay: {replay}");
+        let still_out = fleet.things.iter().filter(|(_, thing)| thing.duty != Duty::Full);
+        let still_out: Vec<&PartId> = still_out.map(|(part, _)| part).collect();
+        assert!(still_out.is_empty(), "{still_out:?} are out for ever\nreplay: {replay}");
         fleet.invariants.check_all_closed();
         quarantines += fleet.invariants.quarantines;
         driven.extend(&fleet.moves);

@@ -12,6 +12,7 @@ impl<T> Engine<T> {
     /// Tells the engine how a command ended. Call [`Engine::pump`] afterwards.
     pub fn complete(&mut self, op: OpId, outcome: Outcome) {
         let Some(in_flight) = self.ops.remove(&op) else { panic!("completion of unknown {op:?}") };
+        self.writes_in_flight -= usize::from(matches!(in_flight, InFlight::Records(_)));
         if let Outcome::Failed(why) = outcome {
             return self.failed(op, in_flight, why);
         }

@@ -109,6 +109,8 @@ pub struct Engine<T> {
     next_op: u64,
     in_flight_bytes: usize,
     records_in_flight: usize,
+    /// Record writes that the drive has not ended.
+    writes_in_flight: usize,
     /// Written, not yet covered by a flush.
     written: Vec<writer::Records<T>>,
     never_bytes: u64,
@@ -159,6 +161,7 @@ impl<T> Engine<T> {
             next_op: 1,
             in_flight_bytes: 0,
             records_in_flight: 0,
+            writes_in_flight: 0,
             written: Vec::new(),
             never_bytes: 0,
             never_queued: 0,
@@ -406,6 +409,11 @@ impl<T> Engine<T> {
     /// Why the drive takes no more writes, if so.
     pub fn poisoned(&self) -> Option<&str> {
         self.poisoned.as_deref()
+    }
+
+    /// Record writes that the drive has not ended.
+    pub fn writes_in_flight(&self) -> usize {
+        self.writes_in_flight
     }
 
     /// True while commands are under way or answers are owed.

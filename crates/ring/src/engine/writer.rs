@@ -411,6 +411,7 @@ impl<T> Engine<T> {
         self.records_in_flight += placed.len();
         let stream = self.streams.get_mut(&key).expect("stream of the caller");
         stream.batches_in_flight += usize::from(batch);
+        self.writes_in_flight += 1;
         let op = self.issue(Io::Write { segment: id, offset, data, durable });
         let records = Records { segment: id, stream: key, batch, bytes, submitted_us: self.now_us, placed };
         self.ops.insert(op, InFlight::Records(records));

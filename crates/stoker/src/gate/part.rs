@@ -19,6 +19,10 @@ use crate::progress::Progress;
 /// Bytes of a small operation.
 const SMALL: usize = 4 << 10;
 
+/// Bytes of a large operation, and how many a try has.
+const LARGE: usize = 1 << 20;
+const LARGE_OPS: u64 = 4;
+
 /// Bytes of the file that a drive is tried with.
 const TRIED_BYTES: u64 = 4 << 20;
 
@@ -89,21 +93,22 @@ fn is_good_enough(outcome: &Outcome) -> bool {
     }
 }
 
-/// Reads and writes a little on the drive at a path, and adds how long that took. A raw device is only read.
-pub fn try_drive(path: &Path, reads: &Histogram, writes: &Histogram) -> Result<(), String> {
+/// Reads and writes a little on the drive at a path, and adds how long that took: small operations one at a time, and a few large ones
+/// as long as they would be if they were small, by what is known of the drive when it was sound. A raw device is only read.
+pub fn try_drive(
+    path: &Path,
+    sound: (Option<Calibration>, Option<Calibration>),
+    reads: &Histogram,
+    writes: &Histogram,
+) -> Result<(), String> {
     let words = |e: std::io::Error| format!("{}: {e}", path.display());
-    let file = match path.is_dir() {
-        true => {
-            let place = path.join(TRIED);
-            let made = RawFile::make(&place, TRIED_BYTES, &Progress::over_bytes(0, true)).map_err(words)?;
-            // The file goes with its last descriptor, also when nobody comes back to it.
-            std::fs::remove_file(&place).map_err(words)?;
-            made
-        }
-        false => RawFile::of_others(path).map_err(words)?,
+    let is_device = !path.is_dir() && !path.is_file();
+    let file = match is_device {
+        true => RawFile::of_others(path).map_err(words)?,
+        false => scratch(path).map_err(words)?,
     };
-    for (mix, into) in [(Mix::Reads, reads), (Mix::Writes, writes)] {
-        if mix == Mix::Writes && !path.is_dir() {
+    for (mix, sound, into) in [(Mix::Reads, sound.0, reads), (Mix::Writes, sound.1, writes)] {
+        if mix == Mix::Writes && is_device {
             continue;
         }
         let job = Job { len: SMALL, depth: 1, mix, order: Order::RandomReads };
@@ -117,8 +122,33 @@ pub fn try_drive(path: &Path, reads: &Histogram, writes: &Histogram) -> Result<(
                 (0..value.count_at_value()).for_each(|_| into.record_us(value.value_iterated_to() / 1_000));
             }
         }
+        let Some(sound) = sound.filter(|sound| sound.bytes_per_s > 0) else { continue };
+        let job = Job { len: LARGE, depth: 1, mix, order: Order::RandomReads };
+        let mut queue = file.queue(&job).map_err(words)?;
+        let round = queue.round(Limit::Bytes(LARGE_OPS * LARGE as u64)).map_err(words)?;
+        let small_us = (sound.small_p99_us as f64).max(SHORT_US);
+        let times = 1.0 + LARGE as f64 / sound.bytes_per_s as f64 * 1e6 / small_us;
+        for value in round.latency_ns.iter_recorded() {
+            let us = (value.value_iterated_to() as f64 / 1e3 / times) as u64;
+            (0..value.count_at_value()).for_each(|_| into.record_us(us));
+        }
     }
     Ok(())
+}
+
+/// A file on the drive that goes with its last descriptor, also when nobody comes back to it.
+fn scratch(path: &Path) -> std::io::Result<RawFile> {
+    // Beside a ring that is a file.
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let name = path.file_name().filter(|_| !path.is_dir()).map(|name| name.to_string_lossy().into_owned());
+    let place = folder.join(format!("{TRIED}{}", name.map_or_else(String::new, |name| format!("-{name}"))));
+    // One that a try left behind which did not come to its end.
+    let _ = std::fs::remove_file(&place);
+    let made = RawFile::make(&place, TRIED_BYTES, &Progress::over_bytes(0, true));
+    let removed = std::fs::remove_file(&place);
+    let made = made?;
+    removed?;
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -129,10 +159,22 @@ mod tests {
     fn a_drive_is_tried_and_nothing_is_left() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (reads, writes) = (Histogram::default(), Histogram::default());
-        try_drive(folder.path(), &reads, &writes).unwrap();
+        // Whoever tried before did not come to the end.
+        std::fs::write(folder.path().join(TRIED), "left behind").unwrap();
+        try_drive(folder.path(), (None, None), &reads, &writes).unwrap();
         assert!(reads.count() > 0 && writes.count() > 0);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(try_drive(&folder.path().join("no"), &reads, &writes).is_err());
+        assert!(try_drive(&folder.path().join("no"), (None, None), &reads, &writes).is_err());
+        // Of one that was measured large operations count, too: this one did a mebibyte in a microsecond when it was sound.
+        let ring = folder.path().join("ring");
+        std::fs::write(&ring, "a ring that is a file").unwrap();
+        let (small, large) = (Histogram::default(), Histogram::default());
+        try_drive(&ring, (None, None), &small, &small).unwrap();
+        let sound = Some(Calibration { small_p99_us: 1, bytes_per_s: 1 << 40 });
+        try_drive(&ring, (sound, sound), &large, &large).unwrap();
+        assert!(large.quantile_us(1.0) >= small.quantile_us(0.01));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read(&ring).unwrap(), b"a ring that is a file");
     }
 
     #[test]

@@ -112,8 +112,8 @@ impl Drive {
         last.unwrap();
     }
 
-    /// A process reads and writes at most so many bytes a second; says why that cannot be had.
-    pub fn throttle(&self, pid: u32, bytes_per_s: u64) -> Result<Throttle, String> {
+    /// A process reads and writes at most so many times a second; says why that cannot be had.
+    pub fn throttle(&self, pid: u32, ops_per_s: u64) -> Result<Throttle, String> {
         let device = self.device.as_ref().ok_or("it is no block device")?;
         let name = device.trim_start_matches("/dev/");
         let number =
@@ -122,8 +122,8 @@ impl Drive {
         std::fs::create_dir_all(&group).map_err(|fault| format!("{}: {fault}", group.display()))?;
         let throttle = Throttle { group, pid };
         for way in ["read", "write"] {
-            let rule = format!("{} {bytes_per_s}", number.trim());
-            throttle.write(&format!("blkio.throttle.{way}_bps_device"), &rule)?;
+            let rule = format!("{} {ops_per_s}", number.trim());
+            throttle.write(&format!("blkio.throttle.{way}_iops_device"), &rule)?;
         }
         throttle.write("cgroup.procs", &pid.to_string())?;
         Ok(throttle)

@@ -13,20 +13,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stoker_store::{Counter, Store};
 
 use crate::cell::PROGRAM;
 use crate::drives::{Drive, Kind};
 use crate::storm::cell::{NODES, connect_in};
 use crate::storm::{LOCAL, Node, content, put, read};
 
-/// Bytes a second of the drive that is slow.
-const SLOW_BYTES_PER_S: u64 = 256 << 10;
+/// Operations a second of the drive that is slow.
+const SLOW_OPS_PER_S: u64 = 20;
 
 /// Sizes of files; each is written once and read often.
-const SIZES: [usize; 3] = [20_000, 200_000, 1 << 20];
+const SIZES: [usize; 3] = [20_000, 1 << 20, 1 << 20];
 
-/// Files that are written before anything happens.
-const FILES: u64 = 60;
+/// Files that are written before anything happens: several times what nodes keep in memory, so that reads come from drives.
+const FILES: u64 = 600;
 
 const RING_MIB: u64 = 384;
 
@@ -178,6 +179,28 @@ impl Clients {
         assert!(!self.tasks.iter().any(|task| task.is_finished()), "a client met an error");
     }
 
+    /// How reads of a node spread over its own drives and others since the last look, from its metrics: what each answered, and its
+    /// weight, which is the mean time of a read lately.
+    fn weights(&self, home: &Path, before: &mut BTreeMap<String, f64>) -> String {
+        let counters = self.runtime.block_on(async { connect_in(home).await.counters().await.unwrap() });
+        let label = |counter: &Counter, name: &str| {
+            let found = counter.labels.iter().find(|(label, _)| label == name);
+            found.map_or_else(String::new, |(_, value)| value.clone())
+        };
+        let of = |name: &'static str| counters.iter().filter(move |counter| counter.name == name);
+        let mut words = Vec::new();
+        for reads in of("source_reads_total") {
+            let source = format!("{} {}", label(reads, "kind"), label(reads, "source"));
+            let answered = reads.value - before.insert(source.clone(), reads.value).unwrap_or_default();
+            let means = of("source_read_mean_seconds").filter(|mean| {
+                label(mean, "kind") == label(reads, "kind") && label(mean, "source") == label(reads, "source")
+            });
+            let means: Vec<String> = means.map(|mean| format!("{:.1}", mean.value * 1e3)).collect();
+            words.push(format!("{source}: {answered} ({} ms)", means.join(", ")));
+        }
+        words.join("; ")
+    }
+
     /// Waits until so many more operations went well.
     fn after(&self, count: u64) {
         let until = self.done.load(Ordering::Relaxed) + count;
@@ -248,7 +271,7 @@ impl Nodes {
 
     fn serve(&self, dir: &Path, at: usize, desk: &Desk) -> Node {
         let mut words = format!(
-            "[node]\ndir = {:?}\n[s3]\nlisten = []\n[admin]\nlisten = {LOCAL:?}\n[peers]\nname = \"n{at}\"\nlisten = [{LOCAL:?}]\n\
+            "[node]\ndir = {:?}\nmemory = \"256MiB\"\n[s3]\nlisten = []\n[admin]\nlisten = {LOCAL:?}\n[peers]\nname = \"n{at}\"\nlisten = [{LOCAL:?}]\n\
              [lake]\nurl = \"file://{}\"\n",
             self.homes[at],
             dir.join("lake").display(),
@@ -345,14 +368,19 @@ fn a_slow_drive_is_left_taken_out_repaired_and_back() {
     assert_eq!(cell.state(), None);
     assert_eq!(desk.of("opened").len(), 0);
 
-    let throttle = match cell.drives[VICTIM][0].throttle(cell.nodes[VICTIM].pid(), SLOW_BYTES_PER_S) {
+    let mut before = BTreeMap::new();
+    clients.weights(&cell.homes[VICTIM], &mut before);
+    clients.after(300);
+    eprintln!("usual reads of n{VICTIM}: {}", clients.weights(&cell.homes[VICTIM], &mut before));
+    let throttle = match cell.drives[VICTIM][0].throttle(cell.nodes[VICTIM].pid(), SLOW_OPS_PER_S) {
         Ok(throttle) => throttle,
         Err(why) => return eprintln!("skipped: throttles: {why}"),
     };
-    eprintln!("a drive of n{VICTIM} does {} KiB/s now", SLOW_BYTES_PER_S >> 10);
+    eprintln!("a drive of n{VICTIM} does {SLOW_OPS_PER_S} operations a second now");
     for second in 1..=6 {
         std::thread::sleep(Duration::from_secs(1));
         eprintln!("  second {second}: {}, {:?}", clients.look(), cell.state());
+        eprintln!("    reads of n{VICTIM}: {}", clients.weights(&cell.homes[VICTIM], &mut before));
     }
     until(&clients, "less is asked of it", || {
         matches!(cell.state().as_deref(), Some("degraded" | "quarantined" | "repair"))

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use stoker_node::Node;
@@ -30,6 +31,7 @@ pub struct Agent {
 struct Tried {
     reads: Histogram,
     writes: Histogram,
+    bad: AtomicU64,
     /// One at a time: a slow drive is slow to try.
     busy: tokio::sync::Mutex<()>,
 }
@@ -100,10 +102,13 @@ impl Agent {
 
     fn begin_try(&self, path: PathBuf) {
         let tried = self.tried.lock().unwrap().entry(path.clone()).or_default().clone();
+        let dir = self.dir.clone();
         tokio::task::spawn_blocking(move || {
             let Ok(_busy) = tried.busy.try_lock() else { return };
-            if let Err(why) = part::try_drive(&path, &tried.reads, &tried.writes) {
-                tracing::debug!("a drive that is out cannot be tried: {why}");
+            let sound = part::calibrations(&dir, &path);
+            if let Err(why) = part::try_drive(&path, sound, &tried.reads, &tried.writes) {
+                tried.bad.fetch_add(1, Relaxed);
+                tracing::warn!("a drive that is to be tried fails: {why}");
             }
         });
     }
@@ -120,6 +125,7 @@ impl Agent {
             (facts.read, facts.write) = part::calibrations(&self.dir, &ledger.path);
             if let Some(tried) = self.tried.lock().unwrap().get(&ledger.path) {
                 (facts.tried_reads, facts.tried_writes) = (times(&tried.reads), times(&tried.writes));
+                facts.tried_bad = tried.bad.load(Relaxed);
             }
         }
         let gates = self.gates.lock().unwrap().values().flatten().cloned().collect();
@@ -128,5 +134,5 @@ impl Agent {
 }
 
 fn times(histogram: &Histogram) -> Times {
-    Times { buckets: histogram.snapshot(), sum_us: 0, bytes: 0 }
+    Times { buckets: histogram.snapshot(), ..Times::default() }
 }

@@ -9,9 +9,11 @@ use stoker_node::{Node, Note};
 use stoker_reflex::order::WorkOrder;
 use stoker_reflex::table::State;
 use stoker_reflex::{Command, Fact, Inventory, Observation, Outbox, PartId, Reflex, Slo, Time};
-use stoker_store::{ErrorKind, Measures, Order, Report, Store, StoreError};
+use stoker_store::{Measures, Order, Report, Store, StoreError};
+use tokio::task::JoinHandle;
 
-use super::head::{Head, Kept, NOTE, WISHES, Wish, place_of};
+use super::hands::{Hands, Known};
+use super::head::{Head, Kept, NOTE, WISHES, Wish};
 use super::hooks::Hook;
 use super::observer::{Look, Observer};
 use super::sender::Sender;
@@ -21,14 +23,11 @@ use crate::daemon::telemetry::{Change, Events, Severity};
 /// Longest wait for what a node measured.
 const ASK_MAX: Duration = Duration::from_secs(3);
 
+/// Longest wait for the catalog when the note is written.
+const WRITE_MAX: Duration = Duration::from_secs(5);
+
 /// Nodes that are asked at once.
 const ASKED_MAX: usize = 32;
-
-/// What is tried again at the same time.
-const TODO_MAX: usize = 256;
-
-/// Times that a command is tried.
-const TRIES_MAX: u32 = 100;
 
 /// How often the memory is written although nothing was decided.
 const KEEP_EVERY_MS: u64 = 60_000;
@@ -36,8 +35,8 @@ const KEEP_EVERY_MS: u64 = 60_000;
 /// How often the head is written although nothing changed: others see that the leader lives.
 const BEAT_EVERY_MS: u64 = 5_000;
 
-/// Notices that are sent at once.
-const SENDS_MAX: usize = 8;
+/// Pause between two looks how far evacuations are: each goes through everything that is not in the lake.
+const EVACUATIONS_EVERY_MS: u64 = 5_000;
 
 /// What a leader needs beside the loop.
 pub struct Means {
@@ -54,62 +53,85 @@ pub struct Driver {
     means: Arc<Means>,
     reflex: Reflex,
     outbox: Outbox,
+    hands: Hands,
     head: Head,
     seq: u64,
     observer: Observer,
     inventory: Inventory,
+    evacuations: Evacuations,
     copies_needed: u32,
-    todo: Vec<(Command, u32)>,
     /// Answers to commands, for the next step.
     heard: Vec<Observation>,
     kept_ms: u64,
     beat_ms: u64,
     is_changed: bool,
+    /// What should be in force was not looked at yet.
+    is_new: bool,
 }
 
 /// The leader is another one now.
 pub struct Deposed;
 
 impl Driver {
-    /// Takes over from whoever led; none if somebody else was quicker.
+    /// Takes over from whoever led; none if somebody else was quicker. What cannot be read is not overwritten, unless a person said that
+    /// it may be.
     pub async fn take_over(
         means: Arc<Means>,
         note: Option<&Note>,
         leader: &str,
         name: &str,
     ) -> Result<Option<Driver>, StoreError> {
-        let kept: Kept = match note {
-            Some(note) if !note.body.is_empty() => {
-                serde_json::from_slice(&note.body).unwrap_or_else(|fault| {
-                    tracing::error!("what the loop kept cannot be read, and it begins anew: {fault}");
-                    Kept::default()
-                })
+        let body = match note {
+            Some(note) => match means.node.note_body(NOTE, note).await? {
+                Some(body) => body,
+                None => return Ok(None),
+            },
+            None => Vec::new(),
+        };
+        let kept = match Kept::parse(&body) {
+            Err(fault) if !may_begin_anew(&means.node).await => return Err(fault),
+            Err(fault) => {
+                tracing::warn!("the break-fix loop begins anew, as somebody wished: {fault}");
+                Kept::default()
             }
-            _ => Kept::default(),
+            Ok(kept) => kept,
         };
         let mut outbox = kept.outbox;
         outbox.keep_targets(|target| means.slo.target.iter().any(|known| known.name.get_ref() == target));
-        let reflex = Reflex::new(means.slo.clone(), kept.memory);
-        let todo = reflex.standing().into_iter().map(|command| (command, 0)).collect();
         let mut driver = Driver {
             head: Head { leader: leader.to_owned(), node: name.to_owned(), ..Head::default() },
+            reflex: Reflex::new(means.slo.clone(), kept.memory),
+            hands: Hands::new(means.clone(), kept.owed),
             means,
-            reflex,
             outbox,
             seq: 0,
             observer: Observer::default(),
             inventory: Inventory::default(),
+            evacuations: Evacuations::default(),
             copies_needed: 1,
-            todo,
             heard: Vec::new(),
             kept_ms: 0,
             beat_ms: 0,
             is_changed: true,
+            is_new: true,
         };
         match driver.write(note.map(|note| note.seq)).await? {
             true => Ok(Some(driver)),
             false => Ok(None),
         }
+    }
+
+    /// Whether a note is what this leader wrote last, also if nobody told it that it was written.
+    pub fn is_mine(&mut self, note: Option<&Note>, head: &Head) -> bool {
+        let Some(note) = note else { return false };
+        if head.leader != self.head.leader {
+            return false;
+        }
+        let is_landed = head.beat == self.head.beat;
+        if is_landed {
+            self.seq = note.seq;
+        }
+        is_landed || note.seq == self.seq
     }
 
     /// The commit of the note that this leader wrote last.
@@ -121,42 +143,52 @@ impl Driver {
         &self.head
     }
 
-    /// One look, and what follows from it.
-    pub async fn step(&mut self) -> Result<(), Deposed> {
+    /// One look, and what follows from it. False if it could not be written down, and so was not done.
+    pub async fn step(&mut self) -> Result<bool, Deposed> {
         let now = Time(clock::unix_ms());
         self.hear_wishes(now).await;
+        let ended = self.hands.reap(now, &mut self.outbox);
+        self.heard.extend(ended);
         let observations = self.look(now).await;
-        let commands = self.reflex.step(now, &observations);
-        for command in commands {
+        let (sole, ids) = (self.observer.sole(), self.observer.ids());
+        let known = Known { inventory: &self.inventory, sole, ids };
+        if std::mem::take(&mut self.is_new) {
+            self.hands.resume(self.reflex.standing(), &known);
+        }
+        for command in self.reflex.step(now, &observations) {
             match command {
                 Command::Record(record) => self.means.events.tell(told(&record)),
                 Command::OpenWorkOrder(order)
                 | Command::UpdateWorkOrder(order)
                 | Command::CloseWorkOrder(order)
-                | Command::Escalate(order) => self.notify(&order, now),
-                // Every node reads these in the head.
-                Command::Reweight { .. }
-                | Command::StopPlacing { .. }
-                | Command::ResumePlacing { .. }
-                | Command::RunGate { .. } => {}
-                command => {
-                    // What was to be done and what is to be done now may contradict each other: the later one counts.
-                    self.todo.retain(|(old, _)| part_of(old) != part_of(&command) || is_other(old, &command));
-                    if self.todo.len() < TODO_MAX {
-                        self.todo.push((command, 0));
-                    }
-                }
+                | Command::Escalate(order) => notify(&mut self.outbox, &self.means.slo, &order, now),
+                command => self.hands.push(command, &known),
             }
             self.is_changed = true;
         }
+        self.hands.keep_to(&self.reflex.standing(), &self.reflex.out(), &known);
+        let notices = self.hands.choose(&mut self.outbox, now);
+        self.is_changed |= self.hands.take_changed() || !notices.is_empty();
         // Before anything is done, so that whoever comes next knows of it.
         let is_due = now.0.abs_diff(self.beat_ms) >= BEAT_EVERY_MS;
-        if (self.is_changed || is_due) && !self.write(Some(self.seq)).await.unwrap_or(true) {
-            return Err(Deposed);
+        if self.is_changed || is_due {
+            let written = tokio::time::timeout(WRITE_MAX, self.write(Some(self.seq))).await;
+            if let Ok(Ok(false)) = written {
+                return Err(Deposed);
+            }
+            if !matches!(written, Ok(Ok(true))) {
+                if let Ok(Err(fault)) = written {
+                    tracing::warn!(
+                        "what the loop decided cannot be written down, so it is not done: {fault}"
+                    );
+                }
+                notices.iter().for_each(|notice| self.outbox.not_begun(notice.id));
+                return Ok(false);
+            }
         }
-        self.carry_out(now).await;
-        self.send(now).await;
-        Ok(())
+        self.hands.begin(now);
+        self.hands.send(notices, now);
+        Ok(true)
     }
 
     /// Takes what people said. Taken first and done then: a leader that dies between does not do it, and nobody was promised more.
@@ -183,12 +215,14 @@ impl Driver {
                     self.outbox.retry_all(now);
                     self.is_changed = true;
                 }
+                // Whoever leads could read it.
+                Ok(Wish::BeginAnew) => {}
                 Err(fault) => tracing::warn!("a line for the break-fix loop is not understood: {fault}"),
             }
         }
     }
 
-    /// Whether the leader says that it is alive by writing; false if another one leads.
+    /// Says by writing that the leader is alive; false if another one leads.
     async fn write(&mut self, seq: Option<u64>) -> Result<bool, StoreError> {
         let now_ms = clock::unix_ms();
         self.head.beat += 1;
@@ -196,10 +230,14 @@ impl Driver {
         self.head.orders(&self.reflex);
         self.head.show(&self.reflex, &self.outbox, self.means.slo.act);
         let body = (self.is_changed || now_ms.abs_diff(self.kept_ms) >= KEEP_EVERY_MS).then(|| {
-            let kept = Kept { memory: self.reflex.memory().clone(), outbox: self.outbox.clone() };
-            serde_json::to_vec(&kept).expect("our own types are JSON")
+            let kept = Kept {
+                memory: self.reflex.memory().clone(),
+                outbox: self.outbox.clone(),
+                owed: self.hands.owed(),
+            };
+            kept.to_bytes()
         });
-        let head = serde_json::to_vec(&self.head).expect("our own types are JSON");
+        let head = self.head.fit();
         let Some(seq) = self.means.node.write_note(NOTE, seq, &head, body.as_deref()).await? else {
             return Ok(false);
         };
@@ -229,140 +267,70 @@ impl Driver {
         if let Ok(Ok(copies)) = tokio::time::timeout(ASK_MAX, node.copies_needed()).await {
             self.copies_needed = copies;
         }
-        let mut evacuations = Vec::new();
-        for peer in peers.iter().filter(|peer| peer.state == "evacuating") {
-            let order = Order::Evacuation { node: peer.node.clone() };
-            if let Ok(Ok(Report::Evacuation(it))) = tokio::time::timeout(ASK_MAX, node.operate(order)).await {
-                evacuations.push((peer.node.clone(), it.files_left, it.done));
-            }
-        }
+        let evacuating = peers.iter().filter(|peer| peer.duty == "evacuating");
+        let evacuating = evacuating.map(|peer| peer.node.clone()).collect();
+        let evacuations = self.evacuations.look(node, evacuating, now.0).await;
+        let troubled: Vec<PartId> = self.reflex.parts().into_iter().map(|status| status.part).collect();
         let look = Look {
             now,
             cluster: &self.means.cluster,
             copies_needed: self.copies_needed,
             peers: &peers,
             measures: &measures,
-            evacuations: &evacuations,
+            evacuations,
+            troubled: &troubled,
+            ordered: self.hands.ordered(),
         };
         let mut all = self.observer.observe(&look, &mut self.inventory);
         all.append(&mut self.heard);
         all
     }
+}
 
-    fn notify(&mut self, order: &WorkOrder, now: Time) {
-        tracing::warn!(key = %order.key, "work order: {} ({})", order.title, order.reason);
-        for target in &self.means.slo.target {
-            self.outbox.push(target.name.get_ref(), order, now);
-        }
-    }
-
-    async fn carry_out(&mut self, now: Time) {
-        for (command, tries) in std::mem::take(&mut self.todo) {
-            match self.do_it(&command).await {
-                Ok(()) => {}
-                Err(fault) if is_final(&fault) => {
-                    tracing::warn!(?command, "not done: {fault}");
-                    if let Command::Quarantine { part, .. } = &command {
-                        let fact = Fact::Refused { why: fault.message };
-                        self.heard.push(Observation::fact(part.clone(), now, fact));
-                    }
-                }
-                Err(fault) => {
-                    tracing::warn!(?command, "not done yet: {fault}");
-                    if tries + 1 < TRIES_MAX {
-                        self.todo.push((command, tries + 1));
-                    }
-                }
-            }
-        }
-    }
-
-    /// The node that a decision about a part is about, and the drive if the node has others.
-    fn target(&self, part: &PartId) -> Option<(String, Option<String>)> {
-        let (node, drive) = place_of(part)?;
-        let place = self.inventory.nodes.iter().find(|place| place.node == node);
-        let is_sole = place.is_some_and(|place| place.drives.len() == 1);
-        Some((node, drive.filter(|_| !is_sole)))
-    }
-
-    async fn do_it(&self, command: &Command) -> Result<(), StoreError> {
-        let Some(part) = part_of(command) else { return Ok(()) };
-        let Some((node, drive)) = self.target(part) else { return Ok(()) };
-        let rest = |rests: bool, drive: &str| Order::DriveRest {
-            node: node.clone(),
-            drive: drive.to_owned(),
-            rests,
-        };
-        let order = match (command, &drive) {
-            (Command::Quarantine { .. } | Command::Evacuate { .. }, Some(drive)) => rest(true, drive),
-            (Command::Rejoin { .. }, Some(drive)) => rest(false, drive),
-            (Command::Quarantine { .. }, None) => Order::Quarantine { node, force: false },
-            (Command::Evacuate { .. }, None) => Order::Evacuate { node, force: false },
-            (Command::Rejoin { .. }, None) => Order::Rejoin { node },
-            (Command::Cordon { reason, .. }, _) => return self.cordon(&node, Some(reason)).await,
-            (Command::Uncordon { .. }, _) => return self.cordon(&node, None).await,
-            _ => return Ok(()),
-        };
-        self.means.node.operate(order).await.map(drop)
-    }
-
-    async fn cordon(&self, node: &str, reason: Option<&str>) -> Result<(), StoreError> {
-        let Some(hook) = &self.means.hook else { return Ok(()) };
-        let place = self.inventory.nodes.iter().find(|place| place.node == node);
-        let name = place.map_or(node, |place| place.name.as_str());
-        let done = match reason {
-            Some(reason) => hook.cordon(name, reason).await,
-            None => hook.uncordon(name).await,
-        };
-        match done {
-            Ok(words) => {
-                let (kind, what) = match reason {
-                    Some(_) => ("node_cordoned", "jobs are kept away from it"),
-                    None => ("node_uncordoned", "jobs may come again"),
-                };
-                self.means.events.tell(Change::new(Severity::Info, kind, name, format!("{what}: {words}")));
-                Ok(())
-            }
-            Err(why) => Err(StoreError::new(ErrorKind::Unavailable, why)),
-        }
-    }
-
-    async fn send(&mut self, now: Time) {
-        let due = self.outbox.due(now);
-        let sender = &self.means.sender;
-        let answers: Vec<_> = stream::iter(due.into_iter().take(SENDS_MAX))
-            .map(|notice| async move { (notice.id, sender.send(&notice, now).await) })
-            .buffer_unordered(SENDS_MAX)
-            .collect()
-            .await;
-        for (id, answer) in answers {
-            self.outbox.answered(id, now, answer);
-            self.is_changed = true;
-        }
+fn notify(outbox: &mut Outbox, slo: &Slo, order: &WorkOrder, now: Time) {
+    tracing::warn!(key = %order.key, "work order: {} ({})", order.title, order.reason);
+    for target in &slo.target {
+        outbox.push(target.name.get_ref(), order, now);
     }
 }
 
-fn part_of(command: &Command) -> Option<&PartId> {
-    match command {
-        Command::Quarantine { part, .. }
-        | Command::Evacuate { part }
-        | Command::Cordon { part, .. }
-        | Command::Uncordon { part }
-        | Command::Rejoin { part } => Some(part),
-        _ => None,
+/// Whether a person said that the loop may begin without what it kept.
+async fn may_begin_anew(node: &Node) -> bool {
+    let Ok(Some(note)) = node.note(WISHES).await else { return false };
+    let lines = String::from_utf8_lossy(&note.head);
+    lines.lines().any(|line| matches!(serde_json::from_str(line), Ok(Wish::BeginAnew)))
+}
+
+/// How far evacuations of nodes are: node, files left, done. Found out beside the looks, because it may take long.
+#[derive(Default)]
+struct Evacuations {
+    found: Vec<(String, u64, bool)>,
+    asking: Option<JoinHandle<Vec<(String, u64, bool)>>>,
+    asked_ms: u64,
+}
+
+impl Evacuations {
+    async fn look(
+        &mut self,
+        node: &Arc<Node>,
+        under_way: Vec<String>,
+        now_ms: u64,
+    ) -> &[(String, u64, bool)] {
+        if let Some(asking) = self.asking.take_if(|asking| asking.is_finished()) {
+            self.found = asking.await.unwrap_or_default();
+        }
+        self.found.retain(|(of, ..)| under_way.contains(of));
+        let is_due = now_ms.abs_diff(self.asked_ms) >= EVACUATIONS_EVERY_MS;
+        if self.asking.is_none() && is_due && !under_way.is_empty() {
+            self.asked_ms = now_ms;
+            let node = node.clone();
+            self.asking = Some(tokio::spawn(async move {
+                let found = node.evacuations(&under_way).await.unwrap_or_default();
+                found.into_iter().map(|one| (one.node, one.files_left, one.done)).collect()
+            }));
+        }
+        &self.found
     }
-}
-
-/// Whether two commands about one part are about different things: the scheduler, and chunks.
-fn is_other(old: &Command, new: &Command) -> bool {
-    let of_jobs = |command: &Command| matches!(command, Command::Cordon { .. } | Command::Uncordon { .. });
-    let both_take_out = matches!(old, Command::Quarantine { .. }) && matches!(new, Command::Evacuate { .. });
-    of_jobs(old) != of_jobs(new) || both_take_out
-}
-
-/// Whether trying again does not help.
-fn is_final(fault: &StoreError) -> bool {
-    matches!(fault.kind, ErrorKind::Conflict | ErrorKind::Invalid | ErrorKind::NotFound)
 }
 
 /// A step of the loop as an event.

@@ -2,9 +2,12 @@
 //! want to see. The memory of the loop is the note's body; nobody but the next leader reads it.
 
 use serde::{Deserialize, Serialize};
+use stoker_node::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX};
 use stoker_reflex::table::State;
 use stoker_reflex::{Command, Indicator, Memory, Outbox, PartId, PartKind, PartStatus, Reflex};
-use stoker_store::Leaning;
+use stoker_store::{ErrorKind, Leaning, StoreError};
+
+use super::hands::Owed;
 
 /// The name of the note.
 pub const NOTE: &str = "reflex";
@@ -20,6 +23,8 @@ pub enum Wish {
     Repaired(PartId),
     /// Send everything that is to be told again, also what was not wanted.
     Retry,
+    /// If no node can read what the loop kept, begin without it.
+    BeginAnew,
 }
 
 /// Parts that are shown; the rest is counted.
@@ -44,7 +49,7 @@ pub struct Head {
     pub leanings: Vec<Leaning>,
     /// Parts that are to be measured by the gate.
     pub gates: Vec<GateAsked>,
-    /// Drives that are out and have to be tried now and then, by the path on their node.
+    /// Drives that get little or nothing new and have to be tried now and then, by the path on their node.
     pub probes: Vec<ProbeAsked>,
     /// For people.
     pub shown: Shown,
@@ -106,6 +111,34 @@ pub struct NoticeShown {
 pub struct Kept {
     pub memory: Memory,
     pub outbox: Outbox,
+    pub owed: Owed,
+}
+
+impl Kept {
+    /// As it was written. What another release wrote may not be understood.
+    pub fn parse(body: &[u8]) -> Result<Kept, StoreError> {
+        if body.is_empty() {
+            return Ok(Kept::default());
+        }
+        serde_json::from_slice(body).map_err(|fault| {
+            let message = format!(
+                "what the break-fix loop kept is not understood ({fault}), so this node does not lead it: start a node of the \
+                 release that wrote it, or let it begin without what it kept: `stoker slo begin-anew`"
+            );
+            StoreError::new(ErrorKind::Corrupt, message)
+        })
+    }
+
+    /// To be written. If it is too long, what nodes tell again in a moment is left out.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let bytes = serde_json::to_vec(self).expect("our own types are JSON");
+        if bytes.len() <= NOTE_BODY_LEN_MAX {
+            return bytes;
+        }
+        let mut shorter = self.clone();
+        shorter.memory.shorten();
+        serde_json::to_vec(&shorter).expect("our own types are JSON")
+    }
 }
 
 impl Head {
@@ -135,14 +168,49 @@ impl Head {
                 _ => {}
             }
         }
-        let is_out = |state: State| matches!(state, State::Quarantined | State::Repair | State::Verifying);
-        let out = reflex.parts().into_iter().filter(|status| is_out(status.state));
+        let is_tried = |state: State| {
+            use State::{Degraded, Escalated, Quarantined, Repair, Verifying};
+            matches!(state, Degraded | Escalated | Quarantined | Repair | Verifying)
+        };
+        let tried = reflex.parts().into_iter().filter(|status| is_tried(status.state));
         let probe = |status: PartStatus| match place_of(&status.part) {
             Some((node, Some(drive))) => Some(ProbeAsked { node, drive }),
             _ => None,
         };
-        self.probes = out.filter_map(probe).collect();
+        self.probes = tried.filter_map(probe).collect();
         (self.leanings, self.gates) = (leanings, gates);
+    }
+
+    /// The head as it is written. If it is too long, people see less, and nodes keep to what concerns most of them.
+    pub fn fit(&mut self) -> Vec<u8> {
+        loop {
+            let bytes = serde_json::to_vec(self).expect("our own types are JSON");
+            if bytes.len() <= NOTE_HEAD_LEN_MAX {
+                return bytes;
+            }
+            let (parts, notices) = (self.shown.parts.len(), self.shown.notices.len());
+            if parts + notices > 0 {
+                self.shown.parts.truncate(parts / 2);
+                self.shown.parts_more += parts - parts / 2;
+                self.shown.notices.truncate(notices / 2);
+                continue;
+            }
+            // Others are cut off the next time, so that everybody is told now and then.
+            let by = |len: usize| (self.beat as usize).checked_rem(len).unwrap_or(0);
+            let (leanings, gates) = (by(self.leanings.len()), by(self.gates.len()));
+            let probes = by(self.probes.len());
+            self.leanings.rotate_left(leanings);
+            self.gates.rotate_left(gates);
+            self.probes.rotate_left(probes);
+            let longest = self.leanings.len().max(self.gates.len()).max(self.probes.len());
+            self.leanings.truncate(longest / 2);
+            self.gates.truncate(longest / 2);
+            self.probes.truncate(longest / 2);
+            if longest == 0 {
+                // Nothing that grows is left; whoever reads refuses it, and says why.
+                return bytes;
+            }
+        }
     }
 
     /// What people want to see, as the loop has it now.
@@ -224,5 +292,46 @@ mod tests {
                 "{kind:?} {state:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_head_that_is_too_long_is_cut() {
+        let long = "/a/rather/long/path".repeat(60);
+        let part = |at: usize| PartStatus {
+            part: PartId::drive("ab", &format!("{long}{at}")),
+            state: State::Degraded,
+            opened: stoker_reflex::Time(1),
+            reason: "slow".repeat(50),
+            evidence: Vec::new(),
+            has_order: false,
+        };
+        let leaning = |at: usize| Leaning {
+            node: "ab".into(),
+            drive: Some(format!("{long}{at}")),
+            percent: 25,
+            takes_chunks: false,
+        };
+        let mut head = Head { leader: "x".into(), ..Head::default() };
+        head.shown.parts = (0..SHOWN_MAX).map(part).collect();
+        head.leanings = (0..10).map(leaning).collect();
+        let bytes = head.fit();
+        assert!(bytes.len() <= NOTE_HEAD_LEN_MAX);
+        let read: Head = serde_json::from_slice(&bytes).unwrap();
+        // People see less; nodes are told everything.
+        assert_eq!(read.leanings.len(), 10);
+        assert!(!read.shown.parts.is_empty());
+        assert_eq!(read.shown.parts.len() + read.shown.parts_more, SHOWN_MAX);
+        head.leanings = (0..1_000).map(leaning).collect();
+        let read: Head = serde_json::from_slice(&head.fit()).unwrap();
+        assert!(read.shown.parts.is_empty() && !read.leanings.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_taken_for_nothing() {
+        assert_eq!(Kept::parse(b"").unwrap(), Kept::default());
+        let kept = Kept::default();
+        assert_eq!(Kept::parse(&kept.to_bytes()).unwrap(), kept);
+        let fault = Kept::parse(b"{\"memory\": {\"incidents\": 7}}").unwrap_err();
+        assert!(fault.kind == ErrorKind::Corrupt && fault.message.contains("begin-anew"), "{fault}");
     }
 }

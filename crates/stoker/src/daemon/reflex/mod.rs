@@ -7,6 +7,7 @@
 
 mod agent;
 mod driver;
+mod hands;
 mod head;
 mod hooks;
 mod observer;
@@ -25,11 +26,11 @@ use stoker_admin::Source;
 use stoker_node::{Node, Note};
 use stoker_reflex::Slo;
 use stoker_reflex::table::State;
-use stoker_store::{Counter, NodeStatus};
+use stoker_store::{Counter, ErrorKind, NodeStatus, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::telemetry::{Events, Http, pause};
+use super::telemetry::{Change, Events, Http, Severity, pause};
 use crate::clock;
 use crate::failure::Failure;
 use agent::Agent;
@@ -51,6 +52,9 @@ const LEASE: Duration = Duration::from_secs(20);
 /// What was decided long ago and cannot be looked up any more does not hold.
 const FREE_AFTER: Duration = Duration::from_secs(60);
 
+/// Pause between two complaints that the loop cannot be led.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
 /// The loop as it runs in this node.
 pub struct Reflexes {
     means: Arc<Means>,
@@ -69,6 +73,7 @@ struct Shown {
     leads: AtomicBool,
     steps: AtomicU64,
     troubles: AtomicU64,
+    complained: Mutex<Option<Instant>>,
 }
 
 /// What is known of the note.
@@ -126,7 +131,9 @@ impl Reflexes {
         let mut heard = clock::now();
         let mut driver: Option<Driver> = None;
         loop {
-            self.agent.tell(self.senses.drives(), self.senses.ports());
+            let (agent, senses) = (self.agent.clone(), self.senses.clone());
+            let tell = tokio::task::spawn_blocking(move || agent.tell(senses.drives(), senses.ports()));
+            let _ = tell.await;
             match tokio::time::timeout(ASK_MAX, self.means.node.note(NOTE)).await {
                 Ok(Ok(note)) => {
                     heard = clock::now();
@@ -135,6 +142,8 @@ impl Reflexes {
                 // The catalog does not answer: nothing is known, so nothing is done.
                 _ => {
                     add(&self.shown.troubles);
+                    // Another one may lead by now.
+                    driver = driver.filter(|_| heard.elapsed() < LEASE / 2);
                     if heard.elapsed() >= FREE_AFTER {
                         self.agent.be_free();
                     }
@@ -147,6 +156,20 @@ impl Reflexes {
         }
     }
 
+    /// Says why nothing is led, once a minute: it does not pass by itself.
+    fn complain(&self, fault: &StoreError) {
+        if fault.kind != ErrorKind::Corrupt {
+            return tracing::debug!("the break-fix loop cannot be led: {fault}");
+        }
+        let mut told = self.shown.complained.lock().unwrap();
+        if told.is_none_or(|told: Instant| told.elapsed() >= COMPLAIN_EVERY) {
+            *told = Some(clock::now());
+            tracing::error!("{fault}");
+            let change = Change::new(Severity::Error, "loop_stopped", &self.name, fault.to_string());
+            self.means.events.tell(change);
+        }
+    }
+
     /// One turn with the note as it is now.
     async fn turn(&self, note: Option<Note>, known: &mut Known, driver: &mut Option<Driver>) {
         let head: Head =
@@ -155,7 +178,7 @@ impl Reflexes {
         if known.seq != seq {
             *known = Known { seq, since: clock::now() };
         }
-        if driver.as_ref().is_some_and(|driver| Some(driver.seq()) != seq || head.leader != self.leader) {
+        if driver.as_mut().is_some_and(|driver| !driver.is_mine(note.as_ref(), &head)) {
             tracing::info!(leader = %head.node, "another node leads the break-fix loop now");
             *driver = None;
         }
@@ -172,14 +195,14 @@ impl Reflexes {
                 }
                 Err(fault) => {
                     add(&self.shown.troubles);
-                    tracing::debug!("the break-fix loop cannot be led: {fault}");
+                    self.complain(&fault);
                 }
             }
         }
         let head = match driver.as_mut() {
             Some(leading) => match leading.step().await {
-                Ok(()) => {
-                    add(&self.shown.steps);
+                Ok(is_written) => {
+                    add(if is_written { &self.shown.steps } else { &self.shown.troubles });
                     *known = Known { seq: Some(leading.seq()), since: clock::now() };
                     leading.head().clone()
                 }

@@ -5,12 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stoker_node::PeerSeen;
 use stoker_reflex::{
-    Duty, Fact, Indicator, Inventory, Latencies, NodePlace, Observation, PartId, Piece, Presence, Time,
+    Duty, Fact, Indicator, Inventory, Latencies, NodePlace, Observation, PartId, PartKind, Piece, Presence,
+    Time,
 };
 use stoker_store::{Calibration, DriveFacts, DriveMeasures, Measures, PartFacts, Times};
 
+use super::hands::Target;
+
 /// What is shorter than this is no sign of a broken drive, whatever the gate measured: a busy processor is as long.
 const FLOOR_US: u64 = crate::gate::part::SHORT_US as u64;
+
+/// Operations between two looks by which a drive is judged without being tried.
+const BUSY_OPS: u64 = 20;
 
 /// Counters at the last look.
 #[derive(Default)]
@@ -24,6 +30,10 @@ struct Before {
 pub struct Observer {
     times: BTreeMap<(PartId, Indicator), Before>,
     counts: BTreeMap<(PartId, Indicator), (u64, u64)>,
+    /// Drives beside which no other one of their node takes chunks.
+    sole: BTreeSet<PartId>,
+    /// Ids of drives by their places.
+    ids: BTreeMap<PartId, String>,
 }
 
 /// What is known of the cluster at one look.
@@ -36,6 +46,10 @@ pub struct Look<'a> {
     pub measures: &'a [Measures],
     /// Evacuations of nodes that are under way: node, files left, done.
     pub evacuations: &'a [(String, u64, bool)],
+    /// Parts that are not healthy.
+    pub troubled: &'a [PartId],
+    /// What parts that are out were taken out as.
+    pub ordered: &'a BTreeMap<PartId, Target>,
 }
 
 impl Look<'_> {
@@ -43,13 +57,56 @@ impl Look<'_> {
         self.measures.iter().find(|one| one.node == node)
     }
 
-    /// Whether a node has one drive only, so that a decision about the drive is one about the node.
-    pub fn is_sole_drive(&self, node: &str) -> bool {
-        self.of(node).is_some_and(|measures| measures.drives.len() == 1)
+    /// Drives of a node that count: at one path may be one that failed and a new one in its place, and then the new one does.
+    fn drives<'m>(&self, measures: &'m Measures) -> impl Iterator<Item = &'m DriveMeasures> {
+        measures.drives.iter().filter(|drive| {
+            let is_other = |other: &&DriveMeasures| other.path == drive.path && other.state != "failed";
+            drive.state != "failed" || !measures.drives.iter().any(|other| is_other(&other))
+        })
+    }
+
+    /// Whether a decision about a drive is one about its node: it was one when it was taken out, or it is the only one.
+    fn stands_for_node(&self, part: &PartId, measures: &Measures) -> bool {
+        match self.ordered.get(part) {
+            Some(target) => target.drive.is_none(),
+            None => is_sole(part, measures),
+        }
+    }
+
+    /// Whether a part is known to be no part of the cluster any more. Of what a node has only that node knows.
+    fn is_removed(&self, part: &PartId) -> bool {
+        let has = |named: &dyn Fn(&PeerSeen) -> bool| self.peers.iter().any(named);
+        match part.kind {
+            _ if self.peers.is_empty() => false,
+            PartKind::Rack => !has(&|peer| {
+                let is_feed = !peer.power.is_empty() && PartId::power(&peer.power) == *part;
+                is_feed || PartId::rack(&peer.cell) == *part
+            }),
+            PartKind::Switch => !has(&|peer| peer.tor == part.name),
+            PartKind::Node => !has(&|peer| peer.node == part.name),
+            PartKind::Drive | PartKind::Port => {
+                let Some((node, name)) = part.name.split_once(':') else { return true };
+                match self.of(node).filter(|_| part.kind == PartKind::Drive) {
+                    Some(measures) => !measures.drives.iter().any(|drive| drive.path == name),
+                    // A port without a link may have lost the address by which its node knows it.
+                    None => !has(&|peer| peer.node == node),
+                }
+            }
+        }
     }
 }
 
 impl Observer {
+    /// Drives beside which no other one of their node takes chunks, as far as is known.
+    pub fn sole(&self) -> &BTreeSet<PartId> {
+        &self.sole
+    }
+
+    /// Ids of drives by their places.
+    pub fn ids(&self) -> &BTreeMap<PartId, String> {
+        &self.ids
+    }
+
     /// Everything that this look tells.
     pub fn observe(&mut self, look: &Look<'_>, known: &mut Inventory) -> Vec<Observation> {
         *known = inventory(look, known);
@@ -63,17 +120,31 @@ impl Observer {
                 (_, true) => Presence::Suspect,
                 _ => Presence::Up,
             }));
-            tell(Fact::Duty(duty_of(peer.state)));
+            tell(Fact::Duty(duty_of(peer.duty)));
         }
         for (node, files_left, done) in look.evacuations {
             let fact = Fact::Evacuation { files_left: *files_left, done: *done };
             all.push(Observation::fact(PartId::node(node), look.now, fact.clone()));
-            if let Some(drive) = look.of(node).filter(|one| one.drives.len() == 1).map(|one| &one.drives[0]) {
-                all.push(Observation::fact(PartId::drive(node, &drive.path), look.now, fact));
+            if let Some(measures) = look.of(node) {
+                let parts = look.drives(measures).map(|drive| PartId::drive(node, &drive.path));
+                for part in parts.filter(|part| look.stands_for_node(part, measures)) {
+                    all.push(Observation::fact(part, look.now, fact.clone()));
+                }
             }
+        }
+        for part in look.troubled.iter().filter(|part| look.is_removed(part)) {
+            all.push(Observation::fact(part.clone(), look.now, Fact::Presence(Presence::Removed)));
         }
         for measures in look.measures {
             self.observe_node(look, measures, &mut all);
+            for drive in look.drives(measures) {
+                let part = PartId::drive(&measures.node, &drive.path);
+                self.ids.insert(part.clone(), drive.drive.clone());
+                match is_sole(&part, measures) {
+                    true => self.sole.insert(part),
+                    false => self.sole.remove(&part),
+                };
+            }
         }
         self.forget(look);
         all
@@ -86,10 +157,10 @@ impl Observer {
         push(all, now, &part, reads);
         let age_us = measures.drain_age_ms.saturating_mul(1_000);
         push(all, now, &part, Some(Fact::Age { indicator: Indicator::DrainLag, age_us }));
-        for drive in &measures.drives {
+        for drive in look.drives(measures) {
             let facts = measures.facts.drives.iter().find(|facts| facts.path == drive.path);
             let fallback = DriveFacts::default();
-            self.observe_drive(look, node, drive, facts.unwrap_or(&fallback), all);
+            self.observe_drive(look, measures, drive, facts.unwrap_or(&fallback), all);
         }
         self.observe_copies(look, measures, all);
         for port in &measures.facts.ports {
@@ -106,24 +177,32 @@ impl Observer {
     fn observe_drive(
         &mut self,
         look: &Look<'_>,
-        node: &str,
+        measures: &Measures,
         drive: &DriveMeasures,
         facts: &DriveFacts,
         all: &mut Vec<Observation>,
     ) {
+        let node = measures.node.as_str();
         let (now, part) = (look.now, PartId::drive(node, &drive.path));
         let is_failed = drive.state == "failed";
         let presence = if is_failed { Presence::Down } else { Presence::Up };
         push(all, now, &part, Some(Fact::Presence(presence)));
-        let node_state = look.peers.iter().find(|peer| peer.node == node).map_or("up", |peer| peer.state);
+        // One that was taken out with its whole node is put back with it.
+        let was = look.ordered.get(&part).filter(|target| target.drive.is_some());
+        let is_another = was.and_then(|target| target.id.as_ref()).is_some_and(|id| *id != drive.drive);
+        push(all, now, &part, (is_another && !is_failed).then_some(Fact::Replaced));
+        let node_duty = look.peers.iter().find(|peer| peer.node == node).map_or("full", |peer| peer.duty);
         let duty = match drive.state.as_str() {
-            "resting" | "leaving" => Duty::Evacuating,
-            _ if look.is_sole_drive(node) => duty_of(node_state),
-            _ => Duty::Full,
+            // What was decided about it is known again when it, or another one in its place, is there.
+            "failed" => None,
+            "resting" | "leaving" => Some(Duty::Evacuating),
+            _ if look.stands_for_node(&part, measures) => Some(duty_of(node_duty)),
+            _ => Some(Duty::Full),
         };
-        push(all, now, &part, Some(Fact::Duty(duty)));
+        push(all, now, &part, duty.map(Fact::Duty));
         let evacuation = drive.is_empty.map(|done| Fact::Evacuation { files_left: u64::from(!done), done });
         push(all, now, &part, evacuation);
+        let mut busy = Vec::new();
         for (indicator, times, calibration) in [
             (Indicator::DriveReadP99, &drive.reads, facts.read),
             (Indicator::DriveWriteP99, &drive.writes, facts.write),
@@ -132,17 +211,27 @@ impl Observer {
                 .map(|known| Fact::Baseline { indicator, p99_us: known.small_p99_us.max(FLOOR_US) });
             push(all, now, &part, baseline);
             let fact = self.latencies(&part, indicator, now, times, calibration);
+            if let Some(Fact::Latencies { latencies, .. }) = &fact
+                && latencies.count() >= BUSY_OPS
+            {
+                busy.push(indicator);
+            }
             push(all, now, &part, fact);
         }
-        // One that is out does nothing else.
+        // One that gets little or nothing new does little else.
         let tried = PartId::drive(node, &format!("{} tried", drive.path));
         for (indicator, times) in
             [(Indicator::DriveReadP99, &facts.tried_reads), (Indicator::DriveWriteP99, &facts.tried_writes)]
         {
             let fact = self.latencies(&tried, indicator, now, times, None);
-            push(all, now, &part, fact);
+            // Beside work of its own a small operation waits, and says little.
+            push(all, now, &part, fact.filter(|_| !busy.contains(&indicator)));
         }
         let counts = self.counts(&part, Indicator::DriveErrors, drive.good, drive.bad);
+        push(all, now, &part, counts);
+        let count = |times: &Times| times.buckets.iter().map(|(_, count)| count).sum::<u64>();
+        let good = count(&facts.tried_reads) + count(&facts.tried_writes);
+        let counts = self.counts(&tried, Indicator::DriveErrors, good, facts.tried_bad);
         push(all, now, &part, counts);
         let smart =
             facts.critical.clone().map(|critical| Fact::Smart { critical, used_percent: facts.used_percent });
@@ -193,17 +282,25 @@ impl Observer {
             let node = part.name.split([':', ' ']).next().unwrap_or_default();
             nodes.contains(node)
         };
+        self.sole.retain(is_known);
+        self.ids.retain(|part, _| is_known(part));
         self.times.retain(|(part, _), _| is_known(part));
         self.counts.retain(|(part, _), _| is_known(part));
     }
+}
+
+/// Whether no other drive of its node takes chunks, so that a decision about it is one about the node.
+fn is_sole(part: &PartId, measures: &Measures) -> bool {
+    let takes = |drive: &DriveMeasures| drive.state == "live";
+    !measures.drives.iter().any(|drive| takes(drive) && PartId::drive(&measures.node, &drive.path) != *part)
 }
 
 fn push(all: &mut Vec<Observation>, now: Time, part: &PartId, fact: Option<Fact>) {
     all.extend(fact.map(|fact| Observation::fact(part.clone(), now, fact)));
 }
 
-fn duty_of(state: &str) -> Duty {
-    match state {
+fn duty_of(word: &str) -> Duty {
+    match word {
         "quarantined" => Duty::Quarantined,
         "evacuating" => Duty::Evacuating,
         _ => Duty::Full,
@@ -214,7 +311,8 @@ fn duty_of(state: &str) -> Duty {
 ///
 /// The gate measures small operations one at a time, and large ones by their rate. Operations of a node are of any size and
 /// several at once, and then each takes longer although the drive is as good as ever. So each is shortened by what its
-/// size costs at the gate's rate, and by how many were under way at once, which is the sum of all times by the time that passed.
+/// size costs at the gate's rate, and by how many were under way at once, which is the sum of all times by the time during which
+/// something was under way: operations may come in bursts.
 fn comparable(now: &Times, before: &Times, elapsed_ms: u64, calibration: Option<Calibration>) -> Latencies {
     let all = |times: &Times| Latencies::new(times.buckets.iter().copied());
     let new = all(now).since(&all(before));
@@ -223,11 +321,16 @@ fn comparable(now: &Times, before: &Times, elapsed_ms: u64, calibration: Option<
         return new;
     }
     let is_anew = now.sum_us < before.sum_us || now.bytes < before.bytes;
-    let (sum_us, bytes) = match is_anew {
-        true => (now.sum_us, now.bytes),
-        false => (now.sum_us - before.sum_us, now.bytes - before.bytes),
+    let (sum_us, bytes, busy_us) = match is_anew {
+        true => (now.sum_us, now.bytes, now.busy_us),
+        false => {
+            let busy_us = now.busy_us.saturating_sub(before.busy_us);
+            (now.sum_us - before.sum_us, now.bytes - before.bytes, busy_us)
+        }
     };
-    let at_once = (sum_us as f64 / (elapsed_ms.max(1) as f64 * 1e3)).max(1.0);
+    // Not counted of everything.
+    let within_us = if busy_us == 0 { elapsed_ms.saturating_mul(1_000) } else { busy_us };
+    let at_once = (sum_us as f64 / within_us.max(1) as f64).max(1.0);
     let larger = calibration.filter(|known| known.bytes_per_s > 0).map_or(1.0, |known| {
         let small_us = known.small_p99_us.max(FLOOR_US) as f64;
         let size_us = bytes as f64 / count as f64 / known.bytes_per_s as f64 * 1e6;
@@ -248,8 +351,8 @@ fn inventory(look: &Look<'_>, known: &Inventory) -> Inventory {
                     let known = facts.iter().find(|facts| facts.path == path);
                     known.map_or("", |facts| facts.model.as_str())
                 };
-                let drives =
-                    measures.drives.iter().map(|drive| piece(&drive.path, model(&drive.path))).collect();
+                let drives = look.drives(measures).map(|drive| piece(&drive.path, model(&drive.path)));
+                let drives = drives.collect();
                 (drives, ports.iter().map(|port| piece(&port.name, &port.detail)).collect())
             }
             (None, Some(before)) => (before.drives.clone(), before.ports.clone()),
@@ -269,83 +372,4 @@ fn inventory(look: &Look<'_>, known: &Inventory) -> Inventory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn times(buckets: &[(u64, u64)], bytes: u64) -> Times {
-        let sum_us = buckets.iter().map(|(upper, count)| upper * count).sum();
-        Times { buckets: buckets.to_vec(), sum_us, bytes }
-    }
-
-    #[test]
-    fn a_busy_drive_is_not_a_slow_one() {
-        let known = Some(Calibration { small_p99_us: 1_000, bytes_per_s: 1 << 30 });
-        let none = Times::default();
-        // 4 MiB take 3.9 ms at the rate of the gate. Eight at once take eight times as long, for eight seconds of ten.
-        let busy = times(&[(32_000, 2_000)], 2_000 * (4 << 20));
-        let calm = times(&[(4_900, 200)], 200 * (4 << 20));
-        let slow = times(&[(490_000, 20)], 20 * (4 << 20));
-        assert!(comparable(&busy, &none, 10_000, known).p99_us() <= 1_500);
-        assert!(comparable(&calm, &none, 10_000, known).p99_us() <= 1_500);
-        assert!(comparable(&slow, &none, 10_000, known).p99_us() > 50_000);
-        // The same load on a drive that does a tenth of it.
-        let throttled = times(&[(320_000, 200)], 200 * (4 << 20));
-        assert!(comparable(&throttled, &none, 10_000, known).p99_us() > 8_000);
-        // Of a drive that nobody measured only the load is known.
-        assert!(comparable(&busy, &none, 10_000, None).p99_us() < 10_000);
-    }
-
-    #[test]
-    fn counters_that_begin_anew_are_no_debt() {
-        let mut observer = Observer::default();
-        let part = PartId::node("a");
-        assert_eq!(observer.counts(&part, Indicator::CopyErrors, 100, 1), None);
-        let fact = |good, bad| Some(Fact::Counts { indicator: Indicator::CopyErrors, good, bad });
-        assert_eq!(observer.counts(&part, Indicator::CopyErrors, 150, 3), fact(50, 2));
-        assert_eq!(observer.counts(&part, Indicator::CopyErrors, 7, 0), fact(7, 0));
-        assert_eq!(observer.counts(&part, Indicator::CopyErrors, 7, 0), None);
-        let mut look = |ms: u64, times: &Times| {
-            observer.latencies(&part, Indicator::ReadP99, Time(ms), times, None).is_some()
-        };
-        assert!(!look(1_000, &times(&[(50, 10)], 0)));
-        assert!(look(2_000, &times(&[(50, 11)], 0)));
-        assert!(!look(3_000, &times(&[(50, 11)], 0)));
-        // A clock that goes back says nothing.
-        assert!(!look(2_500, &times(&[(50, 12)], 0)));
-    }
-
-    #[test]
-    fn a_node_that_does_not_answer_keeps_its_parts() {
-        let peer = |state, is_suspect| PeerSeen {
-            node: "a".into(),
-            name: "n1".into(),
-            cell: String::new(),
-            tor: String::new(),
-            power: String::new(),
-            state,
-            is_suspect,
-        };
-        let drive = DriveMeasures { path: "/d".into(), state: "live".into(), ..DriveMeasures::default() };
-        let measures = Measures { node: "a".into(), drives: vec![drive], ..Measures::default() };
-        let mut known = Inventory::default();
-        let mut observer = Observer::default();
-        let mut look = |peers: &[PeerSeen], measures: &[Measures]| {
-            let now = Time(1);
-            let look = Look { now, cluster: "c", copies_needed: 1, peers, measures, evacuations: &[] };
-            observer.observe(&look, &mut known)
-        };
-        look(&[peer("up", false)], std::slice::from_ref(&measures));
-        let seen = look(&[peer("up", true)], &[]);
-        let Observation::Inventory(inventory) = &seen[0] else { panic!("{seen:?}") };
-        assert_eq!(inventory.nodes[0].drives[0].name, "/d");
-        assert!(seen.contains(&Observation::fact(
-            PartId::node("a"),
-            Time(1),
-            Fact::Presence(Presence::Suspect)
-        )));
-        // The only drive of a node that is out is out.
-        let seen = look(&[peer("quarantined", false)], &[measures]);
-        let part = PartId::drive("a", "/d");
-        assert!(seen.contains(&Observation::fact(part, Time(1), Fact::Duty(Duty::Quarantined))));
-    }
-}
+mod tests;

@@ -178,6 +178,7 @@ async fn every_form_is_taken_after_it_failed_once() {
         let mut outbox = Outbox::default();
         outbox.push("t", &order(OrderStatus::Opened), NOW);
         let first = outbox.due(NOW).remove(0);
+        outbox.begin(first.id);
         let failed = sender.send(&first, NOW).await;
         assert_eq!(later(&failed), "status 500: no room for ***", "{format}");
         outbox.answered(first.id, NOW, failed);
