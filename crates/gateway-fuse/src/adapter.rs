@@ -20,6 +20,7 @@ use stoker_files::{
 use tokio::runtime;
 
 use crate::convert;
+use crate::crew::Crew;
 use crate::passes::{Passes, Use};
 
 /// Longest request of a write, and of a read.
@@ -54,6 +55,7 @@ struct Looked {
 
 pub(crate) struct Adapter {
     files: Files,
+    crew: Crew,
     looked: [Mutex<Looked>; LOOKED],
     runtime: runtime::Handle,
     cache: Duration,
@@ -64,10 +66,10 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub fn new(files: Files, runtime: runtime::Handle, cache: Duration) -> Adapter {
+    pub fn new(files: Files, crew: Crew, runtime: runtime::Handle, cache: Duration) -> Adapter {
         let looked = std::array::from_fn(|_| Mutex::default());
         let (listings, listing_next) = (Mutex::default(), AtomicU64::new(1));
-        Adapter { files, looked, runtime, cache, listings, listing_next, passes: None }
+        Adapter { files, crew, looked, runtime, cache, listings, listing_next, passes: None }
     }
 
     fn wait<T>(&self, call: impl Future<Output = T>) -> T {
@@ -196,16 +198,19 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _at_work = self.crew.begin();
         let found = self.wait(self.files.lookup(parent.0, name.as_bytes()));
         self.note_looked(req, &found);
         self.entry(found, reply);
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        // One of many that the kernel sent together, and done at once.
         self.files.forget(ino.0, nlookup);
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _at_work = self.crew.begin();
         let found = match self.was_looked(req, ino.0) {
             Some(attr) => Ok(attr),
             None => self.wait(self.files.getattr(ino.0)),
@@ -234,6 +239,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _at_work = self.crew.begin();
         let change = Change { mode, uid, gid, mtime_ns: mtime.map(convert::ns) };
         let done = self.wait(async {
             if let Some(size) = size {
@@ -251,6 +257,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        let _at_work = self.crew.begin();
         match self.wait(self.files.readlink(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(convert::errno(errno)),
@@ -267,6 +274,7 @@ impl Filesystem for Adapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _at_work = self.crew.begin();
         let made = match Kind::of_mode(mode) {
             Some(kind @ (Kind::File | Kind::Fifo | Kind::Socket)) => {
                 let make = make(req, mode, umask);
@@ -278,20 +286,24 @@ impl Filesystem for Adapter {
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let _at_work = self.crew.begin();
         let make = make(req, mode, umask);
         let made = self.wait(self.files.make(parent.0, name.as_bytes(), Kind::Directory, make, b""));
         self.entry(made, reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _at_work = self.crew.begin();
         empty(self.wait(self.files.unlink(parent.0, name.as_bytes())), reply);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _at_work = self.crew.begin();
         empty(self.wait(self.files.rmdir(parent.0, name.as_bytes())), reply);
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _at_work = self.crew.begin();
         let target = target.as_os_str().as_bytes();
         let make = make(req, 0o777, 0);
         self.entry(
@@ -310,6 +322,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _at_work = self.crew.begin();
         let flag = if flags.is_empty() {
             RenameFlag::Replace
         } else if flags == RenameFlags::RENAME_NOREPLACE {
@@ -324,10 +337,12 @@ impl Filesystem for Adapter {
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let _at_work = self.crew.begin();
         self.entry(self.wait(self.files.link(ino.0, newparent.0, newname.as_bytes())), reply);
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _at_work = self.crew.begin();
         // Without a cache the kernel has just looked the name up.
         let is_fresh = self.cache.is_zero();
         let opened = self.wait(self.files.open_file(ino.0, is_fresh));
@@ -348,6 +363,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _at_work = self.crew.begin();
         let read = self
             .files
             .handle(fh.0)
@@ -370,6 +386,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _at_work = self.crew.begin();
         // Pages that were changed in memory have their place, however the file was opened.
         let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let ends_bits = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
@@ -386,6 +403,7 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        let _at_work = self.crew.begin();
         let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
         empty(done, reply);
     }
@@ -400,6 +418,7 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _at_work = self.crew.begin();
         if let Some(ino) = self.passes.as_ref().and_then(|passes| passes.close(fh.0)) {
             // Whoever opens it next begins without the pages that somebody may have mapped meanwhile.
             self.files.forget_pages(ino);
@@ -409,11 +428,13 @@ impl Filesystem for Adapter {
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _at_work = self.crew.begin();
         let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
         empty(done, reply);
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _at_work = self.crew.begin();
         match self.files.list(ino.0) {
             Ok(listing) => {
                 let id = self.listing_next.fetch_add(1, Ordering::Relaxed);
@@ -425,6 +446,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _at_work = self.crew.begin();
         let listing = match self.listing(fh) {
             Ok(listing) => listing,
             Err(errno) => return reply.error(convert::errno(errno)),
@@ -453,6 +475,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _at_work = self.crew.begin();
         let listing = match self.listing(fh) {
             Ok(listing) => listing,
             Err(errno) => return reply.error(convert::errno(errno)),
@@ -485,15 +508,18 @@ impl Filesystem for Adapter {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        let _at_work = self.crew.begin();
         self.listings.lock().unwrap().remove(&fh.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _at_work = self.crew.begin();
         empty(self.wait(self.files.fsync_directory(ino.0)), reply);
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let _at_work = self.crew.begin();
         match self.wait(self.files.space()) {
             Ok(space) => {
                 let (blocks, free) = (space.bytes / u64::from(BLOCK), space.free / u64::from(BLOCK));
@@ -514,6 +540,7 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _at_work = self.crew.begin();
         let mode = match flags {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
@@ -524,10 +551,12 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _at_work = self.crew.begin();
         xattr(self.files.xattr(ino.0, name.as_bytes()), size, reply);
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _at_work = self.crew.begin();
         let names = self
             .files
             .xattrs(ino.0)
@@ -536,6 +565,7 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _at_work = self.crew.begin();
         empty(self.wait(self.files.remove_xattr(ino.0, name.as_bytes())), reply);
     }
 
@@ -549,6 +579,7 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _at_work = self.crew.begin();
         let make = make(req, mode, umask);
         let exclusive = flags & libc::O_EXCL != 0;
         let made = self.wait(self.files.create(parent.0, name.as_bytes(), make, exclusive));
@@ -575,6 +606,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _at_work = self.crew.begin();
         const HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         const ZERO_INSIDE: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
         let what = match mode {
@@ -600,6 +632,7 @@ impl Filesystem for Adapter {
         _whence: i32,
         reply: ReplyLseek,
     ) {
+        let _at_work = self.crew.begin();
         // The kernel then takes every file for one without holes.
         reply.error(fuser::Errno::ENOSYS);
     }

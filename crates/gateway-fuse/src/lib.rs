@@ -5,6 +5,7 @@
 
 mod adapter;
 mod convert;
+mod crew;
 mod mount;
 mod passes;
 

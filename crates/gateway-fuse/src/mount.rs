@@ -10,6 +10,7 @@ use stoker_files::Files;
 use tokio::runtime::Handle;
 
 use crate::adapter::Adapter;
+use crate::crew::Crew;
 
 /// What the kernel reads ahead of programs, in KiB.
 const READ_AHEAD_KIB: u32 = 4096;
@@ -62,9 +63,10 @@ impl Mount {
             if options.read_only { MountOption::RO } else { MountOption::RW },
         ];
         config.acl = if options.all_users { SessionACL::All } else { SessionACL::Owner };
-        config.n_threads = Some(options.threads.max(1));
+        let threads = options.threads.max(1);
+        config.n_threads = Some(threads);
         config.clone_fd = true;
-        let adapter = Adapter::new(files.clone(), runtime, options.cache);
+        let adapter = Adapter::new(files.clone(), Crew::new(threads), runtime, options.cache);
         let session = fuser::spawn_mount(adapter, dir, &config)?;
         let mount = Mount { session, files, dir: dir.to_path_buf() };
         mount.read_ahead();
