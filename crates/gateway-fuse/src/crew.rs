@@ -122,6 +122,10 @@ impl Inner {
     fn next(&self) {
         let mut state = self.lock();
         state.working -= 1;
+        if std::thread::panicking() {
+            // It will not be back.
+            return;
+        }
         if !state.is_enough() {
             state.waiting += 1;
             return;
