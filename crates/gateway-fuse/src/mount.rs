@@ -90,11 +90,19 @@ impl Mount {
 
     /// Waits until somebody unmounts it.
     pub fn join(self) -> io::Result<()> {
-        self.session.join()
+        ended(self.session.join())
     }
 
     /// Unmounts it. Fails while it is in use.
     pub fn unmount(self) -> io::Result<()> {
-        self.session.umount_and_join()
+        ended(self.session.umount_and_join())
+    }
+}
+
+/// The kernel has two words for the end: the second is for who was about to take a request, of those that nobody waits for.
+fn ended(session: io::Result<()>) -> io::Result<()> {
+    match session {
+        Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
+        ended => ended,
     }
 }

@@ -336,6 +336,19 @@ f = open('lock'); fcntl.lockf(open('lock', 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)
 }
 
 /// The node is killed again and again while files are copied. Programs wait, and nothing is missing.
+/// The kernel still sends that files were closed when nobody uses the mount any more.
+#[test]
+fn a_mount_that_was_just_used_ends_well() {
+    let Some(mut rig) = Rig::new() else { return };
+    for round in 0..8 {
+        let open: Vec<File> =
+            (0..300).map(|at| File::create(rig.path(&format!("{round} {at}"))).unwrap()).collect();
+        drop(open);
+        rig.remount();
+        assert_eq!(fs::read_dir(rig.path("")).unwrap().count(), 300 * (round + 1));
+    }
+}
+
 #[test]
 fn a_node_that_is_killed_is_waited_for() {
     let Some(mut rig) = Rig::new() else { return };
