@@ -47,6 +47,10 @@ pub(crate) struct Core {
     /// for writing while chunks are declared clean: otherwise the second could undo the first.
     pub marks: tokio::sync::RwLock<()>,
     pub drainer: Drainer,
+    /// What is known of the bytes of lake objects.
+    pub sums: crate::sum_notes::SumBook,
+    /// Knows what this cluster said of lake objects.
+    pub signer: crate::drain::signature::Signer,
     /// Where reads go.
     pub sources: crate::sources::Sources,
     pub facts: crate::measures::Facts,

@@ -57,12 +57,13 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses what the lake of the volume could never hold.
+    /// Refuses what no user may say of a file, and what the lake of the volume could never hold.
     pub async fn check_lake(&self, volume: &Volume, key: &[u8], attributes: &Attributes) -> Result<()> {
+        attributes.check()?;
         if volume.lake_url.is_none() {
             return Ok(());
         }
-        let attributes = crate::drain::attributes::to_lake_later(attributes);
+        let attributes = crate::drain::attributes::to_lake_later(&self.signer, attributes);
         volume.check_lake(self.volumes.lakes(), key, &attributes).await
     }
 

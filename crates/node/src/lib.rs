@@ -51,6 +51,8 @@ mod snapshots;
 mod sources;
 mod stage;
 mod status;
+mod sum_notes;
+mod sums;
 #[cfg(test)]
 mod testing;
 mod tracker;
@@ -69,7 +71,7 @@ pub use drives::drives_removed;
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
-pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
+pub use options::{CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};
 

@@ -133,7 +133,7 @@ impl Core {
             return Ok(None);
         }
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(None) };
-        let object = match lake.head(key).await {
+        let object = match self.head(lake.as_ref(), key).await {
             Ok(object) => object,
             // A name that the lake cannot hold is not in it.
             Err(fault) if fault.kind == stoker_lake::LakeErrorKind::Invalid => None,

@@ -71,6 +71,10 @@ impl Node {
             return Err(StoreError::new(ErrorKind::Invalid, "a node needs at least one drive"));
         }
         let identity = Identity::load(&options.dir)?;
+        let secrets = match &options.secrets {
+            Some(given) => given.0.clone(),
+            None => crate::cluster::secrets(&options.dir, identity)?,
+        };
         let memory = MemoryPlan::of(options.memory_bytes, drives_wanted.len());
         let (catalog, engine) = open_catalog(&options, identity, &memory).await?;
         let (catalog, catalog_times) = CatalogTimes::of(catalog);
@@ -137,6 +141,8 @@ impl Node {
             turns: Default::default(),
             marks: Default::default(),
             drainer: Drainer::new(options.drain_concurrency),
+            sums: Default::default(),
+            signer: drain::signature::Signer::new(&secrets),
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             stats: NodeStats::default(),

@@ -129,6 +129,16 @@ impl fmt::Debug for LakeOpener {
     }
 }
 
+/// Secrets of a cluster, the newest first.
+#[derive(Clone)]
+pub struct ClusterSecrets(pub Vec<[u8; 32]>);
+
+impl fmt::Debug for ClusterSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterSecrets")
+    }
+}
+
 /// From the path of a drive to its ring.
 type OpenRing = dyn Fn(&Path, OpenOptions) -> stoker_ring::Result<(Ring, LocalDriver)> + Send + Sync;
 
@@ -157,6 +167,8 @@ pub struct NodeOptions {
     pub lake_prices: LakePrices,
     /// What opens lakes, if not the lake's own scheme.
     pub lake_opener: Option<LakeOpener>,
+    /// What signs lake metadata, if not the keys in the node's directory; for simulation.
+    pub secrets: Option<ClusterSecrets>,
     /// Where names are kept.
     pub catalog: CatalogChoice,
     /// What a new volume wants.
@@ -193,6 +205,7 @@ impl NodeOptions {
             lake_options: LakeOptions::default(),
             lake_prices: LakePrices::default(),
             lake_opener: None,
+            secrets: None,
             catalog: CatalogChoice::Embedded,
             volume_defaults: VolumePolicy::default(),
             memory_bytes: 4 << 30,

@@ -265,6 +265,13 @@ impl Core {
         let extent = self.extent(volume, file).await?;
         let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
         let peers = self.cell.by_latency(peers);
+        if let Some(extent) = &extent
+            && let Some(first) = slice_at(&runs, 0, 1)
+            && self.rings.position(&first.chunk, first.chunk_len).is_none()
+        {
+            // It will be asked for, and the catalog may not answer then. If it does not now, that is told when it matters.
+            let _ = self.sums(extent, &(0..file.size)).await;
+        }
         let is_home = extent.is_none() && file.home == self.node.0 && !peers.is_empty();
         Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, peers, pins).at_home(is_home))
     }

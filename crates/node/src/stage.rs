@@ -1,6 +1,8 @@
-//! Bytes from the lake: one request per cold chunk, whoever waits for it.
+//! Bytes from the lake: one request per cold chunk, whoever waits for it, and none that does not match its sum. Nothing else reads
+//! from a lake what users see.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -15,9 +17,13 @@ use tokio::sync::Semaphore;
 
 use crate::cache::PIECE;
 use crate::core::{Core, add};
-use crate::error;
 use crate::reader::{NodeFile, Slice};
+use crate::sums::Sums;
 use crate::volumes::Volume;
+use crate::{clock, error, sum_notes};
+
+/// Times that bytes which do not match their sums are asked for.
+const GETS_MAX: usize = 2;
 
 /// Chunks fetched from lakes at the same time.
 const FETCHES_MAX: usize = 32;
@@ -28,10 +34,20 @@ pub(crate) struct Extent {
     pub volume: VolumeId,
     pub key: Vec<u8>,
     pub etag: String,
+    /// What is known of its bytes, once somebody asked: whoever has a file open reads on while the catalog does not answer.
+    sums: Mutex<Option<Arc<Sums>>>,
     _user: ObjectUser,
 }
 
-type Object = (u32, Vec<u8>, String);
+impl Extent {
+    /// Which object it is.
+    pub fn object(&self) -> Object {
+        (self.volume.0, self.key.clone(), self.etag.clone())
+    }
+}
+
+/// A lake object: volume, lake key and etag.
+pub(crate) type Object = (u32, Vec<u8>, String);
 
 /// Lake objects that somebody here has open: they are not replaced or removed under a reader, within reason (R11).
 #[derive(Default)]
@@ -175,7 +191,7 @@ impl Core {
         let (key, etag) = (key.clone(), etag.clone());
         Ok(lake.map(|lake| {
             let user = self.objects.add_user((id.0, key.clone(), etag.clone()));
-            Arc::new(Extent { lake, volume: id, key, etag, _user: user })
+            Arc::new(Extent { lake, volume: id, key, etag, sums: Mutex::default(), _user: user })
         }))
     }
 
@@ -185,7 +201,18 @@ impl Core {
         let volume = self.volumes.by_id(volume).await?.ok_or_else(gone)?;
         let lake = volume.lake(self.volumes.lakes()).await?.ok_or_else(gone)?;
         let user = self.objects.add_user((volume.id.0, key.clone(), etag.clone()));
-        Ok(Arc::new(Extent { lake, volume: volume.id, key, etag, _user: user }))
+        Ok(Arc::new(Extent { lake, volume: volume.id, key, etag, sums: Mutex::default(), _user: user }))
+    }
+
+    /// What is known of a range of an object.
+    pub async fn sums(&self, extent: &Extent, range: &Range<u64>) -> Result<Option<Arc<Sums>>> {
+        let held = extent.sums.lock().unwrap().clone();
+        if held.as_ref().is_some_and(|sums| sums.covers(range)) {
+            return Ok(held);
+        }
+        let found = self.sums_of(extent.volume, &extent.key, &extent.etag, range).await?;
+        extent.sums.lock().unwrap().clone_from(&found);
+        Ok(found)
     }
 
     /// A whole chunk from the lake, or from the node of another cell that asks the lake for all.
@@ -237,7 +264,12 @@ impl Core {
         };
         let bytes = match bytes {
             Some(bytes) => bytes,
-            None => self.fetch_from_lake(slice, extent).await?,
+            None => match self.fetch_from_lake(slice, extent).await {
+                Err(fault) if fault.kind == ErrorKind::Corrupt => {
+                    self.in_place_of_lake(slice, extent).await?.ok_or(fault)?
+                }
+                fetched => fetched?,
+            },
         };
         for piece in 0..bytes.len().div_ceil(PIECE) {
             if self.cache.wants(slice.chunk, piece as u32) {
@@ -249,8 +281,50 @@ impl Core {
         Ok(bytes)
     }
 
-    async fn fetch_from_lake(&self, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
+    /// A chunk out of the lake, held against its sums. Bytes that do not match are asked for once more, since they may have
+    /// changed on their way, and then nobody gets them.
+    async fn fetch_from_lake(self: &Arc<Core>, slice: &Slice, extent: &Arc<Extent>) -> Result<Bytes> {
         let range = slice.chunk_start..slice.chunk_start + slice.chunk_len as u64;
+        let sums = self.sums(extent, &range).await?;
+        let around = sums.as_ref().map_or(range.clone(), |sums| sums.around(&range));
+        let step = u64::from(sums.as_ref().map_or(self.chunk_bytes.max(1), |sums| sums.piece_len()));
+        let pieces = around.start / step..around.end.div_ceil(step);
+        if self.sums.is_bad(&extent.object(), pieces, clock::now_ms()) {
+            return Err(sum_notes::bad(extent));
+        }
+        let mut bad = around.start / step;
+        for _ in 0..GETS_MAX {
+            let bytes = match self.get_from_lake(extent, around.clone()).await {
+                // Some lakes check by themselves.
+                Err(fault) if fault.kind == ErrorKind::Corrupt => continue,
+                bytes => bytes?,
+            };
+            let Some(piece) = sums.as_ref().and_then(|sums| sums.mismatch(around.start, &bytes)) else {
+                self.note_sums(extent, sums.as_deref(), around.start, &bytes);
+                let start = (range.start - around.start) as usize;
+                return Ok(bytes.slice(start..start + slice.chunk_len));
+            };
+            bad = piece;
+        }
+        Err(self.lake_is_bad(extent, bad).await)
+    }
+
+    /// A chunk that the lake lost, from whoever has it on a drive; then the lake gets it back.
+    async fn in_place_of_lake(
+        self: &Arc<Core>,
+        slice: &Slice,
+        extent: &Arc<Extent>,
+    ) -> Result<Option<Bytes>> {
+        let found = self.read_peers(slice.chunk, 0..slice.chunk_len, &[]).await?;
+        let found = found.filter(|bytes| bytes.len() == slice.chunk_len);
+        if found.is_some() {
+            self.repair_lake(extent);
+        }
+        Ok(found)
+    }
+
+    async fn get_from_lake(&self, extent: &Extent, range: Range<u64>) -> Result<Bytes> {
+        let len = (range.end - range.start) as usize;
         let got = extent.lake.get(&extent.key, range, Some(&extent.etag)).await;
         let bytes = got.map_err(|fault| match fault.kind {
             LakeErrorKind::Changed | LakeErrorKind::NotFound => {
@@ -263,6 +337,10 @@ impl Core {
             _ => error::lake(fault),
         })?;
         add(&self.stats.lake_read_bytes, bytes.len() as u64);
+        if bytes.len() != len {
+            let message = format!("the lake gave {} bytes instead of {len}", bytes.len());
+            return Err(StoreError::about(ErrorKind::Unavailable, Subject::Lake, message));
+        }
         Ok(bytes)
     }
 

@@ -3,7 +3,23 @@
 use serde::{Deserialize, Serialize};
 use stoker_format::VersionId;
 
+use crate::error::{ErrorKind, Result, StoreError};
 use crate::key::Key;
+
+/// Names of user metadata that begin with this are our own: in the lake they carry what a bucket has no place for, and nodes
+/// act upon them.
+pub const META_PREFIX: &str = "stoker-";
+
+/// Those of them that clients write. They say which shard of which set a file is, or what a tool made it from; nothing that a
+/// node acts upon without asking who says it.
+const META_OF_CLIENTS: [&str; 4] = ["stoker-set", "stoker-shard", "stoker-seal", "stoker-pack"];
+
+/// Whether a name of user metadata is one that only we write.
+pub fn is_meta_reserved(name: &str) -> bool {
+    let has_prefix =
+        name.get(..META_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(META_PREFIX));
+    has_prefix && !META_OF_CLIENTS.contains(&name)
+}
 
 /// Properties that a user gives a file; they travel to the lake with it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -25,6 +41,19 @@ pub struct Attributes {
     pub mtime_ns: Option<i64>,
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Attributes {
+    /// Refuses what no user may give a file: in the lake it would pass for what we say of it.
+    pub fn check(&self) -> Result<()> {
+        let Some((name, _)) = self.meta.iter().find(|(name, _)| is_meta_reserved(name)) else {
+            return Ok(());
+        };
+        let shown: String = name.chars().take(64).collect();
+        let message =
+            format!("metadata `{shown}`: names that begin with `{META_PREFIX}` are reserved; use another one");
+        Err(StoreError::new(ErrorKind::Invalid, message))
+    }
 }
 
 /// A checksum algorithm of S3.

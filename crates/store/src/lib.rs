@@ -30,7 +30,7 @@ pub use edit::{
     DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece,
 };
 pub use error::{ErrorKind, Result, StoreError, Subject};
-pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo};
+pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo, META_PREFIX, is_meta_reserved};
 pub use filler::Filler;
 pub use fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Risk, RiskReport};
 pub use key::{KEY_LEN_MAX, Key};

@@ -160,6 +160,26 @@ pub fn relier_parts(key: &[u8]) -> Option<(VersionId, u64)> {
     Some((version, u64::from_be_bytes(key.get(start + 12..)?.try_into().ok()?)))
 }
 
+/// `b` volume lake-key NUL number: sums of the bytes of that lake object, in rows of so many pieces.
+pub fn sums(volume: VolumeId, key: &[u8], number: u32) -> Vec<u8> {
+    [&sums_all(volume, key)[..], &number.to_be_bytes()].concat()
+}
+
+/// All sums of a lake object.
+pub fn sums_all(volume: VolumeId, key: &[u8]) -> Vec<u8> {
+    [b"b", &volume.0.to_be_bytes()[..], key, b"\0"].concat()
+}
+
+/// All sums of the lake objects of a volume.
+pub fn sums_of(volume: VolumeId) -> Vec<u8> {
+    [b"b", &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// The number of a row of sums.
+pub fn sums_number(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(key.len().checked_sub(4)?..)?.try_into().ok()?))
+}
+
 /// `u` volume key NUL upload: an upload under way. Keys hold no NUL, so the order is that of keys.
 pub fn upload(volume: VolumeId, key: &[u8], upload: VersionId) -> Vec<u8> {
     [b"u", &volume.0.to_be_bytes()[..], key, b"\0", &upload.0].concat()

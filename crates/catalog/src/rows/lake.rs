@@ -76,6 +76,25 @@ impl RowValue for TombstoneRow {
     const TABLE: &'static str = "tombstones";
 }
 
+/// Pieces of an object that one row of sums tells of.
+pub const SUMS_PER_ROW: usize = 4096;
+
+/// Sums of the bytes of a lake object, so that what its lake lost a bit of is known. Drained objects have all of them, written with
+/// the transaction that made them clean; others get those of what was read once.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SumsRow {
+    /// Of the object that this is about. Of one with another etag the row says nothing.
+    pub etag: String,
+    /// Bytes of a piece; the same in all rows of an object.
+    pub piece_len: u32,
+    /// Of each piece of this row how many bytes from its beginning are summed, and their CRC32C; none: 0 bytes.
+    pub sums: Vec<(u32, u32)>,
+}
+
+impl RowValue for SumsRow {
+    const TABLE: &'static str = "lake sums";
+}
+
 /// A version that was not drained because the lake holds something else, or refuses it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConflictRow {

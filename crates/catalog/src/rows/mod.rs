@@ -19,7 +19,9 @@ mod volume;
 
 pub use codec::RowValue;
 pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
-pub use lake::{ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, TombstoneRow};
+pub use lake::{
+    ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, SUMS_PER_ROW, SumsRow, TombstoneRow,
+};
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use links::LinksRow;
 pub use node::{Duty, NodeRow, NodeState, RepairRow, RestoredRow};

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use stoker_store::{Access, Attributes};
+use stoker_store::{Access, Attributes, META_PREFIX, is_meta_reserved};
 
 use crate::percent::{self, Plus};
 use crate::refusal::{Code, Refusal, Result};
@@ -49,6 +49,13 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
                 attributes.headers.push((name.as_str().to_owned(), value));
             }
         }
+    }
+    if let Some((name, _)) = attributes.meta.iter().find(|(name, _)| is_meta_reserved(name)) {
+        let message = format!(
+            "x-amz-meta-{name}: names of user metadata that begin with `{META_PREFIX}` are reserved. Use another name."
+        );
+        return Err(Refusal::new(Code::InvalidArgument, message)
+            .with("ArgumentName", format!("x-amz-meta-{name}")));
     }
     if meta_bytes > META_BYTES_MAX {
         return Err(Refusal::new(
@@ -241,6 +248,9 @@ mod tests {
             ("x-amz-tagging", &many, Code::InvalidTag),
             ("x-amz-tagging", "=1", Code::InvalidTag),
             ("x-amz-tagging", "%zz", Code::InvalidArgument),
+            ("x-amz-meta-stoker-version", "1", Code::InvalidArgument),
+            ("x-amz-meta-Stoker-Mode", "4755", Code::InvalidArgument),
+            ("x-amz-meta-stoker-mac", "", Code::InvalidArgument),
         ] {
             assert_eq!(read(&[(name, value)]).unwrap_err().code, code, "{name}");
         }

@@ -45,6 +45,23 @@ fn a_copy_is_the_same_or_as_told() {
 }
 
 #[test]
+fn metadata_in_our_name_is_refused() {
+    let (client, volume) = (client(), volume());
+    let (from, to) = (format!("/{volume}/from"), format!("/{volume}/to"));
+    client.put(&from, b"x").expect(200);
+    for name in ["x-amz-meta-stoker-version", "X-Amz-Meta-Stoker-Owner", "x-amz-meta-stoker-mac"] {
+        let put = client.request("PUT", &to).body(b"x").header(name, "0:0");
+        let refused = client.send(put).refused(400, "InvalidArgument");
+        assert!(refused.text().contains("reserved"), "{}", refused.text());
+        let begin = client.request("POST", &format!("{to}?uploads")).header(name, "0:0");
+        client.send(begin).refused(400, "InvalidArgument");
+        let replace = [("x-amz-metadata-directive", "REPLACE"), (name, "0:0")];
+        copy(&client, &to, &from, &replace).refused(400, "InvalidArgument");
+    }
+    client.get(&to).refused(404, "NoSuchKey");
+}
+
+#[test]
 fn a_copy_onto_itself_must_change_something() {
     let (client, volume) = (client(), volume());
     let path = format!("/{volume}/self");

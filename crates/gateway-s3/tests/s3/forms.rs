@@ -31,7 +31,7 @@ fn post(
     );
     let policy = STANDARD.encode(format!(
         r#"{{"expiration":"{expires}","conditions":[{{"bucket":"{volume}"}},["starts-with","$key","user/"],
-        ["content-length-range",1,{size_max}],["starts-with","$success_action_status",""],["starts-with","$x-amz-meta-a",""],
+        ["content-length-range",1,{size_max}],["starts-with","$success_action_status",""],["starts-with","$x-amz-meta-a",""],["starts-with","$x-amz-meta-stoker-mode",""],
         {{"x-amz-credential":"{credential}"}},{{"x-amz-date":"{time}"}},{{"x-amz-algorithm":"AWS4-HMAC-SHA256"}}]}}"#
     ));
     let signature =
@@ -80,6 +80,8 @@ fn a_form_may_only_what_its_policy_says() {
     post(&client, &volume, "user/a", b"too long for it", 10, &[]).refused(400, "EntityTooLarge");
     post(&client, &volume, "user/a", b"", 10, &[]).refused(400, "EntityTooSmall");
     post(&client, &volume, "user/a", b"x", 10, &[("x-amz-meta-extra", "1")]).refused(403, "AccessDenied");
+    post(&client, &volume, "user/a", b"x", 10, &[("x-amz-meta-stoker-mode", "4755")])
+        .refused(400, "InvalidArgument");
     let liar = Client { secret_key: "guess".to_owned(), ..client.clone() };
     post(&liar, &volume, "user/a", b"x", 10, &[]).refused(403, "SignatureDoesNotMatch");
     let form = b"--XyZ\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--XyZ\r\nContent-Disposition: form-data; \

@@ -143,6 +143,18 @@ impl TwinLake {
         answer.expect("a put without a condition works")
     }
 
+    /// Flips a bit of an object; it looks as before otherwise.
+    pub fn rot(&self, key: &[u8], at: usize) {
+        let mut state = self.state();
+        if let Some(object) = state.store.objects.get_mut(key)
+            && at < object.body.len()
+        {
+            let mut body = object.body.to_vec();
+            body[at] ^= 1;
+            object.body = body.into();
+        }
+    }
+
     /// Somebody else deletes an object.
     pub fn foreign_delete(&self, key: &[u8]) {
         self.state().store.objects.remove(key);

@@ -11,7 +11,13 @@ use crate::clock;
 use crate::identity::{Identity, write_durable};
 
 const FILE: &str = "cluster.keys";
+
+/// Replaced secrets that are remembered.
+const SECRETS_PAST_MAX: usize = 16;
+
 const VERSION: u8 = 1;
+/// The same, with the secrets that went before.
+const VERSION_WITH_PAST: u8 = 2;
 
 /// Where the catalog is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +48,9 @@ pub(super) struct ClusterKeys {
     pub boot: u64,
     /// Starts so far.
     pub starts: u32,
+    /// Secrets that a change of the authority replaced, the newest first. What they signed in the lake is still ours.
+    #[serde(skip)]
+    pub secrets_past: Vec<[u8; 32]>,
 }
 
 impl ClusterKeys {
@@ -57,7 +66,22 @@ impl ClusterKeys {
             seeds: Vec::new(),
             boot: 0,
             starts: 0,
+            secrets_past: Vec::new(),
         })
+    }
+
+    /// Takes another secret; the one that goes is remembered.
+    pub fn renew(&mut self, authority: Vec<u8>, secret: [u8; 32]) {
+        if self.secret != secret {
+            self.secrets_past.insert(0, self.secret);
+            self.secrets_past.truncate(SECRETS_PAST_MAX);
+        }
+        (self.authority, self.secret) = (authority, secret);
+    }
+
+    /// All secrets, the newest first.
+    pub fn secrets(&self) -> Vec<[u8; 32]> {
+        std::iter::once(self.secret).chain(self.secrets_past.iter().copied()).collect()
     }
 
     /// Whether there are any.
@@ -91,15 +115,42 @@ impl ClusterKeys {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION]).expect("plain data encodes")
+        // As long as nothing was replaced, older releases can read it.
+        match self.secrets_past.is_empty() {
+            true => postcard::to_extend(self, vec![VERSION]),
+            false => postcard::to_extend(&(self, &self.secrets_past), vec![VERSION_WITH_PAST]),
+        }
+        .expect("plain data encodes")
     }
 
     pub fn decode(bytes: &[u8]) -> Result<ClusterKeys> {
+        let broken = |fault| super::broken("the keys of the cluster", &fault);
         match bytes.split_first() {
-            Some((&VERSION, body)) => {
-                postcard::from_bytes(body).map_err(|fault| super::broken("the keys of the cluster", &fault))
+            Some((&VERSION, body)) => postcard::from_bytes(body).map_err(broken),
+            Some((&VERSION_WITH_PAST, body)) => {
+                let (keys, secrets_past): (ClusterKeys, _) = postcard::from_bytes(body).map_err(broken)?;
+                Ok(ClusterKeys { secrets_past, ..keys })
             }
             _ => Err(super::broken("the keys of the cluster", &"written by another release")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoker_format::{ClusterId, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn replaced_secrets_are_remembered_and_the_first_form_stays() {
+        let identity = Identity { node: NodeId([1; 16]), cluster: ClusterId([2; 16]) };
+        let mut keys = ClusterKeys::create(identity).unwrap();
+        let first = keys.secret;
+        assert_eq!(keys.encode()[0], VERSION);
+        assert_eq!(ClusterKeys::decode(&keys.encode()).unwrap().secrets(), [first]);
+        keys.renew(keys.authority.clone(), [9; 32]);
+        keys.renew(keys.authority.clone(), [9; 32]);
+        assert_eq!(ClusterKeys::decode(&keys.encode()).unwrap().secrets(), [[9; 32], first]);
     }
 }

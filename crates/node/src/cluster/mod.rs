@@ -98,6 +98,16 @@ pub struct Member {
     gossip: Vec<SocketAddr>,
 }
 
+/// The secrets that the nodes of a cluster share, the newest first; those of a new cluster if this node has none.
+pub(crate) fn secrets(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32]>> {
+    Ok(ClusterKeys::load_or_create(dir, identity)?.secrets())
+}
+
+/// The same of a node that is stopped: none if it has none.
+pub(crate) fn secrets_kept(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32]>> {
+    if ClusterKeys::exists(dir) { secrets(dir, identity) } else { Ok(Vec::new()) }
+}
+
 fn broken(what: &str, fault: &dyn std::fmt::Display) -> StoreError {
     StoreError::new(ErrorKind::Corrupt, format!("{what}: {fault}"))
 }

@@ -74,7 +74,7 @@ pub fn authority_rotate(dir: &Path, file: &Path) -> Result<AuthorityChange> {
     if keys.authority == renewal.authority && keys.secret == renewal.secret {
         return Ok(AuthorityChange::Known);
     }
-    (keys.authority, keys.secret) = (renewal.authority, renewal.secret);
+    keys.renew(renewal.authority, renewal.secret);
     keys.write(dir)?;
     Ok(if is_new { AuthorityChange::Made } else { AuthorityChange::Taken })
 }

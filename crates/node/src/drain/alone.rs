@@ -19,6 +19,7 @@ use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::publish::Job;
 use crate::reader::NodeFile;
+use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
@@ -61,13 +62,14 @@ impl Core {
             }
         };
         let published = match self.send_away(volume, key, &job, &at).await {
-            Ok((seq, confirmed, etag)) => {
+            Ok((seq, confirmed, etag, sums)) => {
                 let row_key = keys::lake_key(volume.id, &at);
                 job.row.source = Some(SourceRef { volume: volume.id.0, key: at.clone(), etag: etag.clone() });
                 job.checks.push(Check::Value(keys::intent(volume.id, &at), intent.encode()));
                 job.checks.push(Check::Seq(row_key.clone(), seq));
                 let tombstone =
-                    TombstoneRow { since_ms: clock::now_ms(), etag: Some(etag), name_record: None };
+                    TombstoneRow { since_ms: clock::now_ms(), etag: Some(etag.clone()), name_record: None };
+                job.writes.extend(Sums::writes(sums.as_ref(), volume.id, &at, &etag));
                 job.writes.extend([
                     Write::Delete(keys::intent(volume.id, &at)),
                     Write::Put(row_key, confirmed.encode()),
@@ -104,14 +106,14 @@ impl Core {
     }
 
     /// Sends the bytes to the lake under a key of their own, and has them confirmed there. Gives the claim, by its number, what
-    /// it becomes, and the etag.
+    /// it becomes, the etag, and the sums of what was sent.
     async fn send_away(
         self: &Arc<Core>,
         volume: &Arc<Volume>,
         key: &[u8],
         job: &Job,
         at: &[u8],
-    ) -> Result<(u64, LakeKeyRow, String)> {
+    ) -> Result<(u64, LakeKeyRow, String, Option<Sums>)> {
         let no_lake = || StoreError::new(ErrorKind::Unavailable, "the volume has no lake");
         let lake: Arc<dyn Lake> = volume.lake(self.volumes.lakes()).await?.ok_or_else(no_lake)?;
         let version = job.row.version();
@@ -125,9 +127,9 @@ impl Core {
         // Somebody waits for it.
         let _demand = self.drainer.pace.demand();
         match self.send(lake.as_ref(), volume, &job.row, &mut claim, Some(&open)).await {
-            Ok(object) => {
+            Ok((object, sums)) => {
                 let row = self.confirmed(lake.as_ref(), &claim, Some(object.etag.clone())).await?;
-                Ok((claim.seq, row, object.etag))
+                Ok((claim.seq, row, object.etag, sums))
             }
             Err(fault) => {
                 if fault.kind == LakeErrorKind::Unavailable {

@@ -1,15 +1,16 @@
 //! Properties of a file as lake metadata, and back.
 //!
 //! What S3 knows (content type, headers, user metadata) travels as itself. The rest goes into user metadata with the
-//! prefix `stoker-`, so that a volume can be rebuilt from its lake.
+//! prefix `stoker-`, so that a volume can be rebuilt from its lake. Whoever reads it back looks at what [`Signer`] left of it: the
+//! rest may be anybody's word.
 
 use stoker_catalog::rows::FileRow;
 use stoker_format::VersionId;
-use stoker_store::Attributes;
+use stoker_store::{Attributes, is_meta_reserved};
 
+use super::signature::Signer;
 use crate::properties::Properties;
 
-const PREFIX: &str = "stoker-";
 const VERSION: &str = "stoker-version";
 const ETAG: &str = "stoker-etag";
 const NAME: &str = "stoker-name";
@@ -18,23 +19,36 @@ const OWNER: &str = "stoker-owner";
 const MTIME: &str = "stoker-mtime-ns";
 const TAGS: &str = "stoker-tags";
 const XATTRS: &str = "stoker-xattrs";
+/// Covers the others.
+pub(super) const MAC: &str = "stoker-mac";
 
 /// An MD5 with a count of parts.
 const ETAG_LEN_MAX: usize = 32 + "-10000".len();
 
-/// Metadata that the object of a version gets. `seq` is a commit that was seen before: of two objects of one name the one
-/// with the higher number is the later one.
-pub(crate) fn to_lake(file: &FileRow, properties: &Properties, seq: u64) -> stoker_lake::Attributes {
+/// Metadata that the object of a version gets under a lake key. `seq` is a commit that was seen before: of two objects of one name
+/// the one with the higher number is the later one.
+pub(crate) fn to_lake(
+    signer: &Signer,
+    key: &[u8],
+    file: &FileRow,
+    properties: &Properties,
+    seq: u64,
+) -> stoker_lake::Attributes {
     let name = file.name_record.map_or(file.version(), VersionId);
-    describe(file.version(), file.etag.clone(), (name, seq), &properties.attributes)
+    let mut attributes = describe(file.version(), file.etag.clone(), (name, seq), &properties.attributes);
+    signer.sign(key, file.size, &mut attributes);
+    attributes
 }
 
 /// The same of a version that is not there yet: as long as it can get.
-pub(crate) fn to_lake_later(attributes: &Attributes) -> stoker_lake::Attributes {
-    describe(VersionId::ZERO, "0".repeat(ETAG_LEN_MAX), (VersionId::ZERO, u64::MAX), attributes)
+pub(crate) fn to_lake_later(signer: &Signer, attributes: &Attributes) -> stoker_lake::Attributes {
+    let name = (VersionId::ZERO, u64::MAX);
+    let mut attributes = describe(VersionId::ZERO, "0".repeat(ETAG_LEN_MAX), name, attributes);
+    signer.sign(b"", 0, &mut attributes);
+    attributes
 }
 
-/// Metadata of an object, with its name: the id of its record and a commit.
+/// Metadata of an object, with its name: the id of its record and a commit. Not signed.
 pub(crate) fn describe(
     version: VersionId,
     etag: String,
@@ -83,7 +97,7 @@ pub(crate) fn name(kept: &stoker_lake::Attributes) -> Option<(VersionId, u64)> {
 /// Whether two descriptions differ at most in when they were written.
 pub(crate) fn is_same(kept: &stoker_lake::Attributes, wanted: &stoker_lake::Attributes) -> bool {
     let lasting = |attributes: &stoker_lake::Attributes| -> Vec<(String, String)> {
-        attributes.meta.iter().filter(|(name, _)| name != NAME).cloned().collect()
+        attributes.meta.iter().filter(|(name, _)| name != NAME && name != MAC).cloned().collect()
     };
     // A lake gives a type to an object that was sent without one.
     let same_type = wanted.content_type.is_none() || kept.content_type == wanted.content_type;
@@ -96,12 +110,13 @@ pub(crate) fn etag(kept: &stoker_lake::Attributes) -> Option<String> {
 }
 
 fn find<'k>(kept: &'k stoker_lake::Attributes, name: &str) -> Option<&'k str> {
-    kept.meta.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    let mut found = kept.meta.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    found.next().filter(|_| found.next().is_none())
 }
 
-/// Properties of an object. What cannot be read is left out: anybody can write metadata.
+/// Properties of an object. What cannot be read is left out.
 pub(crate) fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
-    let own = |(name, _): &&(String, String)| !name.starts_with(PREFIX);
+    let own = |(name, _): &&(String, String)| !is_meta_reserved(name);
     let owner = find(kept, OWNER).and_then(|text| text.split_once(':'));
     let bytes_pairs = |name| find(kept, name).map(pairs).unwrap_or_default();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
@@ -120,7 +135,7 @@ pub(crate) fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -155,12 +170,22 @@ mod tests {
             xattrs: vec![(b"user.x".to_vec(), vec![0, 255])],
         };
         let properties = Properties { attributes, ..Properties::default() };
-        let file = crate::testing::file_row();
-        let kept = to_lake(&file, &properties, 77);
+        let (file, signer) = (crate::testing::file_row(), Signer::new(&[[1; 32]]));
+        let to_lake = |seq| to_lake(&signer, b"a", &file, &properties, seq);
+        let kept = to_lake(77);
         assert_eq!(name(&kept), Some((file.version(), 77)));
-        assert!(is_same(&kept, &to_lake(&file, &properties, 78)));
+        assert!(is_same(&kept, &to_lake(78)));
         assert_eq!(from_lake(&kept).attributes, properties.attributes);
         assert_eq!(version(&kept), Some(file.version().to_string().as_str()));
-        assert_eq!(etag(&kept), Some(file.etag));
+        assert_eq!(etag(&kept), Some(file.etag.clone()));
+    }
+
+    #[test]
+    fn a_value_that_is_there_twice_is_none() {
+        let twice = [("stoker-version", "1"), ("stoker-version", "2"), ("stoker-etag", "e")];
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let kept =
+            stoker_lake::Attributes { meta: twice.map(pair).to_vec(), ..stoker_lake::Attributes::default() };
+        assert_eq!((version(&kept), etag(&kept)), (None, Some("e".to_owned())));
     }
 }

@@ -184,7 +184,7 @@ impl Core {
         claim: &mut Claim,
         expected: Option<&str>,
     ) -> Result<bool> {
-        let there = lake.head(&claim.key).await.map_err(error::lake)?;
+        let there = self.head(lake, &claim.key).await.map_err(error::lake)?;
         let found = match &there {
             Some(object) => object.attributes.as_ref().and_then(attributes::version),
             None => None,

@@ -8,6 +8,7 @@ use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeKeyRow, La
 use stoker_lake::Lake;
 use stoker_store::{Conflict, ErrorKind, Key, RenameMode, Resolution, Result, StoreError};
 
+use super::signature::Signer;
 use super::upload::HELD_MS;
 use super::{End, attributes};
 use crate::core::{Core, add};
@@ -20,8 +21,14 @@ use crate::{clock, error};
 const SHOWN_MAX: usize = 10_000;
 
 /// Why a lake could never hold a file under this key; none if it could.
-pub(super) fn refused(lake: &dyn Lake, key: &[u8], file: &FileRow) -> Result<Option<String>> {
-    let attributes = attributes::to_lake(file, &Properties::decode(&file.properties)?, u64::MAX);
+pub(super) fn refused(
+    signer: &Signer,
+    lake: &dyn Lake,
+    key: &[u8],
+    file: &FileRow,
+) -> Result<Option<String>> {
+    let properties = Properties::decode(&file.properties)?;
+    let attributes = attributes::to_lake(signer, key, file, &properties, u64::MAX);
     Ok(lake.check(key, &attributes).err().map(|fault| fault.message))
 }
 
@@ -98,7 +105,7 @@ impl Core {
         let Some(source) = file.source.as_mut().filter(|source| source.volume == volume.id.0) else {
             return Ok(false);
         };
-        let Some(object) = lake.head(&source.key).await.map_err(error::lake)? else { return Ok(false) };
+        let Some(object) = self.head(lake, &source.key).await.map_err(error::lake)? else { return Ok(false) };
         let version = located.file.version().to_string();
         let is_same = object.attributes.as_ref().and_then(attributes::version) == Some(version.as_str());
         let is_sound = object.crc64.is_none() || file.crc64.is_none() || object.crc64 == file.crc64;
@@ -141,7 +148,7 @@ impl Core {
         let Some(lake) = lake else {
             return Err(StoreError::new(ErrorKind::Invalid, "the volume has no lake"));
         };
-        let theirs = lake.head(path).await.map_err(error::lake)?;
+        let theirs = self.head(lake.as_ref(), path).await.map_err(error::lake)?;
         match (resolution, theirs) {
             (Resolution::Theirs, Some(object)) => {
                 let file = lake_row(volume.id, self.chunk_bytes, &object)?;
@@ -173,7 +180,7 @@ impl Core {
     async fn adopt_lake(self: &Arc<Core>, volume: &Arc<Volume>, path: &[u8]) -> Result<()> {
         let lake = volume.lake(self.volumes.lakes()).await?;
         let Some(lake) = lake else { return Ok(()) };
-        let Some(object) = lake.head(path).await.map_err(error::lake)? else { return Ok(()) };
+        let Some(object) = self.head(lake.as_ref(), path).await.map_err(error::lake)? else { return Ok(()) };
         let file = lake_row(volume.id, self.chunk_bytes, &object)?;
         let guards = self.guards(volume);
         let taken = self.names.publish(volume.id, path, &guards, |_| {

@@ -68,7 +68,7 @@ impl Core {
             return Ok(());
         }
         // Listings carry no metadata: content type and owner are asked for each object.
-        let Some(object) = lake.head(key).await.map_err(error::lake)? else { return Ok(()) };
+        let Some(object) = self.head(lake.as_ref(), key).await.map_err(error::lake)? else { return Ok(()) };
         let file = lake_row(volume.id, self.chunk_bytes, &object)?;
         let guards = self.guards(volume);
         let taken = self.names.publish(volume.id, key, &guards, |present| {

@@ -12,6 +12,7 @@ mod pace;
 mod planner;
 mod rekeyer;
 mod sets;
+pub(crate) mod signature;
 mod tombstones;
 mod upload;
 

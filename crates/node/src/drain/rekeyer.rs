@@ -13,6 +13,7 @@ use super::attributes;
 use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::properties::Properties;
+use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
@@ -100,7 +101,7 @@ impl Core {
         lake: &dyn Lake,
         key: &[u8],
     ) -> Result<Option<Located>> {
-        let Some(object) = lake.head(key).await.map_err(error::lake)? else { return Ok(None) };
+        let Some(object) = self.head(lake, key).await.map_err(error::lake)? else { return Ok(None) };
         let named = object.attributes.as_ref().and_then(attributes::version).and_then(|id| id.parse().ok());
         // One that was there before us has the version of its etag.
         let found = clock::lake_version(volume.id.0, key, &object.etag);
@@ -162,7 +163,7 @@ impl Core {
         }
         let properties = Properties::decode(&file.properties)?;
         let options = PutOptions {
-            attributes: attributes::to_lake(file, &properties, self.seq_known()),
+            attributes: attributes::to_lake(&self.signer, &key, file, &properties, self.seq_known()),
             condition: match &claim.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,
@@ -173,7 +174,7 @@ impl Core {
             if fault.kind == LakeErrorKind::Unavailable {
                 self.leave_unsettled(lake.as_ref(), &mut claim).await?;
             }
-            let there = lake.head(&key).await.map_err(error::lake)?;
+            let there = self.head(lake.as_ref(), &key).await.map_err(error::lake)?;
             let name = version.to_string();
             let found =
                 there.as_ref().and_then(|object| object.attributes.as_ref()).and_then(attributes::version);
@@ -187,7 +188,7 @@ impl Core {
                 return Err(error::lake(fault));
             }
         }
-        let Some(object) = lake.head(&key).await.map_err(error::lake)? else { return Ok(false) };
+        let Some(object) = self.head(lake.as_ref(), &key).await.map_err(error::lake)? else { return Ok(false) };
         if object.size != file.size
             || (object.crc64.is_some() && file.crc64.is_some() && object.crc64 != file.crc64)
         {
@@ -195,7 +196,8 @@ impl Core {
         }
         let row = self.confirmed(lake.as_ref(), &claim, Some(object.etag.clone())).await?;
         let mut moved = file.clone();
-        moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag });
+        let etag = object.etag;
+        moved.lake = Some(LakeRef { key: key.clone(), etag: etag.clone() });
         let entry = located.spot.row_key();
         let mut change = Commit::new()
             .seq(keys::lake_key(volume.id, &key), claim.seq)
@@ -204,6 +206,8 @@ impl Core {
             .put(entry, EntryRow::File(Box::new(moved)).encode())
             .delete(keys::attempt(volume.id, &key))
             .delete(keys::relier(volume.id, &old.key, version, file.inode));
+        let sums = self.sums_of(volume.id, &old.key, &old.etag, &(0..file.size)).await?;
+        change.writes.extend(Sums::writes(sums.as_deref(), volume.id, &key, &etag));
         self.leave_behind(&mut change, volume, old).await?;
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {

@@ -11,6 +11,7 @@ use stoker_store::{BoxFuture, Result};
 
 use super::claim::Claimed;
 use crate::core::{Core, add};
+use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
@@ -191,6 +192,7 @@ impl Core {
                 None => Write::Delete(row_key),
             });
         }
+        change.writes.extend(Sums::writes(None, id, key, ""));
         let attempt = keys::attempt(id, key);
         change.writes.push(match &grave {
             Some((_, look)) => Write::Put(attempt, look.encode()),

@@ -1,6 +1,6 @@
 //! One file to the lake.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -23,6 +23,7 @@ use crate::core::{Core, add};
 use crate::properties::Properties;
 use crate::reader::NodeFile;
 use crate::rings::{self, NAME_INDEX};
+use crate::sums::{Summer, Sums, piece_len_of};
 use crate::volumes::Volume;
 use crate::{clock, error};
 
@@ -55,7 +56,7 @@ impl Core {
         };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(soon) };
         // Before the claim: the sweep that follows claims would be refused as well.
-        if let Some(reason) = refused(lake.as_ref(), &key, &located.file)? {
+        if let Some(reason) = refused(&self.signer, lake.as_ref(), &key, &located.file)? {
             return self.park_refused(&located, &key, reason).await;
         }
         let own = (located.file.version(), located.file.inode);
@@ -91,7 +92,9 @@ impl Core {
         }
         for _ in 0..RIGHTED_MAX {
             match self.send(lake.as_ref(), volume, &located.file, &mut claim, None).await {
-                Ok(object) => return self.make_clean(volume, lake.as_ref(), located, claim, object).await,
+                Ok((object, sums)) => {
+                    return self.make_clean(volume, lake.as_ref(), located, claim, (object, sums)).await;
+                }
                 Err(fault) if fault.kind == LakeErrorKind::Changed => {
                     if self.follow_source(lake.as_ref(), volume, &located).await? {
                         return Ok(soon);
@@ -152,8 +155,8 @@ impl Core {
         Ok(self.relier(located.spot.volume, &path, Some(own)).await?.is_some())
     }
 
-    /// Makes a renamed file independent of the lake object under its old name: it is drained again under its new one.
-    async fn take_back(self: &Arc<Core>, located: Located) -> Result<()> {
+    /// Makes a file independent of its lake object: it is drained again, under the name that it has now.
+    pub(crate) async fn take_back(self: &Arc<Core>, located: Located) -> Result<()> {
         let file = &located.file;
         let Some(old) = file.lake.clone() else { return Ok(()) };
         let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { return Ok(()) };
@@ -222,7 +225,8 @@ impl Core {
         Ok(())
     }
 
-    /// Sends the bytes and has the lake confirm them; `open` is the file, if no name leads to it.
+    /// Sends the bytes and has the lake confirm them; `open` is the file, if no name leads to it. Gives what is there now, and the
+    /// sums of what was sent, as far as they are known.
     pub(super) async fn send(
         self: &Arc<Core>,
         lake: &dyn Lake,
@@ -230,7 +234,7 @@ impl Core {
         file: &FileRow,
         claim: &mut Claim,
         open: Option<&NodeFile>,
-    ) -> std::result::Result<ObjectInfo, stoker_lake::LakeError> {
+    ) -> std::result::Result<(ObjectInfo, Option<Sums>), stoker_lake::LakeError> {
         let wrap = |fault: StoreError| {
             stoker_lake::LakeError::new(
                 LakeErrorKind::Unavailable,
@@ -239,21 +243,22 @@ impl Core {
         };
         let properties = Properties::decode(&file.properties).map_err(wrap)?;
         let options = PutOptions {
-            attributes: attributes::to_lake(file, &properties, self.seq_known()),
+            attributes: attributes::to_lake(&self.signer, &claim.key, file, &properties, self.seq_known()),
             condition: match &claim.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,
             },
             crc64: file.crc64,
         };
-        let sent = self.send_bytes(lake, volume, file, claim, open, options).await;
+        let summer = Mutex::new(Summer::new(piece_len_of(&file.layout, self.chunk_bytes, file.size)));
+        let sent = self.send_bytes(lake, volume, file, claim, (open, &summer), options).await;
         let etag = match sent {
             Ok(etag) => Some(etag),
             // An earlier try of ours may have got through without an answer.
             Err(fault) if fault.kind == LakeErrorKind::Changed => None,
             Err(fault) => return Err(fault),
         };
-        let object = lake.head(&claim.key).await?;
+        let object = self.head(lake, &claim.key).await?;
         let version = file.version().to_string();
         let ours = |object: &ObjectInfo| {
             let named = object.attributes.as_ref().and_then(attributes::version) == Some(version.as_str());
@@ -267,7 +272,16 @@ impl Core {
                 add(&self.drainer.stats.bytes, file.size);
                 let age_ms = clock::now_ms().saturating_sub(file.dirty_since_ms);
                 self.stats.drain_times.note(std::time::Duration::from_millis(age_ms));
-                Ok(object)
+                let sums = match file.source.as_ref().filter(|source| source.volume == volume.id.0) {
+                    // The lake copied what it has: it is what it was there.
+                    Some(source) => self
+                        .sums_of(volume.id, &source.key, &source.etag, &(0..file.size))
+                        .await
+                        .map_err(wrap)?
+                        .map(|sums| Sums::clone(&sums)),
+                    None => summer.into_inner().unwrap().finish(file.size),
+                };
+                Ok((object, sums))
             }
             _ => Err(stoker_lake::LakeError::new(
                 LakeErrorKind::Changed,
@@ -282,7 +296,7 @@ impl Core {
         volume: &Arc<Volume>,
         file: &FileRow,
         claim: &mut Claim,
-        open: Option<&NodeFile>,
+        (open, summer): (Option<&NodeFile>, &Mutex<Summer>),
         options: PutOptions,
     ) -> std::result::Result<String, stoker_lake::LakeError> {
         let wrap = |fault: StoreError| {
@@ -304,16 +318,16 @@ impl Core {
             }
         };
         if file.size <= SINGLE_BYTES.min(lake.capabilities().put_bytes_max) {
-            let body = self.load(open, 0..file.size).await.map_err(wrap)?;
+            let body = self.load(open, 0..file.size, summer).await.map_err(wrap)?;
             return lake.put(&claim.key, body, options).await;
         }
-        self.send_parts(lake, open, file, claim, options).await
+        self.send_parts(lake, (open, summer), file, claim, options).await
     }
 
     async fn send_parts(
         self: &Arc<Core>,
         lake: &dyn Lake,
-        open: &NodeFile,
+        (open, summer): (&NodeFile, &Mutex<Summer>),
         file: &FileRow,
         claim: &mut Claim,
         options: PutOptions,
@@ -365,10 +379,11 @@ impl Core {
                     have.iter().find(|part| part.number == number && part.size == range.end - range.start);
                 let (known, upload) = (known.cloned(), &upload);
                 async move {
+                    // What is there already is summed as well.
+                    let body = self.load(open, range, summer).await.map_err(wrap)?;
                     if let Some(part) = known {
                         return Ok(part);
                     }
-                    let body = self.load(open, range).await.map_err(wrap)?;
                     lake.upload_part(key, upload, number, body).await
                 }
             })
@@ -385,15 +400,17 @@ impl Core {
         lake: &dyn Lake,
         sent: Located,
         claim: Claim,
-        object: ObjectInfo,
+        (object, sums): (ObjectInfo, Option<Sums>),
     ) -> Result<End> {
         let version = sent.file.version();
+        let sums = Sums::writes(sums.as_ref(), volume.id, &claim.key, &object.etag);
         let row = self.confirmed(lake, &claim, Some(object.etag.clone())).await?.encode();
         for _ in 0..100 {
             let mut change = Commit::new();
             let row_key = keys::lake_key(volume.id, &claim.key);
             change.checks.push(Check::Seq(row_key.clone(), claim.seq));
             change.writes.push(Write::Put(row_key, row.clone()));
+            change.writes.extend(sums.iter().cloned());
             change.writes.push(Write::Delete(keys::attempt(volume.id, &claim.key)));
             let now = self.names.file_at(sent.spot.clone()).await.map_err(error::catalog)?;
             let (mut cleaned, mut is_outdated, mut newer) = (false, false, None);
@@ -509,7 +526,7 @@ impl Core {
 
     /// Puts a version aside that must not overwrite what somebody else put into the lake.
     async fn park(self: &Arc<Core>, located: Located, claim: Claim, lake: &dyn Lake) -> Result<End> {
-        let found = lake.head(&claim.key).await.map_err(error::lake)?.map(|object| object.etag);
+        let found = self.head(lake, &claim.key).await.map_err(error::lake)?.map(|object| object.etag);
         let spot = &located.spot;
         let row = ConflictRow {
             version: located.file.version,
@@ -634,13 +651,19 @@ impl Core {
     }
 
     /// Bytes of a range, copied: they must not hold the buffers of the drives while the lake takes its time.
-    async fn load(&self, file: &NodeFile, range: std::ops::Range<u64>) -> Result<Vec<Bytes>> {
+    async fn load(
+        &self,
+        file: &NodeFile,
+        range: std::ops::Range<u64>,
+        summer: &Mutex<Summer>,
+    ) -> Result<Vec<Bytes>> {
         self.drainer.pace.turn(range.end - range.start).await;
         let mut body = Vec::new();
         let mut offset = range.start;
         while offset < range.end {
             let wish = ((range.end - offset) as usize).min(PIECE);
             let bytes = stoker_store::File::read(file, offset, wish).await?;
+            summer.lock().unwrap().add(offset, &bytes);
             offset += bytes.len() as u64;
             body.push(Bytes::copy_from_slice(&bytes));
         }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::kv::{Check, Commit, Outcome, prefix_end};
+use stoker_catalog::kv::{Check, Commit, Outcome, Write, prefix_end};
 use stoker_catalog::names;
 use stoker_catalog::rows::{RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
@@ -86,6 +86,9 @@ impl Volumes {
             .delete(keys::volume_id(id))
             .delete(keys::import(id));
         commit.writes.extend(names::usage_deletes(id));
+        let sums = keys::sums_of(id);
+        let end = prefix_end(&sums).expect("tables are not 0xff");
+        commit.writes.push(Write::DeleteRange(sums, end));
         commit.checks.extend(empty(&CONTENTS, id));
         commit.checks.extend(empty(&WORK, id));
         let removed =

@@ -277,14 +277,22 @@ async fn tags_of_a_drained_file_reach_the_lake() {
     drained(&node, "x").await;
     node.stop().await;
     drop(node);
-    // Another node that knows only the lake.
-    std::fs::remove_dir_all(home.dir.path().join("node")).unwrap();
-    std::fs::remove_dir_all(home.dir.path().join("ring0")).unwrap();
-    let node = home.start().await;
-    until("it is listed", || async { !names(&node, "", None).await.is_empty() }).await;
-    assert_eq!(node.stat("data", &key("x")).await.unwrap().attributes.tags, tags);
-    assert!(get(&node, "x").await.unwrap() == pattern(1, 3 * MIB));
-    node.stop().await;
+    let keys_path = home.dir.path().join("node/cluster.keys");
+    let keys = std::fs::read(&keys_path).unwrap();
+    // Another node that knows only the lake: whether it has the keys of the cluster says whether it believes what is there.
+    for (has_keys, tags) in [(true, tags), (false, Vec::new())] {
+        std::fs::remove_dir_all(home.dir.path().join("node")).unwrap();
+        std::fs::remove_dir_all(home.dir.path().join("ring0")).unwrap();
+        if has_keys {
+            std::fs::create_dir(home.dir.path().join("node")).unwrap();
+            std::fs::write(&keys_path, &keys).unwrap();
+        }
+        let node = home.start().await;
+        until("it is listed", || async { !names(&node, "", None).await.is_empty() }).await;
+        assert_eq!(node.stat("data", &key("x")).await.unwrap().attributes.tags, tags);
+        assert!(get(&node, "x").await.unwrap() == pattern(1, 3 * MIB));
+        node.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

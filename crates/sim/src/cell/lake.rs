@@ -43,6 +43,8 @@ struct Ways {
     rng: Rng,
     slow_ms: usize,
     late_percent: u64,
+    rot_percent: u64,
+    has_rotted: bool,
 }
 
 /// A call without an answer has its effect within this time, which is less than what nodes wait for.
@@ -60,7 +62,7 @@ impl SimLake {
         trace: Trace,
         rng: Rng,
     ) -> SimLake {
-        let ways = Ways { rng, slow_ms: TRAVEL_MS, late_percent: 0 };
+        let ways = Ways { rng, slow_ms: TRAVEL_MS, late_percent: 0, rot_percent: 0, has_rotted: false };
         SimLake {
             twin,
             trace,
@@ -102,10 +104,33 @@ impl SimLake {
         self.ways.lock().unwrap().late_percent = late_percent;
     }
 
+    /// A share of all reads gives bytes of which one bit is another, from objects that look as ever.
+    pub fn set_rot_percent(&self, rot_percent: u64) {
+        self.ways.lock().unwrap().rot_percent = rot_percent;
+    }
+
+    /// Whether a read ever gave such bytes.
+    pub fn has_rotted(&self) -> bool {
+        self.ways.lock().unwrap().has_rotted
+    }
+
     /// Calls travel as they should.
     pub fn mend(&self) {
         let mut ways = self.ways.lock().unwrap();
-        (ways.slow_ms, ways.late_percent) = (TRAVEL_MS, 0);
+        (ways.slow_ms, ways.late_percent, ways.rot_percent) = (TRAVEL_MS, 0, 0);
+    }
+
+    fn rotted(&self, key: &[u8], bytes: Bytes) -> Bytes {
+        let ways = &mut *self.ways.lock().unwrap();
+        if bytes.is_empty() || ways.rot_percent == 0 || !ways.rng.percent(ways.rot_percent) {
+            return bytes;
+        }
+        ways.has_rotted = true;
+        self.trace.note(format_args!("lake: a bit of {} is another", key.escape_ascii()));
+        let mut bytes = bytes.to_vec();
+        let at = ways.rng.below(bytes.len());
+        bytes[at] ^= 1 << ways.rng.below(8);
+        bytes.into()
     }
 
     async fn travel(&self) {
@@ -232,9 +257,12 @@ impl Lake for SimLake {
         if_match: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Bytes>> {
         let (own, if_match) = (key.to_vec(), if_match.map(str::to_owned));
-        Box::pin(self.send("get", key, |lake| {
-            Box::pin(async move { lake.get(&own, range, if_match.as_deref()).await })
-        }))
+        Box::pin(async move {
+            let got = self.send("get", key, |lake| {
+                Box::pin(async move { lake.get(&own, range, if_match.as_deref()).await })
+            });
+            got.await.map(|bytes| self.rotted(key, bytes))
+        })
     }
 
     fn put<'a>(

@@ -35,13 +35,15 @@ pub enum Mutation {
     IgnoreReliers,
     /// What a lost node held is not protected again.
     SkipRepair,
+    /// What comes from the lake is not held against its sums.
+    IgnoreSums,
     /// A segment that a client has a descriptor of is written again in place. Leases need real descriptors between nodes and
     /// clients, so this one is looked for in the simulation of one ring.
     ReuseLeased,
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 15] = [
+pub const MUTATIONS: [Mutation; 16] = [
     Mutation::SkipFlush,
     Mutation::StopAtHole,
     Mutation::AckAfterOneCopy,
@@ -56,6 +58,7 @@ pub const MUTATIONS: [Mutation; 15] = [
     Mutation::StartClean,
     Mutation::IgnoreReliers,
     Mutation::SkipRepair,
+    Mutation::IgnoreSums,
     Mutation::ReuseLeased,
 ];
 
@@ -78,6 +81,7 @@ impl Mutation {
             Mutation::StartClean => b"d",
             Mutation::IgnoreReliers => b"L",
             Mutation::IgnoreSharers => b"s",
+            Mutation::IgnoreSums => b"b",
             _ => b"",
         }
     }

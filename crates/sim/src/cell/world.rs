@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use stoker_lake::TwinLake;
 use stoker_node::{
-    CatalogChoice, CellOptions, DriveOpener, DriveOptions, GivenWorld, Health, InWorld, Labels, LakeOpener,
-    Node, NodeOptions,
+    CatalogChoice, CellOptions, ClusterSecrets, DriveOpener, DriveOptions, GivenWorld, Health, InWorld, Labels,
+    LakeOpener, Node, NodeOptions,
 };
 use stoker_ring::Ring;
 use stoker_store::{Class, Store, VolumeOptions, VolumePolicy};
@@ -192,6 +192,7 @@ impl Cluster {
             drive_opener: Some(DriveOpener(Arc::new(open_drive))),
             lake: Some("twin://lake".into()),
             lake_opener: Some(LakeOpener(Arc::new(move |_| way.clone().with_retries()))),
+            secrets: Some(ClusterSecrets(vec![[1; 32]])),
             catalog: CatalogChoice::Given(Arc::new(self.catalog.clone())),
             volume_defaults: self.shape.policy.clone(),
             memory_bytes: 0,
@@ -249,9 +250,9 @@ impl Cluster {
         (0..bits).for_each(|_| self.machines[at].rot());
     }
 
-    /// Whether a drive rots.
+    /// Whether a drive or the lake rots.
     pub fn rots(&self) -> bool {
-        self.rots.load(Ordering::Relaxed)
+        self.rots.load(Ordering::Relaxed) || self.lake_way.has_rotted()
     }
 
     /// A node says good-bye, finishes what it does, and stops.

@@ -11,6 +11,7 @@ use stoker_store::{Result, SET_MARKER, StoreError};
 use super::SalvageOptions;
 use super::knowledge::VolumeFound;
 use super::replay::Replayed;
+use crate::drain::signature::Signer;
 use crate::error;
 use crate::offline::Tell;
 
@@ -19,6 +20,9 @@ const PAGE: usize = 1_000;
 
 /// Objects asked about at the same time.
 const AT_ONCE: usize = 16;
+
+/// Sets have numbers below this; it leaves room for the numbers that come after the highest one.
+const SET_ID_END: u64 = 1 << 62;
 
 /// Largest marker that is read.
 const MARKER_BYTES_MAX: u64 = 64 << 20;
@@ -76,10 +80,13 @@ fn said(volume: &VolumeFound, fault: StoreError) -> StoreError {
     StoreError { message, ..fault }
 }
 
-/// Every object of a volume's lake, with its metadata.
+/// Every object of a volume's lake, with its metadata. What it says in our name is taken off unless this cluster wrote it, so that
+/// nobody acts upon the word of whoever can write to a bucket; `unsigned` counts those.
 pub(super) async fn objects(
     volume: &VolumeFound,
     options: &SalvageOptions,
+    signer: &Signer,
+    unsigned: &mut u64,
     tell: Tell<'_>,
 ) -> Result<BTreeMap<Vec<u8>, ObjectInfo>> {
     let mut found = BTreeMap::new();
@@ -92,7 +99,8 @@ pub(super) async fn objects(
         let heads = page.objects.iter().map(|object| lake.head(&object.key));
         let mut heads = futures_util::stream::iter(heads).buffer_unordered(AT_ONCE);
         while let Some(head) = heads.next().await {
-            if let Some(object) = head.map_err(|fault| said(volume, error::lake(fault)))? {
+            if let Some(mut object) = head.map_err(|fault| said(volume, error::lake(fault)))? {
+                *unsigned += u64::from(signer.strip(&mut object));
                 found.insert(object.key.clone(), object);
             }
         }
@@ -132,6 +140,9 @@ pub(super) async fn sets(
         let bytes = bytes.map_err(|fault| said(volume, error::lake(fault)))?;
         // Anybody can write such a file.
         let Ok(marker) = serde_json::from_slice::<Marker>(&bytes) else { continue };
+        if marker.set >= SET_ID_END {
+            continue;
+        }
         let shards =
             marker.shards.into_iter().map(|shard| (shard.key.into_bytes(), (shard.shard, shard.writer)));
         let told = SetFound {

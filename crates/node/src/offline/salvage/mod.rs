@@ -29,6 +29,7 @@ use self::replay::Event;
 use super::{
     CATALOG, Target, Tell, compare, identity, look, origin, pages, put_in_place, remove, seen, swap,
 };
+use crate::drain::signature::Signer;
 use crate::error;
 use crate::options::LakeOpener;
 
@@ -97,7 +98,7 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
     let identity = identity(&options.home.dir)?;
     let mut inventory = Inventory::default();
     let mut epoch = Epoch::default();
-    let mut seqs = Vec::new();
+    let (mut seqs, mut secrets) = (Vec::new(), Vec::new());
     for place in std::iter::once(&options.home).chain(&options.others) {
         let other = super::identity(&place.dir)?;
         if other.cluster != identity.cluster {
@@ -105,6 +106,7 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
         seqs.push(seen(&place.dir));
+        secrets.extend(crate::cluster::secrets_kept(&place.dir, other)?);
         match look(&place.dir, identity.cluster, &Target::Embedded).await {
             Ok(Some(present)) => {
                 seqs.push(present.seq);
@@ -139,13 +141,17 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
     let catalog = std::sync::Arc::new(catalog);
     let records = inventory.records.len() as u64;
     let mut rebuild = Rebuild::begin(catalog.clone(), known.next_inode().await?).await?;
+    secrets.sort_unstable();
+    secrets.dedup();
+    let signer = Signer::new(&secrets);
+    let mut unsigned = 0;
     for volume in &known.volumes {
         let records = inventory.records.iter().filter(|found| found.record.volume == volume.id());
         let mut events: Vec<Event> =
             records.filter_map(|found| Event::of(found.id, found.drive, &found.record)).collect();
         events.extend(known.old_names(volume.id()).await?);
         let replayed = replay::replay(events);
-        let objects = lakes::objects(volume, options, tell).await?;
+        let objects = lakes::objects(volume, options, &signer, &mut unsigned, tell).await?;
         let settled = settle::settle(volume.whose(), &replayed, &inventory, &objects)?;
         let sets = lakes::sets(volume, options, &replayed, &objects).await?;
         rebuild.volume(volume, settled, sets, tell).await?;
@@ -156,6 +162,12 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
     report.base_seq = origin.seq;
     report.volumes = known.volumes.len() as u64;
     report.notes = known.end().await?;
+    if unsigned > 0 {
+        report.notes.push(format!(
+            "{unsigned} lake objects carry metadata in Stoker's name that this cluster did not sign (older releases signed none): \
+             they are back as plain content, without mode, owner and tags"
+        ));
+    }
     if inventory.unreadable > 0 {
         report.notes.push(format!("{} name records could not be read", inventory.unreadable));
     }

@@ -8,7 +8,9 @@ use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{Catalog, Range};
 use stoker_format::NodeId;
 use stoker_lake::{Lake, TwinLake};
-use stoker_node::{Body, CatalogChoice, CellOptions, Health, Labels, LakeOpener, Node, NodeOptions, Wire};
+use stoker_node::{
+    Body, CatalogChoice, CellOptions, ClusterSecrets, Health, Labels, LakeOpener, Node, NodeOptions, Wire,
+};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Result, Store, StoreError, VolumeOptions, VolumePolicy};
 
 use super::Home;
@@ -144,6 +146,7 @@ impl Cluster {
         let options = NodeOptions {
             lake: Some("twin://lake".into()),
             lake_opener: Some(LakeOpener(Arc::new(move |_| lake.clone() as Arc<dyn Lake>))),
+            secrets: Some(ClusterSecrets(vec![[1; 32]])),
             catalog: CatalogChoice::Given(self.given.clone()),
             lake_settle_ms: 500,
             cell: Some(cell),

@@ -108,6 +108,9 @@ impl Faulter {
         cluster.lake.set_faults(LakeFaults { late: 0.0, ..faults });
         cluster.lake_way.set_late_percent(rng.below(15) as u64);
         cluster.lake_way.set_slow_ms(rng.between(1, 500));
+        if rng.percent(30) {
+            cluster.lake_way.set_rot_percent(rng.between(5, 60) as u64);
+        }
         wait(ms).await;
         cluster.lake.refuse_all(false);
         cluster.lake.set_faults(LakeFaults::default());

@@ -6,13 +6,13 @@ use stoker_store::{ErrorKind, StoreError};
 use super::Broken;
 use crate::cell::world::Cluster;
 
-/// A read failed. Damage may be reported while a drive rots, and copies that are sound may be out of reach. Without rot there is
+/// A read failed. Damage may be reported while a drive or the lake rots, and copies that are sound may be out of reach. Without rot there is
 /// none to report.
 pub fn check(cluster: &Cluster, name: &str, fault: &StoreError) -> Result<(), Broken> {
     match fault.kind {
         ErrorKind::Corrupt if !cluster.rots() => Err(Broken::new(
             "no_silent_corruption",
-            format!("no drive rots, and `{name}` is damaged: {fault}"),
+            format!("neither a drive nor the lake rots, and `{name}` is damaged: {fault}"),
         )),
         _ => Ok(()),
     }

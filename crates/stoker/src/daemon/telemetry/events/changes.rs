@@ -77,6 +77,8 @@ pub struct Seen {
     peers: BTreeMap<String, (String, bool)>,
     /// Drives, and whether they failed.
     drives: BTreeMap<String, bool>,
+    /// Lake objects with damaged bytes, and how often that was found.
+    objects: BTreeMap<String, f64>,
     switches: [bool; SWITCHES.len()],
     rising: [f64; RISING.len()],
 }
@@ -106,6 +108,11 @@ impl Seen {
                 "ring_poisoned" => {
                     seen.drives.insert(label(counter, "drive").unwrap_or_default(), is_on);
                 }
+                "lake_corrupt_reads_total" => {
+                    let part = |name: &str| label(counter, name).unwrap_or_default();
+                    let object = format!("{}/{}", part("volume"), part("key"));
+                    *seen.objects.entry(object).or_default() += counter.value;
+                }
                 name => {
                     if let Some(at) = SWITCHES.iter().position(|(known, ..)| *known == name) {
                         seen.switches[at] = is_on;
@@ -126,7 +133,8 @@ impl Seen {
     /// since it takes a moment to hear of them.
     pub fn calm(&self) -> Seen {
         let drives = self.drives.keys().map(|drive| (drive.clone(), false)).collect();
-        Seen { drives, switches: [false; SWITCHES.len()], rising: [0.0; RISING.len()], ..self.clone() }
+        let (objects, switches) = (BTreeMap::new(), [false; SWITCHES.len()]);
+        Seen { drives, objects, switches, rising: [0.0; RISING.len()], ..self.clone() }
     }
 }
 
@@ -159,6 +167,12 @@ pub fn between(before: &Seen, now: &Seen) -> Vec<Change> {
         let more = now.rising[at] - before.rising[at];
         if more > 0.0 {
             push(*severity, kind, "", &format!("{more} {words}"));
+        }
+    }
+    for (object, count) in &now.objects {
+        if *count > before.objects.get(object).copied().unwrap_or(0.0) {
+            let words = "the lake holds other bytes of it than were written there: restore the object";
+            all.push(Change::new(Severity::Error, "lake_corruption", object, words.to_owned()));
         }
     }
     all.extend(of_drives(before, now));
@@ -302,6 +316,17 @@ mod tests {
         // Without an answer nothing is known.
         let stuck = Seen::of(None, None);
         assert!(between(&stuck.calm(), &stuck).is_empty());
+    }
+
+    #[test]
+    fn damaged_lake_objects_are_named() {
+        let reads = |count| {
+            let labels = [("volume", "data"), ("key", "a/b")];
+            vec![Counter::new("lake_corrupt_reads_total", "", &labels, count)]
+        };
+        check(vec![], Some(reads(1.0)), &[("lake_corruption", "data/a/b")]);
+        check(reads(1.0), Some(reads(2.0)), &[("lake_corruption", "data/a/b")]);
+        check(reads(2.0), Some(reads(2.0)), &[]);
     }
 
     #[test]
