@@ -31,7 +31,7 @@ pub(super) struct ClusterKeys {
     pub authority: Vec<u8>,
     /// Seals pings, and proves membership where nothing is encrypted.
     pub secret: [u8; 32],
-    /// Whoever has it may join.
+    /// In earlier releases whoever had it could join. Nothing uses it; it keeps its place in the file, and is zero.
     pub token_secret: [u8; 16],
     pub catalog: CatalogPlace,
     /// Where volumes drain that say nothing else.
@@ -51,7 +51,7 @@ impl ClusterKeys {
         Ok(ClusterKeys {
             authority: authority.to_bytes(),
             secret: clock::random(),
-            token_secret: clock::random(),
+            token_secret: [0; 16],
             catalog: CatalogPlace::Here,
             lake: None,
             seeds: Vec::new(),
@@ -97,7 +97,9 @@ impl ClusterKeys {
     pub fn decode(bytes: &[u8]) -> Result<ClusterKeys> {
         match bytes.split_first() {
             Some((&VERSION, body)) => {
-                postcard::from_bytes(body).map_err(|fault| super::broken("the keys of the cluster", &fault))
+                let keys: ClusterKeys = postcard::from_bytes(body)
+                    .map_err(|fault| super::broken("the keys of the cluster", &fault))?;
+                Ok(ClusterKeys { token_secret: [0; 16], ..keys })
             }
             _ => Err(super::broken("the keys of the cluster", &"written by another release")),
         }
