@@ -33,11 +33,18 @@ class Member(Node):
 
     def start(self, cluster=None):
         """Starts it: as a new member of a cluster if one is given, and as what it is otherwise."""
-        verb = ["join", cluster["peers"], "--token", cluster["join_token"]] if cluster else ["up"]
+        verb = ["join", cluster["peers"], "--token-file", self.token_file(cluster)] if cluster else ["up"]
         self.command = [self.stoker, *verb, *self.doors]
         begun = time.monotonic()
         self.__enter__()
         return time.monotonic() - begun
+
+    def token_file(self, cluster):
+        """A file with a token for one more node of that cluster."""
+        create = [self.stoker, "join-token", "create", "--dir", cluster["dir"]]
+        file = pathlib.Path(self.dir).with_name(f"{self.name}.join-token")
+        file.write_text(subprocess.run(create, check=True, capture_output=True, text=True).stdout)
+        return str(file)
 
     def kill(self):
         self.process.kill()

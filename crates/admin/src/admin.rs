@@ -9,20 +9,19 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use stoker_store::Store;
+use stoker_store::{Place, Places, Store};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::access::Tokens;
-use crate::answer::{Asked, Watched, answer, sample};
+use crate::answer::{Asked, Watched, answer, caller, sample};
 use crate::audit::Audit;
 use crate::rate::{Rate, Rates};
 use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
-use crate::shares::Shares;
 use crate::sources::{Events, Source};
 
 /// Bytes of a request's head.
@@ -62,7 +61,8 @@ pub struct AdminOptions {
     pub session_age_max: Duration,
     /// How often numbers are kept for plots.
     pub series_every: Duration,
-    /// Connections at the same time; more wait in the kernel. One address has three quarters of them at most.
+    /// Connections at the same time. When there are as many, one that has shown no token makes room for the next, or one of an
+    /// address that has more than others.
     pub connections_max: usize,
     /// How long a client may take to send a request, or to begin the next one.
     pub request_timeout: Duration,
@@ -172,8 +172,7 @@ impl Admin {
         let (stop, stopped) = watch::channel(false);
         let server = Server {
             asked: Arc::clone(&asked),
-            room: Arc::new(Semaphore::new(options.connections_max)),
-            shares: Shares::of(options.connections_max),
+            places: Places::new(options.connections_max),
             request_timeout: options.request_timeout,
             connection_timeout: options.connection_timeout,
             stopped,
@@ -220,8 +219,7 @@ async fn keep_series(asked: Arc<Asked>) {
 /// What the acceptor needs.
 struct Server {
     asked: Arc<Asked>,
-    room: Arc<Semaphore>,
-    shares: Arc<Shares>,
+    places: Arc<Places>,
     request_timeout: Duration,
     connection_timeout: Duration,
     stopped: watch::Receiver<bool>,
@@ -233,22 +231,20 @@ impl Server {
         // Dropping the set ends the connections, so none outlives the server.
         let mut connections = JoinSet::new();
         loop {
-            let room = Arc::clone(&self.room);
-            let next = async {
-                let permit = room.acquire_owned().await.expect("the semaphore is never closed");
-                (listener.accept().await, permit)
-            };
             tokio::select! {
                 () = told(&mut stopped) => break,
                 Some(_) = connections.join_next() => {}
-                (accepted, permit) = next => match accepted {
+                accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
                         // Whoever has its share is closed without a word.
-                        if let Some(share) = self.shares.take(peer.ip().to_canonical()) {
-                            let connection = self.serve(stream, peer);
+                        if let Some(place) = self.places.take(peer.ip()) {
+                            let place = Arc::new(place);
+                            let connection = self.serve(stream, peer, Arc::clone(&place));
                             connections.spawn(async move {
-                                connection.await;
-                                drop((share, permit));
+                                tokio::select! {
+                                    () = connection => {}
+                                    () = place.shed() => {}
+                                }
                             });
                         }
                     }
@@ -264,14 +260,26 @@ impl Server {
     }
 
     /// One connection, from its first byte to its last.
-    fn serve(&self, stream: TcpStream, peer: SocketAddr) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: Arc<Place>,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let (asked, mut stopped) = (Arc::clone(&self.asked), self.stopped.clone());
         let (request_timeout, connection_timeout) = (self.request_timeout, self.connection_timeout);
         async move {
             let service = service_fn(move |request| {
-                let asked = Arc::clone(&asked);
+                let (asked, place) = (Arc::clone(&asked), Arc::clone(&place));
                 async move {
-                    Ok::<_, std::convert::Infallible>(answer(&asked, request, peer.ip().to_canonical()).await)
+                    let address = peer.ip().to_canonical();
+                    if caller(&asked, request.headers(), address).is_ok() {
+                        place.prove();
+                    }
+                    place.set_busy(true);
+                    let answer = answer(&asked, request, address).await;
+                    place.set_busy(false);
+                    Ok::<_, std::convert::Infallible>(answer)
                 }
             });
             let connection = http1::Builder::new()

@@ -139,17 +139,31 @@ async fn plain_answer(
             Ok(()) => numbers(asked).await,
             Err(stranger) => refused(asked, stranger, address),
         },
-        _ => console::answer(path, headers, caller(asked, headers, address).is_ok()),
+        _ if console::is_open(path) => console::answer(path, headers, false),
+        _ => match caller(asked, headers, address) {
+            Ok(()) => console::answer(path, headers, true),
+            Err(Stranger::Wrong) if is_guessing(asked, address) => too_many_guesses(),
+            Err(_) => console::answer(path, headers, false),
+        },
     }
 }
 
-fn caller(asked: &Asked, headers: &HeaderMap, address: IpAddr) -> Result<(), Stranger> {
+pub fn caller(asked: &Asked, headers: &HeaderMap, address: IpAddr) -> Result<(), Stranger> {
     access::caller(headers, address, &asked.tokens, &asked.sessions, &asked.cookie).map(drop)
 }
 
+/// Counts a wrong token, wherever it was shown; true if there were too many of that address.
+fn is_guessing(asked: &Asked, address: IpAddr) -> bool {
+    asked.guesses.take(address, Instant::now()).is_err()
+}
+
+fn too_many_guesses() -> Response<Full<Bytes>> {
+    plain(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens from this address\n")
+}
+
 fn refused(asked: &Asked, stranger: Stranger, address: IpAddr) -> Response<Full<Bytes>> {
-    if stranger == Stranger::Wrong && asked.guesses.take(address, Instant::now()).is_err() {
-        return plain(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens from this address\n");
+    if stranger == Stranger::Wrong && is_guessing(asked, address) {
+        return too_many_guesses();
     }
     let words = "this path needs a token: Authorization: Bearer TOKEN; `view-token` in the node's directory has one\n";
     let mut response = plain(StatusCode::UNAUTHORIZED, words);

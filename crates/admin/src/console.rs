@@ -90,6 +90,11 @@ pub fn has(path: &str) -> bool {
     ASSETS.iter().any(|asset| asset.path == path)
 }
 
+/// Whether a path is part of the login form, which anybody may see.
+pub fn is_open(path: &str) -> bool {
+    ASSETS.iter().any(|asset| asset.path == path && asset.is_open)
+}
+
 /// A file of the console, for somebody who logged in or not.
 pub fn answer(path: &str, headers: &HeaderMap, is_known: bool) -> Response<Full<Bytes>> {
     let Some(at) = ASSETS.iter().position(|asset| asset.path == path) else {

@@ -19,7 +19,6 @@ mod rate;
 mod recent;
 mod series;
 mod session;
-mod shares;
 mod sources;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::answer::Watched;
+use crate::rate::Rate;
 use crate::{Admin, AdminOptions};
 
 const READY: u8 = 0;
@@ -140,6 +141,25 @@ async fn the_api_needs_the_token_and_says_nothing_without() {
     assert_eq!(get(&admin, "/api/v1/nothing", TOKEN).await.0, 404);
 }
 
+/// The scripts of the console are no place to try tokens at.
+#[tokio::test]
+async fn guesses_are_slowed_wherever_they_are_made() {
+    for path in ["/console/app.js", "/", "/metrics"] {
+        let options = AdminOptions { guess_rate: Rate { per_s: 1e-6, burst: 2.0 }, ..options() };
+        let admin = Admin::watch(Box::new(Twin::default()), options).await.unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push(get(&admin, path, "Authorization: Bearer wrong!\r\n").await.0);
+        }
+        let refused = if path == "/" { 303 } else { 401 };
+        assert_eq!(seen, [refused, refused, 429, 429], "{path}");
+        // Those who have a token, or none, are not slowed by it, and the login form needs neither.
+        assert_eq!(get(&admin, path, TOKEN).await.0, 200, "{path}");
+        assert_eq!(get(&admin, path, "").await.0, refused, "{path}");
+        assert_eq!(get(&admin, "/console/login.js", "Authorization: Bearer wrong!\r\n").await.0, 200);
+    }
+}
+
 #[tokio::test]
 async fn numbers_may_be_open() {
     let admin = Admin::watch(Box::new(Twin::default()), AdminOptions { metrics_open: true, ..options() });
@@ -210,33 +230,35 @@ async fn one_address_cannot_take_every_connection() {
     options.connections_max = 4;
     let admin = Admin::watch(Box::new(Twin::default()), options).await.unwrap();
     let mut half_open = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..4 {
         let mut stream = TcpStream::connect(admin.address()).await.unwrap();
         stream.write_all(b"GET /healthz HT").await.unwrap();
         half_open.push(stream);
     }
-    // A fourth one of this address is closed at once; the last place is for others.
-    let mut refused = TcpStream::connect(admin.address()).await.unwrap();
-    let _ = refused.read_to_end(&mut Vec::new()).await;
-    let other = tokio::net::TcpSocket::new_v4().unwrap();
-    other.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0))).unwrap();
-    let mut other = other.connect(admin.address()).await.unwrap();
-    other.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut answer = Vec::new();
-    other.read_to_end(&mut answer).await.unwrap();
-    assert!(answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
-    // Whoever ends makes room.
-    half_open.pop();
-    while !exchange_or_closed(&admin).await.starts_with("HTTP/1.1 200") {}
-}
-
-/// What is answered to a question for health; empty if the connection is closed instead.
-async fn exchange_or_closed(admin: &Admin) -> String {
-    let mut stream = TcpStream::connect(admin.address()).await.unwrap();
-    let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await;
-    String::from_utf8(answer).unwrap()
+    // They are all there and say no more; others are answered all the same, those of this address, too.
+    for from in [2, 1] {
+        let other = tokio::net::TcpSocket::new_v4().unwrap();
+        other.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, from), 0))).unwrap();
+        let mut other = other.connect(admin.address()).await.unwrap();
+        other.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        other.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    }
+    // Whoever showed a token keeps its place while strangers come and go.
+    let mut known = TcpStream::connect(admin.address()).await.unwrap();
+    let ask = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{TOKEN}\r\n");
+    let mut first = [0; 12];
+    known.write_all(ask.as_bytes()).await.unwrap();
+    known.read_exact(&mut first).await.unwrap();
+    for _ in 0..8 {
+        half_open.push(TcpStream::connect(admin.address()).await.unwrap());
+        assert_eq!(get(&admin, "/healthz", "").await.0, 200);
+    }
+    known.write_all(ask.replace("Host: x", "Host: x\r\nConnection: close").as_bytes()).await.unwrap();
+    let mut rest = Vec::new();
+    known.read_to_end(&mut rest).await.unwrap();
+    assert!(String::from_utf8_lossy(&rest).contains("HTTP/1.1 200"), "answered again on the same connection");
 }
 
 #[tokio::test]

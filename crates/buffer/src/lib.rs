@@ -2,7 +2,8 @@
 //!
 //! A [`Buf`] starts on a block boundary, may have headroom in front of its data (so that a record header and its
 //! payload leave in one write), and knows whether it lies in the registered arena of a [`Pool`]. Nothing else
-//! allocates I/O memory. A crate of its own, because gateways fill such buffers and must not know the ring.
+//! allocates I/O memory. A crate of its own, because gateways fill such buffers and must not know the ring. [`Places`] are the
+//! other thing of which a node has only so many: connections.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -16,11 +17,13 @@ use stoker_format::BLOCK;
 
 mod arena;
 mod hatch;
+mod places;
 mod sums;
 
 use sums::Sums;
 
 pub use hatch::{HatchIn, HatchOut, SLOT_LEN};
+pub use places::{Place, Places};
 
 /// Room kept in front of pooled data: the largest record header (16 MiB of payload) fits.
 pub const HEADROOM: usize = 20 << 10;

@@ -1,7 +1,7 @@
 //! One connection, from accept to close.
 
 use std::convert::Infallible;
-use std::net::{Shutdown, TcpStream as StdStream};
+use std::net::{IpAddr, Shutdown, TcpStream as StdStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
+use stoker_store::Place;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -28,17 +29,10 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 128;
 
-/// A place among the connections that may be open, given back when it is dropped.
-pub(crate) struct Place(Arc<Counters>);
+/// A connection that is counted as long as it is open.
+struct Counted(Arc<Counters>);
 
-impl Place {
-    /// Takes a place, if one is free.
-    pub(crate) fn take(counters: &Arc<Counters>, connections_max: usize) -> Option<Place> {
-        counters.connection_begin(connections_max).then(|| Place(Arc::clone(counters)))
-    }
-}
-
-impl Drop for Place {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.connection_end();
     }
@@ -46,20 +40,50 @@ impl Drop for Place {
 
 /// A connection that was accepted and is to be served.
 pub(crate) struct Accepted {
-    /// The socket.
-    pub(crate) stream: StdStream,
-    /// Its place.
-    pub(crate) place: Place,
+    stream: StdStream,
+    /// Its place among those that may be open.
+    place: Arc<Place>,
+    counted: Counted,
 }
 
-/// Serves a connection until it is closed, idle for too long, or the gateway stops.
+impl Accepted {
+    /// Takes a connection, if there is a place for it.
+    pub(crate) fn take(stream: StdStream, from: IpAddr, service: &Service) -> Result<Accepted, StdStream> {
+        let place = service.places.take(from);
+        service.counters.connection_begin(place.is_some());
+        match place {
+            Some(place) => {
+                let counted = Counted(Arc::clone(&service.counters));
+                Ok(Accepted { stream, place: Arc::new(place), counted })
+            }
+            None => Err(stream),
+        }
+    }
+}
+
+/// Serves a connection until it is closed, idle for too long, has to make room for another, or the gateway stops.
 pub(crate) async fn serve(
     accepted: Accepted,
     service: Arc<Service>,
     certificate: Option<Arc<Certificate>>,
+    stop: watch::Receiver<bool>,
+) {
+    let Accepted { stream, place, counted } = accepted;
+    let counters = Arc::clone(&service.counters);
+    tokio::select! {
+        () = serve_to_end(stream, Arc::clone(&place), service, certificate, stop) => {}
+        () = place.shed() => counters.connection_shed(),
+    }
+    drop(counted);
+}
+
+async fn serve_to_end(
+    stream: StdStream,
+    place: Arc<Place>,
+    service: Arc<Service>,
+    certificate: Option<Arc<Certificate>>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let Accepted { stream, place: _place } = accepted;
     let options = &service.options;
     let (head_max, stall_max, idle_max) =
         (options.header_timeout, options.body_timeout, options.idle_timeout);
@@ -82,8 +106,8 @@ pub(crate) async fn serve(
     let pace = Pace::default();
     let io = TokioIo::new(Wire::new(stream, pace.clone(), head_max, stall_max));
     let serve = service_fn(move |request| {
-        let (service, pace) = (Arc::clone(&service), pace.clone());
-        async move { Ok::<_, Infallible>(service.serve(request, pace).await) }
+        let (service, pace, place) = (Arc::clone(&service), pace.clone(), Arc::clone(&place));
+        async move { Ok::<_, Infallible>(service.serve(request, pace, place).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

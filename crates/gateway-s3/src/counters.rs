@@ -29,6 +29,7 @@ pub(crate) struct Counters {
     connections: AtomicU64,
     connections_accepted: AtomicU64,
     connections_rejected: AtomicU64,
+    connections_shed: AtomicU64,
     handshakes_failed: AtomicU64,
     bodies_broken: AtomicU64,
 }
@@ -44,6 +45,7 @@ impl Counters {
             connections: AtomicU64::new(0),
             connections_accepted: AtomicU64::new(0),
             connections_rejected: AtomicU64::new(0),
+            connections_shed: AtomicU64::new(0),
             handshakes_failed: AtomicU64::new(0),
             bodies_broken: AtomicU64::new(0),
         }
@@ -78,16 +80,19 @@ impl Counters {
         self.bodies_broken.fetch_add(1, Relaxed);
     }
 
-    /// Takes a place for a connection; false if all are taken.
-    pub(crate) fn connection_begin(&self, connections_max: usize) -> bool {
-        let free = |open: u64| (open < connections_max as u64).then_some(open + 1);
-        let taken = self.connections.fetch_update(Relaxed, Relaxed, free).is_ok();
-        let count = if taken { &self.connections_accepted } else { &self.connections_rejected };
+    /// A connection came: there was a place for it, or not.
+    pub(crate) fn connection_begin(&self, has_place: bool) {
+        self.connections.fetch_add(u64::from(has_place), Relaxed);
+        let count = if has_place { &self.connections_accepted } else { &self.connections_rejected };
         count.fetch_add(1, Relaxed);
-        taken
     }
 
-    /// Gives the place back.
+    /// A connection had to make room for another.
+    pub(crate) fn connection_shed(&self) {
+        self.connections_shed.fetch_add(1, Relaxed);
+    }
+
+    /// A connection that had a place is closed.
     pub(crate) fn connection_end(&self) {
         self.connections.fetch_sub(1, Relaxed);
     }
@@ -117,6 +122,11 @@ impl Counters {
                 "s3_connections_rejected_total",
                 "Connections that were turned away at the limit.",
                 &self.connections_rejected,
+            ),
+            (
+                "s3_connections_shed_total",
+                "Connections that were closed to make room for others at the limit.",
+                &self.connections_shed,
             ),
             (
                 "s3_tls_handshakes_failed_total",
@@ -207,12 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn connections_have_a_limit() {
+    fn connections_are_counted() {
         let counters = Counters::new();
-        assert!(counters.connection_begin(1));
-        assert!(!counters.connection_begin(1));
+        counters.connection_begin(true);
+        counters.connection_begin(false);
+        counters.connection_begin(true);
         counters.connection_end();
-        assert!(counters.connection_begin(1));
+        assert_eq!(value(&counters.list(), "s3_connections", None), Some(1.0));
         assert_eq!(value(&counters.list(), "s3_connections_rejected_total", None), Some(1.0));
     }
 }

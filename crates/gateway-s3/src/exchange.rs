@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use stoker_store::Place;
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -28,6 +29,7 @@ impl Pace {
 pub(crate) struct Exchange {
     counters: Arc<Counters>,
     pace: Pace,
+    place: Arc<Place>,
     begun: Instant,
     operation: Operation,
     status: u16,
@@ -37,16 +39,31 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// A request has come.
-    pub(crate) fn begin(counters: Arc<Counters>, pace: Pace, span: Span) -> Exchange {
+    pub(crate) fn begin(counters: Arc<Counters>, pace: Pace, place: Arc<Place>, span: Span) -> Exchange {
         pace.turn();
+        place.set_busy(true);
         counters.begin();
         let begun = Instant::now();
-        Exchange { counters, pace, begun, operation: Operation::Unknown, status: 0, sent_bytes: 0, span }
+        Exchange {
+            counters,
+            pace,
+            place,
+            begun,
+            operation: Operation::Unknown,
+            status: 0,
+            sent_bytes: 0,
+            span,
+        }
     }
 
     /// Where what is done for it belongs, in a trace.
     pub(crate) fn span(&self) -> &Span {
         &self.span
+    }
+
+    /// Its signature is right: strangers do not take its connection's place.
+    pub(crate) fn proves(&self) {
+        self.place.prove();
     }
 
     /// What it asks for.
@@ -76,6 +93,7 @@ impl Drop for Exchange {
             }
         }
         self.pace.turn();
+        self.place.set_busy(false);
         self.counters.end(self.operation, self.status, self.begun.elapsed(), self.sent_bytes);
     }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::connection::{self, Accepted, Place};
+use crate::connection::{self, Accepted};
 use crate::options::GatewayOptions;
 use crate::service::Service;
 use crate::tls::Certificate;
@@ -182,27 +182,31 @@ async fn accept(
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
         };
-        let stream = match accepted.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => stream,
+        let accepted = accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer.ip())));
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "an S3 connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let Some(place) = Place::take(&service.counters, service.options.connections_max) else {
-            if service.options.tls.is_none()
-                && let Ok(permit) = Arc::clone(&turned_away).try_acquire_owned()
-            {
-                tokio::spawn(async move {
-                    connection::turn_away(stream).await;
-                    drop(permit);
-                });
+        let accepted = match Accepted::take(stream, from, &service) {
+            Ok(accepted) => accepted,
+            Err(stream) => {
+                if service.options.tls.is_none()
+                    && let Ok(permit) = Arc::clone(&turned_away).try_acquire_owned()
+                {
+                    tokio::spawn(async move {
+                        connection::turn_away(stream).await;
+                        drop(permit);
+                    });
+                }
+                continue;
             }
-            continue;
         };
         let turn = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % dealers.len();
         // The receiver is gone only when the gateway stops.
-        let _ = dealers[turn].send(Accepted { stream, place });
+        let _ = dealers[turn].send(accepted);
     }
 }

@@ -43,9 +43,10 @@ pub struct GatewayOptions {
     pub tls: Option<TlsOptions>,
     /// Origins whose web pages may use the gateway; `*` for all, none by default.
     pub cors_origins: Vec<String>,
-    /// Most connections at the same time; more are turned away with 503.
+    /// Most connections at the same time. Beyond that, those that have signed nothing yet make room, then those of an address
+    /// that has more than others; if there are none, newcomers are turned away with 503.
     pub connections_max: usize,
-    /// Longest time that the head of a request may take to arrive.
+    /// Longest time that the head of a request may take to arrive, and the fields of a form in front of its file.
     pub header_timeout: Duration,
     /// Longest time that a connection may be open without a request.
     pub idle_timeout: Duration,

@@ -7,7 +7,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts as Head;
 use http::{Method, Request};
 use hyper::body::Incoming;
-use stoker_store::Store;
+use stoker_store::{Place, Places, Store};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
@@ -19,6 +19,7 @@ use crate::exchange::{Exchange, Pace};
 use crate::hot::arrivals::Arrivals;
 use crate::hot::discard::discard;
 use crate::hot::get::{Read, get_object, head_object};
+use crate::hot::memory_queue::MemoryQueue;
 use crate::hot::post::{Post, post_object};
 use crate::hot::put::{Write, put_object, upload_part};
 use crate::operation::Operation;
@@ -39,6 +40,9 @@ pub(crate) struct Service {
     ids: RequestIds,
     /// Counts.
     pub(crate) counters: Arc<Counters>,
+    /// Who may be connected.
+    pub(crate) places: Arc<Places>,
+    memory: Arc<MemoryQueue>,
     /// How the gateway was started.
     pub(crate) options: GatewayOptions,
 }
@@ -51,16 +55,18 @@ impl Service {
             seam: Seam::new(Arc::clone(&store), options.region.clone()),
             ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
             counters: Arc::new(Counters::new()),
+            places: Places::new(options.connections_max),
+            memory: MemoryQueue::new(),
             store,
             options,
         }
     }
 
     /// Answers a request.
-    pub(crate) async fn serve(&self, request: Request<Incoming>, pace: Pace) -> Answer {
+    pub(crate) async fn serve(&self, request: Request<Incoming>, pace: Pace, place: Arc<Place>) -> Answer {
         let id = self.ids.next();
         let span = self.span(&request, &id);
-        let exchange = Exchange::begin(Arc::clone(&self.counters), pace, span.clone());
+        let exchange = Exchange::begin(Arc::clone(&self.counters), pace, place, span.clone());
         self.serve_within(request, id, exchange).instrument(span).await
     }
 
@@ -86,7 +92,8 @@ impl Service {
 
     async fn serve_within(&self, request: Request<Incoming>, id: String, mut exchange: Exchange) -> Answer {
         let (mut head, body) = request.into_parts();
-        let mut arrivals = Arrivals::new(body, self.options.body_timeout, Arc::clone(&self.counters));
+        let (counters, memory) = (Arc::clone(&self.counters), Arc::clone(&self.memory));
+        let mut arrivals = Arrivals::new(body, self.options.body_timeout, counters, memory);
         let mut answer = match self.answer(&mut head, &mut arrivals, &id, &mut exchange).await {
             Ok(answer) => answer,
             Err(refusal) => {
@@ -131,10 +138,12 @@ impl Service {
         exchange.asks(*asked.as_ref().unwrap_or(&Operation::Unknown));
         if let (Ok(Operation::PostObject), Some(volume)) = (&asked, target.volume()) {
             let bytes_max = self.options.body_bytes_max;
-            let post = Post { volume, headers: &head.headers, arrivals, bytes_max };
+            let fields_timeout = self.options.header_timeout;
+            let post = Post { volume, headers: &head.headers, arrivals, bytes_max, fields_timeout, exchange };
             return post_object(self.store.as_ref(), &self.auth, post).await;
         }
         let verified = self.auth.check(head, &query, clock::unix_s()).await?;
+        exchange.proves();
         // Who asks comes before what is possible.
         let operation = if hoist(head, &query)? {
             Operation::of(&head.method, &target, &query, &head.headers)?

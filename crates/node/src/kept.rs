@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use stoker_catalog::Row;
 use stoker_catalog::backup::{Header, Kind, Reader, Writer};
-use stoker_catalog::rows::keys;
 use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
@@ -19,8 +18,9 @@ use crate::{clock, error};
 
 const FILE: &str = "catalog.kept";
 
-/// Tables that are kept: the join secret, access keys, imports, volumes by name and by number. In the order of their keys.
-pub(crate) const TABLES: [&[u8]; 5] = [keys::JOIN_SECRET, b"A", b"I", b"V", b"W"];
+/// Tables that are kept: access keys, imports, volumes by name and by number. In the order of their keys. Join tokens are not: an
+/// older file would let nodes in by tokens that were used or revoked since.
+pub(crate) const TABLES: [&[u8]; 4] = [b"A", b"I", b"V", b"W"];
 
 /// Pause before the file is written again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);

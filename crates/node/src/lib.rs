@@ -25,6 +25,7 @@ mod exchange;
 mod files;
 mod fleet;
 mod identity;
+mod join_tokens;
 mod kept;
 mod leases;
 mod listing;
@@ -65,7 +66,7 @@ mod writer;
 pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
 pub use cluster::{
-    AuthorityChange, ClusterOptions, Member, Promote, authority_certificate, authority_rotate, join,
+    AuthorityChange, ClusterOptions, Member, Promote, authority_certificate, authority_rotate, is_node, join,
 };
 pub use drives::drives_removed;
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};

@@ -55,12 +55,9 @@ pub struct Node {
     engine: Engine,
     high_water: Arc<Mutex<HighWater>>,
     keeper: OnceLock<Weak<Keeper>>,
-    /// Makes a token for joining out of its secret.
-    pub(crate) join_token: OnceLock<TokenForm>,
+    /// Fingerprint of the authority of the cluster, if other nodes can join through this one.
+    pub(crate) join_fingerprint: OnceLock<[u8; 32]>,
 }
-
-/// From the secret of a token to its text.
-pub(crate) type TokenForm = Box<dyn Fn([u8; 16]) -> String + Send + Sync>;
 
 impl Node {
     /// Opens a node: makes what is missing, refuses what does not belong together, recovers the rings, continues every
@@ -177,7 +174,7 @@ impl Node {
             engine,
             high_water: high_water.clone(),
             keeper: OnceLock::new(),
-            join_token: OnceLock::new(),
+            join_fingerprint: OnceLock::new(),
         };
         let (watermark, tasks) = (watermark(core.clone(), high_water), &core.tasks);
         let mut loops = vec![

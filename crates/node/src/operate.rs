@@ -6,7 +6,8 @@ use std::sync::Arc;
 use stoker_catalog::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_store::{
-    CatalogStatus, ErrorKind, Order, Report, Result, StandbyInfo, StopVerdict, StoreError, VolumeProtection,
+    CatalogStatus, ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, Order, Report, Result, StandbyInfo, StopVerdict,
+    StoreError, VolumeProtection,
 };
 
 use crate::cluster::Keeper;
@@ -38,7 +39,19 @@ impl Node {
             Order::KeyRotate { access_key, grace_ms } => {
                 self.core.key_rotate(&access_key, grace_ms).await.map(Report::Key)
             }
-            Order::JoinTokenRotate => self.join_token_rotate().await.map(Report::JoinToken),
+            Order::JoinTokenRotate => {
+                self.join_token_revoke(None).await?;
+                let (token, _) = self.join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1).await?;
+                Ok(Report::JoinToken(token))
+            }
+            Order::JoinTokenCreate { ttl_ms, uses } => {
+                let (token, info) = self.join_token_create(ttl_ms, uses).await?;
+                Ok(Report::JoinTokenMade { token, info })
+            }
+            Order::JoinTokens => self.join_tokens().await.map(Report::JoinTokens),
+            Order::JoinTokenRevoke { id } => {
+                self.join_token_revoke(id.as_deref()).await.map(Report::JoinTokens)
+            }
             order => self.core.carry_out(order).await,
         }
     }

@@ -1,13 +1,12 @@
-//! Secrets that are replaced while everything runs: access keys, and the word that lets nodes join.
+//! Access keys that are replaced while everything runs.
 
 use serde::{Deserialize, Serialize};
-use stoker_catalog::kv::{Catalog, Commit, Outcome};
+use stoker_catalog::kv::{Commit, Outcome};
 use stoker_catalog::rows::{AccessKeyRow, RowValue, keys};
 use stoker_catalog::{Check, Row};
 use stoker_store::{AccessKey, ErrorKind, Result, StoreError, Subject};
 
 use crate::core::Core;
-use crate::node::Node;
 use crate::{clock, error};
 
 /// Longest time that an old key works on.
@@ -109,29 +108,5 @@ impl Core {
             let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
         }
         Ok(())
-    }
-}
-
-/// The secret of the token that lets nodes join, if it was ever changed.
-pub(crate) async fn join_secret(catalog: &dyn Catalog) -> Result<Option<[u8; 16]>> {
-    let row = catalog.get(&[keys::JOIN_SECRET]).await.map_err(error::catalog)?.pop().flatten();
-    Ok(row.and_then(|row| row.value.try_into().ok()))
-}
-
-impl Node {
-    /// Makes another token. From then on no node takes the old one.
-    pub(crate) async fn join_token_rotate(&self) -> Result<String> {
-        let Some(form) = self.join_token.get() else {
-            let message = "this node is in no cluster, so no other node can join it";
-            return Err(StoreError::new(ErrorKind::Invalid, message));
-        };
-        let secret = clock::random::<16>();
-        let change = Commit::new().put(keys::JOIN_SECRET, secret);
-        let done = self.core.catalog.commit(change).await.map_err(error::catalog)?;
-        if let Outcome::Done { seq } = done {
-            self.core.saw(seq);
-        }
-        self.core.keep_rows().await?;
-        Ok(form(secret))
     }
 }

@@ -26,7 +26,7 @@ pub enum Verb {
     Show(NameArgs),
     /// Remove an access key; whoever uses it is refused from then on.
     Rm(NameArgs),
-    /// Replace an access key or the token that lets nodes join, while everything runs, or the authority of stopped nodes.
+    /// Replace an access key or the join tokens, while everything runs, or the authority of stopped nodes.
     Rotate(RotateArgs),
 }
 
@@ -83,7 +83,7 @@ pub struct RotateArgs {
     /// How long the old key works on, so that whoever uses it has time to change; 0s for not at all.
     #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = span::parse)]
     grace: Duration,
-    /// Replace the token that lets nodes join. The old one is refused at once; nodes that joined stay.
+    /// Revoke every join token and make a new one, for one node within an hour. Nodes that joined stay.
     #[arg(long, conflicts_with = "access_key")]
     join_token: bool,
     /// Replace the certificate authority of the cluster. All its nodes have to be stopped, and each gets this command with the same

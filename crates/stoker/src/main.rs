@@ -21,6 +21,7 @@ mod failure;
 mod gate;
 mod get;
 mod join;
+mod join_token;
 mod key;
 mod log;
 mod ls;
@@ -79,6 +80,9 @@ enum Verb {
     Up(up::Args),
     /// Start a new node on this machine as a member of a cluster.
     Join(join::Args),
+    /// Make, list and revoke the tokens that let nodes join.
+    #[command(subcommand)]
+    JoinToken(join_token::Verb),
     /// Show in half a minute what Stoker promises: three nodes, a checkpoint, and two of them killed.
     Demo(demo::Args),
     /// Start a node by its configuration file.
@@ -163,6 +167,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
         Verb::Join(args) => join::run(&args),
+        Verb::JoinToken(verb) => join_token::run(&verb),
         Verb::Demo(args) => demo::run(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Put(args) => put::run(&args),

@@ -108,6 +108,7 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             rebuild_bytes_per_s: config.peers.rebuild_rate.0,
         },
         tells_protection: false,
+        makes_join_token: false,
         promote: None,
         admin: Listen::At(vec![config.admin.listen]),
         token_file: config.admin.token_file.clone(),

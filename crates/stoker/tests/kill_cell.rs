@@ -16,13 +16,11 @@ fn nodes_of_a_cell_die_and_nothing_is_lost() {
     std::fs::create_dir(&lake).unwrap();
     let lake = lake.to_str().unwrap();
     let first = Node::start(&["up", "--lake", lake, "--grace", "3s"], &home(dir.path(), 0));
-    let (peers, token) = (first.ready["peers"].clone(), first.ready["join_token"].clone());
-    let (peers, token) = (peers.as_str().unwrap(), token.as_str().unwrap());
-    let mut nodes = vec![Some(first)];
+    let mut nodes = vec![first];
     for at in 1..NODES {
-        let join = ["join", peers, "--token", token, "--grace", "3s"];
-        nodes.push(Some(Node::start(&join, &home(dir.path(), at))));
+        nodes.push(Node::join(&nodes[0], &["--grace", "3s"], &home(dir.path(), at)));
     }
+    let mut nodes: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
     let load = Load::start(dir.path(), 4, Duration::ZERO);
     let mut promotions = 0;
     for round in 0..rounds {

@@ -12,6 +12,7 @@ mod file;
 mod filler;
 mod fleet;
 mod id_text;
+mod join_token;
 mod key;
 mod lease;
 mod list;
@@ -33,6 +34,9 @@ pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo, META_PREFIX, is_meta_reserved};
 pub use filler::Filler;
 pub use fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Risk, RiskReport};
+pub use join_token::{
+    JOIN_TOKEN_TTL_MS_DEFAULT, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState,
+};
 pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
@@ -51,7 +55,7 @@ pub use set::{
     SET_DEADLINE_S_DEFAULT, SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId,
     SetInfo, SetRequest, SetState, SetStatus, SetsPage, ShardRequest, ShardUpload,
 };
-pub use stoker_buffer::{Buf, HatchIn, HatchOut, SLOT_LEN};
+pub use stoker_buffer::{Buf, HatchIn, HatchOut, Place, Places, SLOT_LEN};
 pub use store::{BoxFuture, File, PartSource, Store, SummedBytes, Writer};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::FileInfo;
 use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, RiskReport};
+use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::receipt::Receipt;
 
@@ -295,7 +296,7 @@ pub enum Order {
         /// How long the old one works on, milliseconds.
         grace_ms: u64,
     },
-    /// Replace the word that lets new nodes join, on every node.
+    /// Revoke every join token, and make a new one.
     JoinTokenRotate,
     /// How well one node reaches another: it sends bytes that the other drops, for a second at most.
     Fabric {
@@ -329,6 +330,20 @@ pub enum Order {
         name: String,
         /// What is added.
         line: String,
+    },
+    /// Make a token that lets nodes join.
+    JoinTokenCreate {
+        /// How long it works, milliseconds.
+        ttl_ms: u64,
+        /// How many nodes it lets join.
+        uses: u32,
+    },
+    /// Every token that lets nodes join, or did not long ago.
+    JoinTokens,
+    /// Let no more nodes join by a token.
+    JoinTokenRevoke {
+        /// Its id; none for all of them.
+        id: Option<String>,
     },
 }
 
@@ -369,6 +384,15 @@ pub enum Report {
     Measures(Box<Measures>),
     /// Of [`Order::Note`]; none if there is none.
     Note(Option<String>),
+    /// Of [`Order::JoinTokenCreate`].
+    JoinTokenMade {
+        /// The token itself; nobody can tell it again.
+        token: String,
+        /// What is known of it.
+        info: JoinTokenInfo,
+    },
+    /// Of [`Order::JoinTokens`], and of [`Order::JoinTokenRevoke`] those that are revoked by it.
+    JoinTokens(Vec<JoinTokenInfo>),
 }
 
 impl Order {
@@ -388,6 +412,7 @@ impl Order {
             | Order::Fabric { .. }
             | Order::Measures { .. }
             | Order::Note { .. }
+            | Order::JoinTokens
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -399,6 +424,8 @@ impl Order {
             | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate
+            | Order::JoinTokenCreate { .. }
+            | Order::JoinTokenRevoke { .. }
             | Order::DriveRemove { .. } => false,
         }
     }

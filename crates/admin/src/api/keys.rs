@@ -1,10 +1,10 @@
-//! Calls about access keys and the word that lets nodes join.
+//! Calls about access keys and join tokens.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoker_store::{Access, AccessKey, Order, Report};
+use stoker_store::{Access, AccessKey, JOIN_TOKEN_TTL_MS_DEFAULT, JoinTokenInfo, Order, Report};
 
 use super::given::Given;
 use super::{Answered, Fault, confused, done, operate, store};
@@ -39,6 +39,15 @@ struct KeyNew {
 struct KeyRotate {
     #[serde(default)]
     grace_s: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JoinTokenNew {
+    #[serde(default)]
+    ttl_s: Option<u32>,
+    #[serde(default)]
+    uses: Option<u32>,
 }
 
 fn shape(key: &AccessKey) -> Value {
@@ -111,6 +120,47 @@ pub async fn rotate_join_token(asked: Arc<Asked>, given: Given) -> Answered {
     let Nothing {} = given.body()?;
     match operate(&asked, Order::JoinTokenRotate).await? {
         Report::JoinToken(token) => Ok(json!({ "join_token": token }).into()),
+        _ => Err(confused()),
+    }
+}
+
+fn token_shape(token: &JoinTokenInfo) -> Value {
+    json!({
+        "id": token.id,
+        "state": token.state.as_str(),
+        "created_ms": token.created_ms,
+        "expires_ms": token.expires_ms,
+        "uses_max": token.uses_max,
+        "nodes": token.nodes,
+    })
+}
+
+pub async fn join_tokens(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::JoinTokens).await? {
+        Report::JoinTokens(tokens) => {
+            Ok(json!({ "tokens": tokens.iter().map(token_shape).collect::<Vec<_>>() }).into())
+        }
+        _ => Err(confused()),
+    }
+}
+
+pub async fn create_join_token(asked: Arc<Asked>, given: Given) -> Answered {
+    let JoinTokenNew { ttl_s, uses } = given.body()?;
+    let ttl_ms = ttl_s.map_or(JOIN_TOKEN_TTL_MS_DEFAULT, |ttl_s| u64::from(ttl_s) * 1_000);
+    match operate(&asked, Order::JoinTokenCreate { ttl_ms, uses: uses.unwrap_or(1) }).await? {
+        Report::JoinTokenMade { token, info } => {
+            let mut made = token_shape(&info);
+            made["join_token"] = token.into();
+            Ok(made.into())
+        }
+        _ => Err(confused()),
+    }
+}
+
+pub async fn revoke_join_token(asked: Arc<Asked>, given: Given) -> Answered {
+    let Nothing {} = given.body()?;
+    match operate(&asked, Order::JoinTokenRevoke { id: Some(given.text("id").to_owned()) }).await? {
+        Report::JoinTokens(_) => done(),
         _ => Err(confused()),
     }
 }

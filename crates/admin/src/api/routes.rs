@@ -111,6 +111,7 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     needed("volume", Kind::Text, "Name of a volume."),
     needed("set", Kind::Number { min: 0, max: u64::MAX }, "Id of a checkpoint set in its volume."),
     needed("access_key", Kind::Text, "Public part of an access key."),
+    needed("id", Kind::Text, "Id of a join token."),
 ];
 
 const LIMIT: Parameter =
@@ -464,8 +465,32 @@ pub static ROUTES: &[Route] = &[
     post(
         "/api/v1/join-token/rotate",
         call!(keys::rotate_join_token),
-        "Replace the word that lets nodes join.",
+        "Revoke every join token, and make one for one node.",
         "Nothing",
         "JoinToken",
+    ),
+    Route {
+        role: Some(Role::Operator),
+        ..get(
+            "/api/v1/join-tokens",
+            call!(keys::join_tokens),
+            "Join tokens, by their ids.",
+            NONE,
+            "JoinTokens",
+        )
+    },
+    post(
+        "/api/v1/join-tokens",
+        call!(keys::create_join_token),
+        "Make a join token; it is told once.",
+        "JoinTokenNew",
+        "JoinTokenMade",
+    ),
+    post(
+        "/api/v1/join-tokens/{id}/revoke",
+        call!(keys::revoke_join_token),
+        "Let no more nodes join by a token.",
+        "Nothing",
+        "Done",
     ),
 ];

@@ -152,6 +152,12 @@ pub const SHAPES: &[(&str, &str)] = &[
         "access_key:text secret_key:text read_only:bool prefixes:[text] uid:int gid:int created_ms:int",
     ),
     ("JoinToken", "join_token:text"),
+    ("JoinTokens", "tokens:[JoinTokenInfo]"),
+    ("JoinTokenInfo", "id:text state:text created_ms:int expires_ms:int uses_max:int nodes:[text]"),
+    (
+        "JoinTokenMade",
+        "join_token:text id:text state:text created_ms:int expires_ms:int uses_max:int nodes:[text]",
+    ),
 ];
 
 /// The shapes of bodies.
@@ -177,6 +183,7 @@ pub const BODIES: &[(&str, &str)] = &[
     ("Resolve", "key:word resolution:ours|theirs|keep_both"),
     ("KeyNew", "read_only?:bool prefixes?:[word] uid?:u32 gid?:u32"),
     ("KeyRotate", "grace_s?:u32?"),
+    ("JoinTokenNew", "ttl_s?:u32? uses?:u32?"),
 ];
 
 /// All shapes as JSON Schema, by name.

@@ -459,8 +459,15 @@ pub const NEXT_INODE: &[u8] = b"!inode";
 pub const NEXT_VOLUME: &[u8] = b"!volume";
 /// What a restored catalog does not know, until that is settled.
 pub const RESTORED: &[u8] = b"!restored";
-/// The secret of the token that lets nodes join, once it was changed.
+/// The secret of the one token that let nodes join in earlier releases. It is not used any more, and removed.
 pub const JOIN_SECRET: &[u8] = b"!join";
+/// Every token that lets nodes join.
+pub const JOIN_TOKENS: &[u8] = b"!join/";
+
+/// `!join/` id: a token that lets nodes join.
+pub fn join_token(id: [u8; 8]) -> Vec<u8> {
+    [JOIN_TOKENS, &id].concat()
+}
 
 /// `!note/` name: what somebody wrote down for the whole cluster; its pieces stand behind it.
 pub fn note(name: &str) -> Vec<u8> {

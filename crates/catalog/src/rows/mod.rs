@@ -5,6 +5,7 @@
 
 mod codec;
 mod entry;
+mod join_token;
 pub mod keys;
 mod lake;
 mod layout;
@@ -19,6 +20,7 @@ mod volume;
 
 pub use codec::RowValue;
 pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
+pub use join_token::{JoinTokenRow, JoinUse};
 pub use lake::{
     ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, SUMS_PER_ROW, SumsRow, TombstoneRow,
 };

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use stoker_buffer::{Place, Places};
 use stoker_format::NodeId;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -30,8 +31,13 @@ use super::socket::{self, Below, ReadHalf, WriteHalf};
 use super::tcp::{Shared, tls_end};
 use super::verifier::node_of;
 
-/// Connections that are not past their hello yet; beyond that, new ones wait in the kernel.
+/// Connections that are not past their hello yet. Beyond that, each new one takes the place of the one of its kind that is there
+/// longest: those who connect and say nothing keep nobody out.
 const NEWCOMERS_MAX: usize = 256;
+/// Nodes that are being admitted at the same time.
+const JOINS_MAX: usize = 16;
+/// Longest time that it takes to admit one. The catalog is asked, which may have to find its leader first.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The first byte of TLS.
 const TLS_HANDSHAKE: u8 = 22;
 /// A TLS record that says "no such protocol here", for a dialer that speaks TLS to a node that does not.
@@ -45,7 +51,8 @@ pub(super) struct Acceptor {
     service: Arc<dyn Service>,
     node_tls: Option<Arc<ServerConfig>>,
     join_tls: Option<Arc<ServerConfig>>,
-    newcomers: Arc<Semaphore>,
+    newcomers: Arc<Places>,
+    joins: Semaphore,
     guests: Mutex<Guests>,
     left: Notify,
     stopping: AtomicBool,
@@ -78,7 +85,8 @@ impl Acceptor {
             service,
             node_tls,
             join_tls,
-            newcomers: Arc::new(Semaphore::new(NEWCOMERS_MAX)),
+            newcomers: Places::new(NEWCOMERS_MAX),
+            joins: Semaphore::new(JOINS_MAX),
             guests: Mutex::default(),
             left: Notify::new(),
             stopping: AtomicBool::new(false),
@@ -89,7 +97,6 @@ impl Acceptor {
     pub async fn accept(self: Arc<Acceptor>, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
-            let Ok(newcomer) = self.newcomers.clone().acquire_owned().await else { return };
             let accepted = loop {
                 tokio::select! {
                     accepted = listener.accept() => break accepted,
@@ -98,6 +105,7 @@ impl Acceptor {
             };
             match accepted {
                 Ok((stream, address)) => {
+                    let Some(newcomer) = self.newcomers.take(address.ip()) else { continue };
                     let acceptor = self.clone();
                     connections.spawn(async move {
                         if let Err(end) = acceptor.connection(stream, newcomer).await {
@@ -131,15 +139,18 @@ impl Acceptor {
         }
     }
 
-    async fn connection(
-        self: &Arc<Acceptor>,
-        stream: TcpStream,
-        newcomer: tokio::sync::OwnedSemaphorePermit,
-    ) -> Result<(), End> {
-        let meet = self.meet(stream);
-        let met = tokio::time::timeout(self.shared.config.dial_timeout, meet).await;
+    async fn connection(self: &Arc<Acceptor>, stream: TcpStream, newcomer: Place) -> Result<(), End> {
+        let meet = tokio::time::timeout(self.shared.config.dial_timeout, self.meet(stream));
+        let met = tokio::select! {
+            met = meet => met.unwrap_or(Err(End::Silent))?,
+            () = newcomer.shed() => return Err(End::Silent),
+        };
         drop(newcomer);
-        let Some((stay, read_half, write_half)) = met.unwrap_or(Err(End::Silent))? else { return Ok(()) };
+        let (stay, read_half, write_half) = match met {
+            Meeting::Over => return Ok(()),
+            Meeting::Join(stream, asked) => return self.join(*stream, &asked).await,
+            Meeting::Node(connected) => connected,
+        };
         let served = &stay.served;
         let intake = Intake::new(read_half, self.shared.config.pool.clone(), served.line.clone());
         let read = served.read(intake, &self.service);
@@ -149,14 +160,25 @@ impl Acceptor {
         }
     }
 
-    /// Finds out who is there; none for a connection that is over already.
-    async fn meet(self: &Arc<Acceptor>, mut stream: TcpStream) -> Result<Option<Connected>, End> {
+    /// Admits a node that wants to join, or says why not.
+    async fn join(&self, mut stream: server::TlsStream<Below>, asked: &[u8]) -> Result<(), End> {
+        let Some(desk) = &self.shared.config.join else { return Ok(()) };
+        let joining = async {
+            // Never closed.
+            let _permit = self.joins.acquire().await;
+            join::receive(&mut stream, asked, desk).await
+        };
+        tokio::time::timeout(JOIN_TIMEOUT, joining).await.unwrap_or(Err(End::Silent))
+    }
+
+    /// Finds out who is there.
+    async fn meet(self: &Arc<Acceptor>, mut stream: TcpStream) -> Result<Meeting, End> {
         // A connection that was reset meanwhile shows that at its first read.
         let _ = socket::tune(&stream);
         let rail = stream.local_addr()?;
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
-            return Ok(None);
+            return Ok(Meeting::Over);
         }
         if first[0] == TLS_HANDSHAKE {
             return self.meet_by_tls(stream, rail).await;
@@ -170,26 +192,20 @@ impl Acceptor {
         }
         let (_, stay) = introduction.receive(&mut stream, None, |met| self.admit(met, rail)).await?;
         let (read_half, write_half) = socket::split_plain(stream);
-        Ok(Some((stay, read_half, write_half)))
+        Ok(Meeting::Node((stay, read_half, write_half)))
     }
 
-    async fn meet_by_tls(
-        self: &Arc<Acceptor>,
-        stream: TcpStream,
-        rail: SocketAddr,
-    ) -> Result<Option<Connected>, End> {
+    async fn meet_by_tls(self: &Arc<Acceptor>, stream: TcpStream, rail: SocketAddr) -> Result<Meeting, End> {
         let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket::below_tls(stream));
         let mut start = hello.await.map_err(|_| End::Refused(Reason::Garbage))?;
         let offers = |wanted: &[u8]| {
             let hello = start.client_hello();
             hello.alpn().is_some_and(|mut offered| offered.any(|offer| offer == wanted))
         };
-        if let (true, Some(config), Some(desk)) =
-            (offers(JOIN_PROTOCOL), &self.join_tls, &self.shared.config.join)
-        {
+        if let (true, Some(config)) = (offers(JOIN_PROTOCOL), &self.join_tls) {
             let mut stream = handshake(start, config).await?;
-            join::receive(&mut stream, desk).await?;
-            return Ok(None);
+            let asked = join::read_request(&mut stream).await?;
+            return Ok(Meeting::Join(Box::new(stream), asked));
         }
         let (true, Some(config)) = (offers(NODE_PROTOCOL), &self.node_tls) else {
             // Refused either way.
@@ -204,7 +220,7 @@ impl Acceptor {
         let received = introduction.receive(&mut stream, Some(certified), |met| self.admit(met, rail)).await;
         let (_, stay) = received.map_err(tls_end)?;
         let (read_half, write_half) = socket::split_tls(TlsStream::Server(stream));
-        Ok(Some((stay, read_half, write_half)))
+        Ok(Meeting::Node((stay, read_half, write_half)))
     }
 
     /// Enters a node that has proved itself.
@@ -253,6 +269,16 @@ async fn handshake(
             Err(tls_end(End::Io(error)))
         }
     }
+}
+
+/// Who is there.
+enum Meeting {
+    /// A node that belongs here.
+    Node(Connected),
+    /// One that wants to, and what it says.
+    Join(Box<server::TlsStream<Below>>, Vec<u8>),
+    /// Nobody any more.
+    Over,
 }
 
 /// A connection of a node that was admitted.

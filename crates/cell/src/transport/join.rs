@@ -1,13 +1,13 @@
 //! How a node without a certificate gets one: over TLS that it trusts by the fingerprint in its token.
 //!
-//! It proves the token's secret by an HMAC over its request and over the keys of this very TLS connection. Somebody in
-//! between would have other keys, and learns nothing that could be used again. The bytes are in `docs/wire.md`.
+//! It proves the token by a signature over its request and over the keys of this very TLS connection. Somebody in between
+//! would have other keys, and learns nothing that could be used again. Who admits knows only the public half of the token, and
+//! whether it still may be used. The bytes are in `docs/wire.md`.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
 use bytes::Bytes;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
@@ -27,15 +27,17 @@ use super::message::BoxFuture;
 use super::refusal::Reason;
 use super::socket::{self, Below};
 use super::tcp::tls_end;
-use super::token::Token;
+use super::token::{PROOF_LEN, Token, TokenId, TokenKey};
 use super::verifier::{PinnedVerifier, node_of};
 
 /// Longest request or answer.
 const LEN_MAX: usize = 256 << 10;
-const PROOF_LEN: usize = 32;
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-stoker-join";
 /// The form of what is said here; it changes apart from the protocol between nodes.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// What somebody is told who has no token of this cluster, whatever is wrong with it.
+const UNKNOWN: &str =
+    "the token is not known here; make one with `stoker join-token create` on any node of the cluster";
 
 /// Where new nodes are admitted.
 #[derive(Clone)]
@@ -50,11 +52,12 @@ pub struct JoinDesk {
 
 /// Decides who may join.
 pub trait JoinService: Send + Sync {
-    /// The secrets of the tokens that are good now.
-    fn secrets(&self) -> Vec<[u8; 16]>;
+    /// What proves a token, if there is or was one of that name.
+    fn key(&self, token: TokenId) -> BoxFuture<'_, Result<Option<TokenKey>, String>>;
 
-    /// Admits a node that has proved a secret, or says why not; both sides' payloads are of the caller's making.
-    fn admit(&self, node: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>>;
+    /// Admits a node that has proved a token, and counts that; or says why not. Both sides' payloads are of the caller's
+    /// making.
+    fn admit(&self, token: TokenId, node: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>>;
 }
 
 /// What a node that joined has.
@@ -68,6 +71,7 @@ pub struct Joined {
 #[derive(Serialize, Deserialize)]
 struct Ask {
     version: u16,
+    token: [u8; 8],
     node: [u8; 16],
     key: PublicKey,
     payload: Vec<u8>,
@@ -110,13 +114,19 @@ async fn join_over(
 ) -> Result<Joined, JoinError> {
     let mut stream = connect(stream, token).await?;
     let key = new_key().map_err(|error| JoinError::Broken(error.to_string()))?;
-    let ask = Ask { version: VERSION, node: node.0, key: PublicKey::of(&key), payload: payload.to_vec() };
+    let ask = Ask {
+        version: VERSION,
+        token: token.key().id().0,
+        node: node.0,
+        key: PublicKey::of(&key),
+        payload: payload.to_vec(),
+    };
     let body = postcard::to_stdvec(&ask).expect("plain values encode");
     if body.len() > LEN_MAX {
         return Err(JoinError::Broken(format!("a request of {} bytes; the limit is {LEN_MAX}", body.len())));
     }
-    let proof = proof(&token.secret, &exporter(stream.get_ref().1)?, &body);
-    write(&mut stream, &[&body, proof.as_ref()]).await?;
+    let proof = token.sign(&[&exporter(stream.get_ref().1)?, &body[..]].concat());
+    write(&mut stream, &[&body, &proof]).await?;
     let reply = read(&mut stream, LEN_MAX).await?;
     let (authority, issued, payload) = match decode(&reply)? {
         Reply::Refused(why) => return Err(JoinError::Refused(why)),
@@ -149,34 +159,54 @@ async fn connect(stream: TcpStream, token: &Token) -> Result<client::TlsStream<B
     Ok(connecting.await.map_err(|error| tls_end(End::Io(error)))?)
 }
 
-/// The desk's side, after the TLS handshake.
-pub(super) async fn receive(stream: &mut server::TlsStream<Below>, desk: &JoinDesk) -> Result<(), End> {
-    let asked = read(stream, LEN_MAX + PROOF_LEN).await?;
+/// What a node that wants to join says, after the TLS handshake.
+pub(super) async fn read_request(stream: &mut server::TlsStream<Below>) -> Result<Vec<u8>, End> {
+    read(stream, LEN_MAX + PROOF_LEN).await
+}
+
+/// Answers what it says.
+pub(super) async fn receive(
+    stream: &mut server::TlsStream<Below>,
+    asked: &[u8],
+    desk: &JoinDesk,
+) -> Result<(), End> {
     let at = asked.len().checked_sub(PROOF_LEN).ok_or(End::Refused(Reason::Garbage))?;
     let (body, given) = asked.split_at(at);
-    let exporter = exporter(stream.get_ref().1)?;
-    let known = desk.service.secrets().iter().any(|secret| proves(secret, &exporter, body, given));
-    let reply = if known {
-        admit(desk, decode(body)?).await.unwrap_or_else(Reply::Refused)
-    } else {
-        Reply::Refused("the token is not valid, or not valid any more; ask for a new one".into())
-    };
+    let signed = [&exporter(stream.get_ref().1)?, body].concat();
+    let reply = answer(desk, body, &signed, given).await?;
+    let is_unknown = matches!(&reply, Reply::Refused(why) if why == UNKNOWN);
     write(stream, &[&postcard::to_stdvec(&reply).expect("plain values encode")]).await?;
     // The other side has all it wants; how it ends does not matter.
     let _ = stream.shutdown().await;
-    if known { Ok(()) } else { Err(End::Refused(Reason::Secret)) }
+    if is_unknown { Err(End::Refused(Reason::Secret)) } else { Ok(()) }
+}
+
+/// What a request gets. Whoever has not proved a token learns nothing of it.
+async fn answer(desk: &JoinDesk, body: &[u8], signed: &[u8], proof: &[u8]) -> Result<Reply, End> {
+    let (version, _) = postcard::take_from_bytes::<u16>(body).map_err(|_| garbled())?;
+    if version != VERSION {
+        let why = format!("this node admits by form {VERSION}, not {version}; use the same release");
+        return Ok(Reply::Refused(why));
+    }
+    let ask: Ask = decode(body)?;
+    let reply = match desk.service.key(TokenId(ask.token)).await {
+        Ok(Some(key)) if key.id() == TokenId(ask.token) && key.verifies(signed, proof) => {
+            admit(desk, ask).await
+        }
+        Ok(_) => Err(UNKNOWN.to_owned()),
+        Err(why) => Err(why),
+    };
+    Ok(reply.unwrap_or_else(Reply::Refused))
 }
 
 async fn admit(desk: &JoinDesk, ask: Ask) -> Result<Reply, String> {
-    if ask.version != VERSION {
-        return Err(format!("this node admits by form {VERSION}, not {}; use the same release", ask.version));
-    }
     let node = NodeId(ask.node);
     if node.is_zero() {
         return Err("the id of the node is zero".into());
     }
-    let payload = desk.service.admit(node, ask.payload.into()).await?.to_vec();
+    // Before the use is counted, so that a key which cannot be signed costs none.
     let issued = desk.issuer.issue(node, ask.key).await?;
+    let payload = desk.service.admit(TokenId(ask.token), node, ask.payload.into()).await?.to_vec();
     Ok(Reply::Admitted { authority: desk.credentials.authority().to_vec(), issued, payload })
 }
 
@@ -184,14 +214,6 @@ async fn admit(desk: &JoinDesk, ask: Ask) -> Result<Reply, String> {
 fn exporter<Data>(connection: &rustls::ConnectionCommon<Data>) -> Result<[u8; 32], End> {
     let exported = connection.export_keying_material([0; 32], EXPORTER_LABEL, None);
     exported.map_err(|error| End::broken(error.to_string()))
-}
-
-fn proof(secret: &[u8], exporter: &[u8], body: &[u8]) -> hmac::Tag {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), &[exporter, body].concat())
-}
-
-fn proves(secret: &[u8], exporter: &[u8], body: &[u8], given: &[u8]) -> bool {
-    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, secret), &[exporter, body].concat(), given).is_ok()
 }
 
 async fn write(stream: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]]) -> Result<(), End> {
@@ -208,13 +230,18 @@ async fn read(stream: &mut (impl AsyncRead + Unpin), len_max: usize) -> Result<V
     if len > len_max {
         return Err(End::broken(format!("{len} bytes; the limit is {len_max}")));
     }
-    let mut bytes = vec![0; len];
-    stream.read_exact(&mut bytes).await?;
-    Ok(bytes)
+    // As long as what came, not as what was announced.
+    let mut bytes = Vec::new();
+    let read = stream.take(len as u64).read_to_end(&mut bytes).await?;
+    if read < len { Err(End::Io(std::io::ErrorKind::UnexpectedEof.into())) } else { Ok(bytes) }
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, End> {
-    postcard::from_bytes(bytes).map_err(|_| End::broken("what was said is not understood"))
+    postcard::from_bytes(bytes).map_err(|_| garbled())
+}
+
+fn garbled() -> End {
+    End::broken("what was said is not understood")
 }
 
 fn unreachable(address: &str, error: &std::io::Error) -> JoinError {

@@ -48,4 +48,4 @@ pub use refusal::Reason;
 pub use renewer::renew_forever;
 pub use stats::{PeerStatus, RailStatus};
 pub use tcp::TcpTransport;
-pub use token::{Token, TokenError};
+pub use token::{Token, TokenError, TokenId, TokenKey};

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use stoker_format::crc32c;
 
 const PREFIX: &str = "stoker1-";
+/// Keeps the key that is made of a secret apart from everything else that could be made of it.
+const KEY_LABEL: &[u8] = b"stoker join token";
 const FINGERPRINT_LEN: usize = 32;
 const SECRET_LEN: usize = 16;
 const CRC_LEN: usize = 4;
@@ -29,6 +33,67 @@ impl Token {
         let mut secret = [0; SECRET_LEN];
         getrandom::fill(&mut secret)?;
         Ok(Token { fingerprint, secret })
+    }
+
+    /// What proves the token, for those who admit; nobody can make the token of it.
+    pub fn key(&self) -> TokenKey {
+        let mut key = [0; KEY_LEN];
+        key.copy_from_slice(self.pair().public_key().as_ref());
+        TokenKey(key)
+    }
+
+    /// Proves that this side has the token.
+    pub(super) fn sign(&self, message: &[u8]) -> [u8; PROOF_LEN] {
+        let mut proof = [0; PROOF_LEN];
+        proof.copy_from_slice(self.pair().sign(message).as_ref());
+        proof
+    }
+
+    fn pair(&self) -> Ed25519KeyPair {
+        let seed = digest(&SHA256, &[KEY_LABEL, &self.secret].concat());
+        Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("a seed has 32 bytes")
+    }
+}
+
+/// Length of a proof.
+pub(super) const PROOF_LEN: usize = 64;
+const KEY_LEN: usize = 32;
+
+/// The public half of a token (Ed25519). It proves a token and cannot be turned into one, so it may be stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TokenKey(pub [u8; KEY_LEN]);
+
+impl TokenKey {
+    /// The name of the token.
+    pub fn id(&self) -> TokenId {
+        let mut id = [0; 8];
+        id.copy_from_slice(&digest(&SHA256, &self.0).as_ref()[..8]);
+        TokenId(id)
+    }
+
+    pub(super) fn verifies(&self, message: &[u8], proof: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, self.0).verify(message, proof).is_ok()
+    }
+}
+
+/// Names a token without telling it: 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TokenId(pub [u8; 8]);
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for TokenId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<TokenId, ()> {
+        if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(());
+        }
+        u64::from_str_radix(text, 16).map(|id| TokenId(id.to_be_bytes())).map_err(|_| ())
     }
 }
 
@@ -150,6 +215,26 @@ mod tests {
                 let wrong = String::from_utf8(wrong).unwrap();
                 assert_eq!(wrong.parse::<Token>().is_ok(), wrong == text, "{wrong}");
             }
+        }
+    }
+
+    #[test]
+    fn only_a_token_proves_itself() {
+        let token = Token { fingerprint: [1; 32], secret: [2; 16] };
+        let other = Token { secret: [3; 16], ..token.clone() };
+        let proof = token.sign(b"request");
+        assert!(token.key().verifies(b"request", &proof));
+        assert!(!token.key().verifies(b"another", &proof));
+        assert!(!token.key().verifies(b"request", &proof[1..]));
+        assert!(!other.key().verifies(b"request", &proof));
+        // What is stored does not sign: as the secret of a token it gives another key.
+        let stored = token.key().0;
+        let forged = Token { secret: stored[..16].try_into().unwrap(), ..token.clone() };
+        assert!(!token.key().verifies(b"request", &forged.sign(b"request")));
+        let id = token.key().id();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for text in ["", "+123456789abcdef", "123456789abcdefg", "123456789abcdef"] {
+            assert_eq!(text.parse::<TokenId>(), Err(()), "{text}");
         }
     }
 

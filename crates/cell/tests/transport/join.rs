@@ -1,31 +1,34 @@
 //! How nodes get their certificates.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_cell::transport::{
-    BoxFuture, Config, Credentials, JoinDesk, JoinError, JoinService, Reason, Security, Token, join,
+    BoxFuture, Config, Credentials, JoinDesk, JoinError, JoinService, Reason, Security, Token, TokenId,
+    TokenKey, join,
 };
 use stoker_format::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::proxy::Proxy;
 use crate::rig::*;
 
-/// Admits by a list of secrets; refuses one node.
+/// Admits by a list of tokens; refuses one node.
 struct Door {
-    secrets: Mutex<Vec<[u8; 16]>>,
+    tokens: Mutex<Vec<TokenKey>>,
 }
 
 const UNWANTED: NodeId = NodeId([0xee; 16]);
 
 impl JoinService for Door {
-    fn secrets(&self) -> Vec<[u8; 16]> {
-        self.secrets.lock().unwrap().clone()
+    fn key(&self, token: TokenId) -> BoxFuture<'_, Result<Option<TokenKey>, String>> {
+        let found = self.tokens.lock().unwrap().iter().find(|key| key.id() == token).copied();
+        Box::pin(async move { Ok(found) })
     }
 
-    fn admit(&self, node: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
+    fn admit(&self, _: TokenId, node: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
         Box::pin(async move {
             if node == UNWANTED {
                 return Err("that id is taken".into());
@@ -42,14 +45,19 @@ struct Desk {
 }
 
 fn desk(rig: &Rig) -> Desk {
+    desk_with(rig, |_| ())
+}
+
+fn desk_with(rig: &Rig, change: impl FnOnce(&mut Config)) -> Desk {
     let token = Token::create(rig.authority.fingerprint()).unwrap();
-    let door = Arc::new(Door { secrets: Mutex::new(vec![[0; 16], token.secret]) });
+    let door = Arc::new(Door { tokens: Mutex::new(vec![TokenKey([0; 32]), token.key()]) });
     let mut config = rig.config(2);
     config.join = Some(JoinDesk {
         credentials: rig.credentials(2),
         issuer: rig.authority.clone(),
         service: door.clone(),
     });
+    change(&mut config);
     Desk { node: start(config), token, door }
 }
 
@@ -72,6 +80,31 @@ async fn a_node_joins_with_a_token_and_then_calls() {
     }
 }
 
+/// Those who connect and say nothing, or begin and go no further, keep nobody out, however long they stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_peers_do_not_delay_a_join() {
+    let rig = Rig::tls();
+    // Nobody is cut off for being late.
+    let desk = desk_with(&rig, |config| config.dial_timeout = Duration::from_secs(3_600));
+    let mut silent = Vec::new();
+    for at in 0..600 {
+        let mut stream = TcpStream::connect(desk.node.address()).await.unwrap();
+        if at % 2 == 0 {
+            // The begin of TLS, and then nothing.
+            stream.write_all(&[22, 3, 1]).await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let address = desk.node.address().to_string();
+    let joined = join(&address, &desk.token, node_id(1), "me".into(), PATIENCE).await.unwrap();
+    assert_eq!(&joined.payload[..], b"welcome me");
+    // A node of the cluster gets through, too.
+    let near = rig.node(3);
+    near.knows(&desk.node);
+    assert_eq!(near.ask(desk.node.id, WHO).await.unwrap(), format!("{} 3", node_id(3)));
+    drop(silent);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_that_are_wrong() {
     let rig = Rig::tls();
@@ -89,7 +122,7 @@ async fn tokens_that_are_wrong() {
     let taken = try_with(&desk.token, UNWANTED, &address).await;
     assert_eq!(taken, JoinError::Refused("that id is taken".into()));
     // A token that is no longer good.
-    desk.door.secrets.lock().unwrap().clear();
+    desk.door.tokens.lock().unwrap().clear();
     assert!(matches!(try_with(&desk.token, node_id(1), &address).await, JoinError::Refused(_)));
     // A node that admits nobody, something else, and nobody at all.
     let closed = rig.node(3);

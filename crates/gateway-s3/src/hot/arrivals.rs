@@ -13,6 +13,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::counters::Counters;
 use crate::refusal::{Code, Refusal, Result};
 
+use super::memory_queue::MemoryQueue;
+
 /// What came, or not.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -28,6 +30,7 @@ pub(crate) enum Arrival {
 pub(crate) struct Arrivals {
     body: Incoming,
     counters: Arc<Counters>,
+    memory: Arc<MemoryQueue>,
     stall_max: Duration,
     /// Since when nothing came.
     since: Option<Instant>,
@@ -38,8 +41,18 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     /// Waits at most `stall_max` for the next byte.
-    pub(crate) fn new(body: Incoming, stall_max: Duration, counters: Arc<Counters>) -> Arrivals {
-        Arrivals { body, counters, stall_max, since: None, timer: None, touched: false, ended: false }
+    pub(crate) fn new(
+        body: Incoming,
+        stall_max: Duration,
+        counters: Arc<Counters>,
+        memory: Arc<MemoryQueue>,
+    ) -> Arrivals {
+        Arrivals { body, counters, memory, stall_max, since: None, timer: None, touched: false, ended: false }
+    }
+
+    /// Where memory for it is waited for.
+    pub(crate) fn memory(&self) -> Arc<MemoryQueue> {
+        Arc::clone(&self.memory)
     }
 
     /// Whether anybody asked for the body; a client that waits for `100 Continue` sends it only then.

@@ -17,8 +17,8 @@ pub(crate) enum FormStep {
     More,
     /// A field: its name in lower case, its value.
     Field(String, String),
-    /// The file begins: its name and type as the client's form gave them.
-    FileStart { filename: String, content_type: Option<String> },
+    /// The file begins: its name as the client's form gave it. The type that stands beside it is not signed, and does not count.
+    FileStart { filename: String },
     /// A piece of the file.
     FileData(Bytes),
     /// The file is complete. What follows does not count.
@@ -128,20 +128,18 @@ impl FormDecoder {
         if self.fields > FIELDS_MAX {
             return Err(malformed("it has too many fields"));
         }
-        let (mut name, mut filename, mut content_type) = (None, None, None);
+        let (mut name, mut filename) = (None, None);
         for line in text.split("\r\n").filter(|line| !line.trim().is_empty()) {
             let (header, value) = line.split_once(':').ok_or_else(|| malformed("a header has no value"))?;
             if header.trim().eq_ignore_ascii_case("content-disposition") {
                 name = parameter(value, "name");
                 filename = parameter(value, "filename");
-            } else if header.trim().eq_ignore_ascii_case("content-type") {
-                content_type = Some(value.trim().to_owned());
             }
         }
         let name = name.ok_or_else(|| malformed("a field has no name"))?.to_ascii_lowercase();
         if name == "file" {
             self.state = State::File;
-            return Ok(Some(FormStep::FileStart { filename: filename.unwrap_or_default(), content_type }));
+            return Ok(Some(FormStep::FileStart { filename: filename.unwrap_or_default() }));
         }
         self.state = State::Field(name);
         self.step().map(Some)
@@ -229,7 +227,7 @@ mod tests {
         let expected = vec![
             FormStep::Field("key".to_owned(), "a/${filename}".to_owned()),
             FormStep::Field("policy".to_owned(), String::new()),
-            FormStep::FileStart { filename: "f.txt".to_owned(), content_type: Some("text/plain".to_owned()) },
+            FormStep::FileStart { filename: "f.txt".to_owned() },
         ];
         for at in 0..=BODY.len() {
             let (steps, content, done) = decode(TYPE, &[&BODY[..at], &BODY[at..]]).unwrap();

@@ -1,6 +1,7 @@
 //! Carries a body into a writer: copied once, into the aligned memory that goes to the drive. A slow client holds
 //! kilobytes, not a chunk.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -8,6 +9,8 @@ use stoker_store::{Buf, Writer};
 use tokio::time::Instant;
 
 use crate::refusal::{Code, Refusal, Result};
+
+use super::memory_queue::MemoryQueue;
 
 /// Bytes that are kept as they arrived before a chunk's memory is taken for them.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -17,6 +20,11 @@ const FRAMES_MAX: usize = 16;
 pub(crate) const QUIET: Duration = Duration::from_secs(2);
 /// Whoever sends less is slow: it must not hold the memory of a chunk while it does.
 const SLOW_BYTES_PER_S: u128 = 64 << 10;
+/// The same while others wait for memory. A client that is this fast fills a chunk before anybody minds.
+const CONTENDED_QUIET: Duration = Duration::from_millis(50);
+const CONTENDED_BYTES_PER_S: u128 = 4 << 20;
+/// Longest time that a chunk is being filled while others wait and its client is slower than that.
+const CONTENDED_HELD: Duration = Duration::from_millis(200);
 
 /// How often one body may give a chunk's memory back: each time leaves a chunk of another length, which somebody has to
 /// remember. Then it counts as slow for good.
@@ -24,7 +32,11 @@ const RELAXED_MAX: usize = 500;
 
 /// Whether so many bytes in that time are few.
 fn is_slow(bytes: usize, time: Duration) -> bool {
-    (bytes as u128) * 1_000 < SLOW_BYTES_PER_S * time.as_millis()
+    is_below(SLOW_BYTES_PER_S, bytes, time)
+}
+
+fn is_below(bytes_per_s: u128, bytes: usize, time: Duration) -> bool {
+    (bytes as u128) * 1_000 < bytes_per_s * time.as_millis()
 }
 
 /// A body on its way into a writer.
@@ -38,16 +50,25 @@ pub(crate) struct Intake {
     /// When it was taken.
     buf_since: Instant,
     relaxed: usize,
+    /// How often nothing came for another [`CONTENDED_QUIET`] since the last byte.
+    quiet: u32,
+    /// Bytes since it last gave memory back: who brings more is served first.
+    progress: u64,
+    queue: Arc<MemoryQueue>,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
 impl Intake {
     /// Fills this writer.
-    pub(crate) fn new(writer: Box<dyn Writer>) -> Intake {
-        Intake::with_clock(writer, Box::new(Instant::now))
+    pub(crate) fn new(writer: Box<dyn Writer>, queue: Arc<MemoryQueue>) -> Intake {
+        Intake::with_clock(writer, queue, Box::new(Instant::now))
     }
 
-    fn with_clock(writer: Box<dyn Writer>, clock: Box<dyn Fn() -> Instant + Send + Sync>) -> Intake {
+    fn with_clock(
+        writer: Box<dyn Writer>,
+        queue: Arc<MemoryQueue>,
+        clock: Box<dyn Fn() -> Instant + Send + Sync>,
+    ) -> Intake {
         let buf_since = clock();
         Intake {
             writer,
@@ -57,17 +78,31 @@ impl Intake {
             buf: None,
             buf_since,
             relaxed: 0,
+            quiet: 0,
+            progress: 0,
+            queue,
             clock,
         }
     }
 
-    /// How long it may wait for more before [`Self::relax`].
+    /// How long nothing may come, counted from the last byte, before [`Self::grow_quiet`].
     pub(crate) fn patience(&self) -> Option<Duration> {
-        self.buf.is_some().then_some(QUIET)
+        self.buf.is_some().then(|| CONTENDED_QUIET * (self.quiet + 1))
+    }
+
+    /// Nothing came for that long. Memory is given back after a while, or at once if others wait for some.
+    pub(crate) async fn grow_quiet(&mut self) -> Result<()> {
+        self.quiet += 1;
+        if self.queue.is_contended() || CONTENDED_QUIET * self.quiet >= QUIET {
+            return self.relax().await;
+        }
+        Ok(())
     }
 
     /// Takes bytes.
     pub(crate) async fn push(&mut self, data: Bytes) -> Result<()> {
+        self.quiet = 0;
+        self.progress += data.len() as u64;
         if self.buf.is_some() {
             self.pour(&data).await?;
             return if self.buf_is_slow() { self.relax().await } else { Ok(()) };
@@ -92,8 +127,9 @@ impl Intake {
     }
 
     /// Writes what is there, short of a chunk, so that its memory is free for others.
-    pub(crate) async fn relax(&mut self) -> Result<()> {
+    async fn relax(&mut self) -> Result<()> {
         self.relaxed += usize::from(self.buf.is_some());
+        (self.quiet, self.progress) = (0, 0);
         self.write_short().await
     }
 
@@ -106,7 +142,9 @@ impl Intake {
 
     fn buf_is_slow(&self) -> bool {
         let held = (self.clock)().saturating_duration_since(self.buf_since);
-        held >= QUIET && self.buf.as_ref().is_some_and(|buf| is_slow(buf.len(), held))
+        let len = self.buf.as_ref().map_or(0, Buf::len);
+        let is_late = held >= CONTENDED_HELD && is_below(CONTENDED_BYTES_PER_S, len, held);
+        held >= QUIET && is_slow(len, held) || is_late && self.queue.is_contended()
     }
 
     async fn write_short(&mut self) -> Result<()> {
@@ -152,7 +190,8 @@ impl Intake {
             let mut buf = match self.buf.take() {
                 Some(buf) => buf,
                 None => {
-                    let buf = self.writer.buffer().await?;
+                    let _permit = self.queue.permit(self.progress).await;
+                    let buf = self.queue.counted(self.writer.buffer()).await?;
                     self.buf_since = (self.clock)();
                     buf
                 }
@@ -215,14 +254,16 @@ mod tests {
         intake: Intake,
         lengths: Arc<Mutex<Vec<usize>>>,
         now_ms: Arc<AtomicU64>,
+        queue: Arc<MemoryQueue>,
     }
 
     fn rig() -> Rig {
         let (lengths, now_ms) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::<AtomicU64>::default());
         let (start, time) = (Instant::now(), now_ms.clone());
         let clock = move || start + Duration::from_millis(time.load(Ordering::Relaxed));
-        let intake = Intake::with_clock(Box::new(Lengths(lengths.clone())), Box::new(clock));
-        Rig { intake, lengths, now_ms }
+        let queue = MemoryQueue::new();
+        let intake = Intake::with_clock(Box::new(Lengths(lengths.clone())), queue.clone(), Box::new(clock));
+        Rig { intake, lengths, now_ms, queue }
     }
 
     impl Rig {
@@ -260,6 +301,38 @@ mod tests {
         assert!(!rig.send(100, 1, 1_000).await);
         assert!(rig.intake.buf.is_none());
         assert_eq!(rig.end().await, [(256 << 10) + 4, 96]);
+    }
+
+    #[tokio::test]
+    async fn who_is_quiet_gives_way_to_those_who_wait() {
+        // Nobody waits: the chunk is kept for two seconds.
+        let mut alone = rig();
+        alone.send(4, 64 << 10, 1).await;
+        for step in 1..40 {
+            assert_eq!(alone.intake.patience(), Some(CONTENDED_QUIET * step));
+            alone.intake.grow_quiet().await.unwrap();
+            assert!(alone.intake.buf.is_some(), "{step}");
+        }
+        alone.intake.grow_quiet().await.unwrap();
+        assert!(alone.intake.buf.is_none() && alone.intake.patience().is_none());
+        // Somebody waits: a quiet client gives it back at once, one that trickles soon, a fast one fills it.
+        let mut held = rig();
+        let waits = held.queue.clone();
+        let mut waits = Box::pin(waits.counted(std::future::pending::<()>()));
+        std::future::poll_fn(|cx| {
+            assert!(waits.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        held.send(64 - 1, 64 << 10, 10).await;
+        assert!(held.intake.buf.is_some(), "6 MiB/s is fast");
+        held.intake.grow_quiet().await.unwrap();
+        assert!(held.intake.buf.is_none());
+        held.send(4, 64 << 10, 1).await;
+        held.send(6, 1, 40).await;
+        assert!(held.intake.buf.is_none(), "1 byte in 40 ms is a trickle");
+        drop(waits);
+        held.end().await;
     }
 
     #[tokio::test]

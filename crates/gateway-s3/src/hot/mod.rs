@@ -10,6 +10,7 @@ mod file_body;
 mod form;
 pub(crate) mod get;
 mod intake;
+pub(crate) mod memory_queue;
 mod policy;
 pub(crate) mod post;
 pub(crate) mod put;

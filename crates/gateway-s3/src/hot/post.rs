@@ -1,6 +1,8 @@
 //! PostObject: uploads from a browser's form. The policy in the form is what is signed, so who asks is known only after
 //! its fields were read.
 
+use std::time::Duration;
+
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use stoker_store::{Key, Receipt, Store, WriteRequest};
@@ -8,6 +10,7 @@ use stoker_store::{Key, Receipt, Store, WriteRequest};
 use crate::access::{self, Intent};
 use crate::answer::{self, Answer};
 use crate::auth::{Authenticator, Credential, Scope};
+use crate::exchange::Exchange;
 use crate::percent::{self, Keep};
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::{ShardMark, check_plain};
@@ -42,14 +45,22 @@ pub(crate) struct Post<'a> {
     pub(crate) arrivals: &'a mut Arrivals,
     /// Most bytes of the file.
     pub(crate) bytes_max: u64,
+    /// Longest time that the fields in front of the file may take: until then nobody knows who asks.
+    pub(crate) fields_timeout: Duration,
+    /// The request, which is told when its signer is known.
+    pub(crate) exchange: &'a Exchange,
 }
 
 /// Writes the file of a form.
 pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: Post<'_>) -> Result<Answer> {
     let content_type = post.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let mut decoder = FormDecoder::new(content_type.unwrap_or_default())?;
-    let (form, policy) = read_form(&mut decoder, post.arrivals, post.volume).await?;
+    let fields = read_form(&mut decoder, post.arrivals, post.volume);
+    let (form, policy) = tokio::time::timeout(post.fields_timeout, fields).await.map_err(|_| {
+        Refusal::new(Code::RequestTimeout, "The fields in front of the file took too long to arrive.")
+    })??;
     let credential = form.signer(auth).await?;
+    post.exchange.proves();
     policy.check(&form.fields, post.volume, clock::unix_s())?;
     let key = form.key()?;
     access::check_key(&credential.access, Intent::Write, post.volume, key.as_bytes())?;
@@ -63,7 +74,8 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
     let writer = store.create(post.volume, &key, request).await?;
 
     let (fewest, most) = (policy.size.0, policy.size.1.min(post.bytes_max));
-    let (mut intake, mut digests, mut size) = (Intake::new(writer), demands.digests(), 0);
+    let intake = Intake::new(writer, post.arrivals.memory());
+    let (mut intake, mut digests, mut size) = (intake, demands.digests(), 0);
     loop {
         match decoder.step()? {
             FormStep::FileData(data) => {
@@ -80,7 +92,7 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
             FormStep::End => break,
             _ => match post.arrivals.next(intake.patience()).await? {
                 Arrival::Data(data) => decoder.feed(&data),
-                Arrival::Quiet => intake.relax().await?,
+                Arrival::Quiet => intake.grow_quiet().await?,
                 Arrival::End => {
                     return Err(Refusal::new(
                         Code::IncompleteBody,
@@ -121,8 +133,8 @@ async fn read_form(
                 return Err(Refusal::new(Code::InvalidArgument, "A field of the form is given twice."));
             }
             FormStep::Field(name, value) => fields.push((name, value)),
-            FormStep::FileStart { filename, content_type } => {
-                let form = Form { fields, filename, content_type };
+            FormStep::FileStart { filename } => {
+                let form = Form { fields, filename };
                 let Some(policy) = form.get("policy") else {
                     return Err(Refusal::new(
                         Code::AccessDenied,
@@ -143,7 +155,6 @@ async fn read_form(
 struct Form {
     fields: Vec<(String, String)>,
     filename: String,
-    content_type: Option<String>,
 }
 
 impl Form {
@@ -188,9 +199,6 @@ impl Form {
             headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd())?, value);
             Ok(())
         };
-        if let Some(content_type) = &self.content_type {
-            insert("content-type", content_type)?;
-        }
         for (name, value) in &self.fields {
             match name.as_str() {
                 "acl" => insert("x-amz-acl", value)?,

@@ -119,7 +119,8 @@ pub(crate) async fn receive(
     demands: Demands,
     writer: Box<dyn Writer>,
 ) -> Result<Receipt> {
-    let mut stream = Stream { intake: Intake::new(writer), digests: demands.digests(), left: size };
+    let intake = Intake::new(writer, write.arrivals.memory());
+    let mut stream = Stream { intake, digests: demands.digests(), left: size };
     let trailers = match write.payload {
         Payload::Plain | Payload::Sha256(_) => stream.take_plain(write.arrivals).await?,
         Payload::Chunked { signer, trailer } => {
@@ -180,7 +181,7 @@ impl Stream {
         loop {
             match arrivals.next(self.intake.patience()).await? {
                 Arrival::Data(data) => self.take(data).await?,
-                Arrival::Quiet => self.intake.relax().await?,
+                Arrival::Quiet => self.intake.grow_quiet().await?,
                 Arrival::End if self.left == 0 => return Ok(Vec::new()),
                 Arrival::End => return Err(incomplete()),
             }
@@ -199,7 +200,7 @@ impl Stream {
                         self.take(data).await?;
                     }
                 }
-                Arrival::Quiet => self.intake.relax().await?,
+                Arrival::Quiet => self.intake.grow_quiet().await?,
                 Arrival::End => return decoder.finish(),
             }
         }

@@ -4,6 +4,7 @@ mod access;
 mod buckets;
 mod client;
 mod copies;
+mod crowds;
 mod forms;
 mod hostile;
 mod limits;

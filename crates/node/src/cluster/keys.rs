@@ -37,7 +37,7 @@ pub(super) struct ClusterKeys {
     pub authority: Vec<u8>,
     /// Seals pings, and proves membership where nothing is encrypted.
     pub secret: [u8; 32],
-    /// Whoever has it may join.
+    /// In earlier releases whoever had it could join. Nothing uses it; it keeps its place in the file, and is zero.
     pub token_secret: [u8; 16],
     pub catalog: CatalogPlace,
     /// Where volumes drain that say nothing else.
@@ -60,7 +60,7 @@ impl ClusterKeys {
         Ok(ClusterKeys {
             authority: authority.to_bytes(),
             secret: clock::random(),
-            token_secret: clock::random(),
+            token_secret: [0; 16],
             catalog: CatalogPlace::Here,
             lake: None,
             seeds: Vec::new(),
@@ -126,10 +126,13 @@ impl ClusterKeys {
     pub fn decode(bytes: &[u8]) -> Result<ClusterKeys> {
         let broken = |fault| super::broken("the keys of the cluster", &fault);
         match bytes.split_first() {
-            Some((&VERSION, body)) => postcard::from_bytes(body).map_err(broken),
+            Some((&VERSION, body)) => {
+                let keys: ClusterKeys = postcard::from_bytes(body).map_err(broken)?;
+                Ok(ClusterKeys { token_secret: [0; 16], ..keys })
+            }
             Some((&VERSION_WITH_PAST, body)) => {
                 let (keys, secrets_past): (ClusterKeys, _) = postcard::from_bytes(body).map_err(broken)?;
-                Ok(ClusterKeys { secrets_past, ..keys })
+                Ok(ClusterKeys { token_secret: [0; 16], secrets_past, ..keys })
             }
             _ => Err(super::broken("the keys of the cluster", &"written by another release")),
         }

@@ -84,9 +84,6 @@ pub struct Promote {
     pub accept_loss: bool,
 }
 
-/// Pause before the token for joining is looked up again after a failure.
-const SECRET_PAUSE: Duration = Duration::from_secs(1);
-
 /// A node that runs as a member.
 pub struct Member {
     node: Arc<Node>,
@@ -94,7 +91,6 @@ pub struct Member {
     pings: Mutex<Option<Pings>>,
     keeper: Option<Arc<Keeper>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    desk: Arc<Desk>,
     gossip: Vec<SocketAddr>,
 }
 
@@ -110,6 +106,11 @@ pub(crate) fn secrets_kept(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32
 
 fn broken(what: &str, fault: &dyn std::fmt::Display) -> StoreError {
     StoreError::new(ErrorKind::Corrupt, format!("{what}: {fault}"))
+}
+
+/// Whether a directory is that of a node.
+pub fn is_node(dir: &Path) -> bool {
+    Identity::exists(dir)
 }
 
 /// Makes a directory the directory of a node of that cluster, and gives the lake that its volumes have by default. Refuses
@@ -210,19 +211,13 @@ impl Member {
             keeper.set_node(&node);
             node.set_keeper(keeper);
         }
-        let form = move |secret| Token { fingerprint, secret }.to_string();
-        let _ = node.join_token.set(Box::new(form));
-        let changes = node.catalog().watch(stoker_catalog::rows::keys::JOIN_SECRET.to_vec());
-        if let Some(secret) = crate::rotate::join_secret(&**node.catalog()).await? {
-            desk.set_secret(secret);
-        }
+        let _ = node.join_fingerprint.set(fingerprint);
         desk.set_members(&node, keeper.as_ref(), &gossip);
         doorway.open_node(node.clone());
         let pings = pings.start(&keys, identity, gossip.clone(), options.grace, &node)?;
         let tasks = vec![
             tokio::spawn(wire.watch_latencies()),
             tokio::spawn(transport::renew_forever(credentials, renewals, |_| {})),
-            tokio::spawn(follow_secret(node.clone(), desk.clone(), changes)),
         ];
         Ok(Arc::new(Member {
             node,
@@ -230,7 +225,6 @@ impl Member {
             pings: Mutex::new(Some(pings)),
             keeper,
             tasks: Mutex::new(tasks),
-            desk,
             gossip,
         }))
     }
@@ -248,11 +242,6 @@ impl Member {
     /// Where its pings go.
     pub fn gossip(&self) -> &[SocketAddr] {
         &self.gossip
-    }
-
-    /// What another node needs to join, with one of the addresses.
-    pub fn token(&self) -> String {
-        self.node.join_token.get().map(|form| form(self.desk.secret())).unwrap_or_default()
     }
 
     /// Waits until this node has to be stopped and started again, and says why: its catalog was replaced, or the others went
@@ -293,23 +282,6 @@ impl Member {
         self.transport.stop(STOP_MAX).await;
         for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
             task.abort();
-        }
-    }
-}
-
-/// Takes another word for joining as soon as somebody changed it.
-async fn follow_secret(node: Arc<Node>, desk: Arc<Desk>, mut changes: stoker_catalog::Watch) {
-    loop {
-        match crate::rotate::join_secret(&**node.catalog()).await {
-            Ok(secret) => secret.into_iter().for_each(|secret| desk.set_secret(secret)),
-            Err(fault) => {
-                tracing::warn!("whether the token for joining changed is not known: {fault}");
-                tokio::time::sleep(SECRET_PAUSE).await;
-                continue;
-            }
-        }
-        if changes.changed().await.is_err() {
-            return;
         }
     }
 }

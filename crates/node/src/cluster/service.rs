@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use stoker_cell::transport::{
-    Authority, BoxFuture, Fault, HEAD_LEN_MAX, Issued, Issuer, JoinService, Message, Peer, PublicKey, Service,
+    Authority, BoxFuture, Fault, HEAD_LEN_MAX, Issued, Issuer, JoinService, Message, Peer, PublicKey,
+    Service, TokenId, TokenKey,
 };
 use stoker_format::NodeId;
+use stoker_store::StoreError;
 
 use super::keeper::Keeper;
 use super::keys::ClusterKeys;
@@ -108,7 +110,7 @@ impl Issuer for Renewals {
     }
 }
 
-/// Admits nodes that have the token.
+/// Admits nodes that have a token.
 pub(super) struct Desk {
     keys: Mutex<ClusterKeys>,
     keeper: OnceLock<Arc<Keeper>>,
@@ -120,13 +122,8 @@ impl Desk {
         Desk { keys: Mutex::new(keys), keeper: OnceLock::new(), node: OnceLock::new() }
     }
 
-    /// The word that lets nodes join is another one from now on.
-    pub fn set_secret(&self, secret: [u8; 16]) {
-        self.keys.lock().unwrap().token_secret = secret;
-    }
-
-    pub fn secret(&self) -> [u8; 16] {
-        self.keys.lock().unwrap().token_secret
+    fn started(&self) -> Result<&Arc<Node>, String> {
+        self.node.get().ok_or_else(|| "this node is starting; try again".to_owned())
     }
 
     /// What new nodes are told of this one.
@@ -142,17 +139,22 @@ impl Desk {
     }
 }
 
+fn unanswered(fault: StoreError) -> String {
+    format!("whether the token is valid is not known now ({}); try again", fault.message)
+}
+
 impl JoinService for Desk {
-    fn secrets(&self) -> Vec<[u8; 16]> {
-        vec![self.keys.lock().unwrap().token_secret]
+    fn key(&self, token: TokenId) -> BoxFuture<'_, Result<Option<TokenKey>, String>> {
+        Box::pin(async move { self.started()?.join_token_key(token).await.map_err(unanswered) })
     }
 
-    fn admit(&self, id: NodeId, _: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
+    fn admit(&self, token: TokenId, id: NodeId, _: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
         Box::pin(async move {
-            let Some(node) = self.node.get() else { return Err("this node is starting; try again".into()) };
+            let node = self.started()?;
             if node.knows(id) {
                 return Err(format!("the cluster has a node {id} already"));
             }
+            node.join_token_use(token, id).await.map_err(unanswered)??;
             let mut keys = self.keys.lock().unwrap().clone();
             if let Some(keeper) = self.keeper.get() {
                 keys.catalog = keeper.place();

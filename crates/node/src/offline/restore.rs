@@ -75,8 +75,10 @@ pub async fn restore(options: &RestoreOptions, tell: Tell<'_>) -> Result<Restore
         let Some(rows) = reader.next_rows()? else { return Ok(mark.take().map(|mark| vec![mark])) };
         done += rows.len() as u64;
         tell("restoring rows", done);
-        // A boot that goes on is over with this, and what an earlier restore did not know counts no more.
-        let stays = |row: &Row| !row.key.starts_with(b"S") && row.key != keys::RESTORED;
+        // A boot that goes on is over with this, what an earlier restore did not know counts no more, and nobody knows which
+        // join tokens were used or revoked since.
+        let over: [&[u8]; 3] = [b"S", keys::RESTORED, keys::JOIN_SECRET];
+        let stays = |row: &Row| !over.iter().any(|prefix| row.key.starts_with(prefix));
         Ok(Some(rows.into_iter().filter(stays).collect()))
     };
     let aside = put_in_place(&options.dir, identity, &options.target, origin, next).await?;

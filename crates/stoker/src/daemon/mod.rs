@@ -26,7 +26,9 @@ use std::time::Duration;
 use stoker_admin::{Admin, AdminOptions, Source};
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote, RebuildOptions};
-use stoker_store::{ErrorKind, NodeStatus, Order, Report, Store, StoreError, VolumeProtection};
+use stoker_store::{
+    ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, VolumeProtection,
+};
 
 use crate::failure::Failure;
 use crate::{out, shell};
@@ -95,9 +97,10 @@ pub struct Ready {
     pub credentials: Option<Credentials>,
     /// For operators, and for those who look.
     pub tokens: Tokens,
-    /// Where other nodes join, and what they need for it.
+    /// Where other nodes join.
     pub peers: Vec<String>,
-    pub join_token: String,
+    /// What the next one needs for it, if that is to be told.
+    pub join_token: Option<String>,
     /// The volume to begin with, if there is one.
     pub volume: Option<String>,
     pub lake: String,
@@ -120,14 +123,22 @@ pub struct Tokens {
 
 /// Makes a directory that of a new node of a cluster; gives the lake that its volumes have by default. One that is a node
 /// already is left as it is.
-pub fn join(place: &Place, address: &str, token: &str) -> Result<Option<String>, Failure> {
+pub fn join(place: &Place, address: &str, token: Option<&str>) -> Result<Option<String>, Failure> {
+    if stoker_node::is_node(place.dir()) {
+        return Ok(None);
+    }
+    let Some(token) = token else {
+        return Err(Failure::new("joining a cluster needs a token").hint(
+            "make one with `stoker join-token create` on any of its nodes, and give it in STOKER_JOIN_TOKEN or by --token-file",
+        ));
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::io("runtime", &e))?;
     match runtime.block_on(stoker_node::join(place.dir(), address, token)) {
         Ok(lake) => Ok(lake),
         Err(fault) if fault.kind == ErrorKind::Conflict => Ok(None),
         Err(fault) => Err(Failure::new(format!("joining the cluster at {address}: {}", fault.message))
-            .hint("`stoker up` of any of its nodes prints address and token; --peers sets where it listens")),
+            .hint("`stoker up` of any of its nodes prints its address; --peers sets where it listens")),
     }
 }
 
@@ -315,7 +326,7 @@ impl Daemon {
             credentials,
             tokens,
             peers: member.addresses().iter().map(|address| address.to_string()).collect(),
-            join_token: member.token(),
+            join_token: if plan.makes_join_token { join_token(member).await } else { None },
             volume,
             lake: plan.lake.url.clone(),
             protection,
@@ -386,6 +397,17 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
             ..RebuildOptions::for_cores(plan.cores)
         },
         ..NodeOptions::new(place.dir())
+    }
+}
+
+/// A token for the next node. Without one there is only no line that says how to add a node.
+async fn join_token(member: &Member) -> Option<String> {
+    match member.node().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1).await {
+        Ok((token, _)) => Some(token),
+        Err(fault) => {
+            tracing::warn!("no join token was made: {}", fault.message);
+            None
+        }
     }
 }
 

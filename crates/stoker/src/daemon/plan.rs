@@ -93,6 +93,8 @@ pub struct Plan {
     pub peers: PeersPlan,
     /// Look up what volumes commit to, for whoever joins; costs a look at everything that is not in the lake.
     pub tells_protection: bool,
+    /// Make a join token, for whoever starts the next node.
+    pub makes_join_token: bool,
     /// Take over the catalog, because the node that kept it is lost.
     pub promote: Option<Promote>,
     pub admin: Listen,

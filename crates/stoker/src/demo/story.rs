@@ -24,7 +24,8 @@ pub async fn tell(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result
 
     let first = shape.start(1, None)?;
     let second = shape.start(2, Some(&first))?;
-    let third = shape.start(3, Some(&first))?;
+    // A token is for one node; the second one has another.
+    let third = shape.start(3, Some(&second))?;
     until_protected(&first).await?;
     teller.step(
         "start",

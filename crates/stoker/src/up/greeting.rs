@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::daemon::{CREDENTIALS, Credentials, Ready, nfs};
 use crate::failure::Failure;
+use crate::join::TOKEN_VARIABLE;
 use crate::shell::{program, quoted};
 use crate::{out, size};
 
@@ -115,11 +116,14 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
         "safety",
         "one copy on this node: a file is lost if its drive dies before the file is in the lake".into(),
     ));
-    if let Some(peers) = ready.peers.first() {
-        rows.push((
-            "add a node",
-            format!("{} join {peers} --token {} --dir OTHER_DIR", program(), ready.join_token),
-        ));
+    if let (Some(peers), Some(token)) = (ready.peers.first(), &ready.join_token) {
+        let line = format!("{TOKEN_VARIABLE}={token} {} join {peers} --dir OTHER_DIR", program());
+        rows.push(("add a node", line));
+        let more = format!(
+            "the token is for one node, within an hour; `{} join-token create` makes more",
+            program()
+        );
+        rows.push(("", more));
     }
     rows
 }

@@ -145,13 +145,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Where a node joins, if it is no member yet, and by what.
+pub struct Cluster<'a> {
+    pub address: &'a str,
+    pub token: Option<&'a str>,
+}
+
 /// Starts one node; `cluster` says where it joins, if it is no member yet.
-pub fn run_member(args: &Args, cluster: Option<(&str, &str)>) -> Result<ExitCode, Failure> {
+pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode, Failure> {
     let traces = Traces::open(&TracesPlan::default())?;
     log::start(args.log, log::Format::Text, traces.as_ref());
     let place = Place::take(&args.dir)?;
     let mut kept = Kept::read(&place)?;
-    if let Some((address, token)) = cluster {
+    if let Some(Cluster { address, token }) = cluster {
         kept.lake = daemon::join(&place, address, token)?.or(kept.lake);
     }
     let kept = kept.with(args.lake.as_deref(), &args.drive)?;
@@ -218,6 +224,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             rebuild_bytes_per_s: defaults.peers.rebuild_rate.0,
         },
         tells_protection: false,
+        makes_join_token: true,
         promote: args.promote.wish(),
         admin: at(args.admin),
         token_file: None,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Args;
 use crate::failure::Failure;
+use crate::join::TOKEN_VARIABLE;
 use crate::sys::StopSignals;
 use crate::{out, sys};
 
@@ -65,8 +66,9 @@ fn start_all(args: &Args, dir: &Path, count: usize) -> Result<Vec<Running>, Fail
         if failed.is_some() || nodes.iter().any(|(other, _)| *other == at) {
             continue;
         }
-        let first = nodes.first().map(|(_, node)| &node.ready);
-        match spawn(args, dir, at, count, first).and_then(until_ready) {
+        // A token is for one node, and every node that starts prints one: the last one's was not used yet.
+        let last = nodes.last().map(|(_, node)| &node.ready);
+        match spawn(args, dir, at, count, last).and_then(until_ready) {
             Ok(node) => nodes.push((at, node)),
             Err(fault) => failed = Some(fault),
         }
@@ -115,18 +117,12 @@ struct Spawned {
     child: Child,
 }
 
-fn spawn(
-    args: &Args,
-    dir: &Path,
-    at: usize,
-    count: usize,
-    first: Option<&Value>,
-) -> Result<Spawned, Failure> {
+fn spawn(args: &Args, dir: &Path, at: usize, count: usize, last: Option<&Value>) -> Result<Spawned, Failure> {
     let name = format!("node-{at}");
     let program = std::env::current_exe().map_err(|e| Failure::io("this program", &e))?;
     let mut command = Command::new(program);
-    match first.and_then(|ready| Some((ready["peers"].as_str()?, ready["join_token"].as_str()?))) {
-        Some((peers, token)) => command.args(["join", peers]).env("STOKER_JOIN_TOKEN", token),
+    match last.and_then(|ready| Some((ready["peers"].as_str()?, ready["join_token"].as_str()?))) {
+        Some((peers, token)) => command.args(["join", peers]).env(TOKEN_VARIABLE, token),
         None => command.arg("up"),
     };
     let lake = args.lake.clone().unwrap_or_else(|| dir.join(LAKE).display().to_string());

@@ -72,13 +72,16 @@ impl Cell {
         }
         let first = cell.first();
         let text = |name: &str| first.ready[name].as_str().unwrap().to_owned();
-        let (peers, token) = (text("peers"), text("join_token"));
+        let peers = text("peers");
         cell.ids.push(text("id"));
         cell.nodes.push(Some(first));
         for at in 1..NODES {
             let drives = cell.drive_args(at);
+            let token_file = cell.dir.join("join-token");
+            std::fs::write(&token_file, cell.nodes[0].as_ref().unwrap().join_token()).unwrap();
+            let token_file = token_file.to_str().unwrap().to_owned();
             let join =
-                [&["join".into(), peers.clone(), "--token".into(), token.clone()], &drives[..]].concat();
+                [&["join".into(), peers.clone(), "--token-file".into(), token_file], &drives[..]].concat();
             let node = cell.node(at, &join);
             cell.ids.push(node.ready["id"].as_str().unwrap().to_owned());
             cell.nodes.push(Some(node));

@@ -247,11 +247,12 @@ impl Nodes {
         // They find each other as anybody's do; from then on they are services with a configuration.
         let lake = dir.join("lake");
         let first = all.begin(0, &["up", "--lake", lake.to_str().unwrap()]);
-        let text = |field: &str| first.ready[field].as_str().unwrap().to_owned();
-        let (peers, token) = (text("peers"), text("join_token"));
+        let peers = first.ready["peers"].as_str().unwrap().to_owned();
+        let token_file = dir.join("join-token");
         let mut begun = vec![first];
         for at in 1..NODES {
-            begun.push(all.begin(at, &["join", &peers, "--token", &token]));
+            std::fs::write(&token_file, begun[0].join_token()).map_err(|fault| fault.to_string())?;
+            begun.push(all.begin(at, &["join", &peers, "--token-file", token_file.to_str().unwrap()]));
         }
         for (at, node) in begun.into_iter().enumerate() {
             node.stop();

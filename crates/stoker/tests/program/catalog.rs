@@ -95,10 +95,8 @@ fn keys_are_rotated_while_everything_runs() {
     let join = |token: &str| {
         let address = rig.node.ready["peers"].as_str().unwrap().to_owned();
         let mut command = super::rig::binary();
-        command.args([
-            "join", &address, "--token", token, "--check", "--size", "256MiB", "--memory", "256MiB", "--dir",
-        ]);
-        ran(command.arg(&other))
+        command.args(["join", &address, "--check", "--size", "256MiB", "--memory", "256MiB", "--dir"]);
+        ran(command.arg(&other).env("STOKER_JOIN_TOKEN", token))
     };
     let refused = join(before);
     assert_eq!(refused.code, 1, "the old token: {}{}", refused.text(), refused.err);

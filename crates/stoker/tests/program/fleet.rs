@@ -43,11 +43,7 @@ fn a_drive_is_replaced_in_a_running_node_and_a_node_is_emptied() {
     let first =
         ["up", "--name", "n0", "--lake", &lake, "--drive", &nvme0, "--drive", &nvme1, "--grace", "30s"];
     let first = Node::start(&first, &at("n0"));
-    let [peers, token] = ["peers", "join_token"].map(|name| first.ready[name].as_str().unwrap().to_owned());
-    let join = |name: &str| {
-        let args = ["join", &peers, "--token", &token, "--name", name, "--grace", "30s"];
-        Node::start(&args, &at(name))
-    };
+    let join = |name: &str| Node::join(&first, &["--name", name, "--grace", "30s"], &at(name));
     let (n1, n2) = (join("n1"), join("n2"));
     let n0 = at("n0");
     // Only when somebody asks for it does anything leave for the lake.
@@ -147,9 +143,9 @@ fn another_node_leads_the_loop_when_the_leader_is_gone() {
     let at = |name: &str| dir.path().join(name);
     fs::create_dir(at("lake")).unwrap();
     let first = Node::start(&["up", "--name", "n0", "--lake", at("lake").to_str().unwrap()], &at("n0"));
-    let [peers, token] = ["peers", "join_token"].map(|name| first.ready[name].as_str().unwrap().to_owned());
-    let join = |name: &str| Node::start(&["join", &peers, "--token", &token, "--name", name], &at(name));
-    let mut nodes = vec![("n0", first), ("n1", join("n1")), ("n2", join("n2"))];
+    let join = |name: &str| Node::join(&first, &["--name", name], &at(name));
+    let (second, third) = (join("n1"), join("n2"));
+    let mut nodes = vec![("n0", first), ("n1", second), ("n2", third)];
     let head = |asked: &str| -> Option<Value> {
         let ran = ask(&at(asked), &["slo", "--json"]);
         // A node that is declared down starts again, and answers then.

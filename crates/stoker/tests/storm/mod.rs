@@ -42,6 +42,25 @@ impl Node {
         Node::start_by(Command::new(env!("CARGO_BIN_EXE_stoker")), verb, [LOCAL, LOCAL], dir)
     }
 
+    /// A new node of the cluster of another one, by a token of its own.
+    pub fn join(first: &Node, more: &[&str], dir: &Path) -> Node {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+        command.env("STOKER_JOIN_TOKEN", first.join_token());
+        let peers = first.ready["peers"].as_str().unwrap();
+        Node::start_by(command, &[&["join", peers], more].concat(), [LOCAL, LOCAL], dir)
+    }
+
+    /// A new token for one node.
+    pub fn join_token(&self) -> String {
+        let dir = self.ready["dir"].as_str().unwrap();
+        let made = Command::new(env!("CARGO_BIN_EXE_stoker"))
+            .args(["join-token", "create", "--dir", dir])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    }
+
     /// Any node, by a command that ends in the program, with addresses for other nodes and for S3.
     pub fn start_by(mut command: Command, verb: &[&str], [peers, s3]: [&str; 2], dir: &Path) -> Node {
         command

@@ -82,7 +82,9 @@ impl Knowledge {
         }
         let (seq, rows) = best.unwrap_or_default();
         known.seq = known.seq.max(seq);
-        known.rows = rows.into_iter().map(|row| (row.key, row.value)).collect();
+        // Earlier releases kept the secret of the join token with the others.
+        let stays = |row: &Row| kept::TABLES.iter().any(|table| row.key.starts_with(table));
+        known.rows = rows.into_iter().filter(stays).map(|row| (row.key, row.value)).collect();
         for (key, value) in &known.rows {
             if let Some(name) = key.strip_prefix(b"V") {
                 let row = VolumeRow::decode(value).map_err(error::catalog)?;

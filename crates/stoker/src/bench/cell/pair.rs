@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_node::{ClusterOptions, DriveOptions, Labels, Member, Node, NodeOptions};
-use stoker_store::{Class, DrainPolicy, ErrorKind, LakeMode, Store, StoreError, VolumeOptions, VolumePolicy};
+use stoker_store::{
+    Class, DrainPolicy, ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, LakeMode, Store, StoreError, VolumeOptions,
+    VolumePolicy,
+};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
@@ -114,7 +117,9 @@ impl Pair {
     pub fn make(place: Place, security: Security) -> Result<Pair, Failure> {
         let near = Seat::start(&place, "near", security)?;
         let address = near.member.addresses().first().map(SocketAddr::to_string).unwrap_or_default();
-        let (far_dir, token) = (place.dir.join("far"), near.member.token());
+        let far_dir = place.dir.join("far");
+        let make = near.member.node().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1);
+        let (token, _) = near.runtime.block_on(make)?;
         near.runtime.block_on(stoker_node::join(&far_dir, &address, &token))?;
         let far = Seat::start(&place, "far", security)?;
         let pair = Pair { near, far };
