@@ -109,7 +109,8 @@ impl Sums {
         (start / len..end.div_ceil(len)).find(|at| {
             let Some((piece, sum)) = self.piece(*at) else { return false };
             let is_all_there = piece.start >= start && piece.end <= end;
-            is_all_there && crc32c(&bytes[(piece.start - start) as usize..(piece.end - start) as usize]) != sum
+            is_all_there
+                && crc32c(&bytes[(piece.start - start) as usize..(piece.end - start) as usize]) != sum
         })
     }
 
