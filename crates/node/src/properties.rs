@@ -68,7 +68,9 @@ mod tests {
             let older = postcard::to_extend(&properties, vec![VERSION]).unwrap();
             assert_eq!(Properties::decode(&older).unwrap().attributes.meta.len(), 1, "{name}");
         }
-        for name in ["stoker", "stoke-r", "stoker-seal", "stoker-pack", "stoker-set", "x-stoker-mode", "stökér-"] {
+        for name in
+            ["stoker", "stoke-r", "stoker-seal", "stoker-pack", "stoker-set", "x-stoker-mode", "stökér-"]
+        {
             let properties = with_meta(name);
             assert_eq!(Properties::decode(&properties.encode().unwrap()).unwrap(), properties, "{name}");
         }

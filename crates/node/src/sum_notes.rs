@@ -87,7 +87,9 @@ impl SumBook {
     pub fn is_bad(&self, object: &Object, pieces: Range<u64>, now_ms: u64) -> bool {
         let bad = self.bad.lock().unwrap();
         !bad.is_empty()
-            && pieces.take(BAD_MAX).any(|at| bad.get(&(object.clone(), at)).is_some_and(|until| *until > now_ms))
+            && pieces
+                .take(BAD_MAX)
+                .any(|at| bad.get(&(object.clone(), at)).is_some_and(|until| *until > now_ms))
     }
 
     fn set_bad(&self, object: &Object, piece: u64, now_ms: u64) {
@@ -284,7 +286,9 @@ impl Core {
         let located = self.names.lookup(extent.volume, &extent.key).await.map_err(error::catalog)?;
         let is_of = |lake: &stoker_catalog::rows::LakeRef| lake.key == extent.key && lake.etag == extent.etag;
         match located {
-            Some(located) if located.file.drain == Drain::Clean && located.file.lake.as_ref().is_some_and(is_of) => {
+            Some(located)
+                if located.file.drain == Drain::Clean && located.file.lake.as_ref().is_some_and(is_of) =>
+            {
                 self.take_back(located).await.map(|()| true)
             }
             _ => Ok(false),

@@ -55,7 +55,8 @@ impl Sums {
                 continue;
             };
             let first = number as usize * SUMS_PER_ROW;
-            if of != etag || piece_len == 0 || first as u64 >= PIECES_MAX || sums.len() > SUMS_PER_ROW {
+            let is_odd = piece_len == 0 || sums.len() > SUMS_PER_ROW || first as u64 >= PIECES_MAX;
+            if of != etag || is_odd || sums.iter().any(|(len, _)| *len > piece_len) {
                 continue;
             }
             let known = found.get_or_insert(Sums { piece_len, pieces: Vec::new() });
@@ -109,7 +110,8 @@ impl Sums {
         (start / len..end.div_ceil(len)).find(|at| {
             let Some((piece, sum)) = self.piece(*at) else { return false };
             let is_all_there = piece.start >= start && piece.end <= end;
-            is_all_there && crc32c(&bytes[(piece.start - start) as usize..(piece.end - start) as usize]) != sum
+            is_all_there
+                && crc32c(&bytes[(piece.start - start) as usize..(piece.end - start) as usize]) != sum
         })
     }
 

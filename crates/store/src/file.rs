@@ -50,8 +50,9 @@ impl Attributes {
             return Ok(());
         };
         let shown: String = name.chars().take(64).collect();
-        let message =
-            format!("metadata `{shown}`: names that begin with `{META_PREFIX}` are reserved; use another one");
+        let message = format!(
+            "metadata `{shown}`: names that begin with `{META_PREFIX}` are reserved; use another one"
+        );
         Err(StoreError::new(ErrorKind::Invalid, message))
     }
 }

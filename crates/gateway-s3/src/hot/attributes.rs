@@ -54,8 +54,9 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
         let message = format!(
             "x-amz-meta-{name}: names of user metadata that begin with `{META_PREFIX}` are reserved. Use another name."
         );
-        return Err(Refusal::new(Code::InvalidArgument, message)
-            .with("ArgumentName", format!("x-amz-meta-{name}")));
+        return Err(
+            Refusal::new(Code::InvalidArgument, message).with("ArgumentName", format!("x-amz-meta-{name}"))
+        );
     }
     if meta_bytes > META_BYTES_MAX {
         return Err(Refusal::new(

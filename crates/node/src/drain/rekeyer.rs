@@ -188,7 +188,9 @@ impl Core {
                 return Err(error::lake(fault));
             }
         }
-        let Some(object) = self.head(lake.as_ref(), &key).await.map_err(error::lake)? else { return Ok(false) };
+        let Some(object) = self.head(lake.as_ref(), &key).await.map_err(error::lake)? else {
+            return Ok(false);
+        };
         if object.size != file.size
             || (object.crc64.is_some() && file.crc64.is_some() && object.crc64 != file.crc64)
         {

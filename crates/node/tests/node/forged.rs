@@ -6,8 +6,7 @@ use stoker_lake::{Lake, PutOptions, TwinLake};
 use stoker_node::offline::{SalvageOptions, SalvageReport, StoppedNode, Target, salvage};
 use stoker_node::{LakeOpener, Node, NodeOptions};
 use stoker_store::{
-    Attributes, CopyRequest, ErrorKind, Finish, LakeMode, Store, VolumeOptions,
-    VolumePolicy, WriteRequest,
+    Attributes, CopyRequest, ErrorKind, Finish, LakeMode, Store, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::harness::*;

@@ -74,8 +74,7 @@ async fn a_flipped_bit_of_a_drained_file_is_never_returned() {
     let large = pattern(4, 33 * MIB + 5);
     put(&node, "large", &large).await;
     settled(&node).await;
-    let renamed =
-        node.rename("data", &key("renamed-before"), &key("renamed"), RenameMode::NoReplace).await;
+    let renamed = node.rename("data", &key("renamed-before"), &key("renamed"), RenameMode::NoReplace).await;
     renamed.unwrap();
     node.copy(copy_request("copied", "copy")).await.unwrap();
     node.link("data", &key("linked"), &key("link")).await.unwrap();
@@ -117,7 +116,7 @@ async fn objects_that_were_there_before_are_known_after_their_first_read() {
     let node = home.open().await;
     let dir = home.lake().join("data");
     std::fs::create_dir_all(&dir).unwrap();
-    let (bytes, at) = (pattern(5, 9 * MIB), 4 * MIB + 9);
+    let (bytes, at) = (pattern(5, 9 * MIB), 4 * MIB + 900);
     for name in ["read", "unread", "small"] {
         let len = if name == "small" { 5_000 } else { bytes.len() };
         std::fs::write(dir.join(name), &bytes[..len]).unwrap();

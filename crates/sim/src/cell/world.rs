@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use stoker_lake::TwinLake;
 use stoker_node::{
-    CatalogChoice, CellOptions, ClusterSecrets, DriveOpener, DriveOptions, GivenWorld, Health, InWorld, Labels,
-    LakeOpener, Node, NodeOptions,
+    CatalogChoice, CellOptions, ClusterSecrets, DriveOpener, DriveOptions, GivenWorld, Health, InWorld,
+    Labels, LakeOpener, Node, NodeOptions,
 };
 use stoker_ring::Ring;
 use stoker_store::{Class, Store, VolumeOptions, VolumePolicy};

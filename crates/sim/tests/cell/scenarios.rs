@@ -63,6 +63,32 @@ fn an_acknowledged_file_survives_the_loss_of_its_home() {
 }
 
 #[test]
+fn bytes_that_the_lake_gives_wrong_reach_nobody() {
+    play(3, &eager(), async |scene| {
+        let bytes: Vec<u8> = (0..50_000_u32).map(|at| (at / 7) as u8).collect();
+        scene.put(0, "a", &bytes).await.unwrap();
+        scene.until_drained("a", &bytes).await;
+        scene.rest().await;
+        // Only the lake has it now.
+        (0..3).for_each(|at| scene.cluster.replace_drive(at));
+        scene.cluster.heal();
+        scene.cluster.all_open().await;
+        scene.cluster.lake_way.set_rot_percent(100);
+        assert_eq!(scene.get(0, "a").await.unwrap_err().kind, ErrorKind::Corrupt);
+        scene.cluster.lake_way.set_rot_percent(40);
+        for at in (0..3).cycle().take(12) {
+            match scene.get(at, "a").await {
+                Ok(got) => assert!(got == bytes),
+                Err(fault) => assert_eq!(fault.kind, ErrorKind::Corrupt, "{fault}"),
+            }
+            scene.pause_ms(3_000).await;
+        }
+        scene.cluster.lake_way.mend();
+        scene.until("it is read again", async || scene.get(1, "a").await.is_ok_and(|got| got == bytes)).await;
+    });
+}
+
+#[test]
 fn a_zombie_drain_does_not_undo_what_came_after_its_takeover() {
     play(3, &eager(), async |scene| {
         scene.put(0, "a", b"old").await.unwrap();

@@ -115,7 +115,11 @@ fn older_rest(record: &NameRecord) -> Rest {
     }
     attributes.owner = owner.0.zip(owner.1);
     let properties = Properties { attributes, checksums, announced: None };
-    Rest { modified_ms, properties: properties.without_reserved().encode().unwrap_or_default(), upload_parts: Vec::new() }
+    Rest {
+        modified_ms,
+        properties: properties.without_reserved().encode().unwrap_or_default(),
+        upload_parts: Vec::new(),
+    }
 }
 
 /// A change of names.
