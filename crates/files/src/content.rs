@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stoker_format::VersionId;
 use stoker_store::{Buf, File, FileInfo, Key, Receipt, StoreError, Writer};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::overlay::Overlay;
 
@@ -15,6 +16,16 @@ pub(crate) struct Base {
     pub etag: String,
 }
 
+/// What a publish would leave, by which its version is known again if the answer was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sent {
+    pub mtime_ns: Option<i64>,
+    pub size: u64,
+}
+
+/// Publishes without an answer that are remembered. Each of a file is tried until it is answered, so there are few.
+const UNANSWERED_MAX: usize = 8;
+
 /// Bytes that a node has already and that are not published. They are still here as well, so that losing the node costs
 /// time and nothing else.
 pub(crate) struct Stream {
@@ -24,6 +35,8 @@ pub(crate) struct Stream {
     pub buf: Option<Buf>,
     /// What is in front of this offset was handed over.
     pub sent: u64,
+    /// The time that the version will have.
+    pub mtime_ns: Option<i64>,
     /// It goes on with the version that is published before it.
     pub is_late: bool,
 }
@@ -33,6 +46,8 @@ pub(crate) struct Stream {
 pub(crate) struct Flight {
     /// What is in front of this offset is published if it ends well.
     pub end: u64,
+    pub mtime_ns: Option<i64>,
+    pub begun: Instant,
     pub task: JoinHandle<Result<Receipt, StoreError>>,
 }
 
@@ -47,6 +62,10 @@ pub(crate) struct Content {
     pub flight: Option<Flight>,
     /// Nobody knows whether the last flight published its version.
     pub is_unsure: bool,
+    /// Publishes of which nobody knows whether they happened.
+    pub unanswered: Vec<Sent>,
+    /// What waits is older than it should be: the node was away. Whoever published meanwhile comes first.
+    pub is_late: bool,
     /// When the oldest change was made.
     pub dirty_since_ns: Option<i64>,
 }
@@ -58,6 +77,21 @@ impl Content {
         Content { base, overlay: Overlay::new(info.size), ..Content::default() }
     }
 
+    /// Remembers a publish whose answer was lost.
+    pub fn note_unanswered(&mut self, sent: Sent) {
+        if !self.unanswered.contains(&sent) {
+            self.unanswered.truncate(UNANSWERED_MAX - 1);
+            self.unanswered.insert(0, sent);
+        }
+    }
+
+    /// Whether a version is one of those publishes, with the time that it had or the one that the file was given since.
+    pub fn is_own(&self, info: &FileInfo, mtime_ns: i64) -> bool {
+        let Some(found_ns) = info.attributes.mtime_ns else { return false };
+        let is_it = |sent: &Sent| sent.mtime_ns == Some(found_ns) || mtime_ns == found_ns;
+        self.unanswered.iter().any(|sent| sent.size == info.size && is_it(sent))
+    }
+
     /// Takes another published version for the one below the changes.
     pub fn rebase(&mut self, info: &FileInfo) {
         let base = Base { version: info.version, etag: info.etag.clone() };
@@ -65,7 +99,8 @@ impl Content {
             self.file = None;
         }
         self.base = Some(base);
-        self.is_unsure = false;
+        (self.is_unsure, self.is_late) = (false, false);
+        self.unanswered.clear();
         self.stream = None;
         self.overlay.rebase(info.size);
     }

@@ -11,6 +11,7 @@ pub enum Errno {
     ENOENT = 2,
     EIO = 5,
     EBADF = 9,
+    EAGAIN = 11,
     EACCES = 13,
     EBUSY = 16,
     EEXIST = 17,
@@ -27,6 +28,7 @@ pub enum Errno {
     ELOOP = 40,
     ENODATA = 61,
     EOPNOTSUPP = 95,
+    ETIMEDOUT = 110,
     ESTALE = 116,
     EDQUOT = 122,
 }
@@ -56,10 +58,12 @@ impl From<StoreError> for Errno {
             (ErrorKind::Denied, _) => Errno::EACCES,
             (ErrorKind::Invalid, Subject::Size) => Errno::EFBIG,
             (ErrorKind::Invalid, _) => Errno::EINVAL,
-            (ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Closed, _) => Errno::EIO,
+            // It was waited for as long as the caller wants.
+            (ErrorKind::Unavailable | ErrorKind::Closed, _) => Errno::ETIMEDOUT,
+            (ErrorKind::Corrupt, _) => Errno::EIO,
         };
         match errno {
-            Errno::EIO => tracing::error!("{fault}"),
+            Errno::EIO | Errno::ETIMEDOUT => tracing::error!("{fault}"),
             Errno::ENOENT | Errno::EEXIST => {}
             _ => tracing::debug!("{fault}"),
         }
@@ -87,6 +91,7 @@ mod tests {
         check(ErrorKind::Invalid, Subject::Size, Errno::EFBIG);
         check(ErrorKind::Invalid, Subject::Key, Errno::EINVAL);
         check(ErrorKind::Corrupt, Subject::Key, Errno::EIO);
+        check(ErrorKind::Unavailable, Subject::Key, Errno::ETIMEDOUT);
         assert_eq!((Errno::EDQUOT.code(), Errno::ENOENT.code()), (122, 2));
     }
 }

@@ -15,7 +15,7 @@ use crate::ahead::{Ahead, BLOCK};
 use crate::content::Content;
 use crate::error::{Errno, Result};
 use crate::inode::{Attr, Inode, Kind, Meta, ROOT};
-use crate::options::Options;
+use crate::options::{Newer, Options};
 use crate::table::{self, Table};
 
 /// Inodes that are taken from the catalog at once.
@@ -181,7 +181,8 @@ impl Files {
     /// What an inode is now, wherever it was changed.
     pub async fn getattr(&self, ino: u64) -> Result<Attr> {
         let inode = self.0.table.get(ino)?;
-        if ino == ROOT || inode.is_dirty() || inode.is_unlinked() {
+        let is_own = inode.is_dirty() && self.0.options.newer == Newer::Merge;
+        if ino == ROOT || is_own || inode.is_unlinked() {
             return Ok(inode.attr());
         }
         let _still = self.0.moves.read().await;
@@ -348,7 +349,12 @@ impl Core {
         check_name(parent, name)?;
         let known = self.table.child(parent, name);
         if let Some(known) = known.as_ref().filter(|known| known.is_dirty() && known.kind == Kind::File) {
-            return Ok(Some(known.clone()));
+            if self.options.newer == Newer::Drop && known.is_published() {
+                self.check_current(known).await?;
+            }
+            if known.is_dirty() {
+                return Ok(Some(known.clone()));
+            }
         }
         let key = self.table.key_in(&directory, name)?;
         let moment = self.moment();

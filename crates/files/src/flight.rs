@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 
 use stoker_store::{EditRequest, Finish, Piece, Receipt, StoreError};
 use tokio::sync::MutexGuard;
+use tokio::time::Instant;
 
-use crate::content::{Base, Content, Flight, Stream};
+use crate::content::{Base, Content, Flight, Sent, Stream};
 use crate::files::Core;
 use crate::inode::Inode;
-use crate::publish::stale;
+use crate::publish::{LATE, stale};
 
 impl Stream {
     /// Publishes, over this version if it goes on with one.
@@ -38,7 +39,9 @@ impl Core {
     /// Waits for what is being published in passing.
     pub async fn land(&self, inode: &Inode, content: &mut Content) {
         let Some(flight) = &mut content.flight else { return };
-        let (landed, end) = ((&mut flight.task).await, flight.end);
+        let landed = (&mut flight.task).await;
+        let (end, sent, begun) =
+            (flight.end, Sent { mtime_ns: flight.mtime_ns, size: flight.end }, flight.begun);
         content.flight = None;
         let receipt = match landed {
             Ok(Ok(receipt)) => receipt,
@@ -46,7 +49,9 @@ impl Core {
                 // What was sent behind it has nothing to go on with.
                 content.stream = None;
                 let is_certain = matches!(&failed, Ok(Err(fault)) if !fault.is_unknown());
+                content.is_late |= !is_certain || begun.elapsed() >= LATE;
                 if !is_certain {
+                    content.note_unanswered(sent);
                     // Whatever is published under us, the file is what it is here.
                     content.overlay.insist();
                     content.is_unsure = true;
@@ -81,7 +86,7 @@ impl Core {
         let Ok(names) = self.moves.clone().try_read_owned() else { return };
         let Ok(key) = self.table.key(inode) else { return };
         let Some(stream) = content.stream.take_if(|stream| stream.key == key) else { return };
-        let (end, base) = (stream.sent, content.base.clone());
+        let (end, mtime_ns, base) = (stream.sent, stream.mtime_ns, content.base.clone());
         // A node of an older release knows no such edits; there it goes on when the front has landed.
         content.stream = self.begin_late(inode, content, end).await.ok();
         let published = inode.clone();
@@ -91,14 +96,15 @@ impl Core {
             drop(names);
             Ok(receipt)
         });
-        content.flight = Some(Flight { end, task });
+        content.flight = Some(Flight { end, mtime_ns, begun: Instant::now(), task });
     }
 
     async fn begin_late(&self, inode: &Inode, content: &mut Content, end: u64) -> Result<Stream, StoreError> {
         let pieces = vec![Piece::Keep { start: 0, end }, Piece::Rest];
         let (key, request) = self.edit_request(inode, content, Vec::new())?;
+        let mtime_ns = request.attributes.mtime_ns;
         let request = EditRequest { base: None, condition: Default::default(), pieces, ..request };
         let writer = self.store.edit(&self.volume, &key, request).await?;
-        Ok(Stream { key, writer, buf: None, sent: end, is_late: true })
+        Ok(Stream { key, writer, buf: None, sent: end, mtime_ns, is_late: true })
     }
 }

@@ -271,8 +271,9 @@ impl Inode {
         numbers[0] != numbers[1] && numbers.iter().all(|number| *number < NUMBERS_OF_LAKE)
     }
 
+    /// Who sees that nothing waits any more also sees the count of losses, if that is why.
     pub fn is_dirty(&self) -> bool {
-        self.is_dirty.load(Ordering::Relaxed)
+        self.is_dirty.load(Ordering::Acquire)
     }
 
     pub fn is_published(&self) -> bool {

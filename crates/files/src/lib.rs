@@ -31,7 +31,7 @@ pub use error::{Errno, Result};
 pub use files::{Files, Handle, Space};
 pub use inode::{Attr, Kind, ROOT};
 pub use names::{Make, RenameFlag};
-pub use options::Options;
+pub use options::{Newer, Options};
 pub use properties::{Change, XattrMode};
 pub use stoker_store::{LINKS_MAX, alone};
 pub use writing::Allocate;

@@ -1,6 +1,18 @@
 //! What a file system is told when it begins.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
+
+/// What becomes of changes that wait here when another node or API publishes the file before them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Newer {
+    /// They are laid over it: each of two writers keeps its bytes. Changes that the node could not publish in time are
+    /// dropped, and whoever has the file open hears of it (ESTALE).
+    Merge,
+    /// They are dropped and counted in [`Options::losses`]. Who asks for them to be durable in that moment gets EAGAIN.
+    Drop,
+}
 
 /// Numbers and parts.
 #[derive(Clone, Debug)]
@@ -21,6 +33,10 @@ pub struct Options {
     pub full_patience: Duration,
     /// How long a change is tried again that others are in the way of, or a lake that others wrote to.
     pub conflict_patience: Duration,
+    /// What becomes of changes that somebody else published before.
+    pub newer: Newer,
+    /// Counts how often changes were dropped that a caller was told are here. Raised before they are gone.
+    pub losses: Arc<AtomicU64>,
     /// Owner and group of what says nothing of them.
     pub owner: (u32, u32),
     /// Tells this file system from others that were here before: what those left unfinished is removed.
@@ -41,6 +57,8 @@ impl Options {
             patience: Duration::from_secs(24 * 3600),
             full_patience: Duration::from_secs(30),
             conflict_patience: Duration::from_secs(15),
+            newer: Newer::Merge,
+            losses: Arc::default(),
             owner: (0, 0),
             place: place.into(),
             now_ns,

@@ -5,15 +5,23 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use stoker_store::{AttributesChange, EDIT_NOW_LEN_MAX, ErrorKind, Filler, Finish, Receipt, StoreError};
+use stoker_store::{
+    AttributesChange, EDIT_NOW_LEN_MAX, ErrorKind, FileInfo, Filler, Finish, Receipt, StoreError,
+};
+use tokio::time::Instant;
 
-use crate::content::{Base, Content};
+use crate::content::{Base, Content, Sent};
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
 use crate::inode::{Inode, Kind, Meta};
+use crate::options::Newer;
 
 /// How often changes that nobody asks for are looked for.
 const ROUND: Duration = Duration::from_secs(1);
+
+/// Changes that are not published this long after they should have been are late, and so is a publish that takes as long:
+/// whoever wrote them may have gone on elsewhere.
+pub(crate) const LATE: Duration = Duration::from_secs(30);
 
 impl Files {
     /// Everything that was written to the file survives what the volume's class promises.
@@ -89,6 +97,7 @@ impl Core {
     async fn publish_as(&self, inode: &Arc<Inode>, content: &mut Content, is_all: bool) -> Result<()> {
         let mut waiting = Waiting::default();
         self.land(inode, content).await;
+        content.is_late |= self.is_overdue(content);
         while inode.is_dirty() {
             if inode.is_taken() {
                 return Err(self.lose(inode, content));
@@ -96,7 +105,10 @@ impl Core {
             if inode.is_unlinked() && inode.place.lock().unwrap().hidden.is_none() {
                 self.hide(inode)?;
             }
-            match self.publish_once(inode, content, is_all).await {
+            let begun = Instant::now();
+            let published = self.publish_once(inode, content, is_all).await;
+            content.is_late |= published.is_err() && begun.elapsed() >= LATE;
+            match published {
                 Ok(()) => return Ok(()),
                 Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
                     content.stream = None;
@@ -105,11 +117,19 @@ impl Core {
                 }
                 Err(fault) => {
                     content.stream = None;
+                    content.is_late |= fault.is_unknown();
                     waiting.after(fault, &self.options).await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether changes should have been published long ago; those of a file that grows are on their way.
+    fn is_overdue(&self, content: &Content) -> bool {
+        let late_ns = (self.options.dirty_max + LATE).as_nanos() as i64;
+        let since = content.dirty_since_ns.filter(|_| content.stream.is_none());
+        since.is_some_and(|since_ns| self.now_ns() - since_ns > late_ns)
     }
 
     /// A file without a name that needs room gets one that nobody sees.
@@ -140,7 +160,9 @@ impl Core {
             true => {
                 self.push(content, true).await?;
                 let Some(stream) = content.stream.take() else { return Ok(()) };
-                stream.finish(content.base.as_ref()).await?
+                let sent = Sent { mtime_ns: stream.mtime_ns, size: stream.sent };
+                let finished = stream.finish(content.base.as_ref()).await;
+                note_answer(content, sent, finished)?
             }
             false => self.publish_edit(inode, content).await?,
         };
@@ -168,7 +190,8 @@ impl Core {
     pub fn note_published(&self, inode: &Inode, content: &mut Content, receipt: Receipt) {
         self.note_change(inode);
         content.file = None;
-        content.is_unsure = false;
+        (content.is_unsure, content.is_late) = (false, false);
+        content.unanswered.clear();
         content.base = Some(Base { version: receipt.version, etag: receipt.etag });
         inode.is_published.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();
@@ -186,16 +209,19 @@ impl Core {
         content: &mut Content,
     ) -> std::result::Result<Receipt, StoreError> {
         let (key, request) = self.edit_request(inode, content, content.overlay.pieces())?;
+        let sent = Sent { mtime_ns: request.attributes.mtime_ns, size: content.overlay.size() };
         if content.overlay.bytes() <= EDIT_NOW_LEN_MAX {
             let mut bytes = BytesMut::with_capacity(content.overlay.bytes());
             content.overlay.fresh().for_each(|fresh| bytes.extend_from_slice(fresh));
-            return self.store.edit_now(&self.volume, &key, request, bytes.freeze()).await;
+            let edited = self.store.edit_now(&self.volume, &key, request, bytes.freeze()).await;
+            return note_answer(content, sent, edited);
         }
         let mut filler = Filler::new(self.store.edit(&self.volume, &key, request).await?);
         for fresh in content.overlay.fresh() {
             filler.put(fresh).await?;
         }
-        filler.finish(Finish::default()).await
+        let finished = filler.finish(Finish::default()).await;
+        note_answer(content, sent, finished)
     }
 
     async fn publish_properties(&self, inode: &Inode) -> std::result::Result<(), StoreError> {
@@ -220,8 +246,8 @@ impl Core {
         }
     }
 
-    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there. If the file is
-    /// gone they are gone with it.
+    /// Somebody else published, or an answer of ours was lost: the changes are laid over what is there, unless they have to
+    /// stand back. If the file is gone they are gone with it.
     async fn rebase(&self, inode: &Arc<Inode>, content: &mut Content) -> Result<()> {
         let key = self.table.key(inode)?;
         let found = patiently!(self, self.store.stat(&self.volume, &key));
@@ -244,6 +270,9 @@ impl Core {
             let goes_on = self.table.take_used(inode);
             return if goes_on { Ok(()) } else { Err(self.lose(inode, content)) };
         }
+        if self.is_outdated(inode, content, &info) {
+            return Err(self.stand_back(inode, content, &info));
+        }
         content.rebase(&info);
         inode.number.store(info.inode, Ordering::Relaxed);
         inode.is_published.store(true, Ordering::Relaxed);
@@ -256,17 +285,87 @@ impl Core {
     /// Somebody else took the name of a file that was written to: the bytes have no place, and whoever wrote them is told.
     fn lose(&self, inode: &Inode, content: &mut Content) -> Errno {
         tracing::warn!("inode {} lost its name elsewhere, and with it what was written here", inode.ino);
+        self.lose_bytes(inode, content)
+    }
+
+    fn lose_bytes(&self, inode: &Inode, content: &mut Content) -> Errno {
+        self.options.losses.fetch_add(1, Ordering::AcqRel);
         self.forget_bytes(inode, content);
-        inode.is_dirty.store(false, Ordering::Relaxed);
-        inode.is_lost.store(inode.is_open(), Ordering::Relaxed);
+        // Who reads the count of losses needs no other word.
+        let is_told = self.options.newer == Newer::Drop;
+        inode.is_lost.store(inode.is_open() && !is_told, Ordering::Relaxed);
+        inode.is_dirty.store(false, Ordering::Release);
         Errno::ESTALE
+    }
+
+    /// Whether changes must not be laid over a version that somebody else published.
+    pub fn is_outdated(&self, inode: &Inode, content: &Content, info: &FileInfo) -> bool {
+        // What has no name is under a key of ours.
+        if inode.is_unlinked() || content.overlay.is_clean() {
+            return false;
+        }
+        let is_base = content.base.as_ref().is_some_and(|base| base.version == info.version);
+        let is_old = content.is_late || self.options.newer == Newer::Drop;
+        is_old && !is_base && !content.is_own(info, inode.attr().mtime_ns)
+    }
+
+    /// Drops changes: what somebody else published meanwhile stays as it is.
+    pub fn stand_back(&self, inode: &Inode, content: &mut Content, info: &FileInfo) -> Errno {
+        tracing::warn!(
+            "inode {} was changed elsewhere while {} bytes waited here: they are dropped, and their writer is told",
+            inode.ino,
+            content.overlay.bytes()
+        );
+        if self.options.newer == Newer::Merge {
+            return self.lose_bytes(inode, content);
+        }
+        self.options.losses.fetch_add(1, Ordering::AcqRel);
+        self.waiting.fetch_sub(content.overlay.bytes(), Ordering::Relaxed);
+        *content = Content::of(info);
+        self.note_change(inode);
+        inode.number.store(info.inode, Ordering::Relaxed);
+        inode.is_published.store(true, Ordering::Relaxed);
+        let mut held = inode.meta.lock().unwrap();
+        let mut meta = Meta::of(info, inode.kind, self.options.owner);
+        (meta.attr.ino, meta.changes) = (inode.ino, held.changes);
+        if held.is_changed {
+            // Mode and owner that were set here are no bytes: nobody would set them again.
+            (meta.attr.mode, meta.attr.uid, meta.attr.gid) = (held.attr.mode, held.attr.uid, held.attr.gid);
+            meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
+            meta.is_changed = true;
+            content.dirty_since_ns = Some(self.now_ns());
+        }
+        inode.is_dirty.store(meta.is_changed, Ordering::Release);
+        *held = meta;
+        Errno::EAGAIN
+    }
+
+    /// Drops changes of a file whose bytes somebody else published meanwhile, before they are shown or added to.
+    pub async fn check_current(&self, inode: &Arc<Inode>) -> Result<()> {
+        // Before it is asked: what is published here after this is newer than the answer.
+        let moment = self.moment();
+        let key = self.table.key(inode)?;
+        let found = patiently!(self, self.store.stat(&self.volume, &key));
+        let info = match found {
+            Ok(info) => info,
+            // Whoever publishes hears of it.
+            Err(fault) if fault.kind == ErrorKind::NotFound => return Ok(()),
+            Err(fault) => return Err(fault.into()),
+        };
+        let mut content = self.still(inode).await;
+        let is_same = inode.is_dirty() && !inode.is_newer(moment) && !inode.is_another(&info);
+        if is_same && self.is_outdated(inode, &content, &info) {
+            self.stand_back(inode, &mut content, &info);
+        }
+        Ok(())
     }
 
     /// Drops what cannot be published; the file is again what the catalog says.
     pub async fn give_up(&self, inode: &Arc<Inode>) {
         let mut content = self.still(inode).await;
+        self.options.losses.fetch_add(1, Ordering::AcqRel);
         self.forget_bytes(inode, &mut content);
-        inode.is_dirty.store(false, Ordering::Relaxed);
+        inode.is_dirty.store(false, Ordering::Release);
         if !inode.is_published() {
             self.table.unlink_all(inode);
         }
@@ -279,6 +378,18 @@ impl Core {
         // Whoever sees the file again begins with what is published.
         inode.meta.lock().unwrap().version = None;
     }
+}
+
+/// Takes note of a publish that may have happened although its answer is an error.
+fn note_answer(
+    content: &mut Content,
+    sent: Sent,
+    answer: std::result::Result<Receipt, StoreError>,
+) -> std::result::Result<Receipt, StoreError> {
+    if answer.as_ref().is_err_and(StoreError::is_unknown) {
+        content.note_unanswered(sent);
+    }
+    answer
 }
 
 /// All properties, as a change.

@@ -151,6 +151,13 @@ impl Core {
         if inode.is_another(&info) && !inode.is_unlinked() {
             return Err(Errno::ESTALE);
         }
+        if self.is_outdated(inode, &content, &info) {
+            // What is there now is read; who lost bytes for it is told another way, unless it is who reads.
+            return match self.stand_back(inode, &mut content, &info) {
+                Errno::EAGAIN => Ok(()),
+                errno => Err(errno),
+            };
+        }
         content.rebase(&info);
         // Also if it is the same version: the open file may know the name that it had before.
         content.file = None;

@@ -194,8 +194,9 @@ impl Core {
         pieces.pop();
         pieces.push(Piece::Rest);
         let (key, request) = self.edit_request(inode, content, pieces)?;
+        let mtime_ns = request.attributes.mtime_ns;
         let writer = self.store.edit(&self.volume, &key, request).await?;
-        Ok(Stream { key, writer, buf: None, sent: tail, is_late: false })
+        Ok(Stream { key, writer, buf: None, sent: tail, mtime_ns, is_late: false })
     }
 
     /// The edit that publishes these pieces of a file.

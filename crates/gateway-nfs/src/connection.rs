@@ -4,17 +4,17 @@
 //! another reach the file in that order. Other connections run beside it.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
+use crate::admission::NfsClient;
 use crate::counters::Counters;
 use crate::record::{self, Record, Reply};
 use crate::replies::{Known, Replies, Request};
@@ -27,13 +27,17 @@ pub struct Service {
     pub volumes: Volumes,
     pub counters: Counters,
     pub replies: Replies,
-    pub rooms_in: Arc<Semaphore>,
-    pub rooms_out: Arc<Semaphore>,
     pub requests_max: usize,
 }
 
 /// Serves until the client is gone, sends what is no request, or a stop is asked for.
-pub async fn serve(stream: TcpStream, peer: IpAddr, service: Arc<Service>, stop: watch::Receiver<bool>) {
+pub async fn serve(
+    stream: TcpStream,
+    client: Arc<NfsClient>,
+    service: Arc<Service>,
+    stop: watch::Receiver<bool>,
+) {
+    let peer = client.address;
     let (input, mut output) = stream.into_split();
     let (replies, mut queue) = mpsc::channel::<Reply>(service.requests_max);
     let writer = tokio::spawn(async move {
@@ -43,7 +47,11 @@ pub async fn serve(stream: TcpStream, peer: IpAddr, service: Arc<Service>, stop:
         io::Result::Ok(())
     });
     // A task of its own: what has begun goes on to its end, also when nobody waits for this connection any more.
-    let working = tokio::spawn(work(requests(input, peer, service), replies, stop));
+    let end = {
+        let client = client.clone();
+        async move { client.ended().await }
+    };
+    let working = tokio::spawn(work(requests(input, client, service), replies, stop, end));
     if working.await.is_err() {
         tracing::error!("NFS client {peer}: a request failed");
     }
@@ -56,12 +64,14 @@ pub async fn serve(stream: TcpStream, peer: IpAddr, service: Arc<Service>, stop:
 type Work = BoxFuture<'static, Option<Reply>>;
 
 /// Requests as they come. One that is half there is not lost when somebody stops waiting for it.
-fn requests(input: OwnedReadHalf, peer: IpAddr, service: Arc<Service>) -> BoxStream<'static, Work> {
-    let requests = stream::unfold((input, service), move |(mut input, service)| async move {
-        match record::read(&mut input, &service.rooms_in).await {
+fn requests(input: OwnedReadHalf, client: Arc<NfsClient>, service: Arc<Service>) -> BoxStream<'static, Work> {
+    let peer = client.address;
+    let requests = stream::unfold((input, client, service, true), move |state| async move {
+        let (mut input, client, service, is_first) = state;
+        match record::read(&mut input, &client.input, is_first).await {
             Ok(record) => {
-                let work: Work = Box::pin(answer(service.clone(), peer, record?));
-                Some((work, (input, service)))
+                let work: Work = Box::pin(answer(service.clone(), client.clone(), record?));
+                Some((work, (input, client, service, false)))
             }
             Err(error) => {
                 tracing::debug!("NFS client {peer}: {error}");
@@ -79,7 +89,9 @@ async fn work(
     requests: BoxStream<'static, Work>,
     replies: mpsc::Sender<Reply>,
     mut stop: watch::Receiver<bool>,
+    end: impl Future<Output = ()>,
 ) {
+    let mut end = std::pin::pin!(end.fuse());
     let mut working = FuturesUnordered::new();
     let (mut requests, mut room) = (Some(requests), None);
     loop {
@@ -93,6 +105,7 @@ async fn work(
         tokio::select! {
             biased;
             () = stopped(&mut stop), if is_open => requests = None,
+            () = &mut end, if is_open => requests = None,
             Some(()) = working.next() => {}
             reserved = replies.clone().reserve_owned(), if is_open && room.is_none() => match reserved {
                 Ok(reserved) => room = Some(reserved),
@@ -117,7 +130,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Carries out a request; none if it gets no answer.
-async fn answer(service: Arc<Service>, peer: IpAddr, record: Record) -> Option<Reply> {
+async fn answer(service: Arc<Service>, client: Arc<NfsClient>, record: Record) -> Option<Reply> {
     let Record { bytes, room } = record;
     Counters::add(&service.counters.requests, 1);
     let refused = |xid, refusal| {
@@ -132,8 +145,9 @@ async fn answer(service: Arc<Service>, peer: IpAddr, record: Record) -> Option<R
             return None;
         }
     };
+    client.has_asked();
     let xid = call.xid;
-    let once = nfs::is_once(&call).then(|| Request::of(peer, &call));
+    let once = nfs::is_once(&call).then(|| Request::of(client.address, &call));
     if let Some(request) = &once {
         match service.replies.begin(request) {
             Known::New => {}
@@ -141,7 +155,7 @@ async fn answer(service: Arc<Service>, peer: IpAddr, record: Record) -> Option<R
             Known::Answered(reply) => return Some(reply.into()),
         }
     }
-    let reply = match dispatch(&service, peer, call).await {
+    let reply = match dispatch(&service, &client, call).await {
         Ok(reply) => reply,
         Err(refusal) => {
             if let Some(request) = &once {
@@ -157,18 +171,19 @@ async fn answer(service: Arc<Service>, peer: IpAddr, record: Record) -> Option<R
     Some(reply)
 }
 
-async fn dispatch(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<Reply, Refusal> {
+async fn dispatch(service: &Arc<Service>, client: &NfsClient, call: Call) -> Result<Reply, Refusal> {
     match call.program {
         rpc::NFS | rpc::MOUNT if call.version != rpc::PROGRAM_VERSION => Err(Refusal::ProgramVersion),
-        rpc::NFS => nfs::answer(service, peer, call).await,
-        rpc::MOUNT => mount::answer(service, peer, call).await,
+        rpc::NFS => nfs::answer(service, client, call).await,
+        rpc::MOUNT => mount::answer(service, client.address, call).await,
         _ => Err(Refusal::ProgramUnknown),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
+    use std::future;
+
     use tokio::sync::oneshot;
 
     use super::*;
@@ -194,7 +209,7 @@ mod tests {
             Some(reply())
         });
         send.send(long).await.unwrap();
-        let working = tokio::spawn(work(requests, replies, stopped));
+        let working = tokio::spawn(work(requests, replies, stopped, future::pending()));
         has_begun.await.unwrap();
         send.send(async { Some(reply()) }.boxed()).await.unwrap();
         assert!(queue.recv().await.is_some(), "others are answered meanwhile");
@@ -222,7 +237,7 @@ mod tests {
             });
             work
         });
-        let working = tokio::spawn(work(requests.boxed(), replies, stopped));
+        let working = tokio::spawn(work(requests.boxed(), replies, stopped, future::pending()));
         assert_eq!((begins.recv().await, begins.recv().await), (Some(0), Some(1)));
         for at in 2..6 {
             assert!(begins.try_recv().is_err(), "there is no room for {at}");

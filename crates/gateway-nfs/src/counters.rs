@@ -65,7 +65,7 @@ impl Counters {
             one("nfs_connections", "Connections of NFS clients.", of(&self.connections)),
             one(
                 "nfs_turned_away_total",
-                "Connections closed because there were too many.",
+                "Connections closed: too many, or from an address that no export allows.",
                 of(&self.turned_away),
             ),
             one(

@@ -164,6 +164,14 @@ pub(crate) fn find(exports: &[Export], volume: &str) -> Option<Export> {
     named.or_else(|| exports.iter().find(|export| export.volume.is_none())).cloned()
 }
 
+/// Whether an address may use any volume at all.
+pub(crate) fn is_known(exports: &[Export], address: IpAddr) -> bool {
+    if exports.is_empty() {
+        return Export::local().allows(address);
+    }
+    exports.iter().any(|export| export.allows(address))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +212,10 @@ mod tests {
         let exports = ["data:read-only".parse().unwrap()];
         assert!(find(&exports, "data").is_some_and(|export| export.read_only));
         assert_eq!((find(&exports, "other"), find(&[], "other")), (None, Some(Export::local())));
+        let two: [Export; 2] = ["a:allow=10.0.0.0/8".parse().unwrap(), "b:allow=fd00::/8".parse().unwrap()];
+        let known = |address: &str| is_known(&two, address.parse().unwrap());
+        assert!(known("10.1.2.3") && known("fd00::1") && !known("127.0.0.1"));
+        assert!(is_known(&[], "127.0.0.1".parse().unwrap()) && !is_known(&[], "10.1.2.3".parse().unwrap()));
     }
 
     #[test]

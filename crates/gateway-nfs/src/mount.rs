@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stoker_files::{Errno, Kind, ROOT};
 
+use crate::access::{EXECUTE, Identity};
 use crate::connection::Service;
 use crate::export::Export;
 use crate::handle::Handle;
@@ -26,10 +27,10 @@ pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<
         0 | 3 | 4 => {}
         1 => {
             let path = input.opaque(PATH_LEN_MAX).map_err(|Garbage| Refusal::Arguments)?;
-            match mount(service, peer, &path).await {
+            match mount(service, peer, call.caller, &path).await {
                 Ok(handle) => {
                     out.u32(0);
-                    out.opaque(&handle.encode());
+                    out.opaque(&handle.encode(service.volumes.handle_key()));
                     out.u32(1);
                     out.u32(AUTH_SYS);
                 }
@@ -47,8 +48,13 @@ pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<
     Ok(out.freeze().into())
 }
 
-/// `/VOLUME` or a directory in it.
-async fn mount(service: &Arc<Service>, peer: IpAddr, path: &[u8]) -> Result<Handle, u32> {
+/// `/VOLUME` or a directory in it, if who asks may go there.
+async fn mount(
+    service: &Arc<Service>,
+    peer: IpAddr,
+    caller: Option<Identity>,
+    path: &[u8],
+) -> Result<Handle, u32> {
     let code = |errno: Errno| match Status::from(errno) {
         Status::NameTooLong => NAME_TOO_LONG,
         status => status as u32,
@@ -67,8 +73,14 @@ async fn mount(service: &Arc<Service>, peer: IpAddr, path: &[u8]) -> Result<Hand
     if !volume.export.allows(peer) {
         return Err(Status::Access as u32);
     }
+    let who = volume.export.identity(caller);
     let mut at = ROOT;
     for name in names {
+        // Otherwise a path would lead where handles do not.
+        let directory = volume.files.getattr(at).await.map_err(code)?;
+        if !who.may(&directory, EXECUTE) {
+            return Err(Status::Access as u32);
+        }
         let attr = volume.files.lookup(at, name).await.map_err(code)?;
         volume.note(attr.ino);
         if attr.kind != Kind::Directory {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::export::Export;
+use crate::handle::HandleKey;
 
 /// Numbers and parts.
 #[derive(Clone, Debug)]
@@ -11,16 +12,18 @@ pub struct NfsOptions {
     pub listen: Vec<SocketAddr>,
     /// Which volumes are shown to whom; without any, all of them to this machine.
     pub exports: Vec<Export>,
-    /// Connections at the same time; one more is closed.
+    /// Connections at the same time, a quarter of them from one address; one more is closed.
     pub connections_max: usize,
     /// Requests of one connection that are worked on at the same time.
     pub requests_max: usize,
-    /// Bytes of requests that are in memory, of all connections.
+    /// Bytes of requests that are in memory, of all connections; half of them of one address.
     pub bytes_in_max: usize,
-    /// Bytes that answers to reads may take, of all connections.
+    /// Bytes that answers to reads may take, of all connections; half of them of one address.
     pub bytes_out_max: usize,
     /// Bytes that were written and not published, of one volume.
     pub buffer_bytes_max: usize,
+    /// Tells handles of this cluster from all others; the same on all nodes.
+    pub handle_key: HandleKey,
     /// Tells this gateway from those of other nodes; the same after a restart.
     pub place: String,
     /// The time, nanoseconds since 1970.
@@ -29,7 +32,12 @@ pub struct NfsOptions {
 
 impl NfsOptions {
     /// The usual numbers.
-    pub fn new(listen: Vec<SocketAddr>, place: impl Into<String>, now_ns: fn() -> i64) -> NfsOptions {
+    pub fn new(
+        listen: Vec<SocketAddr>,
+        handle_key: HandleKey,
+        place: impl Into<String>,
+        now_ns: fn() -> i64,
+    ) -> NfsOptions {
         NfsOptions {
             listen,
             exports: Vec::new(),
@@ -38,6 +46,7 @@ impl NfsOptions {
             bytes_in_max: 128 << 20,
             bytes_out_max: 128 << 20,
             buffer_bytes_max: 256 << 20,
+            handle_key,
             place: place.into(),
             now_ns,
         }

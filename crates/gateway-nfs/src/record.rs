@@ -1,13 +1,13 @@
 //! Records on a TCP connection: fragments with their length in front (RFC 5531, section 11).
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+
+use crate::admission::{ByteLimit, Room};
 
 /// Longest record: the longest write and what stands in front of it.
 pub const RECORD_LEN_MAX: usize = (1 << 20) + (16 << 10);
@@ -18,7 +18,13 @@ const FRAGMENTS_MAX: usize = 64;
 /// A connection without a request is closed after this.
 const IDLE_MAX: Duration = Duration::from_secs(900);
 
-/// A record that was begun comes within this, and an answer leaves within this.
+/// The first request comes within this, and the front of each one that was begun.
+const FRONT_MAX: Duration = Duration::from_secs(10);
+
+/// What is read before there is room for the rest: a length alone takes no memory from others.
+const FRONT_LEN: usize = 4096;
+
+/// The rest of a record comes within this, and an answer leaves within this.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 const LAST: u32 = 1 << 31;
@@ -26,7 +32,7 @@ const LAST: u32 = 1 << 31;
 /// A request, and the room that it takes.
 pub struct Record {
     pub bytes: Bytes,
-    pub room: OwnedSemaphorePermit,
+    pub room: Room,
 }
 
 /// An answer, and the room that it takes.
@@ -35,7 +41,7 @@ pub struct Reply {
     pub head: Bytes,
     /// Bytes of a file behind the head, padded on their way.
     pub data: Bytes,
-    pub _room: Option<OwnedSemaphorePermit>,
+    pub _room: Option<Room>,
 }
 
 impl From<Bytes> for Reply {
@@ -44,51 +50,64 @@ impl From<Bytes> for Reply {
     }
 }
 
-/// The next record; none if the client has closed the connection. `rooms` holds bytes.
+/// The next record; none if the client has closed the connection. The first one of a connection is not waited for long.
 pub async fn read(
     input: &mut (impl AsyncRead + Unpin),
-    rooms: &Arc<Semaphore>,
+    limit: &ByteLimit,
+    is_first: bool,
 ) -> io::Result<Option<Record>> {
     let mut mark = [0; 4];
-    match timeout(IDLE_MAX, input.read(&mut mark[..1])).await.map_err(late)?? {
+    let idle_max = if is_first { FRONT_MAX } else { IDLE_MAX };
+    match timeout(idle_max, input.read(&mut mark[..1])).await.map_err(late)?? {
         0 => return Ok(None),
-        _ => timeout(STALL_MAX, input.read_exact(&mut mark[1..])).await.map_err(late)??,
+        _ => timeout(FRONT_MAX, input.read_exact(&mut mark[1..])).await.map_err(late)??,
     };
-    timeout(STALL_MAX, read_fragments(input, mark, rooms)).await.map_err(late)?.map(Some)
+    let mut bytes = BytesMut::new();
+    let len = check_len(0, mark)?;
+    timeout(FRONT_MAX, read_part(input, &mut bytes, len.min(FRONT_LEN))).await.map_err(late)??;
+    // Room for all of it at once: who has some never waits for more. What is not read waits with the client.
+    let is_whole = u32::from_be_bytes(mark) & LAST != 0;
+    let needed = if is_whole { len } else { RECORD_LEN_MAX };
+    let room = limit.acquire(needed).await.ok_or_else(|| broken("closed"))?;
+    timeout(STALL_MAX, read_rest(input, &mut bytes, len, mark)).await.map_err(late)??;
+    Ok(Some(Record { bytes: bytes.freeze(), room }))
 }
 
-async fn read_fragments(
+/// The rest of a fragment of which some is here, and those behind it.
+async fn read_rest(
     input: &mut (impl AsyncRead + Unpin),
+    bytes: &mut BytesMut,
+    mut end: usize,
     mut mark: [u8; 4],
-    rooms: &Arc<Semaphore>,
-) -> io::Result<Record> {
-    let mut bytes = BytesMut::new();
-    let mut room: Option<OwnedSemaphorePermit> = None;
+) -> io::Result<()> {
     for _ in 0..FRAGMENTS_MAX {
-        let word = u32::from_be_bytes(mark);
-        let len = (word & !LAST) as usize;
-        if bytes.len() + len > RECORD_LEN_MAX {
-            return Err(broken("a record that is longer than any request"));
-        }
-        // Room first: what is not read waits with the client.
-        let more = rooms.clone().acquire_many_owned(len as u32).await.map_err(|_| broken("closed"))?;
-        match &mut room {
-            Some(room) => room.merge(more),
-            None => room = Some(more),
-        }
-        bytes.reserve(len);
-        let mut part = input.take(len as u64);
-        while part.limit() > 0 {
-            if part.read_buf(&mut bytes).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        if let (true, Some(room)) = (word & LAST != 0, room.take_if(|_| word & LAST != 0)) {
-            return Ok(Record { bytes: bytes.freeze(), room });
+        read_part(input, bytes, end).await?;
+        if u32::from_be_bytes(mark) & LAST != 0 {
+            return Ok(());
         }
         input.read_exact(&mut mark).await?;
+        end = check_len(bytes.len(), mark)?;
     }
     Err(broken("a record in too many fragments"))
+}
+
+/// Where a fragment behind so many bytes ends.
+fn check_len(before: usize, mark: [u8; 4]) -> io::Result<usize> {
+    let end = before + (u32::from_be_bytes(mark) & !LAST) as usize;
+    if end > RECORD_LEN_MAX { Err(broken("a record that is longer than any request")) } else { Ok(end) }
+}
+
+/// Reads until there are so many bytes.
+async fn read_part(input: &mut (impl AsyncRead + Unpin), bytes: &mut BytesMut, end: usize) -> io::Result<()> {
+    let missing = end.saturating_sub(bytes.len());
+    bytes.reserve(missing);
+    let mut part = input.take(missing as u64);
+    while part.limit() > 0 {
+        if part.read_buf(bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
 }
 
 /// Sends an answer.
@@ -114,8 +133,7 @@ mod tests {
     use super::*;
 
     async fn of(bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        let rooms = Arc::new(Semaphore::new(RECORD_LEN_MAX));
-        let read = read(&mut &*bytes, &rooms).await?;
+        let read = read(&mut &*bytes, &ByteLimit::for_test(), true).await?;
         Ok(read.map(|record| record.bytes.to_vec()))
     }
 
@@ -145,12 +163,49 @@ mod tests {
 
     #[tokio::test]
     async fn room_is_held_as_long_as_the_record() {
-        let rooms = Arc::new(Semaphore::new(RECORD_LEN_MAX));
+        let limit = ByteLimit::for_test();
         let bytes = fragment(&[7; 1000], LAST);
-        let record = read(&mut &*bytes, &rooms).await.unwrap().unwrap();
-        assert_eq!(rooms.available_permits(), RECORD_LEN_MAX - 1000);
+        let record = read(&mut &*bytes, &limit, true).await.unwrap().unwrap();
+        assert_eq!(limit.taken(), 1000);
         drop(record);
-        assert_eq!(rooms.available_permits(), RECORD_LEN_MAX);
+        assert_eq!(limit.taken(), 0);
+    }
+
+    /// Four bytes say that a megabyte follows, and nothing does.
+    #[tokio::test]
+    async fn a_length_alone_takes_no_room() {
+        let limit = ByteLimit::for_test();
+        let (mut client, mut server) = tokio::io::duplex(RECORD_LEN_MAX);
+        client.write_all(&(RECORD_LEN_MAX as u32 | LAST).to_be_bytes()).await.unwrap();
+        let reading = tokio::spawn({
+            let limit = limit.clone();
+            async move { read(&mut server, &limit, true).await.map(|record| record.map(|it| it.bytes.len())) }
+        });
+        client.write_all(&[7; FRONT_LEN - 1]).await.unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            assert_eq!(limit.taken(), 0);
+        }
+        client.write_all(&[7; 1]).await.unwrap();
+        while limit.taken() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(limit.taken(), RECORD_LEN_MAX);
+        client.write_all(&vec![7; RECORD_LEN_MAX - FRONT_LEN]).await.unwrap();
+        assert_eq!(reading.await.unwrap().unwrap(), Some(RECORD_LEN_MAX));
+    }
+
+    /// Who sends nothing, or half a length, is not waited for.
+    #[tokio::test(start_paused = true)]
+    async fn half_a_request_is_not_waited_for() {
+        for sent in [&b""[..], &[0x80, 0], &[0x80, 0, 1, 0], &[0x80, 0, 1, 0, 7]] {
+            let (mut client, mut server) = tokio::io::duplex(1024);
+            client.write_all(sent).await.unwrap();
+            let begun = tokio::time::Instant::now();
+            let read = read(&mut server, &ByteLimit::for_test(), true).await;
+            assert_eq!(read.err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut), "{sent:?}");
+            assert!(begun.elapsed() <= FRONT_MAX + Duration::from_secs(1), "by the clock of the test");
+        }
     }
 
     #[tokio::test]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use stoker_store::{Counter, Store};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::admission::Admission;
 use crate::connection::{self, Service};
 use crate::counters::Counters;
 use crate::options::NfsOptions;
-use crate::record::RECORD_LEN_MAX;
 use crate::replies::Replies;
 use crate::volumes::Volumes;
 
@@ -41,13 +41,10 @@ impl NfsGateway {
         }
         let listeners = options.listen.iter().map(|at| listen(*at)).collect::<io::Result<Vec<_>>>()?;
         let addresses = listeners.iter().map(StdListener::local_addr).collect::<io::Result<Vec<_>>>()?;
-        let room = |bytes: usize| Arc::new(Semaphore::new(bytes.max(2 * RECORD_LEN_MAX)));
-        let connections = Arc::new(Semaphore::new(options.connections_max));
+        let admission = Admission::new(options.connections_max, options.bytes_in_max, options.bytes_out_max);
         let service = Arc::new(Service {
             counters: Counters::default(),
             replies: Replies::new(),
-            rooms_in: room(options.bytes_in_max),
-            rooms_out: room(options.bytes_out_max),
             requests_max: options.requests_max,
             volumes: Volumes::new(store, options),
         });
@@ -55,7 +52,7 @@ impl NfsGateway {
         let mut tasks = JoinSet::new();
         for listener in listeners {
             let listener = TcpListener::from_std(listener)?;
-            tasks.spawn(accept(listener, connections.clone(), service.clone(), stopped.clone()));
+            tasks.spawn(accept(listener, admission.clone(), service.clone(), stopped.clone()));
         }
         tasks.spawn(sweep(service.clone(), stopped));
         Ok(NfsGateway { addresses, service, stop, tasks: tokio::sync::Mutex::new(tasks) })
@@ -111,7 +108,7 @@ fn listen(address: SocketAddr) -> io::Result<StdListener> {
 
 async fn accept(
     listener: TcpListener,
-    connections: Arc<Semaphore>,
+    admission: Arc<Admission>,
     service: Arc<Service>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -130,7 +127,10 @@ async fn accept(
                 continue;
             }
         };
-        let Ok(permit) = connections.clone().try_acquire_owned() else {
+        let address = peer.ip().to_canonical();
+        // Who may use nothing takes no place from others.
+        let is_known = service.volumes.is_known(address);
+        let Some(client) = is_known.then(|| admission.admit(address)).flatten() else {
             Counters::add(&service.counters.turned_away, 1);
             continue;
         };
@@ -138,9 +138,8 @@ async fn accept(
         let (service, stop) = (service.clone(), stop.clone());
         tasks.spawn(async move {
             Counters::add(&service.counters.connections, 1);
-            connection::serve(stream, peer.ip().to_canonical(), service.clone(), stop).await;
+            connection::serve(stream, Arc::new(client), service.clone(), stop).await;
             service.counters.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-            drop(permit);
         });
     }
     drop(listener);

@@ -2,15 +2,16 @@
 //! forget an inode or close a file, so what was used longest ago is forgotten and closed here.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use stoker_files::{Attr, Errno, Files, Handle as OpenFile, Options, ROOT};
+use stoker_files::{Attr, Errno, Files, Handle as OpenFile, Newer, Options, ROOT};
 use stoker_format::VolumeId;
 use stoker_store::{ErrorKind, Store, StoreError};
 
 use crate::export::{self, Export};
-use crate::handle::Handle;
+use crate::handle::{Handle, HandleKey};
 use crate::lru::Lru;
 use crate::options::NfsOptions;
 
@@ -23,9 +24,13 @@ const OPEN_MAX: usize = 1024;
 /// Places in directories that are remembered.
 const COOKIES_MAX: usize = 1 << 16;
 
-/// Says that what was written and not committed may be lost. Changes with the process, and when that happens.
+/// Says that what was written and not committed is lost. Changes with the process, and when that happens.
 #[derive(Debug)]
-pub struct Verifier(AtomicU64);
+pub struct Verifier {
+    first: u64,
+    /// Raised by the file systems before they drop something.
+    losses: Arc<AtomicU64>,
+}
 
 impl Verifier {
     pub fn new() -> Verifier {
@@ -34,15 +39,11 @@ impl Verifier {
         if getrandom::fill(&mut bytes).is_err() {
             bytes = (&raw const bytes).addr().to_be_bytes();
         }
-        Verifier(AtomicU64::new(u64::from_be_bytes(bytes)))
+        Verifier { first: u64::from_be_bytes(bytes), losses: Arc::default() }
     }
 
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn change(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.first.wrapping_add(self.losses.load(Ordering::Acquire))
     }
 }
 
@@ -52,7 +53,7 @@ pub struct Volume {
     pub export: Export,
     pub files: Files,
     pub now_ns: fn() -> i64,
-    verifier: Arc<Verifier>,
+    pub handle_key: HandleKey,
     /// Inodes that the file system told us of, and how often.
     told: Mutex<Lru<u64, u64>>,
     /// Open files, and up to where they were looked through.
@@ -130,8 +131,8 @@ impl Volume {
 
     async fn close(&self, open: &OpenFile) {
         if let Err(errno) = self.files.fsync(open).await {
+            // What is left is dropped, and counted: the verifier changes.
             tracing::error!("inode {}: what was not committed is lost: {errno:?}", open.ino());
-            self.verifier.change();
         }
         self.files.release(open.id).await;
     }
@@ -210,13 +211,23 @@ impl Drop for Change<'_> {
 pub struct Volumes {
     store: Arc<dyn Store>,
     options: NfsOptions,
-    pub verifier: Arc<Verifier>,
+    pub verifier: Verifier,
     open: tokio::sync::RwLock<HashMap<VolumeId, Arc<Volume>>>,
 }
 
 impl Volumes {
     pub fn new(store: Arc<dyn Store>, options: NfsOptions) -> Volumes {
-        Volumes { store, options, verifier: Arc::new(Verifier::new()), open: tokio::sync::RwLock::default() }
+        Volumes { store, options, verifier: Verifier::new(), open: tokio::sync::RwLock::default() }
+    }
+
+    /// The key of handles.
+    pub fn handle_key(&self) -> &HandleKey {
+        &self.options.handle_key
+    }
+
+    /// Whether an address may use any volume.
+    pub fn is_known(&self, address: IpAddr) -> bool {
+        export::is_known(&self.options.exports, address)
     }
 
     /// The volume of a handle; none if it is gone or is not shown to anybody.
@@ -266,6 +277,11 @@ impl Volumes {
         }
         let mut options = Options::new(self.options.place.clone(), self.options.now_ns);
         options.owner = export.owner();
+        // Who waited this long may have gone to another node.
+        options.patience = crate::nfs::AGE_MAX;
+        // Clients send again what was dropped, wherever they are then.
+        options.newer = Newer::Drop;
+        options.losses = self.verifier.losses.clone();
         options.bytes_max = self.options.buffer_bytes_max;
         options.file_bytes_max = options.file_bytes_max.min(options.bytes_max);
         options.ahead_bytes_max = self.options.bytes_out_max;
@@ -274,7 +290,7 @@ impl Volumes {
             export,
             files: Files::open(self.store.clone(), name, options).await?,
             now_ns: self.options.now_ns,
-            verifier: self.verifier.clone(),
+            handle_key: self.options.handle_key.clone(),
             told: Mutex::new(Lru::new(INODES_MAX)),
             opens: Mutex::new((Lru::new(OPEN_MAX), 0)),
             cookies: Mutex::new(Lru::new(COOKIES_MAX)),

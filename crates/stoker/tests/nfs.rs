@@ -81,6 +81,9 @@ fn exports_are_kept_to() {
         return;
     }
     node.stop();
+    let node = up(&at, &["data:allow=10.0.0.0/8", "another"]);
+    script("exports.py", &[&port(&node), "other volume"]);
+    node.stop();
     let node = up(&at, &["data:keep-root"]);
     script("exports.py", &[&port(&node), "keep root"]);
     node.stop();
@@ -89,6 +92,29 @@ fn exports_are_kept_to() {
     node.stop();
     let node = up(&at, &["another"]);
     script("exports.py", &[&port(&node), "another volume"]);
+    node.stop();
+}
+
+/// Two nodes of a cell, and a client that goes from one to the other.
+#[test]
+fn a_client_that_moves_overwrites_nothing_newer() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (at, there) = (dir.path().join("first"), dir.path().join("second"));
+    let first = up(&at, &[]);
+    let (peers, token) = (text(&first, "peers"), text(&first, "join_token"));
+    Node::start(&["join", &peers, "--token", &token], &there).stop();
+    let second = up(&there, &[]);
+    script("moves.py", &[&port(&first), &port(&second)]);
+    second.stop();
+    first.stop();
+}
+
+/// Connections of 4 bytes that say how long the request is that never comes.
+#[test]
+fn silent_connections_block_nobody() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let node = up(&dir.path().join("node"), &[]);
+    script("crowd.py", &[&port(&node)]);
     node.stop();
 }
 

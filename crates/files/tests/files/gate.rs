@@ -12,7 +12,7 @@ use stoker_store::{
     StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
     Writer,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Calls that can be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,11 +69,18 @@ pub struct Gate {
     holds: Mutex<Vec<Hold>>,
     refusals: Mutex<Vec<(Call, StoreError)>>,
     losses: Arc<Mutex<Vec<Call>>>,
+    refused: Notify,
 }
 
 impl Gate {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Gate> {
-        Arc::new(Gate { inner, holds: Mutex::default(), refusals: Mutex::default(), losses: Arc::default() })
+        Arc::new(Gate {
+            inner,
+            holds: Mutex::default(),
+            refusals: Mutex::default(),
+            losses: Arc::default(),
+            refused: Notify::new(),
+        })
     }
 
     /// Holds the next call of a kind.
@@ -86,6 +93,16 @@ impl Gate {
     /// Answers every call of a kind like this from now on.
     pub fn refuse(&self, call: Call, fault: StoreError) {
         self.refusals.lock().unwrap().push((call, fault));
+    }
+
+    /// Refuses nothing any more.
+    pub fn allow(&self) {
+        self.refusals.lock().unwrap().clear();
+    }
+
+    /// Waits until a call was refused after this was asked for.
+    pub async fn has_refused(&self) {
+        self.refused.notified().await;
     }
 
     /// The next call of a kind is carried out, and its answer lost.
@@ -109,6 +126,7 @@ impl Gate {
         self.stop(call, When::Before).await;
         let refusal = self.refusals.lock().unwrap().iter().find(|(refused, _)| *refused == call).cloned();
         if let Some((_, fault)) = refusal {
+            self.refused.notify_waiters();
             return Err(fault);
         }
         let answer = answer.await;

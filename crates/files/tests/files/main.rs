@@ -3,6 +3,7 @@
 mod flights;
 mod gate;
 mod model;
+mod newer;
 mod others;
 mod rig;
 mod semantics;

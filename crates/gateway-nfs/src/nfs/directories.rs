@@ -10,7 +10,7 @@ use stoker_files::{Attr, Kind};
 use super::attr;
 use super::names::handle_of;
 use super::{Asked, At, Outcome, Status, TRANSFER_MAX, read_handle};
-use crate::access::READ;
+use crate::access::{EXECUTE, READ};
 use crate::xdr::{self, Reader, Writer};
 
 const VERIFIER: u64 = u64::from_be_bytes(*b"stoker01");
@@ -37,13 +37,19 @@ struct Wish {
     bytes: usize,
     /// With attributes and handles.
     is_plus: bool,
+    /// Who asks may go into the directory, not only list it.
+    shows_inside: bool,
 }
 
 impl Asked<'_> {
     pub(super) async fn readdir(&mut self, mut input: Reader) -> xdr::Result<()> {
         let handle = read_handle(&mut input)?;
         let (cookie, verifier, bytes) = (input.u64()?, input.u64()?, input.u32()?.min(TRANSFER_MAX));
-        self.list(&handle, &Wish { cookie, verifier, bytes: bytes as usize, is_plus: false }).await;
+        self.list(
+            &handle,
+            &Wish { cookie, verifier, bytes: bytes as usize, is_plus: false, shows_inside: false },
+        )
+        .await;
         Ok(())
     }
 
@@ -51,7 +57,11 @@ impl Asked<'_> {
         let handle = read_handle(&mut input)?;
         let (cookie, verifier, _names) = (input.u64()?, input.u64()?, input.u32()?);
         let bytes = input.u32()?.min(TRANSFER_MAX);
-        self.list(&handle, &Wish { cookie, verifier, bytes: bytes as usize, is_plus: true }).await;
+        self.list(
+            &handle,
+            &Wish { cookie, verifier, bytes: bytes as usize, is_plus: true, shows_inside: false },
+        )
+        .await;
         Ok(())
     }
 
@@ -81,6 +91,7 @@ impl Asked<'_> {
         if wish.cookie != 0 && wish.verifier != VERIFIER {
             return Err(Status::BadCookie);
         }
+        let wish = &Wish { shows_inside: at.who.may(&directory, EXECUTE), ..*wish };
         self.make_room(wish.bytes as u32).await?;
         let mut out = Writer::default();
         attr::write_after(&mut out, volume, Some(&directory));
@@ -123,13 +134,15 @@ fn add(out: &mut Writer, at: &At, wish: &Wish, cookie: u64, name: &[u8], attr: &
     out.opaque(name);
     out.u64(cookie);
     if wish.is_plus {
-        attr::write_after(out, &at.volume, Some(attr));
         let handle = match attr.kind {
             Kind::Directory => crate::handle::Handle::directory(at.volume.id, attr.ino),
             _ => handle_of(at, attr, name),
         };
-        out.bool(true);
-        out.opaque(&handle.encode());
+        attr::write_after(out, &at.volume, wish.shows_inside.then_some(attr));
+        out.bool(wish.shows_inside);
+        if wish.shows_inside {
+            out.opaque(&handle.encode(&at.volume.handle_key));
+        }
     }
     let fits = out.len() + TAIL <= wish.bytes;
     if !fits {

@@ -1,7 +1,7 @@
 //! Attributes and bytes of one file.
 
 use bytes::Bytes;
-use stoker_files::{Attr, Change as Properties, Kind};
+use stoker_files::{Attr, Change as Properties, Errno, Handle as OpenFile, Kind};
 
 use super::attr::{self, Time, Wish};
 use super::{Asked, At, Outcome, Status, TRANSFER_MAX, read_handle};
@@ -194,7 +194,11 @@ impl Asked<'_> {
         let done = async {
             check_file(&at, at.volume.files.peek(at.ino)?, WRITE)?;
             let open = at.volume.open(at.ino).await?;
-            Outcome::Ok(at.volume.files.fsync(&open).await?)
+            match at.volume.files.fsync(&open).await {
+                // What waited was dropped: the verifier, which is read after this, says so.
+                Ok(()) | Err(Errno::EAGAIN) => Outcome::Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
         };
         let done = done.await;
         self.status(done.err().unwrap_or(Status::Ok));
@@ -210,9 +214,25 @@ impl Asked<'_> {
 async fn write_bytes(at: &At, offset: u64, bytes: &[u8], stable: u32) -> Outcome<usize> {
     check_file(at, at.volume.files.peek(at.ino)?, WRITE)?;
     let open = at.volume.open(at.ino).await?;
-    let count = at.volume.files.write(&open, offset, bytes, false).await?;
+    loop {
+        match write_once(at, &open, offset, bytes, stable).await {
+            // Dropped together with older bytes that waited here: it is made again.
+            Err(Errno::EAGAIN) if at.is_fresh() => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+async fn write_once(
+    at: &At,
+    open: &OpenFile,
+    offset: u64,
+    bytes: &[u8],
+    stable: u32,
+) -> Result<usize, Errno> {
+    let count = at.volume.files.write(open, offset, bytes, false).await?;
     if stable != UNSTABLE {
-        at.volume.files.fsync(&open).await?;
+        at.volume.files.fsync(open).await?;
     }
     Ok(count)
 }
@@ -249,7 +269,7 @@ fn granted(at: &At, attr: &Attr) -> u32 {
 
 /// Carries a wish out, durably, if who asks may.
 pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
-    let (who, files) = (&at.who, &at.volume.files);
+    let who = &at.who;
     let chown = wish.uid.is_some_and(|uid| uid != found.uid);
     let chgrp = wish.gid.is_some_and(|gid| gid != found.gid);
     let sets_time = matches!(wish.mtime, Some(Time::At(_)));
@@ -266,9 +286,6 @@ pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
         Kind::File => Some(at.volume.open(at.ino).await?),
         _ => None,
     };
-    if let Some(size) = wish.size {
-        files.truncate(at.ino, size).await?;
-    }
     let now_ns = (at.volume.now_ns)();
     let mtime_ns = wish.mtime.map(|time| match time {
         Time::Now => now_ns,
@@ -281,11 +298,29 @@ pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
         _ => mode,
     };
     let properties = Properties { mode, uid: wish.uid, gid: wish.gid, mtime_ns };
+    loop {
+        match set_once(at, open.as_deref(), wish.size, properties).await {
+            Err(Errno::EAGAIN) if at.is_fresh() => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+async fn set_once(
+    at: &At,
+    open: Option<&OpenFile>,
+    size: Option<u64>,
+    properties: Properties,
+) -> Result<(), Errno> {
+    let files = &at.volume.files;
+    if let Some(size) = size {
+        files.truncate(at.ino, size).await?;
+    }
     if properties != Properties::default() {
         files.set(at.ino, properties).await?;
     }
-    if let Some(open) = open {
-        files.fsync(&open).await?;
+    match open {
+        Some(open) => files.fsync(open).await,
+        None => Ok(()),
     }
-    Ok(())
 }

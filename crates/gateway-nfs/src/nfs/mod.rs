@@ -7,16 +7,17 @@ mod info;
 mod names;
 mod status;
 
-use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::access::Identity;
+use crate::admission::{NfsClient, Room};
 use crate::connection::Service;
 use crate::counters::Counters;
-use crate::handle::{HANDLE_LEN_MAX, Handle};
+use crate::handle::{HANDLE_LEN_MAX, Handle, NoHandle};
 use crate::record::Reply;
 use crate::rpc::{self, Call, Refusal};
 use crate::volumes::Volume;
@@ -26,6 +27,9 @@ pub use status::Status;
 /// Most bytes of a read or a write.
 pub const TRANSFER_MAX: u32 = 1 << 20;
 
+/// A change that could not be made for this long is not made any more.
+pub const AGE_MAX: Duration = Duration::from_secs(30);
+
 /// Result of a procedure.
 type Outcome<T> = Result<T, Status>;
 
@@ -34,17 +38,27 @@ struct At {
     volume: Arc<Volume>,
     ino: u64,
     who: Identity,
+    begun: Instant,
+}
+
+impl At {
+    /// Whether a change may still be made, or made again over what others published. Who asked longer ago may have asked
+    /// another node meanwhile, and have gone on from there: it is told to ask again, if it is still there.
+    fn is_fresh(&self) -> bool {
+        self.begun.elapsed() < AGE_MAX
+    }
 }
 
 /// A request while it is worked on.
 struct Asked<'s> {
     service: &'s Arc<Service>,
-    peer: IpAddr,
+    client: &'s NfsClient,
+    begun: Instant,
     caller: Option<Identity>,
     out: Writer,
     /// Bytes of a file that follow.
     data: Bytes,
-    room: Option<OwnedSemaphorePermit>,
+    room: Option<Room>,
 }
 
 /// Whether a request must not be carried out twice.
@@ -53,12 +67,13 @@ pub fn is_once(call: &Call) -> bool {
     call.program == rpc::NFS && matches!(call.procedure, 2 | 8..=15)
 }
 
-pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<Reply, Refusal> {
+pub async fn answer(service: &Arc<Service>, client: &NfsClient, call: Call) -> Result<Reply, Refusal> {
     let out = rpc::accepted(call.xid, 256);
     let front = out.len();
-    let mut asked = Asked { service, peer, caller: call.caller, out, data: Bytes::new(), room: None };
+    let begun = Instant::now();
+    let mut asked =
+        Asked { service, client, begun, caller: call.caller, out, data: Bytes::new(), room: None };
     let input = Reader::new(call.args);
-    let begun = tokio::time::Instant::now();
     let read = match call.procedure {
         0 => Ok(()),
         1 => asked.getattr(input).await,
@@ -99,7 +114,10 @@ pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<
 impl Asked<'_> {
     /// What a handle is of, for who asks.
     async fn at(&self, handle: &Bytes) -> Outcome<At> {
-        let handle = Handle::decode(handle).ok_or(Status::BadHandle)?;
+        let handle = Handle::decode(handle, self.service.volumes.handle_key()).map_err(|why| match why {
+            NoHandle::Foreign => Status::BadHandle,
+            NoHandle::Unknown => Status::Stale,
+        })?;
         let volume = match self.service.volumes.by_id(handle.volume).await {
             Ok(volume) => volume.ok_or(Status::Stale)?,
             Err(fault) => {
@@ -107,12 +125,12 @@ impl Asked<'_> {
                 return Err(Status::Jukebox);
             }
         };
-        if !volume.export.allows(self.peer) {
+        if !volume.export.allows(self.client.address) {
             return Err(Status::Access);
         }
         let ino = volume.resolve(&handle).await?;
         let who = volume.export.identity(self.caller.clone());
-        Ok(At { volume, ino, who })
+        Ok(At { volume, ino, who, begun: self.begun })
     }
 
     /// The same for a request that changes something.
@@ -121,13 +139,15 @@ impl Asked<'_> {
         if at.volume.export.read_only {
             return Err(Status::ReadOnly);
         }
+        if !at.is_fresh() {
+            return Err(Status::Jukebox);
+        }
         Ok(at)
     }
 
     /// Room for an answer of so many bytes.
     async fn make_room(&mut self, bytes: u32) -> Outcome<()> {
-        let room = self.service.rooms_out.clone().acquire_many_owned(bytes).await;
-        self.room = Some(room.map_err(|_| Status::Jukebox)?);
+        self.room = Some(self.client.output.acquire(bytes as usize).await.ok_or(Status::Jukebox)?);
         Ok(())
     }
 

@@ -41,7 +41,7 @@ impl Asked<'_> {
         match found {
             Ok(found) => {
                 self.status(Status::Ok);
-                self.out.opaque(&handle_of(&at, &found, &name).encode());
+                self.out.opaque(&handle_of(&at, &found, &name).encode(&at.volume.handle_key));
                 attr::write_after(&mut self.out, &at.volume, Some(&found));
             }
             Err(status) => self.status(status),
@@ -124,7 +124,7 @@ impl Asked<'_> {
             Ok(made) => {
                 self.status(Status::Ok);
                 self.out.bool(true);
-                self.out.opaque(&handle_of(&at, &made, name).encode());
+                self.out.opaque(&handle_of(&at, &made, name).encode(&at.volume.handle_key));
                 attr::write_after(&mut self.out, &at.volume, Some(&made));
             }
             Err(status) => self.status(status),
@@ -310,7 +310,7 @@ async fn create(at: &At, directory: &Attr, name: &[u8], how: How) -> Outcome<Att
         Err(errno) => return Err(errno.into()),
     };
     at.volume.note(attr.ino);
-    let own = At { volume: at.volume.clone(), ino: attr.ino, who: at.who.clone() };
+    let own = At { volume: at.volume.clone(), ino: attr.ino, who: at.who.clone(), begun: at.begun };
     match how {
         How::Exclusive(number) => {
             // The number is kept where the client sets something else next.

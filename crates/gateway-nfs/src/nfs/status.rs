@@ -53,8 +53,10 @@ impl From<Errno> for Status {
             Errno::EDQUOT => Status::Quota,
             Errno::ESTALE | Errno::EBADF => Status::Stale,
             Errno::EOPNOTSUPP => Status::NotSupported,
-            // Somebody else changes the same thing just now.
-            Errno::EBUSY => Status::Jukebox,
+            // Somebody else changes the same thing just now, or did.
+            Errno::EBUSY | Errno::EAGAIN => Status::Jukebox,
+            // The catalog is away: the client asks again, here or elsewhere.
+            Errno::ETIMEDOUT => Status::Jukebox,
             _ => Status::Io,
         }
     }
@@ -85,5 +87,7 @@ mod tests {
         check(Errno::ESTALE, 70);
         check(Errno::EOPNOTSUPP, 10_004);
         check(Errno::EBUSY, 10_008);
+        check(Errno::EAGAIN, 10_008);
+        check(Errno::ETIMEDOUT, 10_008);
     }
 }

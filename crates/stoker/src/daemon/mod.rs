@@ -287,7 +287,8 @@ impl Daemon {
         let door = start_door(&store, &socket, plan, &tokens.operator)?;
         let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
-        let nfs = NfsDoor::start(&store, &plan.nfs, &status.node, plan.memory_bytes)?.map(Arc::new);
+        let nfs =
+            NfsDoor::start(member.node(), &plan.nfs, &status.node, plan.memory_bytes).await?.map(Arc::new);
         let mut telemetry =
             Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
         let options = AdminOptions {

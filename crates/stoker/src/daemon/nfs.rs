@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_gateway_nfs::{NfsGateway, NfsOptions};
+use stoker_gateway_nfs::{HandleKey, NfsGateway, NfsOptions};
+use stoker_node::Node;
 use stoker_store::{Counter, Store};
 
-use super::cannot_listen;
 use super::plan::NfsPlan;
+use super::{cannot_listen, refused};
 use crate::failure::Failure;
 use crate::{clock, out};
 
@@ -18,6 +19,11 @@ const BUFFER_SHARE: u64 = 16;
 const TRANSFER_SHARE: u64 = 32;
 const MEMORY_MAX: u64 = 256 << 20;
 
+/// Where the catalog has the key of handles. No operator can add to a note of this name.
+const KEY_NOTE: &str = "nfs.handles";
+/// In front of the key.
+const KEY_VERSION: u8 = 1;
+
 /// The gateway and where it is reached.
 pub struct NfsDoor {
     gateway: NfsGateway,
@@ -25,23 +31,24 @@ pub struct NfsDoor {
 
 impl NfsDoor {
     /// Listens and serves; none if it has no address.
-    pub fn start(
-        store: &Arc<dyn Store>,
+    pub async fn start(
+        node: &Arc<Node>,
         plan: &NfsPlan,
-        node: &str,
+        name: &str,
         memory_bytes: u64,
     ) -> Result<Option<NfsDoor>, Failure> {
         if plan.listen.is_empty() {
             return Ok(None);
         }
         let share = |part: u64| (memory_bytes / part).min(MEMORY_MAX) as usize;
-        let mut options = NfsOptions::new(plan.listen.clone(), format!("nfs-{node}"), clock::unix_ns);
+        let key = handle_key(node).await?;
+        let mut options = NfsOptions::new(plan.listen.clone(), key, format!("nfs-{name}"), clock::unix_ns);
         options.exports = plan.exports.clone();
         options.buffer_bytes_max = share(BUFFER_SHARE);
         options.bytes_in_max = share(TRANSFER_SHARE);
         options.bytes_out_max = share(TRANSFER_SHARE);
-        let gateway =
-            NfsGateway::start(Arc::clone(store), options).map_err(|error| cannot_listen("nfs", &error))?;
+        let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
+        let gateway = NfsGateway::start(store, options).map_err(|error| cannot_listen("nfs", &error))?;
         let is_open = |address: &&SocketAddr| !address.ip().is_loopback();
         if let Some(address) = gateway.addresses().iter().find(is_open) {
             out::say(format!(
@@ -65,6 +72,31 @@ impl NfsDoor {
     /// Takes no more requests, finishes what is under way for at most this long, and publishes what waits.
     pub async fn stop(&self, grace: Duration) {
         self.gateway.stop(grace).await;
+    }
+}
+
+/// The key of handles: made by the first node that shows volumes, and the same for all of them from then on.
+async fn handle_key(node: &Node) -> Result<HandleKey, Failure> {
+    loop {
+        if let Some(note) = node.note(KEY_NOTE).await.map_err(refused)? {
+            return match note.head.split_first() {
+                Some((&KEY_VERSION, key)) if key.len() == 32 => {
+                    let mut secret = [0; 32];
+                    secret.copy_from_slice(key);
+                    Ok(HandleKey::new(&secret))
+                }
+                _ => {
+                    Err(Failure::new("the key of NFS handles in the catalog was written by a newer release")
+                        .hint("upgrade this node, or start it without NFS"))
+                }
+            };
+        }
+        let mut head = [0; 33];
+        head[0] = KEY_VERSION;
+        aws_lc_rs::rand::fill(&mut head[1..])
+            .map_err(|_| Failure::new("the system gives no random bytes"))?;
+        // Another node may be quicker: then its key counts.
+        node.write_note(KEY_NOTE, None, &head, None).await.map_err(refused)?;
     }
 }
 

@@ -41,7 +41,7 @@ assert refused(lambda: client.call(NFS, 0, flavor=6))[0] == "denied", "Kerberos"
 for procedure in range(1, 22):
     assert refused(lambda: client.call(NFS, procedure, b"\xff" * 8)) == ("accepted", 4), procedure
 expect(client.getattr(b"no handle at all, but as long as one"), BADHANDLE)
-expect(client.getattr(root[:-1] + bytes([root[-1] ^ 1])), BADHANDLE)
+expect(client.getattr(root[:-1] + bytes([root[-1] ^ 1])), STALE)
 for garbage in (b"\xff" * 64, u32(5), b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, u32(1 << 31 | 1 << 30)):
     other = Client(port)
     # It may be closed before all of this is done.
@@ -187,6 +187,21 @@ expect(client.write(mine, 0, b"x"), ACCES)
 expect(client.setattr(mine, sattr(mode=0o777)), 1)
 assert client.access(mine)[1] == 0 and user.access(mine)[1] == 0x01 | 0x04 | 0x08
 assert user.access(root)[1] == 0x01 | 0x02
+
+# Who may not go into a directory does not get there by a path, a listing, or a handle that it made up.
+_, private, *_ = expect(client.mkdir(root, b"private", mode=0o700), OK)
+_, inner, *_ = expect(client.mkdir(private, b"inner", mode=0o777), OK)
+_, hidden, attr, _ = expect(client.create(inner, b"hidden", how=1, wish=sattr(mode=0o666)), OK)
+expect(user.lookup(private, b"inner"), ACCES)
+expect(user.mount("/data/private/inner"), ACCES)
+assert client.mount("/data/private/inner") == (OK, inner)
+expect(client.setattr(private, sattr(mode=0o744)), OK)
+for entry in user.list_all(private, plus=True):
+    assert entry["handle"] is None and entry["attr"] is None, entry
+assert all(entry["handle"] for entry in client.list_all(private, plus=True))
+for made_up in (mine[:16] + hidden[16:], mine[:12] + hidden[12:], bytes([1]) + hidden[1:], inner[:2] + bytes(10) + inner[12:]):
+    assert user.getattr(made_up)[0] in (STALE, BADHANDLE)
+expect(client.setattr(private, sattr(mode=0o700)), OK)
 
 # What a file system is like.
 _, reply = expect(client.info(19, root), OK)

@@ -76,8 +76,8 @@ class Reader:
 class Client:
     """A connection. Who it says it is can be changed at any time."""
 
-    def __init__(self, port, uid=0, gid=0, groups=()):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+    def __init__(self, port, uid=0, gid=0, groups=(), source="127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0))
         self.uid, self.gid, self.groups = uid, gid, groups
         self.xid = int.from_bytes(os.urandom(3), "big") << 8
 
