@@ -35,13 +35,17 @@ pub enum Mutation {
     IgnoreReliers,
     /// What a lost node held is not protected again.
     SkipRepair,
+    /// What a drive lost is not written down when its node starts.
+    SkipInventory,
+    /// What is written down as missing still counts as a copy, and nobody brings it back.
+    CountMissing,
     /// A segment that a client has a descriptor of is written again in place. Leases need real descriptors between nodes and
     /// clients, so this one is looked for in the simulation of one ring.
     ReuseLeased,
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 15] = [
+pub const MUTATIONS: [Mutation; 17] = [
     Mutation::SkipFlush,
     Mutation::StopAtHole,
     Mutation::AckAfterOneCopy,
@@ -56,6 +60,8 @@ pub const MUTATIONS: [Mutation; 15] = [
     Mutation::StartClean,
     Mutation::IgnoreReliers,
     Mutation::SkipRepair,
+    Mutation::SkipInventory,
+    Mutation::CountMissing,
     Mutation::ReuseLeased,
 ];
 
@@ -78,6 +84,15 @@ impl Mutation {
             Mutation::StartClean => b"d",
             Mutation::IgnoreReliers => b"L",
             Mutation::IgnoreSharers => b"s",
+            Mutation::CountMissing => b"l",
+            _ => b"",
+        }
+    }
+
+    /// The tables that nothing is put into.
+    pub fn unwritten(self) -> &'static [u8] {
+        match self {
+            Mutation::SkipInventory => b"l",
             _ => b"",
         }
     }
