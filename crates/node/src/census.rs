@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use stoker_catalog::rows::{DirtyRow, PartRow, RowValue, keys};
+use stoker_catalog::rows::{DirtyRow, MissingChunk, MissingRow, PartRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId, VersionId};
 use stoker_store::{Result, Risk};
 
@@ -25,6 +25,8 @@ pub(crate) struct Undrained {
     pub places: Vec<(NodeId, DriveId)>,
     /// It is a copy by reference of something that a lake has.
     pub is_in_lake: bool,
+    /// Nodes that lack chunks of it, whatever their places say, and which; none if there are too many to tell.
+    pub lacking: Vec<(NodeId, Option<BTreeSet<MissingChunk>>)>,
 }
 
 /// What becomes of a version when some places are gone.
@@ -43,11 +45,30 @@ impl Undrained {
         self.places.iter().any(|(at, _)| *at == node)
     }
 
-    /// Nodes that have some of it in places that count.
+    /// Whether a node lacks chunks that it should have.
+    fn lacks(&self, node: NodeId) -> bool {
+        self.lacking.iter().any(|(at, _)| *at == node)
+    }
+
+    /// Nodes that have what they should have of it, in places that count.
     pub fn copies(&self, counts: impl Fn(NodeId, DriveId) -> bool) -> usize {
-        let nodes: BTreeSet<NodeId> =
-            self.places.iter().filter(|(node, drive)| counts(*node, *drive)).map(|(node, _)| *node).collect();
-        nodes.len()
+        let counting = self.places.iter().filter(|(node, drive)| !self.lacks(*node) && counts(*node, *drive));
+        counting.map(|(node, _)| *node).collect::<BTreeSet<NodeId>>().len()
+    }
+
+    /// Whether nodes that can be read from lack some of it, but not all of them the same.
+    fn is_scattered(&self, counts: impl Fn(NodeId, DriveId) -> bool) -> bool {
+        let is_read = |node: NodeId| self.places.iter().any(|(at, drive)| *at == node && counts(*at, *drive));
+        let mut all = self.lacking.iter().filter(|(node, _)| is_read(*node)).map(|(_, chunks)| chunks.as_ref());
+        let Some(first) = all.next() else { return false };
+        let Some(first) = first else { return all.next().is_some() };
+        let is_everywhere = |chunk: &&MissingChunk| {
+            let lacks = |(node, chunks): &(NodeId, Option<BTreeSet<MissingChunk>>)| {
+                !is_read(*node) || chunks.as_ref().is_some_and(|chunks| chunks.contains(*chunk))
+            };
+            self.lacking.iter().all(lacks)
+        };
+        !first.iter().any(|chunk| is_everywhere(&chunk))
     }
 
     /// What is left of it in places that count. The home has all of it. All others together have all of it, too, and each of
@@ -58,7 +79,7 @@ impl Undrained {
         }
         let is_whole = |is_meant: &dyn Fn(NodeId) -> bool| {
             let mut places = self.places.iter().filter(|(node, _)| is_meant(*node)).peekable();
-            places.peek().is_some() && places.all(|(node, drive)| counts(*node, *drive))
+            places.peek().is_some() && places.all(|(node, drive)| !self.lacks(*node) && counts(*node, *drive))
         };
         let others: BTreeSet<NodeId> =
             self.places.iter().map(|(node, _)| *node).filter(|node| *node != self.home).collect();
@@ -68,7 +89,7 @@ impl Undrained {
             || (each && others.iter().any(|other| is_whole(&|node| node == *other)))
         {
             Fate::Safe
-        } else if others.is_empty() || self.copies(counts) == 0 {
+        } else if others.is_empty() || (self.copies(&counts) == 0 && !self.is_scattered(&counts)) {
             Fate::Lost
         } else {
             Fate::Doubtful
@@ -110,6 +131,7 @@ impl Census {
             home: NodeId(row.home),
             places: Vec::new(),
             is_in_lake: false,
+            lacking: Vec::new(),
         });
         known.places.push(place);
     }
@@ -214,6 +236,7 @@ impl Core {
             Ok(())
         })
         .await?;
+        self.count_missing(&mut census).await?;
         for volume in self.volumes.all_and_leaving().await? {
             census.copies.insert(volume.id.0, self.class(&volume).copies());
         }
@@ -221,7 +244,7 @@ impl Core {
         let lonely: Vec<VersionId> = census
             .versions
             .iter()
-            .filter(|(_, one)| one.bytes > 0 && one.copies(|_, _| true) == 1)
+            .filter(|(_, one)| one.bytes > 0 && one.copies(|_, _| true) <= 1)
             .map(|(version, _)| *version)
             .collect();
         for version in lonely {
@@ -232,6 +255,29 @@ impl Core {
             }
         }
         Ok(census)
+    }
+
+    /// Takes what nodes lack into account.
+    async fn count_missing(&self, census: &mut Census) -> Result<()> {
+        let mut parts: HashMap<VersionId, BTreeSet<NodeId>> = HashMap::new();
+        self.each(keys::MISSING.to_vec(), |row| {
+            let Some((version, node)) = keys::missing_parts(&row.key) else { return Ok(()) };
+            let missing = MissingRow::of(row).map_err(error::catalog)?;
+            let chunks = (!missing.more).then(|| missing.chunks.into_iter().collect());
+            match census.versions.get_mut(&version) {
+                Some(undrained) => undrained.lacking.push((node, chunks)),
+                None => drop(parts.entry(version).or_default().insert(node)),
+            }
+            Ok(())
+        })
+        .await?;
+        if !parts.is_empty() {
+            for part in &mut census.parts {
+                let lacks = |node: &NodeId| parts.get(&part.version).is_some_and(|nodes| nodes.contains(node));
+                part.places.retain(|(node, _)| !lacks(node));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a place can be read from now, as far as this node can tell.
@@ -263,6 +309,7 @@ mod tests {
                 home: node(1),
                 places: places.iter().map(|(at, drive)| (node(*at), DriveId([*drive; 16]))).collect(),
                 is_in_lake: false,
+                lacking: Vec::new(),
             };
             let counts = |at: NodeId, drive: DriveId| !gone.contains(&at.0[0]) && drive.0[0] != 99;
             assert_eq!(one.fate(copies, counts), expect, "{places:?} {copies} {gone:?}");
@@ -289,5 +336,35 @@ mod tests {
         // The home has nothing of it any more.
         check(&[(2, 2)], 2, &[1], Fate::Safe);
         check(&[(2, 2)], 2, &[2], Fate::Lost);
+    }
+
+    #[test]
+    fn a_node_that_lacks_chunks_is_no_holder() {
+        // Nodes 1 (the home) and 2, class two; chunks that each lacks; nodes that are gone.
+        let check = |lacking: &[(u8, &[u32])], gone: &[u8], copies: usize, expect: Fate| {
+            let chunk = |index: &u32| MissingChunk { version: [7; 12], index: *index, len: 1 };
+            let lack = |(at, chunks): &(u8, &[u32])| (node(*at), Some(chunks.iter().map(chunk).collect()));
+            let one = Undrained {
+                volume: 1,
+                bytes: 10,
+                since_ms: 0,
+                home: node(1),
+                places: vec![(node(1), DriveId([1; 16])), (node(2), DriveId([2; 16]))],
+                is_in_lake: false,
+                lacking: lacking.iter().map(lack).collect(),
+            };
+            let counts = |at: NodeId, _: DriveId| !gone.contains(&at.0[0]);
+            assert_eq!(one.copies(counts), copies, "{lacking:?} {gone:?}");
+            assert_eq!(one.fate(2, counts), expect, "{lacking:?} {gone:?}");
+        };
+        check(&[], &[], 2, Fate::Safe);
+        check(&[(2, &[0])], &[], 1, Fate::Safe);
+        check(&[(2, &[0])], &[2], 1, Fate::Safe);
+        check(&[(2, &[0])], &[1], 0, Fate::Lost);
+        check(&[(1, &[0])], &[2], 0, Fate::Lost);
+        check(&[(1, &[0]), (2, &[0, 1])], &[], 0, Fate::Lost);
+        // Each has what the other lacks.
+        check(&[(1, &[0]), (2, &[1])], &[], 0, Fate::Doubtful);
+        check(&[(1, &[0]), (2, &[1])], &[2], 0, Fate::Lost);
     }
 }

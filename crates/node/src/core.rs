@@ -56,6 +56,7 @@ pub(crate) struct Core {
     pub facts: crate::measures::Facts,
     pub emptiness: Mutex<crate::measures::Emptiness>,
     pub mender: crate::mender::Mender,
+    pub inventory: crate::inventory::Inventory,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
     pub stats: NodeStats,

@@ -86,7 +86,7 @@ impl Core {
     async fn receipt_of(&self, volume: &Arc<Volume>, key: &Key) -> Result<Receipt> {
         let seen = self.seen(volume, key.as_bytes()).await?.ok_or_else(|| no_such_key(key.as_bytes()))?;
         let seq = seen.located.as_ref().map_or(0, |located| located.seq);
-        Core::receipt(volume, key.as_bytes(), &seen.file, seq)
+        self.receipt_now(volume, key.as_bytes(), &seen.file, seq).await
     }
 
     async fn await_state(

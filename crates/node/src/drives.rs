@@ -4,14 +4,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome, Range, prefix_end};
 use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, keys};
-use stoker_format::{DriveId, NodeId, VersionId};
+use stoker_format::{DriveId, NodeId, RingId, VersionId};
 use stoker_ring::Settings;
 use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Result, StoreError};
 
@@ -19,6 +19,7 @@ use crate::census::{Census, Fate};
 use crate::core::Core;
 use crate::error;
 use crate::identity::{Identity, write_durable};
+use crate::known::{KnownDrives, MissingDrive};
 use crate::node::open_drive;
 use crate::options::{DriveOpener, DriveOptions, MemoryPlan};
 use crate::rings::{Drive, Standing};
@@ -47,7 +48,32 @@ pub(crate) struct Workshop {
     pub busy: tokio::sync::Mutex<()>,
     /// What opens drives, if they are not real.
     pub opener: Option<DriveOpener>,
+    /// Drives of this node that were not where they should be when it started.
+    pub missing: Mutex<Vec<MissingDrive>>,
     pub world: Option<GivenWorld>,
+}
+
+impl Workshop {
+    /// Drives that are missing.
+    pub fn missing(&self) -> Vec<MissingDrive> {
+        self.missing.lock().unwrap().clone()
+    }
+
+    /// Remembers a drive that is in service; it is not missing any more.
+    fn note_drive(&self, drive: &Drive) -> Result<()> {
+        if self.opener.is_some() {
+            return Ok(());
+        }
+        self.missing.lock().unwrap().retain(|missing| missing.drive != drive.id.to_string());
+        let there = [(drive.path.as_path(), drive.id, RingId(drive.row.ring))];
+        KnownDrives::read(&self.dir)?.note(&self.dir, there)
+    }
+
+    /// Forgets a drive.
+    fn forget_drive(&self, drive: &str) -> Result<()> {
+        self.missing.lock().unwrap().retain(|missing| missing.drive != drive);
+        KnownDrives::read(&self.dir)?.forget(&self.dir, drive)
+    }
 }
 
 /// Drives that came and went while the node ran: its configuration does not know of them.
@@ -213,7 +239,7 @@ impl Core {
         })
         .await?;
         for id in missing {
-            tracing::warn!(drive = %id, "this node was started without one of its drives: what it held is made up for");
+            tracing::warn!(drive = %id, "this node was started without one of its drives: what it held does not count");
             self.declare_gone(id, Emptied::No).await?;
         }
         Ok(())
@@ -254,6 +280,7 @@ impl Core {
         if kept.resting.remove(&drive.id.to_string()) {
             kept.write(&self.workshop.dir)?;
         }
+        self.workshop.forget_drive(&drive.id.to_string())?;
         if let Some(drive) = self.rings.retire(drive.id) {
             tracing::info!(drive = %drive.path.display(), "the drive is taken out");
             if let Err(fault) = drive.ring.clone().close().await {
@@ -296,6 +323,7 @@ impl Core {
         if drives.len() >= DRIVES_MAX {
             return Err(refused(format!("a node has at most {DRIVES_MAX} drives; remove some first")));
         }
+        self.check_not_missing(&options.path)?;
         let (pool, record_min) = (self.rings.pool(), self.chunk_bytes);
         let drive = open_drive(&options, &self.workshop, pool, &self.catalog, record_min).await?;
         // After a start every chunk is dirty until the catalog was asked (R8).
@@ -306,14 +334,69 @@ impl Core {
         if kept.rests(drive.id) {
             drive.set_standing(Standing::Resting);
         }
+        self.workshop.note_drive(&drive)?;
         let drive = self.rings.add(drive);
         if self.cell.is_joined() {
             self.load_view().await?;
         }
+        self.inventory.compare_again();
         self.settle_all_leases().await?;
         tracing::info!(drive = %drive.path.display(), "the drive is in service");
         let census = self.census().await?;
         Ok(vec![self.drive_info(&drive, &census).await])
+    }
+
+    /// Refuses to make a ring at the path of a drive that is missing: it may only not be mounted.
+    fn check_not_missing(&self, path: &Path) -> Result<()> {
+        let missing = self.workshop.missing();
+        let Some(missing) = missing.iter().find(|missing| path.starts_with(&missing.path)) else { return Ok(()) };
+        let there = stoker_ring::Drive::superblock_at(path).map_err(error::ring)?;
+        if there.is_some_and(|superblock| superblock.drive.to_string() == missing.drive) {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "drive {} (ring {}) should be at {}: {}. Mount or plug it in; or, if it is gone for good, give it up first with \
+             `stoker drive remove --force`",
+            missing.drive,
+            missing.ring,
+            missing.path.display(),
+            missing.why
+        )))
+    }
+
+    /// Gives a drive up that is missing: nothing looks for it any more.
+    async fn remove_missing(self: &Arc<Core>, missing: &MissingDrive, force: bool) -> Result<Vec<DriveInfo>> {
+        let census = self.census().await?;
+        let info = self.missing_info(missing, &census);
+        if info.undrained_files > 0 && !force {
+            return Err(refused(format!(
+                "drive {} is missing, and {} files that the lake does not have were there; with --force they are given up",
+                missing.drive, info.undrained_files
+            )));
+        }
+        let _busy = self.workshop.busy.lock().await;
+        Kept::read(&self.workshop.dir)?.without(&missing.path).write(&self.workshop.dir)?;
+        self.workshop.forget_drive(&missing.drive)?;
+        Ok(vec![info])
+    }
+
+    fn missing_info(&self, missing: &MissingDrive, census: &Census) -> DriveInfo {
+        let id = missing.drive.parse::<DriveId>().unwrap_or(DriveId::ZERO);
+        let (undrained_files, undrained_bytes) = undrained_on(census, id);
+        DriveInfo {
+            drive: missing.drive.clone(),
+            node: self.node.to_string(),
+            name: self.cell.view().name(self.node),
+            path: missing.path.display().to_string(),
+            state: "missing".to_owned(),
+            why: Some(missing.why.clone()),
+            incarnation: 0,
+            bytes: 0,
+            keep_bytes: 0,
+            clean_bytes: 0,
+            undrained_files,
+            undrained_bytes,
+        }
     }
 
     fn drive_named(&self, text: &str) -> Result<Arc<Drive>> {
@@ -330,6 +413,9 @@ impl Core {
 
     /// Lets a drive go: as soon as nothing is only there, or at once, whatever that loses.
     pub(crate) async fn drive_remove(self: &Arc<Core>, name: &str, force: bool) -> Result<Vec<DriveInfo>> {
+        if let Some(missing) = self.workshop.missing().into_iter().find(|missing| missing.is_named(name)) {
+            return self.remove_missing(&missing, force).await;
+        }
         let drive = self.drive_named(name)?;
         let serves = |other: &Arc<Drive>| other.id != drive.id && other.is_serving();
         let is_last = !self.rings.drives().iter().any(serves);
@@ -447,6 +533,7 @@ impl Core {
         for drive in self.rings.drives() {
             all.push(self.drive_info(&drive, &census).await);
         }
+        all.extend(self.workshop.missing().iter().map(|missing| self.missing_info(missing, &census)));
         Ok(all)
     }
 

@@ -135,7 +135,11 @@ impl Core {
                 Err(fault) => {
                     tracing::error!(%chunk, "a bad copy cannot be repaired now: {fault}");
                     add(&stats.failed, 1);
+                    core.inventory.note_bad(chunk);
                 }
+            }
+            if ended.is_ok() {
+                core.inventory.note_sound(&chunk);
             }
             core.mender.end(chunk, ended.is_ok(), clock::now_ms());
         });

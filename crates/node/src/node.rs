@@ -1,6 +1,6 @@
 //! A node: opens the parts, asks the catalog what is precious, runs the loops.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -14,7 +14,7 @@ use stoker_catalog::rows::{
     SetRow, SetState, TombstoneRow, keys,
 };
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
-use stoker_format::{ChunkId, NodeId, RecordKind, VersionId};
+use stoker_format::{ChunkId, DriveId, NodeId, RecordKind, RingId, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
@@ -26,6 +26,7 @@ use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
 use crate::identity::{HighWater, Identity};
+use crate::known::{self, KnownDrives, MissingDrive};
 
 use crate::numbers::CatalogTimes;
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
@@ -35,7 +36,8 @@ use crate::sources::Sources;
 use crate::stage::Flights;
 use crate::volumes::{Lakes, Volumes};
 use crate::world::Tasks;
-use crate::{clock, collector, drain, error, kept, scrubber};
+use crate::undrained::DirtyPages;
+use crate::{clock, collector, drain, error, inventory, kept, scrubber};
 
 /// How often the highest commit is written down.
 const SEQ_PAUSE: Duration = Duration::from_secs(1);
@@ -87,16 +89,24 @@ impl Node {
             dir: options.dir.clone(),
             busy: Default::default(),
             opener: options.drive_opener.clone(),
+            missing: Default::default(),
             world: options.world.clone(),
         };
+        let (mut known, there) = find_drives(&options, &drives_wanted, identity.node, &*catalog).await?;
         let (mut drives, kept) = (Vec::new(), Kept::read(&options.dir)?);
-        for drive in &drives_wanted {
+        for drive in &there {
             let drive = open_drive(drive, &workshop, &pool, &catalog, 0).await?;
             if kept.rests(drive.id) {
                 drive.set_standing(Standing::Resting);
             }
             drives.push(drive);
         }
+        if options.drive_opener.is_none() {
+            let there = |drive: &'_ Drive| (drive.id, RingId(drive.row.ring));
+            let there: Vec<_> = drives.iter().map(|drive| (drive.path.as_path(), there(drive))).collect();
+            known.0.note(&options.dir, there.into_iter().map(|(path, (drive, ring))| (path, drive, ring)))?;
+        }
+        *workshop.missing.lock().unwrap() = std::mem::take(&mut known.1);
         // A chunk fits into a record of every drive; small rings have small ones.
         let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
         let chunk_bytes = options.chunk_bytes.min(record_bytes.unwrap_or(u32::MAX));
@@ -119,6 +129,7 @@ impl Node {
             facts: Default::default(),
             emptiness: Default::default(),
             mender: Default::default(),
+            inventory: Default::default(),
             node: identity.node,
             cluster: identity.cluster.to_string(),
             started_ms: clock::now_ms(),
@@ -165,6 +176,8 @@ impl Node {
         }
         core.give_up_missing().await?;
         core.sort_records().await?;
+        core.tell_segments_missing().await?;
+        core.compare_inventory().await?;
         core.settle_all_leases().await?;
         core.keep_rows().await?;
         let high_water = Arc::new(Mutex::new(high_water));
@@ -187,6 +200,7 @@ impl Node {
             tasks.spawn(drain::chore(core.clone(), Chore::Sets)),
             tasks.spawn(collector::run(core.clone())),
             tasks.spawn(scrubber::run(core.clone())),
+            tasks.spawn(inventory::run(core.clone())),
             tasks.spawn(drives::run(core.clone())),
             tasks.spawn(watermark),
             tasks.spawn(kept::run(core.clone())),
@@ -323,6 +337,65 @@ async fn open_catalog(
             Ok((Arc::new(catalog), Engine::Shared))
         }
         CatalogChoice::Given(catalog) => Ok((catalog.clone(), Engine::Shared)),
+    }
+}
+
+/// Which of the wanted drives are there or may be made, and which are not where this node had them. An error if none is left.
+async fn find_drives(
+    options: &NodeOptions,
+    wanted: &[DriveOptions],
+    node: NodeId,
+    catalog: &dyn Catalog,
+) -> Result<((KnownDrives, Vec<MissingDrive>), Vec<DriveOptions>)> {
+    let mut known = KnownDrives::read(&options.dir)?;
+    if options.drive_opener.is_some() {
+        return Ok(((known, Vec::new()), wanted.to_vec()));
+    }
+    options.new_drives.iter().for_each(|path| known.forget_path(path));
+    // One that cannot be read is there; opening it says what is wrong.
+    let ids = |drive: &DriveOptions| {
+        let there = stoker_ring::Drive::superblock_at(&drive.path);
+        there.map(|there| there.map(|superblock| (superblock.drive, superblock.ring))).ok()
+    };
+    let there: Vec<_> = wanted.iter().map(ids).collect();
+    let mut lost = live_drives(node, catalog).await?;
+    lost.retain(|(id, _)| !there.iter().flatten().flatten().any(|(here, _)| here == id));
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (drive, there) in wanted.iter().zip(there) {
+        let is_new = options.new_drives.iter().any(|named| known::is_named(named, &drive.path));
+        let judged = match there {
+            Some(there) if !is_new => known.judge(&drive.path, there, &lost),
+            _ => Ok(()),
+        };
+        match judged {
+            Ok(()) => found.push(drive.clone()),
+            Err(gone) => {
+                tracing::error!("{}", gone.summary());
+                missing.push(gone);
+            }
+        }
+    }
+    match missing.first().filter(|_| found.is_empty()) {
+        Some(gone) => Err(gone.refusal()),
+        None => Ok(((known, missing), found)),
+    }
+}
+
+/// Drives that the catalog knows as this node's and that count.
+async fn live_drives(node: NodeId, catalog: &dyn Catalog) -> Result<BTreeSet<(DriveId, RingId)>> {
+    let (mut live, mut range) = (BTreeSet::new(), Range::prefix(b"D", 1_000));
+    loop {
+        let page = catalog.range(range.clone()).await.map_err(error::catalog)?;
+        for row in &page.rows {
+            let id = row.key.get(1..17).and_then(|id| id.try_into().ok()).map(DriveId);
+            let value = DriveRow::of(row).map_err(error::catalog)?;
+            let is_own = value.node == node.0 && value.state == DriveState::Live;
+            live.extend(id.filter(|_| is_own).map(|id| (id, RingId(value.ring))));
+        }
+        match page.rows.last() {
+            Some(last) if page.more => range = range.after(&last.key),
+            _ => return Ok(live),
+        }
     }
 }
 
@@ -472,27 +545,14 @@ impl Core {
 
     /// Versions whose chunks only the rings have.
     pub(crate) async fn precious(self: &Arc<Core>) -> Result<HashSet<VersionId>> {
-        let mut precious = HashSet::new();
-        let mut versions = Vec::new();
-        self.each(keys::dirty_of(self.node), |row| {
-            versions.extend(keys::dirty_version(&row.key));
-            Ok(())
-        })
-        .await?;
-        for version in versions {
-            precious.insert(version);
-            // A layout may use chunks that were written for other versions.
-            let rows = self
-                .catalog
-                .range(Range::prefix(&keys::version_all(version), 1))
-                .await
-                .map_err(error::catalog)?;
-            if !rows.rows.is_empty() {
-                let rows = self.names.version_rows(version).await.map_err(error::catalog)?;
-                precious.extend(rows.iter().flat_map(|row| &row.runs).map(|run| VersionId(run.version)));
-            }
-            for located in self.names_of(version).await? {
-                precious.extend(located.file.name_record.map(VersionId));
+        let (mut precious, mut pages) = (HashSet::new(), DirtyPages::of(self));
+        while let Some(page) = pages.next(self).await? {
+            for one in page {
+                precious.insert(one.version);
+                // A layout may use chunks that were written for other versions.
+                let runs = one.layout.iter().flat_map(|row| &row.runs);
+                precious.extend(runs.map(|run| VersionId(run.version)));
+                precious.extend(one.names.iter().filter_map(|at| at.file.name_record).map(VersionId));
             }
         }
         self.each(b"p".to_vec(), |row| {

@@ -238,12 +238,21 @@ impl Core {
             Ok(())
         })
         .await?;
+        // Who lacks chunks of a version does not have it.
+        let mut lacking: HashSet<(VersionId, NodeId)> = HashSet::new();
+        self.each(keys::MISSING.to_vec(), |row| {
+            lacking.extend(keys::missing_parts(&row.key));
+            Ok(())
+        })
+        .await?;
         for other in others {
             if versions.is_empty() {
                 break;
             }
             self.each(keys::dirty_of(*other), |row| {
-                if let Some(version) = keys::dirty_version(&row.key) {
+                if let Some(version) = keys::dirty_version(&row.key)
+                    && !lacking.contains(&(version, *other))
+                {
                     versions.remove(&version);
                 }
                 Ok(())

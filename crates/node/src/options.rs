@@ -28,7 +28,7 @@ const SIZE_MIN: u64 = 2 << 30;
 const SIZE_MAX: u64 = 64 << 30;
 
 /// Folder of the ring on a drive that is given as a directory: what is mounted is rarely quite empty.
-const RING_DIR: &str = "stoker-ring";
+pub(crate) const RING_DIR: &str = "stoker-ring";
 
 impl DriveOptions {
     /// A drive that a person named; it has to be there.
@@ -159,6 +159,8 @@ pub struct NodeOptions {
     pub dir: PathBuf,
     /// At least one.
     pub drives: Vec<DriveOptions>,
+    /// Paths at which this node had a drive that is gone for good: a new ring may be made there, or another one be used.
+    pub new_drives: Vec<PathBuf>,
     /// Root of the lake; volumes live in folders below it. None: volumes have no lake unless they name one.
     pub lake: Option<String>,
     /// How lakes are reached.
@@ -201,6 +203,7 @@ impl NodeOptions {
         NodeOptions {
             dir: dir.into(),
             drives: Vec::new(),
+            new_drives: Vec::new(),
             lake: None,
             lake_options: LakeOptions::default(),
             lake_prices: LakePrices::default(),

@@ -155,6 +155,16 @@ impl Core {
             true => self.cell.words(alone.files + alone.kept),
             false => alone.words(),
         };
+        let mut is_whole = true;
+        for missing in self.workshop.missing() {
+            let Ok(id) = missing.drive.parse() else { continue };
+            words.push(missing.summary());
+            // Until others have what was there, or it is given up, there are files that nobody can read.
+            if self.has_undrained(id).await? {
+                is_whole = false;
+                words.push(format!("files that are not in the lake are on drive {id}, which is missing: `stoker risk --lost`"));
+            }
+        }
         for path in &failed {
             words.push(format!("drive {path} failed and takes no more: `stoker drive replace`"));
         }
@@ -180,7 +190,7 @@ impl Core {
             drains: self.drainer.active() as u64,
             lake_trouble,
             cache_bytes: self.cache.bytes(),
-            ready: !self.closing.load(Ordering::Relaxed) && self.rings.is_serving(),
+            ready: !self.closing.load(Ordering::Relaxed) && self.rings.is_serving() && is_whole,
             words,
         })
     }
@@ -244,7 +254,7 @@ impl Core {
         }
         holders.retain(|holder| holder.chunks > 0);
         let seq = seen.located.as_ref().map_or(0, |located| located.seq);
-        let receipt = Core::receipt(volume, path, file, seq)?;
+        let receipt = self.receipt_now(volume, path, file, seq).await?;
         let policy = &volume.policy;
         let mut words = match file.drain {
             Drain::Clean if local == chunks => {
@@ -268,11 +278,20 @@ impl Core {
                         policy.drain_quiet_s, policy.drain_lag_max_s
                     ),
                 };
-                vec![format!(
-                    "one copy, on this node; lost if the drive dies before it is drained. It drains {when}"
-                )]
+                let copies = match receipt.copies {
+                    0 => "no whole copy is left".to_owned(),
+                    1 => "one copy, lost if its drive dies before it is drained".to_owned(),
+                    copies => format!("{copies} copies"),
+                };
+                vec![format!("not in the lake yet: {copies}. It drains {when}")]
             }
         };
+        for (node, missing) in self.lacking(file.version()).await? {
+            let name = self.cell.view().name(node);
+            words.push(format!(
+                "{missing} chunks are missing on the drives of {name}, which does not count as a holder until they are back"
+            ));
+        }
         let versions = runs.iter().map(|run| run.version).chain([file.version()]);
         words.extend(self.sources.why_slow(versions, self.source_names(self.volumes.known())));
         Ok(Explanation {

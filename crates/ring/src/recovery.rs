@@ -82,6 +82,8 @@ pub struct Recovered {
     pub segments: Vec<Segment>,
     /// First free sequence number.
     pub next_seq: Seq,
+    /// Segments that were made and are not there any more.
+    pub missing: Vec<u32>,
     /// What was seen.
     pub report: Report,
 }
@@ -318,9 +320,10 @@ impl Recovery<'_> {
             }
         }
         self.apply_deaths();
-        self.tell_damage_from_absence();
+        let missing = self.tell_damage_from_absence();
         self.report.records = self.index.len() as u64;
-        Ok(Recovered { segments: self.segments, next_seq: Seq(self.next_seq), report: self.report })
+        let next_seq = Seq(self.next_seq);
+        Ok(Recovered { segments: self.segments, next_seq, missing, report: self.report })
     }
 
     fn apply_deaths(&mut self) {
@@ -331,8 +334,10 @@ impl Recovery<'_> {
         }
     }
 
-    /// Segments are prepared in order: an unreadable one behind the last readable one was never prepared.
-    fn tell_damage_from_absence(&mut self) {
+    /// Segments are prepared in order: an unreadable one behind the last readable one was never prepared. Gives those in front
+    /// of it that are not there at all.
+    fn tell_damage_from_absence(&mut self) -> Vec<u32> {
+        let mut missing = Vec::new();
         let prepared = |s: &Segment| s.stuck || !matches!(s.state, State::Unprepared | State::Damaged);
         let end = self.segments.iter().rposition(prepared).map_or(0, |at| at + 1);
         for (at, segment) in self.segments.iter_mut().enumerate() {
@@ -341,9 +346,15 @@ impl Recovery<'_> {
             }
             // A segment file appears by rename, whole and with headers; on a flat drive only its place in the order tells.
             let was_made = at < end || (segment.state == State::Damaged && self.media.foreign_is_error());
-            segment.state = if was_made { State::Damaged } else { State::Unprepared };
+            if was_made && segment.state == State::Unprepared {
+                // Its file is gone. There is nothing in it that another life of the segment could harm: it is made again.
+                missing.push(segment.id);
+            } else {
+                segment.state = if was_made { State::Damaged } else { State::Unprepared };
+            }
             self.report.damaged += u32::from(was_made);
         }
+        missing
     }
 }
 

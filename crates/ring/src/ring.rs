@@ -1,11 +1,11 @@
 //! The ring as callers see it: async, from any thread, without copies.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use stoker_format::{BLOCK, ChunkId, ClusterId, Seq, VolumeId};
+use stoker_format::{BLOCK, ChunkId, ClusterId, Seq, VolumeId, table_crc};
 
 use crate::buffer::{Buf, Pool};
 use crate::drive::Drive;
@@ -51,6 +51,7 @@ struct Inner {
     deaths_max: usize,
     record_len_max: usize,
     report: Report,
+    segments_missing: Vec<u32>,
     io_fallback: Option<String>,
     damages: Arc<Mutex<Vec<Damage>>>,
 }
@@ -166,6 +167,7 @@ impl Ring {
             deaths_max: engine.deaths_max(),
             record_len_max: engine.record_len_max(),
             report: recovered.report,
+            segments_missing: recovered.missing,
             io_fallback: None,
             inbox: inbox.clone(),
             index,
@@ -322,11 +324,15 @@ impl Ring {
         Ok(answer)
     }
 
-    fn table_from_header(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Result<Table> {
+    fn table_in(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Option<Vec<u32>> {
         let shape = Shape::of(self.inner.place.superblock());
         let (generation, nonce) = self.inner.index.segment(entry.segment).life();
         let life = Life { ring: shape.ring, generation, nonce, segment_size: shape.segment_size };
-        let Some(table) = read::table_of(chunk, entry, &life, bytes) else {
+        read::table_of(chunk, entry, &life, bytes)
+    }
+
+    fn table_from_header(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Result<Table> {
+        let Some(table) = self.table_in(chunk, entry, bytes) else {
             self.inner.stats.corrupt_blocks.add(1);
             let message = format!("the header of record {chunk} cannot be read (segment {})", entry.segment);
             return Err(RingError::new(ErrorKind::Corrupt, message));
@@ -473,6 +479,24 @@ impl Ring {
         Ok(bad)
     }
 
+    /// Whether the header of a record is on the drive as it was written. False also for a record that is not here.
+    pub async fn has_sound_header(&self, chunk: ChunkId) -> bool {
+        let Ok((entry, pin)) = self.pin(&chunk) else { return false };
+        let Ok(header) = self.start_header_read(&entry) else { return false };
+        let header = header.wait().await;
+        drop(pin);
+        let table = header.ok().and_then(|header| self.table_in(&chunk, &entry, header.as_slice()));
+        table.is_some_and(|table| table_crc(&table, entry.len as usize) == entry.crc)
+    }
+
+    /// Segment files that are not at their path any more: they can be read as long as this ring is open, and not after.
+    pub fn files_gone(&self) -> Vec<PathBuf> {
+        match &self.inner.place {
+            Place::Drive(drive) => drive.files_gone(),
+            Place::Twin(_) => Vec::new(),
+        }
+    }
+
     /// Records found unreadable while they were moved, since the last call.
     pub fn take_damages(&self) -> Vec<Damage> {
         std::mem::take(&mut self.inner.damages.lock().unwrap())
@@ -496,6 +520,7 @@ impl Ring {
             direct: self.inner.place.is_direct(),
             sync: self.inner.settings.sync,
             recovery: self.inner.report,
+            segments_missing: self.inner.segments_missing.clone(),
             memory_bytes_max: self.inner.settings.memory_bytes_max(),
             detail: snapshot.describe,
         })

@@ -167,6 +167,8 @@ pub struct Status {
     pub sync: SyncMode,
     /// What recovery saw when the ring was opened.
     pub recovery: Report,
+    /// Segments whose file was gone when the ring was opened: what they held is lost here.
+    pub segments_missing: Vec<u32>,
     /// Upper bound of memory.
     pub memory_bytes_max: usize,
     /// Streams and reclaim in one line, for support.

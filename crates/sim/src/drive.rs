@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use stoker_format::GRAIN;
 use stoker_ring::buffer::{Buf, blocks_up};
 use stoker_ring::engine::{Io, OpId, Outcome, WriteData};
 use stoker_ring::error::Result;
@@ -17,6 +18,11 @@ use crate::rng::Rng;
 
 const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
+
+/// How a record header and a footer begin, and what of a header is never padding.
+const RECORD_MAGIC: &[u8] = b"STOKERRC";
+const FOOTER_MAGIC: &[u8] = b"STOKERFT";
+const HEADER_BYTES: usize = 96;
 
 #[derive(Clone, Debug)]
 struct Write {
@@ -122,6 +128,68 @@ impl SimDrive {
         Arc::make_mut(&mut file.durable)[at] ^= bit;
         self.tainted.push((segment as u32, at, at + 1));
         self.was_tainted = true;
+    }
+
+    /// Flips a bit in each of `percent` of the record headers; says how many that are.
+    pub fn flip_headers(&mut self, percent: u64, rng: &mut Rng) -> usize {
+        let mut flipped = 0;
+        for (segment, file) in self.files.iter_mut().enumerate() {
+            let Some(file) = file else { continue };
+            let is_header = |at: &usize| file.durable[*at..].starts_with(RECORD_MAGIC);
+            let headers: Vec<usize> = (BLOCK..self.segment_size).step_by(GRAIN).filter(is_header).collect();
+            for start in headers {
+                if !rng.percent(percent) {
+                    continue;
+                }
+                let (at, bit) = (start + rng.below(HEADER_BYTES), 1u8 << rng.below(8));
+                Arc::make_mut(&mut file.live)[at] ^= bit;
+                Arc::make_mut(&mut file.durable)[at] ^= bit;
+                self.tainted.push((segment as u32, at, at + 1));
+                self.was_tainted = true;
+                flipped += 1;
+            }
+        }
+        flipped
+    }
+
+    /// Overwrites `percent` of the blocks with record headers by zeros, and all footers: nothing tells of these records any more.
+    pub fn zero_records(&mut self, percent: u64, rng: &mut Rng) -> usize {
+        let mut zeroed = 0;
+        for (segment, file) in self.files.iter_mut().enumerate() {
+            let Some(file) = file else { continue };
+            let last = self.segment_size - BLOCK;
+            let has_header = |at: &usize| {
+                (*at..at + BLOCK).step_by(GRAIN).any(|at| file.durable[at..].starts_with(RECORD_MAGIC))
+            };
+            let blocks: Vec<usize> = (BLOCK..last).step_by(BLOCK).filter(has_header).collect();
+            let chosen: Vec<usize> = blocks.into_iter().filter(|_| rng.percent(percent)).collect();
+            if chosen.is_empty() {
+                continue;
+            }
+            for at in chosen.iter().copied().chain(file.durable[last..].starts_with(FOOTER_MAGIC).then_some(last)) {
+                Arc::make_mut(&mut file.live)[at..at + BLOCK].fill(0);
+                Arc::make_mut(&mut file.durable)[at..at + BLOCK].fill(0);
+                self.tainted.push((segment as u32, at, at + BLOCK));
+            }
+            self.was_tainted = true;
+            zeroed += chosen.len();
+        }
+        zeroed
+    }
+
+    /// Removes the files of `percent` of the segments; says how many that are.
+    pub fn lose_segments(&mut self, percent: u64, rng: &mut Rng) -> usize {
+        let mut lost = 0;
+        for (segment, file) in self.files.iter_mut().enumerate() {
+            if file.is_some() && rng.percent(percent) {
+                *file = None;
+                self.unflushed.retain(|write| write.segment != segment as u32);
+                self.tainted.push((segment as u32, 0, self.segment_size));
+                self.was_tainted = true;
+                lost += 1;
+            }
+        }
+        lost
     }
 
     /// Executes a command to its end.

@@ -32,6 +32,9 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     promote: Promotion,
+    /// The drive that was here is gone for good: use what is there, or make a new ring; may be given many times.
+    #[arg(long, value_name = "PATH")]
+    new_drive: Vec<PathBuf>,
     /// Read and check the configuration, and start nothing.
     #[arg(long)]
     check: bool,
@@ -53,6 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     log::start(args.log.unwrap_or(config.log.level), config.log.format, traces.as_ref());
     let place = Place::take(&config.node.dir)?;
     let mut plan = Plan { promote: args.promote.wish(), ..plan(&config, place.dir())? };
+    plan.new_drives = drives::given_up(&args.new_drive)?;
     plan.telemetry.traces = traces;
     daemon::run(&place, &plan, |ready| if args.json { tell_json(ready) } else { tell(ready) })
 }
@@ -72,6 +76,7 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
     let s3 = &config.s3;
     Ok(Plan {
         drives,
+        new_drives: Vec::new(),
         lake: lake(&config.lake, dir),
         catalog,
         volume_defaults: config.volume_defaults.policy(),

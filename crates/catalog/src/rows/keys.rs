@@ -112,6 +112,25 @@ pub fn dirty_version(key: &[u8]) -> Option<VersionId> {
     Some(VersionId(key.get(33..45)?.try_into().ok()?))
 }
 
+/// What a node lacks of a version that it should have.
+pub fn missing(version: VersionId, node: NodeId) -> Vec<u8> {
+    [b"l", &version.0[..], &node.0].concat()
+}
+
+/// Everything that is missing of a version.
+pub fn missing_all(version: VersionId) -> Vec<u8> {
+    [b"l", &version.0[..]].concat()
+}
+
+/// Everything that is missing.
+pub const MISSING: &[u8] = b"l";
+
+/// The version and the node of such a key.
+pub fn missing_parts(key: &[u8]) -> Option<(VersionId, NodeId)> {
+    let version = VersionId(key.get(1..13)?.try_into().ok()?);
+    Some((version, NodeId(key.get(13..29)?.try_into().ok()?)))
+}
+
 /// `k` volume lake-key: who writes that lake key (R10).
 pub fn lake_key(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"k", &volume.0.to_be_bytes()[..], key].concat()

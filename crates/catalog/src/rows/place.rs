@@ -1,6 +1,7 @@
 //! Rows about where bytes are, and who may say so.
 
 use serde::{Deserialize, Serialize};
+use stoker_format::{ChunkId, VersionId, VolumeId};
 
 use super::codec::RowValue;
 use super::layout::RunRow;
@@ -34,6 +35,58 @@ pub struct DirtyRow {
 impl RowValue for DirtyRow {
     const VERSION: u8 = 3;
     const TABLE: &'static str = "dirty";
+}
+
+/// A chunk that is not where it should be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct MissingChunk {
+    /// Version that it was written for.
+    pub version: [u8; 12],
+    /// Its index.
+    pub index: u32,
+    /// Bytes of it that are needed.
+    pub len: u32,
+}
+
+impl MissingChunk {
+    /// So many bytes of a chunk.
+    pub fn new(chunk: ChunkId, len: u32) -> MissingChunk {
+        MissingChunk { version: chunk.version.0, index: chunk.index, len }
+    }
+
+    /// Its id.
+    pub fn chunk(&self) -> ChunkId {
+        ChunkId::new(VersionId(self.version), self.index)
+    }
+}
+
+/// A node lacks chunks of a version that other rows say it holds: it does not count as a holder until they are back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MissingRow {
+    /// Volume.
+    pub volume: u32,
+    /// Since when that is known, milliseconds since 1970.
+    pub since_ms: u64,
+    /// What is missing.
+    pub chunks: Vec<MissingChunk>,
+    /// There is more than the row has room for.
+    pub more: bool,
+}
+
+impl MissingRow {
+    /// Chunks that a row has room for.
+    pub const CHUNKS_MAX: usize = 1_000;
+
+    /// A row about these chunks, as far as there is room.
+    pub fn new(volume: VolumeId, since_ms: u64, chunks: &[MissingChunk]) -> MissingRow {
+        let more = chunks.len() > MissingRow::CHUNKS_MAX;
+        let chunks = chunks.iter().take(MissingRow::CHUNKS_MAX).copied().collect();
+        MissingRow { volume: volume.0, since_ms, chunks, more }
+    }
+}
+
+impl RowValue for MissingRow {
+    const TABLE: &'static str = "missing";
 }
 
 /// A version that nothing refers to.

@@ -72,6 +72,8 @@ pub(super) enum Ask {
     /// Make these precious, if at least so many bytes of each are there, until the session that asks says [`Ask::Done`] or is
     /// over.
     KeepLong { chunks: Vec<(WireChunk, u32)>, session: [u8; 16], hold: u64 },
+    /// Of which of these are at least so many bytes there, on drives that count?
+    Have { chunks: Vec<(WireChunk, u32)> },
 }
 
 /// What a node answers.

@@ -161,6 +161,16 @@ impl Cell {
         }
     }
 
+    /// Which of these chunks a peer has.
+    pub async fn have(&self, node: NodeId, chunks: &[(ChunkId, u32)]) -> Result<Vec<bool>> {
+        let mut all = Vec::with_capacity(chunks.len());
+        for part in chunks.chunks(IDS_MAX) {
+            let asked = part.iter().map(|(chunk, len)| (to_wire(chunk), *len)).collect();
+            all.extend(self.which(node, &Ask::Have { chunks: asked }, part.len()).await?);
+        }
+        Ok(all)
+    }
+
     /// Whether a peer has a request to a lake key under way.
     pub async fn is_busy(&self, node: NodeId, volume: VolumeId, key: &[u8]) -> Result<bool> {
         let ask = Ask::Busy { volume: volume.0, key: key.to_vec() };

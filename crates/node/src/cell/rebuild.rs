@@ -160,12 +160,12 @@ impl Rebuilder {
         lately.iter().map(|(_, bytes)| bytes).sum::<u64>() / RATE_S
     }
 
-    pub(super) fn is_due(&self, version: VersionId, now_ms: u64) -> bool {
+    pub fn is_due(&self, version: VersionId, now_ms: u64) -> bool {
         let failed = self.failed.lock().unwrap();
         failed.get(&version).is_none_or(|since_ms| since_ms.abs_diff(now_ms) >= RETRY_MS)
     }
 
-    fn note_failed(&self, version: VersionId, now_ms: u64) {
+    pub fn note_failed(&self, version: VersionId, now_ms: u64) {
         let mut failed = self.failed.lock().unwrap();
         if failed.len() >= FAILED_MAX {
             failed.clear();
@@ -484,6 +484,9 @@ impl Core {
         change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
         change.writes.extend(task.rows.iter().cloned().map(Write::Delete));
         change.writes.push(Write::Delete(keys::repair(task.version)));
+        if let Loss::Down(node) = task.loss {
+            change.writes.push(Write::Delete(keys::missing(task.version, node)));
+        }
         let mut changed = Vec::new();
         for located in names {
             let mut file = located.file.clone();

@@ -112,6 +112,10 @@ impl Core {
                 let wanted = chunks.iter().map(|(chunk, len)| (from_wire(chunk), *len)).collect();
                 plain(self.keep_for_peer(from, wanted, session, hold).await?)
             }
+            Ask::Have { chunks } => {
+                let has = |(chunk, len): &(_, u32)| self.has_copy(&from_wire(chunk), *len);
+                plain(Answer::Which(chunks.iter().map(has).collect()))
+            }
             Ask::Order(order) => plain(Answer::Report(Box::new(self.carry_out_here(order).await?))),
         }
     }

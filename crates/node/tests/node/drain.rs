@@ -114,7 +114,7 @@ async fn a_file_that_left_the_drive_is_read_from_the_lake() {
     drop(node);
     // The drive is lost with everything on it; a new one takes its place.
     std::fs::remove_dir_all(home.dir.path().join("ring0")).unwrap();
-    let node = home.open().await;
+    let node = home.open_with_new_drives().await;
     assert!(get(&node, "x").await.unwrap() == bytes);
     let explained = node.explain("data", &key("x")).await.unwrap();
     assert_eq!(explained.receipt.drain, DrainState::Clean);
@@ -208,7 +208,7 @@ async fn overwritten_source_of_a_copy() {
     drop(node);
     // Only the lake has it now.
     std::fs::remove_dir_all(home.dir.path().join("ring0")).unwrap();
-    let node = home.open().await;
+    let node = home.open_with_new_drives().await;
     let slow = VolumePolicy { drain_quiet_s: 3_600, drain_lag_max_s: 3_600, ..VolumePolicy::default() };
     node.volume_set("data", slow).await.unwrap();
     let copy = node.copy(copy_request("source", "copy")).await.unwrap();
@@ -235,7 +235,7 @@ async fn deleted_source_of_a_copy() {
     node.stop().await;
     drop(node);
     std::fs::remove_dir_all(home.dir.path().join("ring0")).unwrap();
-    let node = home.open().await;
+    let node = home.open_with_new_drives().await;
     node.copy(copy_request("source", "copy")).await.unwrap();
     assert!(delete(&node, "source").await.unwrap());
     drained(&node, "copy").await;

@@ -17,6 +17,7 @@ mod lake_trouble;
 mod leases;
 mod links;
 mod minutes;
+mod missing;
 mod power;
 mod quota;
 mod reads;

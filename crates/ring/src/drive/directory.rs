@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::buffer::Buf;
 use crate::error::{ErrorKind, Result, RingError};
 use crate::sys::{self, write_all};
 
-fn segment_path(drive: &Drive, segment: u32) -> PathBuf {
+pub fn segment_path(drive: &Drive, segment: u32) -> PathBuf {
     drive.path.join(format!("segment-{segment:08}"))
 }
 
@@ -90,6 +91,17 @@ pub fn open_segments(drive: &Drive, write: bool) -> Result<Vec<Option<Arc<File>>
         files.push(file.map(Arc::new));
     }
     Ok(files)
+}
+
+/// Paths of open segment files at which another file lies now, or none.
+pub fn files_gone(drive: &Drive, files: &[Option<Arc<File>>]) -> Vec<PathBuf> {
+    let place = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    let is_gone = |(segment, file): (usize, &Option<Arc<File>>)| {
+        let open = file.as_ref()?.metadata().ok().map(place)?;
+        let path = segment_path(drive, segment as u32);
+        (fs::metadata(&path).ok().map(place) != Some(open)).then_some(path)
+    };
+    files.iter().enumerate().filter_map(is_gone).collect()
 }
 
 /// Makes a segment file beside the old one and moves it into place.

@@ -139,6 +139,20 @@ impl Drive {
         Ok(superblock)
     }
 
+    /// The superblock of the ring at a path, without its lock; none if there is no ring.
+    pub fn superblock_at(path: &Path) -> Result<Option<Superblock>> {
+        let io_error = |e: io::Error| RingError::io(path.display(), &e);
+        let place = match path.try_exists().map_err(io_error)? {
+            true => superblock_path(path, Drive::kind_of(path).map_err(io_error)?),
+            false => return Ok(None),
+        };
+        if !place.try_exists().map_err(io_error)? {
+            return Ok(None);
+        }
+        let (file, _) = sys::open_direct(&place, false, false).map_err(io_error)?;
+        read_superblock(&file, &place).map(Some)
+    }
+
     /// Opens a ring for writing: takes the lock, checks identity, notes the boot.
     pub fn open(path: &Path, cluster: Option<ClusterId>) -> Result<Drive> {
         let mut drive = Drive::open_any(path, true)?;
@@ -288,6 +302,23 @@ impl Drive {
                 Ok(())
             }
             _ => flat::prepare(self, segment, header),
+        }
+    }
+
+    /// Segment files that are not at their path any more.
+    pub(crate) fn files_gone(&self) -> Vec<PathBuf> {
+        match self.kind {
+            // While one is replaced it is at its path only after its rename; whoever replaces has the list.
+            DriveKind::Directory => directory::files_gone(self, &self.files.read().unwrap()),
+            DriveKind::File | DriveKind::Device => Vec::new(),
+        }
+    }
+
+    /// Where a segment is, for messages.
+    pub fn segment_path(&self, segment: u32) -> PathBuf {
+        match self.kind {
+            DriveKind::Directory => directory::segment_path(self, segment),
+            DriveKind::File | DriveKind::Device => self.path.clone(),
         }
     }
 

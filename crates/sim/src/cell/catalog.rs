@@ -102,6 +102,12 @@ impl SimCatalog {
         self.travel().await?;
         let unchecked = self.0.mutation.map_or(&b""[..], Mutation::unchecked);
         commit.checks.retain(|check| !unchecked.contains(&table(check)));
+        let unwritten = self.0.mutation.map_or(&b""[..], Mutation::unwritten);
+        let is_kept = |write: &Write| match write {
+            Write::Put(key, _) => !key.first().is_some_and(|table| unwritten.contains(table)),
+            _ => true,
+        };
+        commit.writes.retain(is_kept);
         let (is_lost, is_done) = {
             let state = &mut *self.state();
             let percent = state.faults.ambiguous_percent;

@@ -67,6 +67,17 @@ pub enum Death {
     },
 }
 
+/// What vanishes from a drive without an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Vanish {
+    /// A bit of record headers flips.
+    Headers,
+    /// Blocks that begin records read as zeros.
+    Records,
+    /// Segment files are removed.
+    Segments,
+}
+
 /// One process on a machine.
 pub struct Process {
     /// Where it runs.
@@ -189,6 +200,17 @@ impl Machine {
     pub fn rot(&self) {
         let state = &mut *self.state();
         state.drive.rot(&mut state.rng);
+    }
+
+    /// Some of what the drive has vanishes, while no process runs; says how much.
+    pub fn vanish(&self, what: Vanish, percent: u64) -> usize {
+        let state = &mut *self.state();
+        assert!(!state.is_up, "a process has it in its index");
+        match what {
+            Vanish::Headers => state.drive.flip_headers(percent, &mut state.rng),
+            Vanish::Records => state.drive.zero_records(percent, &mut state.rng),
+            Vanish::Segments => state.drive.lose_segments(percent, &mut state.rng),
+        }
     }
 
     /// The drive takes no write any more.

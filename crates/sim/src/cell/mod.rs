@@ -151,6 +151,7 @@ async fn run(cluster: &Arc<Cluster>, rng: &mut Rng) -> Result<Tally, Broken> {
     cluster.heal();
     let open = tokio::time::timeout(Duration::from_secs(120), cluster.all_open()).await;
     open.map_err(|_| Broken::new("heals", "a node does not come back although nothing is wrong"))?;
+    faults::vanish_and_lose(cluster, &clients, rng).await?;
     invariants::heals::check(cluster).await?;
     invariants::copies_count::check(cluster)?;
     invariants::one_writer_per_lake_key::check(cluster)?;

@@ -37,13 +37,17 @@ pub enum Mutation {
     SkipRepair,
     /// What comes from the lake is not held against its sums.
     IgnoreSums,
+    /// What a drive lost is not written down when its node starts.
+    SkipInventory,
+    /// What is written down as missing still counts as a copy, and nobody brings it back.
+    CountMissing,
     /// A segment that a client has a descriptor of is written again in place. Leases need real descriptors between nodes and
     /// clients, so this one is looked for in the simulation of one ring.
     ReuseLeased,
 }
 
 /// All of them.
-pub const MUTATIONS: [Mutation; 16] = [
+pub const MUTATIONS: [Mutation; 18] = [
     Mutation::SkipFlush,
     Mutation::StopAtHole,
     Mutation::AckAfterOneCopy,
@@ -59,6 +63,8 @@ pub const MUTATIONS: [Mutation; 16] = [
     Mutation::IgnoreReliers,
     Mutation::SkipRepair,
     Mutation::IgnoreSums,
+    Mutation::SkipInventory,
+    Mutation::CountMissing,
     Mutation::ReuseLeased,
 ];
 
@@ -82,6 +88,15 @@ impl Mutation {
             Mutation::IgnoreReliers => b"L",
             Mutation::IgnoreSharers => b"s",
             Mutation::IgnoreSums => b"b",
+            Mutation::CountMissing => b"l",
+            _ => b"",
+        }
+    }
+
+    /// The tables that nothing is put into.
+    pub fn unwritten(self) -> &'static [u8] {
+        match self {
+            Mutation::SkipInventory => b"l",
             _ => b"",
         }
     }

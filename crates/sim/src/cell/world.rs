@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::catalog::SimCatalog;
 use super::lake::SimLake;
-use super::machine::{Death, Machine, Process, ProcessDrive};
+use super::machine::{Death, Machine, Process, ProcessDrive, Vanish};
 use super::mutations::Mutation;
 use super::network::{Host, Net, Port};
 use super::trace::Trace;
@@ -241,6 +241,16 @@ impl Cluster {
         }
         self.trace.note(format_args!("m{at} gets another drive"));
         self.machines[at].replace_drive();
+    }
+
+    /// Some of what a machine has vanishes while its process is away.
+    pub fn vanish(&self, at: usize, what: Vanish, percent: u64) {
+        if self.machines[at].is_up() {
+            self.end(at, Death::Kill);
+        }
+        self.rots.store(true, Ordering::Relaxed);
+        let count = self.machines[at].vanish(what, percent);
+        self.trace.note(format_args!("m{at} loses {count} of its {what:?}"));
     }
 
     /// Flips bits on the drive of a machine.

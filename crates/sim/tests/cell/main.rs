@@ -6,3 +6,4 @@ mod found;
 mod scenarios;
 mod scene;
 mod seeds;
+mod vanished;

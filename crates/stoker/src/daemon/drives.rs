@@ -36,3 +36,9 @@ pub fn named(path: &Path, size: Option<u64>) -> Result<DriveOptions, Failure> {
     }
     Ok(DriveOptions::named(path, size)?)
 }
+
+/// Where drives were that a person calls gone for good.
+pub fn given_up(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e));
+    paths.iter().map(absolute).collect()
+}

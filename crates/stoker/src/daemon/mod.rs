@@ -386,6 +386,7 @@ impl Daemon {
 fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
     NodeOptions {
         drives: plan.drives.clone(),
+        new_drives: plan.new_drives.clone(),
         lake: Some(plan.lake.url.clone()),
         lake_options: plan.lake.options.clone(),
         lake_prices: plan.lake.prices,

@@ -80,6 +80,8 @@ pub struct PeersPlan {
 /// Everything.
 pub struct Plan {
     pub drives: Vec<DriveOptions>,
+    /// Where drives were that are gone for good.
+    pub new_drives: Vec<PathBuf>,
     pub lake: LakePlan,
     pub catalog: CatalogChoice,
     pub volume_defaults: VolumePolicy,

@@ -14,6 +14,9 @@ use stoker_ring::{Buf, Drive};
 
 use crate::failure::Failure;
 
+/// Missing files that are named.
+const MISSING_NAMED_MAX: usize = 20;
+
 /// Bytes that a [`Window`] reads at a time.
 const WINDOW: usize = 4 << 20;
 
@@ -27,6 +30,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Segment files that were made and are not there, a few of them.
+    pub fn missing_files(&self) -> impl Iterator<Item = std::path::PathBuf> + '_ {
+        self.recovered.missing.iter().take(MISSING_NAMED_MAX).map(|segment| self.drive.segment_path(*segment))
+    }
+
     /// Opens a ring for looking only.
     pub fn take(path: &Path) -> Result<Snapshot, Failure> {
         let drive = Drive::open_read_only(path)?;

@@ -7,7 +7,6 @@ use serde_json::json;
 use stoker_format::RecordKind;
 use stoker_ring::DriveKind;
 use stoker_ring::index::Marks;
-use stoker_ring::recovery::Report;
 
 use super::snapshot::Snapshot;
 use crate::failure::Failure;
@@ -52,22 +51,28 @@ impl Totals {
 
 /// What an operator should know, worst first; empty if all is well. Torn and stale records are no trouble: the first
 /// were never acknowledged, the second are last lap's.
-fn troubles(report: &Report, totals: &Totals) -> Vec<String> {
+fn troubles(snapshot: &Snapshot, totals: &Totals) -> Vec<String> {
+    let report = &snapshot.recovered.report;
     let rows = [
+        (snapshot.recovered.missing.len() as u64, "segment files are missing"),
         (u64::from(report.damaged), "segments cannot be read, their records are lost here"),
         (totals.damaged, "records have damaged blocks"),
         (u64::from(report.bad_footers), "footers were bad, their segments were scanned instead"),
         (report.corrupt, "record headers are damaged"),
         (report.misplaced, "record headers lie at the wrong place"),
+        (report.foreign, "record headers belong to another ring"),
     ];
-    rows.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+    let mut troubles: Vec<String> =
+        rows.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    troubles.extend(snapshot.missing_files().map(|path| format!("{} is missing", path.display())));
+    troubles
 }
 
 /// Shows a ring.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let snapshot = Snapshot::take(&args.dir)?;
-    let (report, totals) = (snapshot.recovered.report, Totals::of(&snapshot));
-    let troubles = troubles(&report, &totals);
+    let totals = Totals::of(&snapshot);
+    let troubles = troubles(&snapshot, &totals);
     if args.json {
         print_json(&snapshot, &totals, &troubles)?
     } else {
@@ -118,6 +123,7 @@ fn print_json(snapshot: &Snapshot, totals: &Totals, troubles: &[String]) -> Resu
             "scanned": report.scanned,
             "bad_footers": report.bad_footers,
             "damaged": report.damaged,
+            "missing": snapshot.recovered.missing,
             "deaths": report.deaths,
             "torn": report.torn,
             "stale": report.stale,

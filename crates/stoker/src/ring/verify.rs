@@ -85,11 +85,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         progress.add(u64::from(entry.len));
     }
     drop(progress);
-    let lost = snapshot.recovered.report.damaged;
+    let report = snapshot.recovered.report;
+    let lost = report.damaged;
+    // Headers that are nobody's: each may have been the header of a record that was acknowledged.
+    let strays = [
+        (report.foreign, "record headers belong to another ring"),
+        (report.misplaced, "record headers lie at the wrong place"),
+        (report.corrupt, "record headers are damaged"),
+    ];
     if args.json {
         let bad: Vec<Value> = bad.iter().map(json_of).collect();
         out::json(&json!({
             "records": records.len(), "bytes": bytes, "bad": bad, "segments_damaged": lost,
+            "segments_missing": snapshot.recovered.missing, "headers_foreign": report.foreign,
+            "headers_misplaced": report.misplaced, "headers_damaged": report.corrupt,
         }))?;
     } else {
         for (chunk, entry, fault) in &bad {
@@ -99,13 +108,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
                 format!("segment {}, offset {}, {} bytes", entry.segment, entry.payload_offset, entry.len);
             out::line(format!("bad  {chunk}  {place}: {}{blocks}", fault.why))?;
         }
+        for path in snapshot.missing_files() {
+            out::line(format!("bad  {} is missing", path.display()))?;
+        }
+        for (count, what) in strays.iter().filter(|(count, _)| *count > 0) {
+            out::line(format!("bad  {count} {what}"))?;
+        }
         if lost > 0 {
             out::line(format!("bad  {lost} segments cannot be read at all"))?;
         }
         let (count, size) = (out::count(records.len() as u64), size::human(bytes));
         out::line(format!("{count} records, {size} verified, {} bad", bad.len()))?;
     }
-    let sound = bad.is_empty() && lost == 0;
+    let sound = bad.is_empty() && lost == 0 && strays.iter().all(|(count, _)| *count == 0);
     if !sound {
         out::say("  hint: copy bad records from another holder or from the lake; the drive may be failing");
     }

@@ -41,6 +41,9 @@ pub struct Args {
     /// A drive: a directory, a file or a block device; may be given many times. By default `ring` in the directory.
     #[arg(long, value_name = "PATH")]
     drive: Vec<PathBuf>,
+    /// The drive that was here is gone for good: use what is there, or make a new ring; may be given many times.
+    #[arg(long, value_name = "PATH")]
+    new_drive: Vec<PathBuf>,
     /// Size of a ring that has to be made; by default 10 % of the free space, at least 2GiB, at most 64GiB.
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
@@ -192,6 +195,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
     let at = |address: Option<SocketAddr>| address.map_or(Listen::Kept, |address| Listen::At(vec![address]));
     Ok(Plan {
         drives,
+        new_drives: drives::given_up(&args.new_drive)?,
         lake: LakePlan {
             url: kept.lake.clone().unwrap_or_else(own_lake),
             options: LakeOptions::default(),

@@ -59,6 +59,13 @@ impl Home {
         Node::open(self.options()).await.unwrap()
     }
 
+    /// Starts a node whose drives are gone for good.
+    pub async fn open_with_new_drives(&self) -> Arc<Node> {
+        let options = self.options();
+        let new_drives = options.drives.iter().map(|drive| drive.path.clone()).collect();
+        Node::open(NodeOptions { new_drives, ..options }).await.unwrap()
+    }
+
     /// Stops a node and starts it again.
     pub async fn restart(&self, node: Arc<Node>) -> Arc<Node> {
         node.stop().await;

@@ -1,6 +1,7 @@
 //! Drives are slow, full, fail, rot, and go with their machine.
 
 use super::{CatalogFaults, Faulter, wait};
+use crate::cell::machine::Vanish;
 use crate::rng::Rng;
 
 /// The catalog answers so late while a drive fails.
@@ -26,7 +27,7 @@ impl Faulter {
     /// Copies are lost, as many as the class covers.
     pub(super) async fn lose(&self, at: usize, ms: u64, rng: &mut Rng) {
         let cluster = &self.cluster;
-        match rng.below(3) {
+        match rng.below(4) {
             0 => {
                 cluster.trace.note(format_args!("m{at} is lost"));
                 cluster.lose(at);
@@ -41,6 +42,11 @@ impl Faulter {
                 wait(ms).await;
                 cluster.catalog.set_faults(CatalogFaults::default());
                 cluster.replace_drive(at);
+                wait(ms).await;
+                cluster.boot(at);
+            }
+            2 => {
+                cluster.vanish(at, Vanish::some(rng), rng.between(1, 100) as u64);
                 wait(ms).await;
                 cluster.boot(at);
             }

@@ -2,6 +2,9 @@
 
 mod drives;
 mod processes;
+mod vanish;
+
+pub use vanish::vanish_and_lose;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,8 +18,9 @@ use crate::cell::world::{Cluster, VOLUME};
 const PATIENCE_S: u64 = 700;
 
 /// Tables that are empty when there is nothing left to do, and what their rows are.
-const TABLES: [(&[u8], &str); 12] = [
+const TABLES: [(&[u8], &str); 13] = [
     (b"d", "undrained bytes"),
+    (b"l", "copies that are missing"),
     (b"a", "requests to the lake that are not confirmed"),
     (b"i", "writes that go to the lake first"),
     (b"t", "deletes that the lake has not seen"),
