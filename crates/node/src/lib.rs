@@ -69,7 +69,9 @@ pub use drives::drives_removed;
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
-pub use options::{CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions};
+pub use options::{
+    CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
+};
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};
 

@@ -136,7 +136,7 @@ impl Node {
             objects: Arc::default(),
             turns: Default::default(),
             marks: Default::default(),
-            drainer: Drainer::new(options.drain_concurrency),
+            drainer: Drainer::new(options.drain_concurrency, options.drain_sparse_bytes_max),
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             stats: NodeStats::default(),

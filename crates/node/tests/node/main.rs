@@ -10,6 +10,7 @@ mod edits;
 mod files;
 mod fleet;
 mod harness;
+mod holes;
 mod judged;
 mod lake_limits;
 mod lake_trouble;
