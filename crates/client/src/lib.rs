@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod client;
 mod endpoint;
 mod fault;
@@ -31,6 +32,7 @@ pub use server::{Server, ServerOptions};
 
 /// The pure decoders of bytes from the network, for fuzzing and property tests.
 pub mod wire {
+    pub use crate::beside::Beside;
     pub use crate::fault::Fault;
     pub use crate::frame::{
         CONTROL_LEN_MAX, DATA_LEN_MAX, HEADER_LEN, Header, Kind, PAYLOAD_LEN_MAX, READ_LEN_MAX,

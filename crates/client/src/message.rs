@@ -5,12 +5,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
-    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListEntry, ListPage,
-    ListRequest, NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
-    Resolution, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError,
-    UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
+    NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution,
+    Seek, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId,
+    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
+use crate::beside::{Beside, HOLES_SINCE};
 use crate::fault::Fault;
 use crate::lease::Place;
 
@@ -262,6 +263,12 @@ pub enum Request {
     Hatch {
         slots: u32,
     },
+    /// Looks for bytes or a hole in an open file.
+    Seek {
+        file: u64,
+        offset: u64,
+        what: Seek,
+    },
 }
 
 impl Request {
@@ -287,6 +294,7 @@ impl Request {
             Request::FinishOn { .. } => LATE_SINCE,
             _ if self.is_late() => LATE_SINCE,
             Request::Hatch { .. } => HATCH_SINCE,
+            Request::Seek { .. } => HOLES_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -328,6 +336,7 @@ impl Request {
             | Request::Open { .. }
             | Request::Read { .. }
             | Request::Lease { .. }
+            | Request::Seek { .. }
             | Request::Hatch { .. }
             | Request::List { .. }
             | Request::UploadParts { .. }
@@ -481,6 +490,12 @@ pub enum Response {
     LinkedEntry(Entry, u32),
     /// In a frame with the descriptor of the memory.
     Hatch,
+    /// Where it is; none if there is no such place.
+    Sought(Option<u64>),
+    /// Files with what is known beside them, where one of them has holes.
+    SparseFile(Box<FileInfo>, Beside),
+    SparsePage(ListPage, Vec<Beside>),
+    SparseEntry(Entry, Beside),
 }
 
 /// The first protocol with a hatch.
@@ -488,66 +503,6 @@ pub(crate) const HATCH_SINCE: u16 = 7;
 
 /// The first protocol with edits whose base is named at their end.
 const LATE_SINCE: u16 = 6;
-
-/// The first protocol that tells how many names files have.
-const LINKS_SINCE: u16 = 5;
-
-impl Response {
-    /// With the number of names beside files that have several, for whom understands it.
-    pub fn linked(self, version: u16) -> Response {
-        if version < LINKS_SINCE {
-            return self;
-        }
-        match self {
-            Response::File(info) if info.links != 1 => {
-                let links = info.links;
-                Response::LinkedFile(info, links)
-            }
-            Response::Entry(entry) => match entry.file.as_ref().map(|info| info.links) {
-                Some(links) if links != 1 => Response::LinkedEntry(entry, links),
-                _ => Response::Entry(entry),
-            },
-            Response::Page(page) => {
-                let links: Vec<u32> = files(&page).map(|info| info.links).collect();
-                match links.iter().all(|links| *links == 1) {
-                    true => Response::Page(page),
-                    false => Response::LinkedPage(page, links),
-                }
-            }
-            other => other,
-        }
-    }
-
-    /// The same answer with these numbers where they belong.
-    pub fn unlinked(self) -> Response {
-        match self {
-            Response::LinkedFile(mut info, links) => {
-                info.links = links;
-                Response::File(info)
-            }
-            Response::LinkedEntry(mut entry, links) => {
-                entry.file.iter_mut().for_each(|info| info.links = links);
-                Response::Entry(entry)
-            }
-            Response::LinkedPage(mut page, links) => {
-                let files = page.entries.iter_mut().filter_map(|entry| match entry {
-                    ListEntry::File(info) => Some(info),
-                    ListEntry::Prefix(_) => None,
-                });
-                files.zip(links).for_each(|(info, links)| info.links = links);
-                Response::Page(page)
-            }
-            other => other,
-        }
-    }
-}
-
-fn files(page: &ListPage) -> impl Iterator<Item = &FileInfo> {
-    page.entries.iter().filter_map(|entry| match entry {
-        ListEntry::File(info) => Some(&**info),
-        ListEntry::Prefix(_) => None,
-    })
-}
 
 /// Writes a message.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {

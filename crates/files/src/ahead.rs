@@ -172,6 +172,7 @@ mod tests {
             part_sizes: Vec::new(),
             drain: DrainState::Dirty,
             links: 1,
+            allocated: None,
         }))
     }
 

@@ -75,6 +75,8 @@ pub struct Attr {
     pub kind: Kind,
     /// Length in bytes.
     pub size: u64,
+    /// Bytes that are stored: all but those in holes. Of what waits to be published, at most so many.
+    pub allocated: u64,
     /// Permissions, without the kind.
     pub mode: u32,
     /// Owner.
@@ -97,6 +99,8 @@ pub(crate) struct Meta {
     pub attributes: Attributes,
     /// The published version.
     pub version: Option<VersionId>,
+    /// Bytes of it that are stored.
+    pub stored: u64,
     /// Properties were changed and not published.
     pub is_changed: bool,
     /// Counts changes of properties: those that came while others were being published are published after them.
@@ -112,6 +116,7 @@ impl Meta {
             ino: info.inode,
             kind,
             size: if kind == Kind::Directory { 4096 } else { info.size },
+            allocated: if kind == Kind::Directory { 4096 } else { info.allocated_bytes() },
             mode: info.attributes.mode.map_or(kind.mode_default(), |mode| mode & MODE_MASK),
             uid,
             gid,
@@ -120,7 +125,8 @@ impl Meta {
             ctime_ns: modified_ns,
         };
         let version = Some(info.version).filter(|_| kind != Kind::Directory);
-        Meta { attr, attributes: info.attributes.clone(), version, is_changed: false, changes: 0 }
+        let stored = attr.allocated;
+        Meta { attr, attributes: info.attributes.clone(), version, stored, is_changed: false, changes: 0 }
     }
 
     /// Of something new, or of a directory that only its contents imply.
@@ -129,6 +135,7 @@ impl Meta {
             ino,
             kind,
             size: if kind == Kind::Directory { 4096 } else { 0 },
+            allocated: if kind == Kind::Directory { 4096 } else { 0 },
             mode: mode.map_or(kind.mode_default(), |mode| mode & MODE_MASK),
             uid: owner.0,
             gid: owner.1,
@@ -136,7 +143,14 @@ impl Meta {
             mtime_ns: now_ns,
             ctime_ns: now_ns,
         };
-        Meta { attr, attributes: Attributes::default(), version: None, is_changed: false, changes: 0 }
+        let attributes = Attributes::default();
+        Meta { attr, attributes, version: None, stored: 0, is_changed: false, changes: 0 }
+    }
+
+    /// The file has another length, and so many bytes wait.
+    pub fn resize(&mut self, size: u64, waiting: usize) {
+        self.attr.size = size;
+        self.attr.allocated = self.stored.saturating_add(waiting as u64).min(size);
     }
 
     /// The properties to publish.

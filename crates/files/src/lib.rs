@@ -33,5 +33,5 @@ pub use inode::{Attr, Kind, ROOT};
 pub use names::{Make, RenameFlag};
 pub use options::{Newer, Options};
 pub use properties::{Change, XattrMode};
-pub use stoker_store::{LINKS_MAX, alone};
+pub use stoker_store::{LINKS_MAX, Seek, alone};
 pub use writing::Allocate;

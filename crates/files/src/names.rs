@@ -117,7 +117,7 @@ impl Files {
             // Its number is the catalog's, which stays the same wherever it is asked for.
             meta.attr.ino = self.0.directory_ino(&directory, name).await?.unwrap_or(ino);
         } else {
-            meta.attr.size = target.len() as u64;
+            meta.resize(target.len() as u64, target.len());
             meta.version = Some(base.version);
             content.overlay = crate::overlay::Overlay::new(meta.attr.size);
             content.base = Some(base);

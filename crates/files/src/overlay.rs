@@ -182,6 +182,17 @@ impl Extent {
     }
 }
 
+/// What a stretch of a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stretch {
+    /// Bytes that were written.
+    Fresh,
+    /// Bytes of the published version.
+    Base,
+    /// Zeros that nobody wrote.
+    Zero,
+}
+
 /// A stretch of a file as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
@@ -204,6 +215,8 @@ pub(crate) struct Overlay {
     /// By offset; they do not overlap.
     extents: BTreeMap<u64, Extent>,
     bytes: usize,
+    /// Zeros that hide the published version, from and to. They do not touch, and what was written lies over them.
+    zeros: BTreeMap<u64, u64>,
 }
 
 impl Overlay {
@@ -226,12 +239,13 @@ impl Overlay {
         self.bytes
     }
 
+    /// Separate changes.
     pub fn extents(&self) -> usize {
-        self.extents.len()
+        self.extents.len() + self.zeros.len()
     }
 
     pub fn is_clean(&self) -> bool {
-        self.extents.is_empty() && self.size == self.base && self.cut.is_none()
+        self.extents.is_empty() && self.zeros.is_empty() && self.size == self.base && self.cut.is_none()
     }
 
     /// How much of the published version shows through.
@@ -331,8 +345,67 @@ impl Overlay {
             if size < self.shown() {
                 self.cut = Some(size);
             }
+            self.zeros.split_off(&size);
+            if let Some(mut last) = self.zeros.last_entry() {
+                let end = *last.get();
+                last.insert(end.min(size));
+            }
         }
         self.size = size;
+    }
+
+    /// Puts zeros into a range, as far as the file goes.
+    pub fn punch(&mut self, start: u64, end: u64) {
+        let end = end.min(self.size);
+        if start >= end {
+            return;
+        }
+        let first = self.extents.range(..start).next_back().map_or(start, |(start, _)| *start);
+        let touched: Vec<u64> = self.extents.range(first..end).map(|(start, _)| *start).collect();
+        for at in touched {
+            let Some(mut held) = self.extents.remove(&at) else { continue };
+            let held_end = at + held.len() as u64;
+            self.bytes -= held.len();
+            if held_end > end {
+                let behind = Extent::of(held[(end - at) as usize..].to_vec());
+                self.bytes += behind.len();
+                self.extents.insert(end, behind);
+            }
+            if at < start {
+                held.truncate((start.min(held_end) - at) as usize);
+                self.bytes += held.len();
+                self.extents.insert(at, held);
+            }
+        }
+        // Ranges that touch this one become one with it.
+        let (mut start, mut end) = (start, end);
+        while let Some((from, to)) = self.zeros.range(..=end).next_back().map(|(from, to)| (*from, *to))
+            && to >= start
+        {
+            self.zeros.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.zeros.insert(start, end);
+    }
+
+    /// What lies at an offset, and where that ends; none behind the end.
+    pub fn stretch(&self, at: u64) -> Option<(Stretch, u64)> {
+        if at >= self.size {
+            return None;
+        }
+        let inside = self.run_at(at).len() as u64;
+        if inside > 0 {
+            return Some((Stretch::Fresh, at + inside));
+        }
+        let next = self.extents.range(at..).next().map_or(self.size, |(start, _)| *start);
+        if at >= self.shown() {
+            return Some((Stretch::Zero, next));
+        }
+        if let Some((_, &end)) = self.zeros.range(..=at).next_back().filter(|(_, end)| **end > at) {
+            return Some((Stretch::Zero, next.min(end)));
+        }
+        let zeros = self.zeros.range(at..).next().map_or(next, |(start, _)| *start);
+        Some((Stretch::Base, next.min(zeros).min(self.shown())))
     }
 
     /// What a range is made of; nothing behind the end.
@@ -340,23 +413,16 @@ impl Overlay {
         let end = offset.saturating_add(len).min(self.size);
         let mut parts = Vec::new();
         let mut at = offset;
-        while at < end {
-            let inside = self.run_at(at);
-            if !inside.is_empty() {
-                let take = (inside.len() as u64).min(end - at);
-                parts.push(Part::Fresh(inside[..take as usize].to_vec()));
-                at += take;
-                continue;
-            }
-            let next = self.extents.range(at..end).next().map_or(end, |(start, _)| *start);
-            let shown = self.shown().clamp(at, next);
-            if shown > at {
-                parts.push(Part::Base { start: at, len: shown - at });
-            }
-            if next > shown {
-                parts.push(Part::Zero(next - shown));
-            }
-            at = next;
+        while at < end
+            && let Some((what, to)) = self.stretch(at)
+        {
+            let len = to.min(end) - at;
+            parts.push(match what {
+                Stretch::Fresh => Part::Fresh(self.run_at(at)[..len as usize].to_vec()),
+                Stretch::Base => Part::Base { start: at, len },
+                Stretch::Zero => Part::Zero(len),
+            });
+            at += len;
         }
         parts
     }
@@ -364,25 +430,18 @@ impl Overlay {
     /// The file as an edit of the published version; the bytes that it takes are those of [`Self::fresh`].
     pub fn pieces(&self) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
-        let gap = |pieces: &mut Vec<Piece>, from: u64, to: u64| {
-            let shown = self.shown().clamp(from, to);
-            if shown > from {
-                pieces.push(Piece::Keep { start: from, end: shown });
-            }
-            if to > shown {
-                pieces.push(Piece::Zero(to - shown));
-            }
-        };
         let mut at = 0;
-        for (&start, held) in &self.extents {
-            gap(&mut pieces, at, start);
-            match pieces.last_mut() {
-                Some(Piece::Take(len)) if start == at => *len += held.len() as u64,
-                _ => pieces.push(Piece::Take(held.len() as u64)),
+        while let Some((what, end)) = self.stretch(at) {
+            let len = end - at;
+            match (what, pieces.last_mut()) {
+                (Stretch::Fresh, Some(Piece::Take(before))) => *before += len,
+                (Stretch::Fresh, _) => pieces.push(Piece::Take(len)),
+                (Stretch::Zero, Some(Piece::Zero(before))) => *before += len,
+                (Stretch::Zero, _) => pieces.push(Piece::Zero(len)),
+                (Stretch::Base, _) => pieces.push(Piece::Keep { start: at, end }),
             }
-            at = start + held.len() as u64;
+            at = end;
         }
-        gap(&mut pieces, at, self.size);
         pieces
     }
 
@@ -422,6 +481,7 @@ impl Overlay {
         keep(own.into_iter());
         self.bytes = behind.values().map(|held| held.len()).sum();
         (self.extents, self.base, self.cut) = (behind, end, None);
+        self.zeros.clear();
     }
 
     /// The changes are published.
@@ -440,238 +500,4 @@ fn room(len: usize, offset: u64, next: Option<u64>) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// The bytes; sums that are known of them are right.
-    fn checked(shared: Option<SummedBytes>) -> Option<Bytes> {
-        let SummedBytes { bytes, crc64, crc32c } = shared?;
-        assert!(crc64.is_none_or(|sum| sum == stoker_format::crc64(&bytes)));
-        assert!(crc32c.is_none_or(|sum| sum == stoker_format::crc32c(&bytes)));
-        Some(bytes)
-    }
-
-    fn shown(overlay: &Overlay, base: &[u8], offset: u64, len: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for part in overlay.parts(offset, len) {
-            match part {
-                Part::Fresh(fresh) => bytes.extend(fresh),
-                Part::Base { start, len } => bytes.extend(&base[start as usize..(start + len) as usize]),
-                Part::Zero(len) => bytes.extend(vec![0; len as usize]),
-            }
-        }
-        bytes
-    }
-
-    /// What a node makes of the pieces.
-    fn edited(overlay: &Overlay, base: &[u8]) -> Vec<u8> {
-        let fresh: Vec<u8> = overlay.fresh().flatten().copied().collect();
-        let (mut bytes, mut at) = (Vec::new(), 0);
-        for piece in overlay.pieces() {
-            match piece {
-                Piece::Keep { start, end } => bytes.extend(&base[start as usize..end as usize]),
-                Piece::Take(len) => {
-                    bytes.extend(&fresh[at..at + len as usize]);
-                    at += len as usize;
-                }
-                Piece::Zero(len) => bytes.extend(vec![0; len as usize]),
-                Piece::Rest => unreachable!("an overlay knows its length"),
-            }
-        }
-        bytes
-    }
-
-    #[derive(Clone, Debug)]
-    enum Op {
-        Write(u64, Vec<u8>),
-        Truncate(u64),
-        Share(u64),
-        Publish,
-        /// The front up to a share of it in 256.
-        PublishFront(u64),
-    }
-
-    fn op() -> impl Strategy<Value = Op> {
-        prop_oneof![
-            6 => (0..300u64, proptest::collection::vec(1..=255u8, 1..60)).prop_map(|(at, bytes)| Op::Write(at, bytes)),
-            2 => (0..300u64).prop_map(Op::Truncate),
-            2 => (0..300u64).prop_map(Op::Share),
-            1 => Just(Op::Publish),
-            2 => (0..=256u64).prop_map(Op::PublishFront),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn it_is_a_file(base in proptest::collection::vec(1..=255u8, 0..200), ops in proptest::collection::vec(op(), 0..40)) {
-            let (mut base, mut model) = (base.clone(), base);
-            let mut overlay = Overlay::new(model.len() as u64);
-            let mut shared = Vec::new();
-            for op in ops {
-                match op {
-                    Op::Write(at, bytes) => {
-                        overlay.write(at, &bytes);
-                        let end = at as usize + bytes.len();
-                        model.resize(model.len().max(end), 0);
-                        model[at as usize..end].copy_from_slice(&bytes);
-                    }
-                    Op::Truncate(size) => {
-                        overlay.truncate(size);
-                        model.resize(size as usize, 0);
-                    }
-                    Op::Share(at) => {
-                        let run = overlay.run_at(at).to_vec();
-                        let bytes = checked(overlay.share_at(at, true));
-                        prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
-                        shared.extend(bytes.map(|bytes| (bytes, run)));
-                    }
-                    Op::PublishFront(share) => {
-                        if let Some(front) = overlay.tail() {
-                            let end = front + (overlay.size() - front) * share / 256;
-                            base = edited(&overlay, &base)[..end as usize].to_vec();
-                            overlay.settle_front(end);
-                        }
-                    }
-                    Op::Publish => {
-                        base = edited(&overlay, &base);
-                        overlay.settle();
-                        prop_assert!(overlay.is_clean());
-                    }
-                }
-                for (bytes, run) in &shared {
-                    prop_assert_eq!(&bytes[..], &run[..], "what others read does not change");
-                }
-                prop_assert_eq!(overlay.size(), model.len() as u64);
-                prop_assert_eq!(overlay.bytes(), overlay.fresh().map(<[u8]>::len).sum::<usize>());
-                prop_assert_eq!(&shown(&overlay, &base, 0, 1000), &model);
-                prop_assert_eq!(&edited(&overlay, &base), &model);
-                let middle = model.len() as u64 / 3;
-                prop_assert_eq!(shown(&overlay, &base, middle, 17), model[middle as usize..].iter().copied().take(17).collect::<Vec<u8>>());
-            }
-        }
-    }
-
-    /// Where the second buffer of a file that grows begins.
-    const SECOND: u64 = EXTENT_MAX as u64;
-
-    fn far_op() -> impl Strategy<Value = Op> {
-        prop_oneof![
-            6 => (0..9_000u64, proptest::collection::vec(1..=255u8, 1..3_000)).prop_map(|(at, bytes)| Op::Write(at, bytes)),
-            // The file goes on where it ends.
-            6 => proptest::collection::vec(1..=255u8, 1..3_000).prop_map(|bytes| Op::Write(u64::MAX, bytes)),
-            2 => (0..9_000u64).prop_map(Op::Truncate),
-            2 => (0..9_000u64).prop_map(Op::Share),
-            2 => (0..=256u64).prop_map(Op::PublishFront),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-
-        #[test]
-        fn it_is_a_file_in_memory_of_others_too(ops in proptest::collection::vec(far_op(), 0..30), gives in proptest::collection::vec(any::<bool>(), 16)) {
-            // What lies behind the first buffer; that one is full, so that the file goes on in memory of others.
-            let (mut base, mut model, mut shared) = (Vec::new(), Vec::<u8>::new(), Vec::new());
-            let mut overlay = Overlay::new(0);
-            overlay.write(0, &vec![9; EXTENT_MAX]);
-            let asked = std::cell::Cell::new(0);
-            let rooms = || {
-                asked.set(asked.get() + 1);
-                let mut room = gives[asked.get() % gives.len()].then(|| Buf::heap(1))?;
-                room.set_len(0);
-                Some(room)
-            };
-            for op in ops {
-                match op {
-                    Op::Write(at, bytes) => {
-                        let at = at.min(model.len() as u64);
-                        overlay.write_in(SECOND + at, &bytes, rooms);
-                        let end = at as usize + bytes.len();
-                        model.resize(model.len().max(end), 0);
-                        model[at as usize..end].copy_from_slice(&bytes);
-                    }
-                    Op::Truncate(size) => {
-                        overlay.truncate(SECOND + size);
-                        model.resize(size as usize, 0);
-                    }
-                    Op::Share(at) => {
-                        let run = overlay.run_at(SECOND + at).to_vec();
-                        let bytes = checked(overlay.share_at(SECOND + at, true));
-                        prop_assert_eq!(bytes.as_deref().unwrap_or_default(), &run);
-                        shared.extend(bytes.map(|bytes| (bytes, run)));
-                    }
-                    Op::PublishFront(share) => {
-                        if let Some(front) = overlay.tail() {
-                            let front = front.max(SECOND) - SECOND;
-                            let end = front + (model.len() as u64 - front) * share / 256;
-                            base = model[..end as usize].to_vec();
-                            overlay.settle_front(SECOND + end);
-                        }
-                    }
-                    Op::Publish => {}
-                }
-                for (bytes, run) in &shared {
-                    prop_assert_eq!(&bytes[..], &run[..], "what others read does not change");
-                }
-                prop_assert_eq!(overlay.size(), SECOND + model.len() as u64);
-                prop_assert_eq!(overlay.bytes(), overlay.fresh().map(<[u8]>::len).sum::<usize>());
-                let mut got = Vec::new();
-                for part in overlay.parts(SECOND, 1 << 20) {
-                    match part {
-                        Part::Fresh(fresh) => got.extend(fresh),
-                        Part::Base { start, len } => got.extend(&base[(start - SECOND) as usize..][..len as usize]),
-                        Part::Zero(len) => got.extend(vec![0; len as usize]),
-                    }
-                }
-                prop_assert!(got == model);
-            }
-        }
-    }
-
-    #[test]
-    fn a_file_that_grows_is_seen() {
-        let mut overlay = Overlay::new(10);
-        assert_eq!(overlay.tail(), None);
-        overlay.write(10, &[1; 5]);
-        overlay.write(15, &[1; 5]);
-        assert_eq!(overlay.tail(), Some(10));
-        overlay.write(3, &[1]);
-        assert_eq!(overlay.tail(), None);
-        overlay.settle();
-        overlay.write(30, &[1; 5]);
-        assert_eq!(overlay.tail(), Some(30));
-        overlay.truncate(40);
-        assert_eq!(overlay.tail(), None);
-    }
-
-    #[test]
-    fn shared_buffers_are_let_go_when_they_are_published() {
-        let mut overlay = Overlay::new(0);
-        for at in 0..9 {
-            overlay.write(at << 20, &[1; 1 << 20]);
-        }
-        let (first, second) = (checked(overlay.share_at(0, false)), overlay.share_at(4 << 20, false));
-        assert_eq!(first.as_deref().map(<[u8]>::len), Some(4 << 20));
-        assert!(overlay.share_at(8 << 20, false).is_none(), "it is not full");
-        drop(second);
-        overlay.settle();
-        assert!(overlay.is_clean());
-        assert!(first.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 1)), "who reads it still does");
-    }
-
-    #[test]
-    fn changes_lie_over_what_others_wrote() {
-        let mut overlay = Overlay::new(10);
-        overlay.write(2, b"x");
-        overlay.rebase(4);
-        assert_eq!(overlay.size(), 4);
-        overlay.write(4, b"y");
-        overlay.rebase(20);
-        assert_eq!(overlay.size(), 20);
-        overlay.truncate(1);
-        overlay.rebase(30);
-        assert_eq!((overlay.size(), overlay.pieces()), (1, vec![Piece::Keep { start: 0, end: 1 }]));
-    }
-}
+mod tests;

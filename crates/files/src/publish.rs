@@ -201,6 +201,7 @@ impl Core {
             *shown = Some(receipt.version);
         }
         meta.version = Some(receipt.version);
+        meta.stored = meta.attr.allocated;
     }
 
     async fn publish_edit(
@@ -278,7 +279,8 @@ impl Core {
         inode.is_published.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();
         meta.version = Some(info.version);
-        meta.attr.size = content.overlay.size();
+        meta.stored = info.allocated_bytes();
+        meta.resize(content.overlay.size(), content.overlay.bytes());
         Ok(())
     }
 

@@ -3,20 +3,25 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use stoker_store::{ErrorKind, File, StoreError};
+use stoker_store::{ErrorKind, File, Seek, StoreError};
 
 use crate::ahead::{BLOCK, read_exactly};
 use crate::content::Content;
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
 use crate::inode::{Inode, Kind};
-use crate::overlay::Part;
+use crate::overlay::{Part, Stretch};
 use crate::publish::stale;
 
 impl Files {
     /// Bytes at an offset; fewer than asked for only at the end.
     pub async fn read(&self, handle: &Handle, offset: u64, len: usize) -> Result<Bytes> {
         self.0.read(&handle.inode, Some(handle), offset, len).await
+    }
+
+    /// The first offset from this one on where bytes are, or where none are stored. The end of a file is a hole.
+    pub async fn seek(&self, handle: &Handle, offset: u64, what: Seek) -> Result<u64> {
+        self.0.seek(&handle.inode, offset, what).await?.ok_or(Errno::ENXIO)
     }
 
     /// The target of a symbolic link.
@@ -45,19 +50,60 @@ impl Core {
         loop {
             match self.read_once(inode, handle, offset, len).await {
                 Ok(bytes) => return Ok(bytes),
-                // Replaced while the node was away: what is there now is read.
-                Err(fault) if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
-                    waiting.after_conflict(fault, &self.options).await?;
-                    self.reopen(inode).await?;
-                }
-                Err(fault) => {
-                    if fault.kind == ErrorKind::Closed {
-                        inode.content.lock().await.file = None;
-                    }
-                    waiting.after(fault, &self.options).await?;
-                }
+                Err(fault) => self.after_fault(inode, &mut waiting, fault).await?,
             }
         }
+    }
+
+    async fn seek(&self, inode: &Arc<Inode>, offset: u64, what: Seek) -> Result<Option<u64>> {
+        if inode.is_lost.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Errno::ESTALE);
+        }
+        let mut waiting = Waiting::default();
+        loop {
+            match self.seek_once(inode, offset, what).await {
+                Ok(found) => return Ok(found),
+                Err(fault) => self.after_fault(inode, &mut waiting, fault).await?,
+            }
+        }
+    }
+
+    /// Makes the published version ready to be asked again, if that may help: a node that is away is waited for.
+    async fn after_fault(&self, inode: &Arc<Inode>, waiting: &mut Waiting, fault: StoreError) -> Result<()> {
+        // Replaced while the node was away: what is there now is read.
+        if matches!(fault.kind, ErrorKind::Conflict | ErrorKind::NotFound) {
+            waiting.after_conflict(fault, &self.options).await?;
+            return self.reopen(inode).await;
+        }
+        if fault.kind == ErrorKind::Closed {
+            inode.content.lock().await.file = None;
+        }
+        Ok(waiting.after(fault, &self.options).await?)
+    }
+
+    async fn seek_once(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        what: Seek,
+    ) -> std::result::Result<Option<u64>, StoreError> {
+        let mut content = self.still(inode).await;
+        let mut at = offset;
+        while let Some((stretch, end)) = content.overlay.stretch(at) {
+            match (stretch, what) {
+                (Stretch::Fresh, Seek::Data) | (Stretch::Zero, Seek::Hole) => return Ok(Some(at)),
+                (Stretch::Fresh, Seek::Hole) | (Stretch::Zero, Seek::Data) => {}
+                (Stretch::Base, _) => {
+                    let file = self.base_file(inode, &mut content).await?;
+                    if let Some(found) = file.seek(at, what).await?.filter(|found| *found < end) {
+                        return Ok(Some(found));
+                    }
+                }
+            }
+            at = end;
+        }
+        let size = content.overlay.size();
+        Ok((what == Seek::Hole && offset < size).then_some(size))
     }
 
     async fn read_once(
@@ -163,7 +209,8 @@ impl Core {
         content.file = None;
         let mut meta = inode.meta.lock().unwrap();
         meta.version = Some(info.version);
-        meta.attr.size = content.overlay.size();
+        meta.stored = info.allocated_bytes();
+        meta.resize(content.overlay.size(), content.overlay.bytes());
         Ok(())
     }
 }

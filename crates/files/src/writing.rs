@@ -23,9 +23,9 @@ const EXTENTS_MAX: usize = 1000;
 pub enum Allocate {
     /// The file is at least this long.
     Grow,
-    /// Nothing that could be seen.
+    /// Nothing that could be seen: space is not set aside.
     Reserve,
-    /// Zeros in a range inside the file.
+    /// Zeros in a range inside the file, which take no space.
     Zero {
         /// The file may become longer.
         grow: bool,
@@ -85,7 +85,15 @@ impl Files {
             return Err(Errno::EINVAL);
         }
         let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Errno::EFBIG)?;
-        let mut content = self.0.still(inode).await;
+        let mut content = match what {
+            Allocate::Zero { .. } => {
+                // Holes are changes that wait, and of those there are not too many.
+                let content = self.0.make_room(inode).await?;
+                drop(content);
+                self.0.still(inode).await
+            }
+            Allocate::Grow | Allocate::Reserve => self.0.still(inode).await,
+        };
         inode.check_kept()?;
         let size = content.overlay.size();
         match what {
@@ -95,20 +103,14 @@ impl Files {
             }
             Allocate::Grow => {}
             Allocate::Zero { grow } => {
-                let zeros = [0; 64 << 10];
-                let mut at = offset;
-                // Others may write and truncate between two pieces.
-                while at < end.min(content.overlay.size()) {
-                    let part = (end.min(content.overlay.size()) - at).min(zeros.len() as u64) as usize;
-                    self.0.change(inode, &mut content, |content| content.overlay.write(at, &zeros[..part]));
-                    self.0.send_ahead(inode, &mut content).await;
-                    at += part as u64;
-                    drop(content);
-                    content = self.0.make_room(inode).await?;
-                    self.0.land(inode, &mut content).await;
-                }
-                if grow && end > content.overlay.size() {
-                    self.0.change(inode, &mut content, |content| content.overlay.truncate(end));
+                let grown = grow && end > size;
+                if offset < size || grown {
+                    self.0.change(inode, &mut content, |content| {
+                        content.overlay.punch(offset, end);
+                        if grown {
+                            content.overlay.truncate(end);
+                        }
+                    });
                 }
             }
         }
@@ -136,7 +138,7 @@ impl Core {
         content.dirty_since_ns.get_or_insert(now_ns);
         inode.is_dirty.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();
-        meta.attr.size = content.overlay.size();
+        meta.resize(content.overlay.size(), after);
         meta.attr.mtime_ns = now_ns;
         meta.attr.ctime_ns = now_ns;
     }

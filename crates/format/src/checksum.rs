@@ -21,6 +21,24 @@ pub fn crc64_combine(first: u64, second: u64, second_len: u64) -> u64 {
     nvme::multiply(nvme::power_of_x(second_len), first) ^ second
 }
 
+/// CRC-64/NVME of so many zeros, without summing them.
+pub fn crc64_zeros(len: u64) -> u64 {
+    let (mut sum, mut at) = (crc64(b""), 0);
+    let (mut block, mut block_len) = (crc64(&[0]), 1);
+    // From the least bit up: blocks of one, two, four zeros and so on.
+    while at < len {
+        if len & block_len != 0 {
+            sum = crc64_combine(sum, block, block_len);
+            at += block_len;
+        }
+        if at < len {
+            block = crc64_combine(block, block, block_len);
+            block_len <<= 1;
+        }
+    }
+    sum
+}
+
 /// CRC-64/NVME over a nonce and then the parts, so that bytes of another segment generation never check out.
 pub fn crc64_seeded(nonce: u64, parts: &[&[u8]]) -> u64 {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);

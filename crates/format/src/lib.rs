@@ -20,7 +20,8 @@ mod segment;
 mod superblock;
 
 pub use checksum::{
-    block_count, block_table, crc32c, crc32c_combine, crc64, crc64_combine, crc64_seeded, table_crc,
+    block_count, block_table, crc32c, crc32c_combine, crc64, crc64_combine, crc64_seeded, crc64_zeros,
+    table_crc,
 };
 pub use dead::{DEATH_LEN, Death, decode_deaths, encode_deaths};
 pub use error::FormatError;

@@ -15,7 +15,8 @@ use fuser::{
     WriteFlags,
 };
 use stoker_files::{
-    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, XattrMode, alone,
+    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, Seek, XattrMode,
+    alone,
 };
 use tokio::runtime;
 
@@ -627,13 +628,26 @@ impl Filesystem for Adapter {
         &self,
         _req: &Request,
         _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: i64,
-        _whence: i32,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
         reply: ReplyLseek,
     ) {
         let _at_work = self.crew.begin();
-        // The kernel then takes every file for one without holes.
-        reply.error(fuser::Errno::ENOSYS);
+        // All other places the kernel finds itself.
+        let what = match whence {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(convert::errno(Errno::EINVAL)),
+        };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(convert::errno(Errno::ENXIO));
+        };
+        let found =
+            self.files.handle(fh.0).and_then(|handle| self.wait(self.files.seek(&handle, offset, what)));
+        match found {
+            Ok(at) => reply.offset(at as i64),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
     }
 }

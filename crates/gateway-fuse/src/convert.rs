@@ -49,7 +49,7 @@ pub(crate) fn attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino),
         size: attr.size,
-        blocks: attr.size.div_ceil(512),
+        blocks: attr.allocated.div_ceil(512),
         atime: time(attr.mtime_ns),
         mtime: time(attr.mtime_ns),
         ctime: time(attr.ctime_ns),

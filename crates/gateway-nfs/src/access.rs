@@ -82,7 +82,18 @@ mod tests {
     use super::*;
 
     fn attr(kind: Kind, mode: u32) -> Attr {
-        Attr { ino: 9, kind, size: 0, mode, uid: 1000, gid: 100, nlink: 1, mtime_ns: 0, ctime_ns: 0 }
+        Attr {
+            ino: 9,
+            kind,
+            size: 0,
+            allocated: 0,
+            mode,
+            uid: 1000,
+            gid: 100,
+            nlink: 1,
+            mtime_ns: 0,
+            ctime_ns: 0,
+        }
     }
 
     fn who(uid: u32, gid: u32, groups: &[u32]) -> Identity {

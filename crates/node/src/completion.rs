@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Write, prefix_end};
-use stoker_catalog::rows::{CompletedRow, FileRow, Layout, PartRow, RowValue, keys};
+use stoker_catalog::rows::{CompletedRow, FileRow, PartRow, RowValue, keys};
 use stoker_format::VersionId;
 use stoker_store::{
     ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, Receipt, Result, SetId, ShardUpload,
@@ -132,7 +132,7 @@ impl Core {
                 .unwrap_or_else(|| etag(version, crc64.unwrap_or_default(), chosen.len())),
             modified_ms: now_ms,
             crc64,
-            layout: Layout::Rows,
+            layout: runs.rows_layout(),
             holders,
             drain: Core::drain_of(volume),
             lake: None,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Catalog, Check};
 use stoker_catalog::names::Names;
-use stoker_catalog::rows::{Drain, FileRow, HolderRow, keys};
+use stoker_catalog::rows::{Drain, FileRow, HolderRow, Layout, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_ring::Retention;
 use stoker_store::{
@@ -211,6 +211,7 @@ impl Core {
             part_sizes: Vec::new(),
             drain: state(file.drain),
             links: if file.links.is_some() { 0 } else { 1 },
+            allocated: matches!(file.layout, Layout::Sparse { .. }).then(|| file.allocated()),
         })
     }
 

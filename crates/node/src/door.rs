@@ -112,7 +112,10 @@ impl Core {
                     return Err(StoreError::new(ErrorKind::Invalid, message));
                 }
                 (_, stoker_store::DrainState::Conflict) => {
-                    let message = format!("`{key}` has a conflict with the lake: see `stoker conflict ls`");
+                    let message = match self.why_parked(volume, key.as_bytes()).await? {
+                        Some(reason) => format!("`{key}` does not drain: {reason}. See `stoker conflict ls`"),
+                        None => format!("`{key}` has a conflict with the lake: see `stoker conflict ls`"),
+                    };
                     return Err(StoreError::about(ErrorKind::Conflict, Subject::Lake, message));
                 }
                 (_, stoker_store::DrainState::Dirty) => {}

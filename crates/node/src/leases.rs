@@ -14,14 +14,14 @@ use stoker_store::{
 };
 
 use crate::core::{Core, add};
-use crate::reader::{LOOKS_MAX, NodeFile, Slice, slice_at};
+use crate::reader::{ChunkOrHole, LOOKS_MAX, NodeFile, Slice, layout_at};
 use crate::volumes::Volume;
 
 /// Chunks that are looked up at the same time for one answer.
 const LOOKUPS: usize = 16;
 
 impl NodeFile {
-    /// Leases from the chunk at `offset` on, up to the first chunk that cannot be leased.
+    /// Leases from the chunk at `offset` on, up to the first hole, or chunk that cannot be leased.
     pub(crate) async fn lease_range(&self, offset: u64, len: u64) -> Result<Leased> {
         let core = self.core();
         // Asked each time: an open file must not outlive a change of the policy.
@@ -30,11 +30,19 @@ impl NodeFile {
             return Ok(Leased::never(NoLease::Volume));
         }
         let end = offset.saturating_add(len);
+        if let Some(ChunkOrHole::Hole { end }) = layout_at(self.runs(), offset, 1) {
+            // Zeros are on no drive; whoever reads asks for them, and for leases again behind them.
+            return Ok(Leased::Refused { reason: NoLease::NotOnDrive, until: end });
+        }
         let mut at = offset;
         let slices = std::iter::from_fn(|| {
-            let slice = slice_at(self.runs(), at, 1).filter(|_| at < end)?;
-            at = slice.chunk_start + slice.chunk_len as u64;
-            Some(slice)
+            let found = layout_at(self.runs(), at, 1).filter(|_| at < end)?;
+            at = found.end();
+            match found {
+                ChunkOrHole::Chunk(slice) => Some(slice),
+                // Extents follow one another without a gap.
+                ChunkOrHole::Hole { .. } => None,
+            }
         });
         let slices: Vec<Slice> = slices.take(LEASE_EXTENTS_MAX).collect();
         let lease = |slice: Slice| async move { (slice, core.lease_chunk(&slice, self.volume()).await) };

@@ -186,7 +186,7 @@ impl Core {
             let file = self.file(volume, key, &seen.file, pin).await;
             // Now that all is pinned it is looked at again, if there was more to pin: the collector may have been on its
             // way.
-            if located.file.layout == Layout::Rows && !self.is_current(&located).await? {
+            if located.file.layout.has_rows() && !self.is_current(&located).await? {
                 continue;
             }
             return Ok((file?, Some(located)));

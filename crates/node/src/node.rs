@@ -148,9 +148,13 @@ impl Node {
             objects: Arc::default(),
             turns: Default::default(),
             marks: Default::default(),
+<<<<<<< HEAD
             drainer: Drainer::new(options.drain_concurrency),
             sums: Default::default(),
             signer: drain::signature::Signer::new(&secrets),
+=======
+            drainer: Drainer::new(options.drain_concurrency, options.drain_sparse_bytes_max),
+>>>>>>> 2962085a15f0d3e4297b5dd0c4c8ea0fc79c1146
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             stats: NodeStats::default(),

@@ -93,6 +93,9 @@ fn share_of(free: u64) -> u64 {
     (free / 100 * FREE_SHARE).clamp(SIZE_MIN, SIZE_MAX)
 }
 
+/// Longest file that drains however little of it is stored, unless somebody says otherwise.
+pub const SPARSE_BYTES_MAX: u64 = 64 << 30;
+
 /// Where names are kept.
 #[derive(Clone, Default)]
 pub enum CatalogChoice {
@@ -181,6 +184,8 @@ pub struct NodeOptions {
     pub cache_bytes: Option<usize>,
     /// Files drained at the same time.
     pub drain_concurrency: usize,
+    /// Longer files that are almost all holes are not drained: in a lake holes are zeros.
+    pub drain_sparse_bytes_max: u64,
     /// Template for the rings; memory numbers are set by the node.
     pub ring: stoker_ring::Settings,
     /// Length of a chunk.
@@ -214,6 +219,7 @@ impl NodeOptions {
             memory_bytes: 4 << 30,
             cache_bytes: None,
             drain_concurrency: 8,
+            drain_sparse_bytes_max: SPARSE_BYTES_MAX,
             ring: stoker_ring::Settings::default(),
             chunk_bytes: 4 << 20,
             cell: None,

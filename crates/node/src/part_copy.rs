@@ -40,11 +40,21 @@ impl Borrowed {
 }
 
 /// The chunks that a range starts and ends with, as runs. A run starts with a whole chunk, so the bytes in front of the
-/// first boundary have to be written anew: how many, and the runs behind them.
+/// first boundary have to be written anew: how many, and the runs behind them. A hole can be cut anywhere.
 pub(crate) fn cut(runs: &[ChunkRun], start: u64, end: u64) -> (u64, Vec<ChunkRun>) {
     let mut head = end - start;
     let mut kept: Vec<ChunkRun> = Vec::new();
     for run in runs {
+        if run.is_hole() {
+            let (from, to) = (run.file_offset.max(start), run.end().min(end));
+            if from < to {
+                if kept.is_empty() {
+                    head = from - start;
+                }
+                kept.push(ChunkRun::hole(from - start, to - from));
+            }
+            continue;
+        }
         let chunk_len = u64::from(run.chunk_len);
         for step in 0..run.count {
             let from = run.file_offset + u64::from(step) * chunk_len;
@@ -192,6 +202,13 @@ mod tests {
         assert_eq!(cut(&runs, 50, 250), (50, vec![run(50, 1, 2, 100, 40), run(190, 7, 1, 10, 10)]));
         assert_eq!(cut(&runs, 10, 90), (80, vec![]));
         assert_eq!(cut(&runs, 241, 249), (8, vec![]));
+        let holes = [ChunkRun::hole(0, 500), run(500, 0, 1, 100, 100), ChunkRun::hole(600, 1 << 40)];
+        assert_eq!(cut(&holes, 10, 490), (0, vec![ChunkRun::hole(0, 480)]));
+        assert_eq!(
+            cut(&holes, 499, 700),
+            (0, vec![ChunkRun::hole(0, 1), run(1, 0, 1, 100, 100), ChunkRun::hole(101, 100)])
+        );
+        assert_eq!(cut(&holes, 550, 800), (50, vec![ChunkRun::hole(50, 200)]));
         for (start, end) in [(0, 1), (1, 260), (99, 101), (100, 200), (199, 259), (240, 241)] {
             let (head, kept) = cut(&runs, start, end);
             let borrowed: u64 = kept.iter().map(ChunkRun::byte_len).sum();

@@ -46,11 +46,12 @@ impl Pins {
     /// Pins what an open file reads: the chunks of its layout, and its version by the pin that it has.
     pub fn pin_reader(self: &Arc<Pins>, mut own: Pin, runs: &[ChunkRun]) -> Vec<Pin> {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let mut owners: Vec<VersionId> = runs.iter().map(|run| run.version).collect();
+        let runs = || runs.iter().filter(|run| !run.is_hole());
+        let mut owners: Vec<VersionId> = runs().map(|run| run.version).collect();
         owners.sort_unstable();
         owners.dedup();
         let mut table = self.uses.lock().unwrap();
-        for run in runs {
+        for run in runs() {
             let uses = table.entry(run.version).or_default();
             uses.read.push((number, run.first_index, run.first_index + run.count));
         }

@@ -240,7 +240,7 @@ impl Core {
         // What it goes on with of the version before is looked after when it is planned. All else is its own, whichever version
         // it was written for: the parts of an upload, the source of a copy.
         let goes_on = job.append || job.base.is_some();
-        let is_own = |run: &&ChunkRun| !goes_on || run.version == job.row.version();
+        let is_own = |run: &&ChunkRun| !run.is_hole() && (!goes_on || run.version == job.row.version());
         let own: Vec<ChunkRun> = job.runs.runs().iter().filter(is_own).copied().collect();
         let again = match own.is_empty() {
             // Of a file without bytes the name is what is copied.
@@ -397,10 +397,11 @@ impl Core {
             sessions.extend(self.keep_chunks(volume, old, &mut plan, &runs, &job.keeps).await?);
         }
         plan.checks.extend(self.holder_checks(&plan.file.holders, &sessions).await?);
-        let replaced = present.as_ref().map_or(0, |located| located.file.size);
+        let replaced = present.as_ref().map_or(0, |located| located.file.allocated());
         let names = 1 + plan.links.as_ref().map_or(0, |links| links.others.len() as u64);
-        self.check_quota(volume, plan.file.size.saturating_sub(replaced).saturating_mul(names)).await?;
-        if plan.file.layout == stoker_catalog::rows::Layout::Rows && !job.has_layout {
+        let more = plan.file.allocated().saturating_sub(replaced);
+        self.check_quota(volume, more.saturating_mul(names)).await?;
+        if plan.file.layout.has_rows() && !job.has_layout {
             plan.layout = VersionRow::split(runs.runs(), job.upload_parts);
         }
         if volume.lake_url.is_some() {
@@ -489,7 +490,8 @@ pub(crate) fn is_outdated(fault: &StoreError) -> bool {
 
 /// Versions other than its own whose chunks a layout uses.
 pub(crate) fn owners(runs: &[ChunkRun], own: VersionId) -> Vec<VersionId> {
-    let mut owners: Vec<_> = runs.iter().map(|run| run.version).filter(|version| *version != own).collect();
+    let others = runs.iter().filter(|run| !run.is_hole() && run.version != own);
+    let mut owners: Vec<_> = others.map(|run| run.version).collect();
     owners.sort_unstable();
     owners.dedup();
     owners

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use stoker_catalog::kv::Range;
 use stoker_catalog::rows::{FileRow, keys};
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
-use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, StoreError};
+use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, Seek, StoreError};
 
 use crate::cache::{Cache, PIECE, bytes_of};
 use crate::core::{Core, add};
@@ -25,6 +25,9 @@ const PIECES_AT_ONCE: usize = 2;
 
 /// Times that a chunk which moved between two looks is looked for again.
 pub(crate) const LOOKS_MAX: usize = 8;
+
+/// What is read from holes, at most at once. It costs no memory until somebody writes to it, and nobody does.
+static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
 /// An open version.
 pub(crate) struct NodeFile {
@@ -54,24 +57,55 @@ pub(crate) struct Slice {
     pub len: usize,
 }
 
-/// The chunk at an offset of a file.
-pub(crate) fn slice_at(runs: &[ChunkRun], offset: u64, len: usize) -> Option<Slice> {
+/// What lies at an offset of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkOrHole {
+    /// Bytes of a chunk.
+    Chunk(Slice),
+    /// Zeros that are stored nowhere, up to there.
+    Hole { end: u64 },
+}
+
+impl ChunkOrHole {
+    /// Where in the file it ends.
+    pub fn end(&self) -> u64 {
+        match self {
+            ChunkOrHole::Chunk(slice) => slice.chunk_start + slice.chunk_len as u64,
+            ChunkOrHole::Hole { end } => *end,
+        }
+    }
+}
+
+/// What lies at an offset of a file; none behind its end.
+pub(crate) fn layout_at(runs: &[ChunkRun], offset: u64, len: usize) -> Option<ChunkOrHole> {
     let after = runs.partition_point(|run| run.file_offset <= offset);
     let run = runs.get(after.checked_sub(1)?)?;
     let within = offset - run.file_offset;
     if within >= run.byte_len() || run.chunk_len == 0 {
         return None;
     }
+    if run.is_hole() {
+        return Some(ChunkOrHole::Hole { end: run.end() });
+    }
     let step = within / u64::from(run.chunk_len);
     let at = (within % u64::from(run.chunk_len)) as usize;
     let chunk_len = if step + 1 == u64::from(run.count) { run.last_len } else { run.chunk_len } as usize;
-    Some(Slice {
+    Some(ChunkOrHole::Chunk(Slice {
         chunk: ChunkId::new(run.version, run.first_index + step as u32),
         chunk_len,
         chunk_start: run.file_offset + step * u64::from(run.chunk_len),
         offset: at,
         len: len.min(chunk_len - at),
-    })
+    }))
+}
+
+/// The first offset from this one on where bytes are stored, or a hole begins. The end of a file is a hole.
+pub(crate) fn seek(runs: &[ChunkRun], size: u64, offset: u64, what: Seek) -> Option<u64> {
+    let from = runs.partition_point(|run| run.end() <= offset);
+    let is_it = |run: &&ChunkRun| run.is_hole() == (what == Seek::Hole) && run.byte_len() > 0;
+    let found = runs[from..].iter().find(is_it).map(|run| run.file_offset.max(offset));
+    let end = (what == Seek::Hole).then_some(size);
+    found.or(end).filter(|_| offset < size)
 }
 
 impl NodeFile {
@@ -111,8 +145,15 @@ impl NodeFile {
             return Ok(Bytes::new());
         }
         let lost =
-            || StoreError::new(ErrorKind::Corrupt, format!("the layout of `{}` has a hole", self.info.key));
-        let slice = slice_at(&self.runs, offset, len).ok_or_else(lost)?;
+            || StoreError::new(ErrorKind::Corrupt, format!("the layout of `{}` ends early", self.info.key));
+        let slice = match layout_at(&self.runs, offset, len).ok_or_else(lost)? {
+            ChunkOrHole::Chunk(slice) => slice,
+            ChunkOrHole::Hole { end } => {
+                let len = (end - offset).min(len.min(ZEROS.len()) as u64) as usize;
+                add(&self.tally.reads, 1);
+                return Ok(Bytes::from_static(&ZEROS[..len]));
+            }
+        };
         let is_home = self.is_home && slice.chunk.version == self.info.version;
         let begun = tokio::time::Instant::now();
         let read = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers, is_home).await;
@@ -151,6 +192,10 @@ impl File for NodeFile {
 
     fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Bytes>> {
         Box::pin(self.piece(offset, len))
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>>> {
+        Box::pin(std::future::ready(Ok(seek(&self.runs, self.info.size, offset, what))))
     }
 
     fn lease(&self, offset: u64, len: u64) -> BoxFuture<'_, Result<Leased>> {
@@ -296,7 +341,10 @@ mod tests {
         };
         let runs = [run(0, 0, 3, 100, 40), run(240, 7, 1, 10, 10)];
         let check = |offset, expect: Option<(u32, usize, usize)>| {
-            let found = slice_at(&runs, offset, 1000).map(|s| (s.chunk.index, s.offset, s.len));
+            let found = layout_at(&runs, offset, 1000).map(|found| match found {
+                ChunkOrHole::Chunk(slice) => (slice.chunk.index, slice.offset, slice.len),
+                ChunkOrHole::Hole { end } => panic!("a hole up to {end}"),
+            });
             assert_eq!(found, expect, "{offset}");
         };
         check(0, Some((0, 0, 100)));
@@ -306,5 +354,39 @@ mod tests {
         check(240, Some((7, 0, 10)));
         check(249, Some((7, 9, 1)));
         check(250, None);
+    }
+
+    #[test]
+    fn holes_are_found_from_both_sides() {
+        let data = |file_offset, len| ChunkRun {
+            file_offset,
+            version: VersionId([1; 12]),
+            first_index: 0,
+            count: 1,
+            chunk_len: len,
+            last_len: len,
+        };
+        let tib = 1 << 40;
+        let runs = [ChunkRun::hole(0, 100), data(100, 50), data(150, 50), ChunkRun::hole(200, tib)];
+        let size = 200 + tib;
+        assert_eq!(layout_at(&runs, 0, 1), Some(ChunkOrHole::Hole { end: 100 }));
+        assert_eq!(layout_at(&runs, 100, 1).map(|found| found.end()), Some(150));
+        assert_eq!(layout_at(&runs, size - 1, 1), Some(ChunkOrHole::Hole { end: size }));
+        assert_eq!(layout_at(&runs, size, 1), None);
+        for (offset, at_data, at_hole) in [
+            (0, Some(100), Some(0)),
+            (99, Some(100), Some(99)),
+            (100, Some(100), Some(200)),
+            (170, Some(170), Some(200)),
+            (200, None, Some(200)),
+            (size - 1, None, Some(size - 1)),
+            (size, None, None),
+            (u64::MAX, None, None),
+        ] {
+            assert_eq!(seek(&runs, size, offset, Seek::Data), at_data, "data from {offset}");
+            assert_eq!(seek(&runs, size, offset, Seek::Hole), at_hole, "a hole from {offset}");
+        }
+        assert_eq!(seek(&runs[1..3], 200, 120, Seek::Hole), Some(200), "the end is a hole");
+        assert_eq!(seek(&[], 0, 0, Seek::Hole), None);
     }
 }

@@ -189,12 +189,18 @@ struct Slot {
     drive: Option<Arc<Drive>>,
 }
 
-/// The ids of a layout's chunks with their lengths.
+/// The ids of a layout's chunks with their lengths. Holes have none.
 pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> + '_ {
-    runs.iter().flat_map(|run| {
+    placed_chunks(runs).map(|(_, chunk, len)| (chunk, len))
+}
+
+/// The same, with the place of each chunk in the file.
+pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, ChunkId, u32)> + '_ {
+    runs.iter().filter(|run| !run.is_hole()).flat_map(|run| {
         (0..run.count).map(|at| {
             let len = if at + 1 == run.count { run.last_len } else { run.chunk_len };
-            (ChunkId::new(run.version, run.first_index + at), len)
+            let start = run.file_offset + u64::from(at) * u64::from(run.chunk_len);
+            (start, ChunkId::new(run.version, run.first_index + at), len)
         })
     })
 }

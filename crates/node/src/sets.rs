@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Commit, Write};
 use stoker_catalog::names::{self, Plan, Refusal, SetPublish, Shard, Spot};
 use stoker_catalog::rows::{
-    Abort, DirRow, Layout, NOWHERE, OpenSetRow, RowValue, SetState as RowState, SetWork, VersionRow, keys,
+    Abort, DirRow, NOWHERE, OpenSetRow, RowValue, SetState as RowState, SetWork, VersionRow, keys,
 };
 use stoker_format::{NameRecord, VersionId, VolumeId};
 use stoker_store::{
@@ -285,8 +285,8 @@ impl Core {
         plan.checks = job.checks;
         plan.writes = job.writes;
         plan.checks.extend(self.holder_checks(&plan.file.holders, &job.sessions).await?);
-        self.check_quota(volume, plan.file.size).await?;
-        if plan.file.layout == Layout::Rows {
+        self.check_quota(volume, plan.file.allocated()).await?;
+        if plan.file.layout.has_rows() {
             plan.layout = VersionRow::split(job.runs.runs(), job.upload_parts);
         }
         let shard = Shard {

@@ -371,10 +371,8 @@ impl Core {
     /// Brings all of a file into the rings; returns the bytes that came from the lake.
     pub async fn stage_file(self: &Arc<Core>, file: &NodeFile, extent: Option<&Arc<Extent>>) -> Result<u64> {
         let mut came = 0;
-        let mut start = 0;
-        for (chunk, len) in crate::rings::chunks(file.runs()) {
-            let (chunk_start, len) = (start, len as usize);
-            start += len as u64;
+        for (chunk_start, chunk, len) in crate::rings::placed_chunks(file.runs()) {
+            let len = len as usize;
             if self.rings.find(&chunk, len).is_some() {
                 continue;
             }

@@ -266,9 +266,12 @@ impl Core {
             Drain::Never => {
                 vec!["on this node only: the volume does not drain. Lost if the drive dies".into()]
             }
-            Drain::Conflict => {
-                vec!["not in the lake: somebody else changed the object. See `stoker conflict ls`".into()]
-            }
+            Drain::Conflict => match self.why_parked(volume, path).await? {
+                Some(reason) => vec![format!("not in the lake: {reason}. See `stoker conflict ls`")],
+                None => {
+                    vec!["not in the lake: somebody else changed the object. See `stoker conflict ls`".into()]
+                }
+            },
             Drain::Dirty => {
                 let when = match policy.drain {
                     DrainPolicy::OnDemand => "when `stoker drain` asks for it".to_owned(),
@@ -290,6 +293,13 @@ impl Core {
             let name = self.cell.view().name(node);
             words.push(format!(
                 "{missing} chunks are missing on the drives of {name}, which does not count as a holder until they are back"
+            ));
+        }
+        if file.allocated() < file.size {
+            words.push(format!(
+                "sparse: {} of {} bytes are stored, the rest are holes",
+                file.allocated(),
+                file.size
             ));
         }
         let versions = runs.iter().map(|run| run.version).chain([file.version()]);

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::rows::{HolderRow, Layout};
-use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine};
+use stoker_format::{
+    ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine, crc64_zeros,
+};
 use stoker_ring::Put;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::{JoinHandle, JoinSet};
@@ -59,10 +61,20 @@ impl RunList {
         self.size += u64::from(len);
     }
 
-    /// Adds a whole run behind what is there.
+    /// Adds a whole run behind what is there. Holes grow together.
     pub fn push_run(&mut self, run: &ChunkRun) {
-        self.runs.push(ChunkRun { file_offset: self.size, ..*run });
+        let both = |last: &ChunkRun| last.byte_len() + run.byte_len();
+        let fits = |last: &&mut ChunkRun| (1..=ChunkRun::HOLE_LEN_MAX).contains(&both(last));
+        match self.runs.last_mut().filter(|last| last.is_hole() && run.is_hole()).filter(fits) {
+            Some(last) => *last = ChunkRun::hole(last.file_offset, both(last)),
+            None => self.runs.push(ChunkRun { file_offset: self.size, ..*run }),
+        }
         self.size += run.byte_len();
+    }
+
+    /// Bytes that are not in holes.
+    pub fn allocated(&self) -> u64 {
+        self.runs.iter().filter(|run| !run.is_hole()).map(ChunkRun::byte_len).sum()
     }
 
     pub fn size(&self) -> u64 {
@@ -80,7 +92,15 @@ impl RunList {
             [run] if run.version == version && run.first_index == 0 => {
                 Layout::Simple { chunk_len: run.chunk_len }
             }
-            _ => Layout::Rows,
+            _ => self.rows_layout(),
+        }
+    }
+
+    /// The layout of a list that has rows of its own in any case.
+    pub fn rows_layout(&self) -> Layout {
+        match self.runs.iter().any(ChunkRun::is_hole) {
+            true => Layout::Sparse { allocated: self.allocated() },
+            false => Layout::Rows,
         }
     }
 }
@@ -308,6 +328,14 @@ impl ChunkWriter {
     pub fn refer(&mut self, run: &ChunkRun) {
         self.runs.push_run(run);
         self.short_chunks = 0;
+    }
+
+    /// Goes on with zeros that are stored nowhere.
+    pub fn skip(&mut self, len: u64) {
+        if self.has_crc64 {
+            self.crc64 = crc64_combine(self.crc64, crc64_zeros(len), len);
+        }
+        self.refer(&ChunkRun::hole(0, len));
     }
 
     /// All that was written comes behind these chunks of another version, which the caller keeps where they are.

@@ -86,10 +86,7 @@ fn tell(conflict: &Conflict, json: bool) -> Result<(), Failure> {
     let name = show::name(conflict.file.key.as_bytes());
     let since = clock::rfc3339(conflict.since_ms);
     if let Some(reason) = &conflict.refused {
-        return out::line(format!(
-            "{}/{name}  since {since}: the lake refuses it: {reason}",
-            conflict.volume
-        ));
+        return out::line(format!("{}/{name}  since {since}: it does not drain: {reason}", conflict.volume));
     }
     let etag = |etag: &Option<String>| etag.clone().unwrap_or_else(|| "nothing".to_owned());
     out::line(format!(

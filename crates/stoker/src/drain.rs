@@ -53,11 +53,8 @@ async fn wait(client: &Client, address: &Address, files: u64, quiet: bool) -> Re
             let ListEntry::File(info) = entry else { continue };
             match info.drain {
                 DrainState::Clean | DrainState::Never => {}
-                DrainState::Conflict => {
-                    let cause = format!("{}/{} is in conflict with the lake", address.volume, info.key);
-                    return Err(Failure::new(cause).hint("see `stoker conflict ls`"));
-                }
-                DrainState::Dirty => {
+                // One that was put aside says why.
+                DrainState::Dirty | DrainState::Conflict => {
                     client.wait(&address.volume, &info.key, Some(info.version), Awaited::Drained).await?;
                     progress.add(1);
                 }

@@ -141,6 +141,78 @@ fn files_have_several_names() {
     sh(&mnt, &["stat"], "test $(stat -c %h c) = 2; printf 'one\\ntwo\\nthree\\n' | cmp - c");
 }
 
+/// The ends of a file of a terabyte, how much of it is stored, and where.
+const FAR: &str = "import os
+TIB = 1 << 40
+fd = os.open('big', os.O_RDWR)
+stat = os.fstat(fd)
+assert stat.st_size == TIB + 4 and stat.st_blocks <= 8, stat
+assert os.pread(fd, 1 << 16, 0) == bytes(1 << 16) and os.pread(fd, 99, TIB - 2) == b'\\0\\0last'
+assert os.lseek(fd, 0, os.SEEK_DATA) == TIB and os.lseek(fd, TIB, os.SEEK_HOLE) == TIB + 4
+assert os.lseek(fd, 7, os.SEEK_HOLE) == 7 and os.lseek(fd, 0, os.SEEK_END) == TIB + 4
+for whence in (os.SEEK_DATA, os.SEEK_HOLE):
+    try:
+        os.lseek(fd, TIB + 4, whence)
+    except OSError as error:
+        assert error.errno == 6, error
+    else:
+        raise AssertionError('nothing is there')";
+
+#[test]
+fn holes_take_no_space_and_do_not_drain_for_ever() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mnt = rig.path("");
+    fs::write(rig.dir.path().join("far.py"), FAR).unwrap();
+    let needs = ["truncate", "python3", "du", "cp", "fallocate"];
+    let make = "truncate -s 1T big; test $(stat -c '%s %b' big | tr ' ' -) = 1099511627776-0
+        printf last | dd of=big bs=4 seek=274877906944 conv=notrunc status=none; python3 ../far.py; test $(du -k big | cut -f1) -le 4
+        cp --sparse=always big copy; mv copy big; python3 ../far.py";
+    if !sh(&mnt, &needs, make) {
+        return;
+    }
+    rig.remount();
+    sh(&mnt, &needs, "python3 ../far.py");
+    // What was written and is punched out takes no space either.
+    let data = bytes(1, 6 << 20);
+    fs::write(rig.path("f"), &data).unwrap();
+    sh(
+        &mnt,
+        &needs,
+        "test $(stat -c %b f) = 12288; fallocate -p -o 1048576 -l 2097152 f; sync f; test $(stat -c %b f) = 8192
+        fallocate -z -o 5242880 -l 4194304 f; fallocate -n -o 0 -l 99999999 f; fallocate -l 10485760 f; sync f
+        test $(stat -c '%s-%b' f) = 10485760-6144; cp --sparse=auto f g; cmp f g; test $(stat -c %b g) -le 6144",
+    );
+    let mut expect = data;
+    expect[1 << 20..3 << 20].fill(0);
+    expect[5 << 20..].fill(0);
+    expect.resize(10 << 20, 0);
+    assert!(fs::read(rig.path("f")).unwrap() == expect);
+    rig.restart();
+    assert!(fs::read(rig.path("f")).unwrap() == expect);
+    // All of it goes to the lake but the one that would be a terabyte of zeros there.
+    let node = rig.dir.path().join("node");
+    let tell = |args: &[&str]| {
+        let done =
+            Command::new(env!("CARGO_BIN_EXE_stoker")).env("STOKER_DIR", &node).args(args).output().unwrap();
+        (done.status.success(), [done.stdout, done.stderr].concat())
+    };
+    let (is_done, words) = tell(&["drain", "files", "--wait"]);
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert!(!is_done && words.contains("big") && words.contains("sparse"), "{words}");
+    for verb in [&["conflict", "ls"][..], &["explain", "files/big"]] {
+        let (is_done, words) = tell(verb);
+        let words = String::from_utf8_lossy(&words).into_owned();
+        assert!(is_done && words.contains("4 of its 1099511627780 bytes are stored"), "{verb:?}: {words}");
+    }
+    for name in ["f", "g"] {
+        let lake = node.join("lake/files").join(name);
+        stoker(rig.dir.path(), &["wait", &format!("files/{name}"), "--drained"]);
+        assert!(fs::read(lake).unwrap() == expect, "{name}");
+    }
+    assert!(!node.join("lake/files/big").exists());
+    sh(&mnt, &needs, "python3 ../far.py; truncate -s 0 big; rm big f g");
+}
+
 /// `renameat2` of the C library, with these flags.
 const RENAME: &str = "import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -18,6 +18,15 @@ pub const INODES_MAX: u32 = 1 << 16;
 /// Most names of a file.
 pub const LINKS_MAX: u32 = 1_000;
 
+/// What [`File::seek`](crate::File::seek) looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Seek {
+    /// Bytes that are stored.
+    Data,
+    /// Zeros that are not; the end of a file counts as such.
+    Hole,
+}
+
 /// A stretch of a file as an edit leaves it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Piece {
@@ -30,7 +39,7 @@ pub enum Piece {
     },
     /// So many bytes of those that are written.
     Take(u64),
-    /// So many zeros.
+    /// So many zeros. They take no space, unless they are few: such a stretch is a hole.
     Zero(u64),
     /// All bytes that are written from here on. Only at the end.
     Rest,

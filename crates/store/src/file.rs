@@ -125,6 +125,16 @@ pub struct FileInfo {
     /// a message that can tell has it beside.
     #[serde(skip, default = "one")]
     pub links: u32,
+    /// Bytes that are stored, if the file has holes; none if all are. Not in the encoding either, for the same reason.
+    #[serde(skip)]
+    pub allocated: Option<u64>,
+}
+
+impl FileInfo {
+    /// Bytes that are stored: all but those in holes.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated.map_or(self.size, |allocated| allocated.min(self.size))
+    }
 }
 
 fn one() -> u32 {

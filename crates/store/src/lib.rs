@@ -28,7 +28,7 @@ mod write;
 
 pub use alone::{alone, alone_many, is_alone};
 pub use edit::{
-    DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece,
+    DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece, Seek,
 };
 pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo, META_PREFIX, is_meta_reserved};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stoker_buffer::Buf;
 use stoker_format::VersionId;
 
-use crate::edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EditRequest, Entry};
+use crate::edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EditRequest, Entry, Seek};
 use crate::error::{ErrorKind, Result, StoreError, Subject};
 use crate::file::FileInfo;
 use crate::filler::Filler;
@@ -66,6 +66,17 @@ pub trait File: Send + Sync {
             room[..count].copy_from_slice(&bytes[..count]);
             Ok(0..count)
         })
+    }
+
+    /// The first offset from this one on that is what is looked for; none if there is none, or `offset` is behind the end.
+    /// Whoever does not know of holes says that there are none but the end.
+    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>>> {
+        let size = self.info().size;
+        let found = match what {
+            Seek::Data => offset,
+            Seek::Hole => size,
+        };
+        Box::pin(std::future::ready(Ok((offset < size).then_some(found))))
     }
 
     /// The reader will want all of the file, in any order: what is to be asked for it may be asked for at once.

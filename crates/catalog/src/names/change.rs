@@ -36,8 +36,9 @@ pub(super) fn range_delete(prefix: &[u8]) -> Write {
     Write::DeleteRange(prefix.to_vec(), prefix_end(prefix).expect("tables are not 0xff"))
 }
 
-/// Rows that hand a version to the collector, with these chunks and its name record.
+/// Rows that hand a version to the collector, with these chunks and its name record. Nothing is left of a hole.
 pub fn garbage_writes(version: VersionId, runs: &[RunRow]) -> Vec<Write> {
+    let runs: Vec<RunRow> = runs.iter().filter(|run| !run.is_hole()).copied().collect();
     let row = |part: usize, runs: &[RunRow]| {
         let row = GarbageRow { settled: false, runs: runs.to_vec() };
         Write::Put(keys::garbage(version, part as u16), row.encode())

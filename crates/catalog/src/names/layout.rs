@@ -39,7 +39,9 @@ impl Names {
     ) -> Result<Vec<ChunkRun>> {
         match *layout {
             Layout::Simple { chunk_len } => Ok(simple_runs(version, size, chunk_len)),
-            Layout::Rows => Ok(VersionRow::join(self.version_rows(version).await?.iter())),
+            Layout::Rows | Layout::Sparse { .. } => {
+                Ok(VersionRow::join(self.version_rows(version).await?.iter()))
+            }
         }
     }
 
@@ -47,7 +49,7 @@ impl Names {
     pub async fn runs_and_parts(&self, file: &FileRow) -> Result<(Vec<ChunkRun>, Vec<u64>)> {
         match file.layout {
             Layout::Simple { .. } => Ok((self.runs(file).await?, Vec::new())),
-            Layout::Rows => {
+            Layout::Rows | Layout::Sparse { .. } => {
                 let rows = self.version_rows(file.version()).await?;
                 let sizes = rows.first().map(|row| row.upload_parts.as_slice()).unwrap_or_default();
                 Ok((VersionRow::join(rows.iter()), part_sizes(sizes)))
@@ -77,7 +79,7 @@ impl Names {
 
     /// Lengths of the parts that a file was uploaded in; empty if in one piece.
     pub async fn upload_part_sizes(&self, file: &FileRow) -> Result<Vec<u64>> {
-        if file.layout != Layout::Rows {
+        if !file.layout.has_rows() {
             return Ok(Vec::new());
         }
         let row = self.catalog.get(&[&keys::version(file.version(), 0)]).await?.pop().flatten();

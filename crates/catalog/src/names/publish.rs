@@ -114,8 +114,8 @@ impl Names {
     ) -> std::result::Result<(FileRow, Option<(FileRow, Forgotten)>), Refusal> {
         let row_key = spot.row_key();
         let mut file = plan.file.clone();
-        let (old_size, is_new) = match &present {
-            Some(old) => (old.file.size, false),
+        let (old_bytes, is_new) = match &present {
+            Some(old) => (old.file.allocated(), false),
             None => (0, true),
         };
         file.links = present.as_ref().and_then(|old| old.file.links).filter(|_| plan.links.is_some());
@@ -204,7 +204,13 @@ impl Names {
             dirty_writes(change, spot.volume, &file, plan.set);
         }
         change.writes.extend(plan.writes);
-        usage_adds(change, spot.volume, version, i64::from(is_new), file.size as i64 - old_size as i64);
+        usage_adds(
+            change,
+            spot.volume,
+            version,
+            i64::from(is_new),
+            file.allocated() as i64 - old_bytes as i64,
+        );
         Ok((file, replaced))
     }
 
@@ -277,7 +283,7 @@ pub fn share_writes(change: &mut Commit, owners: &[VersionId], source: VersionId
 pub fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow, set: Option<u64>) {
     let row = DirtyRow {
         volume: volume.0,
-        bytes: file.size,
+        bytes: file.allocated(),
         since_ms: file.dirty_since_ms,
         changed_ms: file.modified_ms,
         set,

@@ -102,6 +102,14 @@ impl FileRow {
         self.links.unwrap_or(self.inode)
     }
 
+    /// Bytes of the content that are stored: all but those in holes.
+    pub fn allocated(&self) -> u64 {
+        match self.layout {
+            Layout::Sparse { allocated } => allocated.min(self.size),
+            Layout::Simple { .. } | Layout::Rows => self.size,
+        }
+    }
+
     /// Content.
     pub fn version(&self) -> VersionId {
         VersionId(self.version)

@@ -18,12 +18,24 @@ pub enum Layout {
     },
     /// In rows of the version.
     Rows,
+    /// In rows of the version, with holes between the chunks.
+    Sparse {
+        /// Bytes of the file that are not in holes.
+        allocated: u64,
+    },
 }
 
-/// A run of equal chunks; where it lies in the file follows from the runs before.
+impl Layout {
+    /// Whether the chunks are in rows of the version.
+    pub fn has_rows(&self) -> bool {
+        !matches!(self, Layout::Simple { .. })
+    }
+}
+
+/// A run of equal chunks, or a hole; where it lies in the file follows from the runs before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RunRow {
-    /// Version that the chunks were written for.
+    /// Version that the chunks were written for; all zero for a hole.
     pub version: [u8; 12],
     /// Index of the first chunk.
     pub first_index: u32,
@@ -39,6 +51,11 @@ impl RunRow {
     /// A run of no chunks: a mark in a row of garbage.
     pub fn nothing(version: VersionId) -> RunRow {
         RunRow { version: version.0, first_index: 0, count: 0, chunk_len: 0, last_len: 0 }
+    }
+
+    /// Whether these are zeros that are stored nowhere.
+    pub fn is_hole(&self) -> bool {
+        VersionId(self.version).is_zero()
     }
 
     /// The run at a place in the file.

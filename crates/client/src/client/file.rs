@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Key, Result, StoreError, is_alone};
+use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Key, Result, Seek, StoreError, is_alone};
 use tokio::sync::Mutex;
 
 use super::leases::FileLeases;
@@ -51,7 +51,7 @@ impl Handle {
             let id = link.new_id();
             match client.within(&request, link.call(id, &request)).await? {
                 Ok(reply) => {
-                    return match reply.into_result()?.response {
+                    return match reply.into_result()?.response.unlinked() {
                         Response::File(info) => {
                             let leases = FileLeases::new(link.clone(), id);
                             Ok((Handle { link, id, leases }, *info))
@@ -118,6 +118,35 @@ impl RemoteFile {
         Ok(0..count)
     }
 
+    /// Looks for bytes or a hole.
+    async fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        if offset >= self.info.size {
+            return Ok(None);
+        }
+        if self.info.allocated.is_none() {
+            // Without holes, or of a node that knows none.
+            return Ok(Some(if what == Seek::Data { offset } else { self.info.size }));
+        }
+        let mut attempts = Attempts::default();
+        loop {
+            let handle = self.handle.lock().await.clone();
+            let request = Request::Seek { file: handle.id, offset, what };
+            let call = handle.link.call(handle.link.new_id(), &request);
+            match self.client.within(&request, call).await? {
+                Ok(reply) => {
+                    return match reply.into_result()?.response {
+                        Response::Sought(found) if found.is_none_or(|at| at >= offset) => Ok(found),
+                        _ => Err(unexpected()),
+                    };
+                }
+                Err(lost) => {
+                    attempts.again(lost)?;
+                    self.reopen(&handle).await?;
+                }
+            }
+        }
+    }
+
     /// Opens the file again after the connection was lost, if it is still the same version.
     async fn reopen(&self, lost: &Arc<Handle>) -> Result<()> {
         let mut slot = self.handle.lock().await;
@@ -163,6 +192,10 @@ impl File for RemoteFile {
         room: &'a mut [u8],
     ) -> BoxFuture<'a, Result<Range<usize>>> {
         Box::pin(RemoteFile::read_within(self, offset, len, room))
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>>> {
+        Box::pin(RemoteFile::seek(self, offset, what))
     }
 
     fn wants_all(&self) {

@@ -126,6 +126,7 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::Open { .. }
         | Request::Read { .. }
         | Request::Lease { .. }
+        | Request::Seek { .. }
         | Request::Create { .. }
         | Request::Edit { .. }
         | Request::UploadPart { .. }

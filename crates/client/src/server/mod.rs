@@ -126,7 +126,7 @@ impl Times {
         match request {
             Request::Wait { .. } => None,
             request if request.opens_writer() => None,
-            Request::Read { .. } | Request::Lease { .. } => Some(&self.reads),
+            Request::Read { .. } | Request::Lease { .. } | Request::Seek { .. } => Some(&self.reads),
             request if request.changes() => Some(&self.changes),
             _ => Some(&self.looks),
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_store::{ErrorKind, File, HatchOut, Result, StoreError, Writer};
+use stoker_store::{ErrorKind, File, HatchOut, Result, Seek, StoreError, Writer};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
@@ -351,6 +351,7 @@ impl Call {
             request if request.opens_writer() => self.create(request, dropped, permit).await,
             Request::Read { file, offset, len } => self.read(file, offset, len, dropped).await,
             Request::Lease { file, offset, len } => self.lease(file, offset, len, dropped).await,
+            Request::Seek { file, offset, what } => self.seek(file, offset, what, dropped).await,
             Request::Hatch { slots } => self.hatch(slots),
             request if request.changes() => {
                 let response = dispatch::answer(self.store(), request).await;
@@ -410,11 +411,21 @@ impl Call {
                 if tables.calls.contains_key(&self.id) {
                     tables.files.insert(self.id, Arc::from(file));
                 }
-                Response::File(info)
+                Response::File(info).sparse(self.session.version)
             }
             Err(error) => Response::Error(error),
         };
         self.reply(response);
+    }
+
+    async fn seek(self, file: u64, offset: u64, what: Seek, mut dropped: oneshot::Receiver<()>) {
+        let found = self.session.tables.lock().unwrap().files.get(&file).cloned();
+        let Some(open) = found else { return self.reply(Response::Error(no_such("file"))) };
+        let sought = tokio::select! {
+            sought = self.in_time(open.seek(offset, what)) => sought,
+            _ = &mut dropped => return,
+        };
+        self.reply(sought.map_or_else(Response::Error, Response::Sought));
     }
 
     async fn create(

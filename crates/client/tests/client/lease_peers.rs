@@ -129,6 +129,7 @@ fn file_info(bytes: &[u8]) -> Response {
         part_sizes: Vec::new(),
         drain: DrainState::Dirty,
         links: 1,
+        allocated: None,
     }))
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use stoker_files::{Change, Errno, Files, Kind, ROOT, RenameFlag};
+use stoker_files::{Allocate, Change, Errno, Files, Handle, Kind, ROOT, RenameFlag, Seek};
 
 use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
 
@@ -196,7 +196,7 @@ async fn step(
     model: &mut Model,
 ) -> (String, Result<(), Errno>, Result<(), Errno>) {
     let path = dice.path();
-    match dice.below(16) {
+    match dice.below(20) {
         0..=2 => {
             let bytes = dice.bytes();
             let done = async {
@@ -274,7 +274,41 @@ async fn step(
             };
             (format!("rename {path} {to} {flag:?}"), done.await, model.rename(&path, &to, flag))
         }
-        12..=14 => {
+        12 | 13 => {
+            // Holes: made, filled, moved, and asked for while nothing of it is published.
+            let (offset, len) = (dice.below(900_000), 1 + dice.below(700_000));
+            let (at, bytes, grow) = (dice.below(900_000), dice.bytes(), dice.below(2) == 0);
+            let mut expect = model.file(&path).map(|held| held.clone());
+            if let Ok(held) = &mut expect {
+                if !bytes.is_empty() {
+                    held.resize(held.len().max(at + bytes.len()), 0);
+                    held[at..at + bytes.len()].copy_from_slice(&bytes);
+                }
+                held.iter_mut().skip(offset).take(len).for_each(|byte| *byte = 0);
+                let end = if grow { offset + len } else { 0 };
+                held.resize(held.len().max(end), 0);
+            }
+            let known = expect.clone();
+            let done = async {
+                let handle = files.open_file(walk(files, &path).await?, false).await?;
+                files.write(&handle, at as u64, &bytes, false).await?;
+                files.allocate(&handle, offset as u64, len as u64, Allocate::Zero { grow }).await?;
+                if let Ok(known) = &known {
+                    check_holes(files, &handle, known, "not published").await;
+                }
+                close(files, handle).await
+            };
+            let done = done.await;
+            let expect = expect.and_then(|held| model.file(&path).map(|file| *file = held));
+            (format!("punch {path} {offset} {len} {grow}, write {at} {}", bytes.len()), done, expect)
+        }
+        14 => {
+            let size = dice.below(2_000_000);
+            let done = async { files.truncate(walk(files, &path).await?, size as u64).await };
+            let expect = model.file(&path).map(|held| held.resize(size, 0));
+            (format!("truncate {path} {size}"), done.await, expect)
+        }
+        15..=18 => {
             let to = dice.path();
             let done = async {
                 let ino = walk(files, &path).await?;
@@ -308,6 +342,31 @@ async fn step(
     }
 }
 
+/// The stretches of a file as `lseek` finds them: zeros where there are holes, and none of them of no length. Gives the bytes
+/// outside of them.
+async fn check_holes(files: &Files, handle: &Handle, bytes: &[u8], when: &str) -> u64 {
+    let (mut at, mut stored) = (0, 0);
+    let size = bytes.len() as u64;
+    while at < size {
+        let data = match files.seek(handle, at, Seek::Data).await {
+            Err(Errno::ENXIO) => size,
+            found => found.unwrap(),
+        };
+        assert!((at..=size).contains(&data), "{when}: {data} from {at}");
+        assert!(bytes[at as usize..data as usize].iter().all(|byte| *byte == 0), "{when}: bytes in a hole");
+        if data == size {
+            break;
+        }
+        let hole = files.seek(handle, data, Seek::Hole).await.unwrap();
+        assert!(hole > data && hole <= size, "{when}: {hole} from {data}");
+        (at, stored) = (hole, stored + hole - data);
+    }
+    for what in [Seek::Data, Seek::Hole] {
+        assert_eq!(files.seek(handle, size, what).await, Err(Errno::ENXIO), "{when}");
+    }
+    stored
+}
+
 /// Everything that is there, compared.
 async fn compare(files: &Files, model: &Model, when: &str) {
     for (path, thing) in &model.0 {
@@ -327,6 +386,10 @@ async fn compare(files: &Files, model: &Model, when: &str) {
                 let found = (attr.size, attr.mode, attr.nlink);
                 assert_eq!(found, (bytes.len() as u64, *mode, names), "{when}: {path}");
                 assert!(get(files, path).await.unwrap() == *bytes, "{when}: bytes of {path}");
+                let handle = files.open_file(ino, false).await.unwrap();
+                let stored = check_holes(files, &handle, bytes, when).await;
+                files.release(handle.id).await;
+                assert_eq!(files.getattr(ino).await.unwrap().allocated, stored, "{when}: {path}");
             }
             Thing::Symlink(target) => {
                 assert_eq!(&files.readlink(ino).await.unwrap()[..], target, "{when}: {path}");

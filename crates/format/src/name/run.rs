@@ -7,8 +7,11 @@ use crate::le;
 
 pub(super) const RUN_LEN: usize = 36;
 
+/// Length of the pieces that a hole is counted in.
+const HOLE_PIECE: u32 = 4 << 20;
+
 /// Chunks `first_index .. first_index + count` of a version, laid end to end in the file. All are `chunk_len`
-/// long but the last.
+/// long but the last. A run of no version (all zero, which no version is) is a hole: as many zeros, stored nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkRun {
     /// Where in the file the first chunk begins.
@@ -26,6 +29,34 @@ pub struct ChunkRun {
 }
 
 impl ChunkRun {
+    /// Longest hole: more than the longest file.
+    pub const HOLE_LEN_MAX: u64 = u32::MAX as u64 * HOLE_PIECE as u64;
+
+    /// A hole of so many bytes.
+    pub fn hole(file_offset: u64, len: u64) -> ChunkRun {
+        assert!((1..=ChunkRun::HOLE_LEN_MAX).contains(&len), "a hole of {len} bytes");
+        let count = len.div_ceil(u64::from(HOLE_PIECE));
+        let last_len = len - (count - 1) * u64::from(HOLE_PIECE);
+        ChunkRun {
+            file_offset,
+            version: VersionId::ZERO,
+            first_index: 0,
+            count: count as u32,
+            chunk_len: HOLE_PIECE,
+            last_len: last_len as u32,
+        }
+    }
+
+    /// Whether these are zeros that are stored nowhere.
+    pub fn is_hole(&self) -> bool {
+        self.version.is_zero()
+    }
+
+    /// Where the run ends in the file.
+    pub fn end(&self) -> u64 {
+        self.file_offset + self.byte_len()
+    }
+
     /// Bytes of the file that the run covers.
     pub fn byte_len(&self) -> u64 {
         u64::from(self.count).saturating_sub(1) * u64::from(self.chunk_len) + u64::from(self.last_len)

@@ -11,6 +11,16 @@ fn check_values_of_the_algorithms() {
 }
 
 #[test]
+fn zeros_are_summed_without_reading_them() {
+    for len in [0u64, 1, 2, 3, 7, 4096, 4097, 1 << 20, (1 << 20) + 12_345] {
+        assert_eq!(crc64_zeros(len), crc64(&vec![0; len as usize]), "{len}");
+    }
+    let tib = crc64_zeros(1 << 40);
+    assert_eq!(crc64_combine(tib, crc64_zeros(5), 5), crc64_zeros((1 << 40) + 5));
+    assert_ne!(crc64_zeros(u64::MAX), crc64_zeros(u64::MAX - 1));
+}
+
+#[test]
 fn a_seeded_crc_is_that_of_nonce_and_parts_end_to_end() {
     let nonce = 0x0102_0304_0506_0708_u64;
     let whole = [&nonce.to_le_bytes()[..], b"first", b"second"].concat();

@@ -106,6 +106,19 @@ fn runs_that_overflow_are_refused_both_ways() {
 }
 
 #[test]
+fn a_hole_is_a_run_of_no_version() {
+    for len in [1, 4095, 4 << 20, (4 << 20) + 1, 1 << 40, 50 << 40] {
+        let hole = ChunkRun::hole(77, len);
+        assert_eq!((hole.byte_len(), hole.end(), hole.is_hole()), (len, 77 + len, true), "{len}");
+        let name = with_fields(vec![NameField::Runs(vec![hole, sample::run()])]);
+        name.check().unwrap();
+        let bytes = name.encode();
+        assert_eq!(NameRecord::decode(&bytes).unwrap(), name);
+    }
+    assert!(!sample::run().is_hole());
+}
+
+#[test]
 fn limits_hold_both_ways() {
     let value = |len| NameField::Unknown { tag: 500, bytes: vec![1; len] };
     let fits = with_fields(vec![value(NAME_LEN_MAX - 40)]);

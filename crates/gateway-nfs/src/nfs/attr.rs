@@ -79,7 +79,7 @@ pub fn write_attr(out: &mut Writer, volume: &Volume, attr: &Attr) {
     }
     out.u64(attr.size);
     // What it takes, rounded as programs expect it.
-    out.u64(attr.size.next_multiple_of(512));
+    out.u64(attr.allocated.next_multiple_of(512));
     out.u64(0);
     out.u64(volume.id.0.into());
     out.u64(attr.ino);

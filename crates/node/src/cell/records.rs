@@ -180,7 +180,7 @@ impl Core {
         let properties = Properties::decode(&file.properties)?;
         let (runs, parts) = match file.layout {
             Layout::Simple { .. } => (self.names.runs(file).await.map_err(error::catalog)?, Vec::new()),
-            Layout::Rows => {
+            Layout::Rows | Layout::Sparse { .. } => {
                 let rows = self.names.version_rows(file.version()).await.map_err(error::catalog)?;
                 let parts = rows.first().map(|row| row.upload_parts.clone()).unwrap_or_default();
                 (VersionRow::join(rows.iter()), parts)

@@ -48,6 +48,10 @@ impl Core {
         mut job: Job,
     ) -> Result<Receipt> {
         volume.check_writable()?;
+        if let Some(reason) = self.drainer.too_sparse(&job.row) {
+            let message = format!("too few nodes take it, and the lake does not, because {reason}");
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
+        }
         let version = job.row.version();
         let at = away_key(version);
         let busy = || StoreError::new(ErrorKind::Unavailable, "this version is on its way to the lake");

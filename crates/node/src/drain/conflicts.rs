@@ -20,19 +20,24 @@ use crate::{clock, error};
 /// Conflicts shown at most.
 const SHOWN_MAX: usize = 10_000;
 
-/// Why a lake could never hold a file under this key; none if it could.
-pub(super) fn refused(
-    signer: &Signer,
-    lake: &dyn Lake,
-    key: &[u8],
-    file: &FileRow,
-) -> Result<Option<String>> {
-    let properties = Properties::decode(&file.properties)?;
-    let attributes = attributes::to_lake(signer, key, file, &properties, u64::MAX);
-    Ok(lake.check(key, &attributes).err().map(|fault| fault.message))
-}
-
 impl Core {
+    /// Why a lake could or should never hold a file under this key; none if it could.
+    pub(super) fn refused(&self, lake: &dyn Lake, key: &[u8], file: &FileRow) -> Result<Option<String>> {
+        let properties = Properties::decode(&file.properties)?;
+        let attributes = attributes::to_lake(&self.signer, key, file, &properties, u64::MAX);
+        let refused = || lake.check(key, &attributes).err().map(|fault| fault.message);
+        Ok(self.drainer.too_sparse(file).or_else(refused))
+    }
+
+    /// Why a file that was put aside cannot be drained; none if somebody else changed the lake.
+    pub async fn why_parked(&self, volume: &Volume, key: &[u8]) -> Result<Option<String>> {
+        let found = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
+        let Some(Located { spot, .. }) = found else { return Ok(None) };
+        let conflict = keys::conflict(spot.volume, spot.parent, &spot.name);
+        let row = self.catalog.get(&[&conflict]).await.map_err(error::catalog)?.pop().flatten();
+        Ok(row.as_ref().map(ConflictRow::of).transpose().map_err(error::catalog)?.and_then(|row| row.refused))
+    }
+
     /// Versions that wait for a person.
     pub async fn conflict_list(&self, volume: Option<&str>) -> Result<Vec<Conflict>> {
         let only = match volume {
@@ -71,7 +76,7 @@ impl Core {
     pub(super) async fn park_refused(&self, located: &Located, key: &[u8], reason: String) -> Result<End> {
         let spot = &located.spot;
         let key = String::from_utf8_lossy(key).into_owned();
-        tracing::warn!(key, "the lake refuses a file ({reason}): see `stoker conflict ls`");
+        tracing::warn!(key, "a file cannot be drained ({reason}): see `stoker conflict ls`");
         let row = ConflictRow {
             version: located.file.version,
             etag_expected: located.file.lake.as_ref().map(|lake| lake.etag.clone()),

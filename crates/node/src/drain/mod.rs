@@ -45,6 +45,9 @@ const RELOAD_MS: u64 = 300_000;
 /// Pause between two looks at abandoned uploads.
 const TIDY_MS: u64 = 600_000;
 
+/// A long file drains if more than one part in so many of it is stored.
+const SPARSE_RATIO: u64 = 16;
+
 /// A drain that is so late does not give way to writers any more.
 const LATE_MS: u64 = 30_000;
 
@@ -60,6 +63,8 @@ pub(crate) struct Drainer {
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
+    /// Longer files that are almost all holes stay here.
+    sparse_bytes_max: u64,
     pub pace: Pace,
     trouble: Mutex<Option<(u64, String)>>,
     pub stats: DrainStats,
@@ -100,7 +105,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Drainer {
-    pub fn new(concurrency: usize) -> Drainer {
+    pub fn new(concurrency: usize, sparse_bytes_max: u64) -> Drainer {
         Drainer {
             planner: Mutex::default(),
             wake: Notify::new(),
@@ -109,6 +114,7 @@ impl Drainer {
             sets: sets::Progress::default(),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
+            sparse_bytes_max,
             pace: Pace::default(),
             trouble: Mutex::default(),
             stats: DrainStats::default(),
@@ -129,7 +135,22 @@ impl Drainer {
                 policy.drain_lag_max_s,
             ),
         };
-        self.plan(file.version(), file.size, file.dirty_since_ms, due_ms, false);
+        self.plan(file.version(), file.allocated(), file.dirty_since_ms, due_ms, false);
+    }
+
+    /// Why a file is not written to a lake: there its holes would be zeros, far more of them than of anything else. None if
+    /// it is.
+    pub fn too_sparse(&self, file: &FileRow) -> Option<String> {
+        let (size, allocated) = (file.size, file.allocated());
+        if size <= self.sparse_bytes_max || allocated > size / SPARSE_RATIO || file.source.is_some() {
+            return None;
+        }
+        Some(format!(
+            "it is sparse: {allocated} of its {size} bytes are stored, and a lake would hold the holes as zeros; files over {} \
+             bytes drain only if more than 1/{SPARSE_RATIO} of them is stored: make it shorter, fill it, or raise \
+             `lake.sparse_max` and resolve it with `ours`",
+            self.sparse_bytes_max
+        ))
     }
 
     fn plan(&self, version: VersionId, bytes: u64, since_ms: u64, due_ms: u64, demanded: bool) {
@@ -146,13 +167,13 @@ impl Drainer {
 
     /// The node that owed this drain is lost: it is due.
     pub fn take_over(&self, file: &FileRow) {
-        self.plan(file.version(), file.size, file.dirty_since_ms, 0, false);
+        self.plan(file.version(), file.allocated(), file.dirty_since_ms, 0, false);
         self.wake.notify_one();
     }
 
     /// Drains a version now, whatever its policy says.
     pub fn demand(&self, file: &FileRow) {
-        self.plan(file.version(), file.size, file.dirty_since_ms, 0, true);
+        self.plan(file.version(), file.allocated(), file.dirty_since_ms, 0, true);
         self.wake.notify_one();
     }
 

@@ -14,7 +14,6 @@ use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOption
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::claim::{Claim, Claimed, lost};
-use super::conflicts::refused;
 use super::tombstones::READERS_MS;
 use super::{End, attributes};
 use crate::cache::PIECE;
@@ -56,7 +55,7 @@ impl Core {
         };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(soon) };
         // Before the claim: the sweep that follows claims would be refused as well.
-        if let Some(reason) = refused(&self.signer, lake.as_ref(), &key, &located.file)? {
+        if let Some(reason) = self.refused(lake.as_ref(), &key, &located.file)? {
             return self.park_refused(&located, &key, reason).await;
         }
         let own = (located.file.version(), located.file.inode);

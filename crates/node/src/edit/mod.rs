@@ -126,7 +126,8 @@ impl Core {
         keeps: &Keeps,
     ) -> Result<Vec<(NodeId, [u8; 16])>> {
         let version = plan.file.version();
-        let kept: Vec<ChunkRun> = runs.runs().iter().filter(|run| run.version != version).copied().collect();
+        let is_kept = |run: &&ChunkRun| !run.is_hole() && run.version != version;
+        let kept: Vec<ChunkRun> = runs.runs().iter().filter(is_kept).copied().collect();
         let mut sessions = Vec::new();
         if kept.is_empty() {
             return Ok(sessions);
@@ -170,6 +171,10 @@ impl EditWriter {
             match step {
                 Step::Take(_) | Step::Rest => return Ok(()),
                 Step::Zero(len) => self.zeros(len).await?,
+                Step::Hole(len) => {
+                    self.end_chunk().await?;
+                    self.inner.skip(len);
+                }
                 Step::Copy { start, len } => self.copy(start, len).await?,
                 Step::Refer { run, .. } => {
                     self.end_chunk().await?;
@@ -325,7 +330,7 @@ impl Writer for EditWriter {
         let left = self.steps.iter().map(|step| match step {
             Step::Take(len) => *len,
             Step::Rest => chunk,
-            Step::Zero(_) | Step::Copy { .. } | Step::Refer { .. } => 0,
+            Step::Zero(_) | Step::Hole(_) | Step::Copy { .. } | Step::Refer { .. } => 0,
         });
         let left = left.fold(0, u64::saturating_add).clamp(1, chunk);
         Box::pin(self.inner.room(left as usize))

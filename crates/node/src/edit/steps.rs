@@ -11,6 +11,9 @@ const COPY_BELOW: u64 = 64 << 10;
 /// Runs shorter than this are small.
 const SMALL: u64 = 256 << 10;
 
+/// Zeros that are at least this many are a hole. Fewer are written: they cost less than a run of their own.
+pub(crate) const HOLE_MIN: u64 = 64 << 10;
+
 /// So many small runs beside one another are copied together.
 const SMALL_RUNS_MAX: usize = 16;
 
@@ -26,6 +29,8 @@ pub(crate) enum Step {
     Rest,
     /// Writes zeros.
     Zero(u64),
+    /// Goes on with zeros that are stored nowhere.
+    Hole(u64),
     /// Reads bytes of the base and writes them.
     Copy { start: u64, len: u64 },
     /// Goes on with chunks of the base, which start there.
@@ -35,7 +40,7 @@ pub(crate) enum Step {
 impl Step {
     fn len(&self) -> u64 {
         match self {
-            Step::Take(len) | Step::Zero(len) | Step::Copy { len, .. } => *len,
+            Step::Take(len) | Step::Zero(len) | Step::Hole(len) | Step::Copy { len, .. } => *len,
             Step::Rest => 0,
             Step::Refer { run, .. } => run.byte_len(),
         }
@@ -67,7 +72,7 @@ pub(crate) fn steps(runs: &[ChunkRun], size: u64, pieces: &[Piece]) -> Result<Ve
                 len
             }
             Piece::Zero(len) => {
-                steps.push(Step::Zero(len));
+                zeros(&mut steps, len);
                 len
             }
             Piece::Rest if at + 1 == joined(pieces).len() => {
@@ -82,8 +87,24 @@ pub(crate) fn steps(runs: &[ChunkRun], size: u64, pieces: &[Piece]) -> Result<Ve
             .ok_or_else(|| invalid("the file would be longer than a file can be"))?;
     }
     steps.retain(|step| *step == Step::Rest || step.len() > 0);
+    for step in &mut steps {
+        // Only now that neighbours are one.
+        if let Step::Zero(len) = *step
+            && len >= HOLE_MIN
+        {
+            *step = Step::Hole(len);
+        }
+    }
     gather(&mut steps);
     Ok(steps)
+}
+
+/// Adds zeros, together with those in front of them.
+fn zeros(steps: &mut Vec<Step>, len: u64) {
+    match steps.last_mut() {
+        Some(Step::Zero(before)) => *before = before.saturating_add(len),
+        _ => steps.push(Step::Zero(len)),
+    }
 }
 
 /// The same pieces, with neighbours in the base in one.
@@ -99,29 +120,39 @@ fn joined(pieces: &[Piece]) -> Vec<Piece> {
 }
 
 fn keep(steps: &mut Vec<Step>, runs: &[ChunkRun], start: u64, end: u64) {
-    if end - start <= COPY_BELOW {
+    let has_hole = || runs.iter().any(|run| run.is_hole() && run.file_offset < end && run.end() > start);
+    if end - start <= COPY_BELOW && !has_hole() {
         return steps.push(Step::Copy { start, len: end - start });
     }
     let (head, kept) = cut(runs, start, end);
-    steps.push(Step::Copy { start, len: head });
+    if head > 0 {
+        steps.push(Step::Copy { start, len: head });
+    }
     let mut at = start + head;
     for run in kept {
-        steps.push(Step::Refer { start: at, run });
+        match run.is_hole() {
+            true => zeros(steps, run.byte_len()),
+            false => steps.push(Step::Refer { start: at, run }),
+        }
         at += run.byte_len();
     }
 }
 
-/// Copies small runs that stand close together, so that a file that is changed all over does not fall to pieces.
+/// Copies small runs that stand close together, and fills small holes between them, so that a file that is changed all over
+/// does not fall to pieces.
 fn gather(steps: &mut [Step]) {
     let mut from = 0;
     while from < steps.len() {
         let is_small = |step: &Step| *step != Step::Rest && step.len() < SMALL;
         let count = steps[from..].iter().take_while(|step| is_small(step)).count();
         let near = &mut steps[from..from + count];
-        if near.iter().filter(|step| matches!(step, Step::Refer { .. })).count() > SMALL_RUNS_MAX {
+        let is_run = |step: &&Step| matches!(step, Step::Refer { .. } | Step::Hole(_));
+        if near.iter().filter(is_run).count() > SMALL_RUNS_MAX {
             for step in near {
-                if let Step::Refer { start, run } = *step {
-                    *step = Step::Copy { start, len: run.byte_len() };
+                match *step {
+                    Step::Refer { start, run } => *step = Step::Copy { start, len: run.byte_len() },
+                    Step::Hole(len) => *step = Step::Zero(len),
+                    _ => {}
                 }
             }
         }
@@ -131,11 +162,12 @@ fn gather(steps: &mut [Step]) {
 
 /// Chunks that one layout has and another has not.
 pub(crate) fn dropped(old: &[ChunkRun], new: &[ChunkRun]) -> Vec<ChunkRun> {
+    let chunks = new.iter().filter(|run| !run.is_hole());
     let mut kept: Vec<(stoker_format::VersionId, u32, u32)> =
-        new.iter().map(|run| (run.version, run.first_index, run.first_index + run.count)).collect();
+        chunks.map(|run| (run.version, run.first_index, run.first_index + run.count)).collect();
     kept.sort_unstable();
     let mut gone = Vec::new();
-    for run in old {
+    for run in old.iter().filter(|run| !run.is_hole()) {
         let end = run.first_index + run.count;
         let mut from = run.first_index;
         let first = kept.partition_point(|(version, ..)| *version < run.version);
@@ -232,6 +264,53 @@ mod tests {
         assert_eq!(found.iter().map(Step::len).sum::<u64>(), 20 * len);
         let some = [Piece::Keep { start: 0, end: 10 * len }];
         assert!(steps(&runs, 20 * len, &some).unwrap().iter().all(|step| matches!(step, Step::Refer { .. })));
+    }
+
+    #[test]
+    fn zeros_are_holes_unless_they_are_few() {
+        let tib = 1 << 40;
+        let runs = [run(1, 0, 0, 1, MIB as u32, MIB as u32), ChunkRun::hole(MIB, tib)];
+        let size = MIB + tib;
+        let check = |pieces: &[Piece], expect: &[Step]| {
+            assert_eq!(steps(&runs, size, pieces).unwrap(), expect);
+        };
+        let first = Step::Refer { start: 0, run: runs[0] };
+        check(&[Piece::Keep { start: 0, end: size }, Piece::Zero(5)], &[first, Step::Hole(tib + 5)]);
+        check(&[Piece::Zero(HOLE_MIN - 1)], &[Step::Zero(HOLE_MIN - 1)]);
+        check(&[Piece::Zero(HOLE_MIN - 1), Piece::Zero(1)], &[Step::Hole(HOLE_MIN)]);
+        // What is written into a hole leaves one on both sides.
+        check(
+            &[
+                Piece::Keep { start: 0, end: tib / 2 },
+                Piece::Take(4),
+                Piece::Keep { start: tib / 2 + 4, end: size },
+            ],
+            &[first, Step::Hole(tib / 2 - MIB), Step::Take(4), Step::Hole(size - tib / 2 - 4)],
+        );
+        // What is left of a hole and shorter than the least is written.
+        check(
+            &[Piece::Keep { start: MIB - 10, end: MIB + 10 }],
+            &[Step::Copy { start: MIB - 10, len: 10 }, Step::Zero(10)],
+        );
+        assert!(dropped(&runs, &[ChunkRun::hole(0, tib)]) == [runs[0]]);
+    }
+
+    #[test]
+    fn small_holes_between_small_runs_are_filled() {
+        let len = 100 << 10;
+        let runs: Vec<ChunkRun> = (0..30u8)
+            .map(|at| match at % 2 {
+                0 => run(at + 1, u64::from(at) * len, 0, 1, len as u32, len as u32),
+                _ => ChunkRun::hole(u64::from(at) * len, len),
+            })
+            .collect();
+        let found = steps(&runs, 30 * len, &[Piece::Keep { start: 0, end: 30 * len }]).unwrap();
+        assert!(found.iter().all(|step| matches!(step, Step::Copy { .. } | Step::Zero(_))), "{found:?}");
+        assert_eq!(found.iter().map(Step::len).sum::<u64>(), 30 * len);
+        // Between large ones they stay.
+        let large = [run(1, 0, 0, 1, MIB as u32, MIB as u32), ChunkRun::hole(MIB, len)];
+        let found = steps(&large, MIB + len, &[Piece::Keep { start: 0, end: MIB + len }]).unwrap();
+        assert_eq!(found[1], Step::Hole(len));
     }
 
     #[test]

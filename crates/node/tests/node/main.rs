@@ -11,6 +11,7 @@ mod files;
 mod fleet;
 mod forged;
 mod harness;
+mod holes;
 mod judged;
 mod lake_limits;
 mod lake_trouble;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use stoker_gateway_nfs::Export;
-use stoker_node::LakePrices;
+use stoker_node::{LakePrices, SPARSE_BYTES_MAX};
 use stoker_reflex::fault::Fault;
 use stoker_store::{Class, DrainPolicy, VolumePolicy};
 use toml::Spanned;
@@ -83,6 +83,7 @@ pub struct Lake {
     pub payload_signed: Auto<bool>,
     pub anonymous: bool,
     pub drains_max: Drains,
+    pub sparse_max: Size,
     pub price_put_1000: Amount,
     pub price_get_1000: Amount,
     pub price_read_gb: Amount,
@@ -289,6 +290,7 @@ impl Default for Lake {
             payload_signed: Auto::Auto,
             anonymous: false,
             drains_max: Drains::default(),
+            sparse_max: Size(SPARSE_BYTES_MAX),
             price_put_1000: Amount(prices.put_1000_usd),
             price_get_1000: Amount(prices.get_1000_usd),
             price_read_gb: Amount(prices.read_gb_usd),

@@ -90,6 +90,8 @@ pub struct Plan {
     pub cores: usize,
     pub memory_bytes: u64,
     pub drains_max: usize,
+    /// Longer files that are almost all holes do not drain.
+    pub sparse_bytes_max: u64,
     pub s3: S3Plan,
     pub nfs: NfsPlan,
     pub peers: PeersPlan,

@@ -208,6 +208,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         cores: args.cores.get(),
         memory_bytes: limits::memory(args.memory)?,
         drains_max: defaults.lake.drains_max.0.get(),
+        sparse_bytes_max: defaults.lake.sparse_max.0,
         s3: S3Plan {
             listen: at(args.s3),
             region: defaults.s3.region,

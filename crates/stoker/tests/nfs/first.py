@@ -225,6 +225,21 @@ s3.request("PUT", endpoint, "data/deep/by-s3", access, secret, b"replaced")
 expect(client.getattr(by_s3), OK)
 assert client.read_all(by_s3) == b"replaced", "what S3 replaced is seen"
 
+# A hole of a terabyte takes no space.
+_, far, *_ = expect(client.create(root, b"far", how=1), OK)
+expect(client.write(far, 1 << 40, b"last", FILE_SYNC), OK)
+_, found = expect(client.getattr(far), OK)
+assert (found["size"], found["used"]) == ((1 << 40) + 4, 512), found
+assert client.read(far, 5 << 30, 1 << 16)[1] == bytes(1 << 16)
+assert client.read(far, (1 << 40) - 2, 99)[1:] == (b"\0\0last", True)
+expect(client.setattr(far, sattr(size=2 << 40)), OK)
+expect(client.write(far, 1 << 39, b"middle"), OK)
+expect(client.commit(far), OK)
+_, found = expect(client.getattr(far), OK)
+assert (found["size"], found["used"]) == (2 << 40, 512), found
+assert client.read(far, (1 << 39) - 1, 8)[1] == b"\0middle\0"
+expect(client.remove(root, b"far"), OK)
+
 # For the second half.
 long_name = b"long " + b"x" * 250
 _, long_file, *_ = expect(client.create(deep, long_name, how=1), OK)

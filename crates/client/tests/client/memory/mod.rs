@@ -182,6 +182,7 @@ impl Memory {
             part_sizes: Vec::new(),
             drain: DrainState::Dirty,
             links: 1,
+            allocated: None,
         };
         let receipt = receipt_of(&volume.info.name, &info);
         volume.files.insert(key.clone(), Arc::new(Stored { info, bytes }));

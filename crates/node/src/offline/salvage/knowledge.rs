@@ -155,7 +155,7 @@ fn volume(name: String, row: VolumeRow) -> Result<VolumeFound> {
 async fn cut(names: &Names, file: &FileRow) -> Result<(Vec<stoker_format::ChunkRun>, Vec<(u64, u32)>)> {
     match file.layout {
         Layout::Simple { .. } => Ok((names.runs(file).await.map_err(error::catalog)?, Vec::new())),
-        Layout::Rows => {
+        Layout::Rows | Layout::Sparse { .. } => {
             let rows = names.version_rows(file.version()).await.map_err(error::catalog)?;
             let parts = rows.first().map(|row| row.upload_parts.clone()).unwrap_or_default();
             Ok((VersionRow::join(rows.iter()), parts))

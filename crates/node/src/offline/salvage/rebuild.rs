@@ -76,7 +76,7 @@ impl Rebuild {
             self.report.bytes += file.row.size;
             if file.row.drain == Drain::Dirty {
                 self.report.dirty_files += 1;
-                self.report.dirty_bytes += file.row.size;
+                self.report.dirty_bytes += file.row.allocated();
             }
         }
         let dead = dead_records(&settled);
@@ -244,7 +244,7 @@ fn dead_records(settled: &Outcome) -> Vec<Write> {
 async fn put(names: &Names, volume: &VolumeFound, file: Settled, sets: &Sets) -> Result<Option<Shard>> {
     let Settled { key, row, runs, upload_parts, set } = file;
     let layout = match row.layout {
-        Layout::Rows => VersionRow::split(&runs, upload_parts),
+        Layout::Rows | Layout::Sparse { .. } => VersionRow::split(&runs, upload_parts),
         Layout::Simple { .. } => Vec::new(),
     };
     let planned = names.publish(volume.id(), &key, &[], |_| {

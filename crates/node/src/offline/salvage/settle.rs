@@ -184,11 +184,11 @@ impl Settler<'_> {
     /// The drives that hold a version; none if some of it is on no drive.
     fn held(&self, named: &Named) -> Option<u64> {
         let runs = named.runs.as_ref()?;
-        let size: u64 = runs.iter().map(ChunkRun::byte_len).sum();
+        let size: u64 = runs.iter().map(ChunkRun::byte_len).fold(0, u64::saturating_add);
         if size != named.size {
             return None;
         }
-        match runs.is_empty() {
+        match runs.iter().all(ChunkRun::is_hole) {
             true => Some(1 << named.drive.unwrap_or(0)),
             false => self.inventory.holders(runs),
         }

@@ -1,0 +1,137 @@
+//! What is known of files and not in their encoding, which older releases know: beside it in answers to whom understands it.
+
+use serde::{Deserialize, Serialize};
+use stoker_store::{FileInfo, ListEntry, ListPage};
+
+use crate::message::Response;
+
+/// The first protocol that tells how many names files have.
+const LINKS_SINCE: u16 = 5;
+
+/// The first protocol that knows of holes.
+pub(crate) const HOLES_SINCE: u16 = 8;
+
+/// What is known of a file and not in its encoding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Beside {
+    /// Its names.
+    pub links: u32,
+    /// Bytes that are stored, if it has holes.
+    pub allocated: Option<u64>,
+}
+
+impl Beside {
+    fn of(info: &FileInfo) -> Beside {
+        Beside { links: info.links, allocated: info.allocated }
+    }
+
+    fn put(self, info: &mut FileInfo) {
+        (info.links, info.allocated) = (self.links, self.allocated);
+    }
+}
+
+impl Response {
+    /// With the number of names beside files that have several, for whom understands it.
+    pub fn linked(self, version: u16) -> Response {
+        if version < LINKS_SINCE {
+            return self;
+        }
+        match self.sparse(version) {
+            Response::File(info) if info.links != 1 => {
+                let links = info.links;
+                Response::LinkedFile(info, links)
+            }
+            Response::Entry(entry) => match entry.file.as_ref().map(|info| info.links) {
+                Some(links) if links != 1 => Response::LinkedEntry(entry, links),
+                _ => Response::Entry(entry),
+            },
+            Response::Page(page) => {
+                let links: Vec<u32> = files(&page).map(|info| info.links).collect();
+                match links.iter().all(|links| *links == 1) {
+                    true => Response::Page(page),
+                    false => Response::LinkedPage(page, links),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// With all that is known beside files if one has holes, for whom understands it.
+    pub fn sparse(self, version: u16) -> Response {
+        if version >= HOLES_SINCE && self.is_sparse() { self.beside() } else { self }
+    }
+
+    /// Whether there is a file with holes in it.
+    fn is_sparse(&self) -> bool {
+        match self {
+            Response::File(info) => info.allocated.is_some(),
+            Response::Entry(entry) => entry.file.as_ref().is_some_and(|info| info.allocated.is_some()),
+            Response::Page(page) => files(page).any(|info| info.allocated.is_some()),
+            _ => false,
+        }
+    }
+
+    /// With all that is known beside the files.
+    fn beside(self) -> Response {
+        match self {
+            Response::File(info) => {
+                let beside = Beside::of(&info);
+                Response::SparseFile(info, beside)
+            }
+            Response::Entry(entry) => match entry.file.as_deref().map(Beside::of) {
+                Some(beside) => Response::SparseEntry(entry, beside),
+                None => Response::Entry(entry),
+            },
+            Response::Page(page) => {
+                let beside = files(&page).map(Beside::of).collect();
+                Response::SparsePage(page, beside)
+            }
+            other => other,
+        }
+    }
+
+    /// The same answer with these numbers where they belong.
+    pub fn unlinked(self) -> Response {
+        match self {
+            Response::SparseFile(mut info, beside) => {
+                beside.put(&mut info);
+                Response::File(info)
+            }
+            Response::SparseEntry(mut entry, beside) => {
+                entry.file.iter_mut().for_each(|info| beside.put(info));
+                Response::Entry(entry)
+            }
+            Response::SparsePage(mut page, all) => {
+                files_mut(&mut page).zip(all).for_each(|(info, beside)| beside.put(info));
+                Response::Page(page)
+            }
+            Response::LinkedFile(mut info, links) => {
+                info.links = links;
+                Response::File(info)
+            }
+            Response::LinkedEntry(mut entry, links) => {
+                entry.file.iter_mut().for_each(|info| info.links = links);
+                Response::Entry(entry)
+            }
+            Response::LinkedPage(mut page, links) => {
+                files_mut(&mut page).zip(links).for_each(|(info, links)| info.links = links);
+                Response::Page(page)
+            }
+            other => other,
+        }
+    }
+}
+
+fn files(page: &ListPage) -> impl Iterator<Item = &FileInfo> {
+    page.entries.iter().filter_map(|entry| match entry {
+        ListEntry::File(info) => Some(&**info),
+        ListEntry::Prefix(_) => None,
+    })
+}
+
+fn files_mut(page: &mut ListPage) -> impl Iterator<Item = &mut FileInfo> {
+    page.entries.iter_mut().filter_map(|entry| match entry {
+        ListEntry::File(info) => Some(&mut **info),
+        ListEntry::Prefix(_) => None,
+    })
+}
