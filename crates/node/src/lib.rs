@@ -21,6 +21,7 @@ mod drives;
 mod edit;
 mod entries;
 mod error;
+mod expiry;
 mod exchange;
 mod files;
 mod fleet;

@@ -72,6 +72,8 @@ pub(super) enum Ask {
     /// Make these precious, if at least so many bytes of each are there, until the session that asks says [`Ask::Done`] or is
     /// over.
     KeepLong { chunks: Vec<(WireChunk, u32)>, session: [u8; 16], hold: u64 },
+    /// What time is it there?
+    Time,
 }
 
 /// What a node answers.
@@ -91,6 +93,8 @@ pub(super) enum Answer {
     Fault { kind: FaultKind, message: String },
     /// What became of an order.
     Report(Box<Report>),
+    /// Milliseconds since 1970.
+    Time(u64),
 }
 
 /// What kind of no.

@@ -112,6 +112,7 @@ impl Core {
                 let wanted = chunks.iter().map(|(chunk, len)| (from_wire(chunk), *len)).collect();
                 plain(self.keep_for_peer(from, wanted, session, hold).await?)
             }
+            Ask::Time => plain(Answer::Time(crate::clock::now_ms())),
             Ask::Order(order) => plain(Answer::Report(Box::new(self.carry_out_here(order).await?))),
         }
     }

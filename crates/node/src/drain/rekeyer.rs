@@ -160,6 +160,9 @@ impl Core {
         if !self.still_has(&located, &key).await? {
             return Ok(false);
         }
+        if !self.keep_for_readers(lake.as_ref(), volume, &claim, file).await? {
+            return Ok(false);
+        }
         let properties = Properties::decode(&file.properties)?;
         let options = PutOptions {
             attributes: attributes::to_lake(file, &properties, self.seq_known()),
@@ -195,7 +198,7 @@ impl Core {
         }
         let row = self.confirmed(lake.as_ref(), &claim, Some(object.etag.clone())).await?;
         let mut moved = file.clone();
-        moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag });
+        moved.lake = Some(LakeRef { key: key.clone(), etag: object.etag.clone() });
         let entry = located.spot.row_key();
         let mut change = Commit::new()
             .seq(keys::lake_key(volume.id, &key), claim.seq)
@@ -208,6 +211,7 @@ impl Core {
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {
                 lake.end_doubt(&key);
+                self.pins.note_object(version, volume.id, &key, &object.etag);
                 add(&self.drainer.stats.rekeys, 1);
                 Ok(true)
             }

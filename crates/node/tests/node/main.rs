@@ -3,6 +3,7 @@
 mod alone;
 mod cell;
 mod cells;
+mod clocks;
 mod corners;
 mod drain;
 mod drives;
@@ -16,6 +17,7 @@ mod lake_trouble;
 mod leases;
 mod links;
 mod minutes;
+mod open_reads;
 mod power;
 mod quota;
 mod reads;
