@@ -284,6 +284,7 @@ impl Overlay {
     }
 
     /// Writes bytes.
+    #[cfg(test)]
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.write_in(offset, bytes, || None);
     }

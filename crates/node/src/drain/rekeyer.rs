@@ -217,7 +217,7 @@ impl Core {
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {
                 lake.end_doubt(&key);
-                self.pins.note_object(version, volume.id, &key, &object.etag);
+                self.pins.note_object(version, volume.id, &key, &etag);
                 add(&self.drainer.stats.rekeys, 1);
                 Ok(true)
             }
