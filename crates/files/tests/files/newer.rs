@@ -7,7 +7,7 @@ use std::time::Duration;
 use stoker_files::{Change, Errno, Files, Handle, Newer, Options, ROOT};
 use stoker_store::{EDIT_NOW_LEN_MAX, ErrorKind, Store, StoreError};
 
-use crate::gate::{Call, Gate};
+use crate::gate::{Call, Gate, When};
 use crate::rig::{Rig, close, get, options, put, walk};
 
 /// As an NFS gateway wants it.
@@ -56,22 +56,31 @@ impl Door {
 async fn bytes_that_waited_do_not_replace_newer_ones() {
     let rig = Rig::new().await;
     for is_asked_for in [true, false] {
+        let gate = Gate::new(rig.store());
         let mut small = dropping("here");
         if !is_asked_for {
-            small.dirty_max = Duration::from_secs(1);
+            small.dirty_max = Duration::ZERO;
         }
         let (here, there) =
-            (Door::new(rig.store(), small).await, Door::new(rig.store(), dropping("there")).await);
+            (Door::new(gate.clone(), small).await, Door::new(rig.store(), dropping("there")).await);
         put(&here.files, ROOT, "f", b"..........").await.unwrap();
         let (a, b) = (here.open("f").await, there.open("f").await);
+        let mut held = gate.hold(Call::Edit, When::Before);
         here.files.write(&a, 0, b"old", false).await.unwrap();
+        // Whoever publishes it is on its way when newer bytes are published elsewhere.
+        let syncing = is_asked_for.then(|| {
+            let (files, a) = (here.files.clone(), a.clone());
+            tokio::spawn(async move { files.fsync(&a).await })
+        });
+        held.reached().await;
         there.write_durably(&b, 0, b"old").await;
         there.write_durably(&b, 0, b"new").await;
-        match is_asked_for {
-            true => assert_eq!(here.files.fsync(&a).await, Err(Errno::EAGAIN)),
-            false => {
+        held.go();
+        match syncing {
+            Some(syncing) => assert_eq!(syncing.await.unwrap(), Err(Errno::EAGAIN)),
+            None => {
                 while here.files.load().1 > 0 {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    tokio::task::yield_now().await;
                 }
             }
         }
