@@ -135,7 +135,7 @@ impl State {
             false => source.count() > own_count,
         };
         let oldest = |source: &Source| source.strangers.first_key_value().map(|(number, _)| *number);
-        let strangers = self.sources.iter().filter(|(address, source)| gives(**address, source));
+        let strangers = self.sources.iter().filter(|&(address, source)| gives(*address, source));
         let stranger = strangers
             .filter_map(|(address, source)| Some((source.count(), Reverse(oldest(source)?), *address)))
             .max();
