@@ -1,16 +1,26 @@
 //! Places for connections: so many, shared by those who come.
 //!
 //! One source alone may have all of them. When all are taken, whoever comes gets the place of another connection, which is shed:
-//! one that has proved nothing yet, of the source with the most places, the oldest first; or, if some source has at least two more
-//! places than the newcomer's, one of those that are proved, an idle one first. Otherwise the newcomer is refused. So neither those
-//! who open connections and say nothing nor a single source with credentials can shut the others out, and nobody who works is
-//! disturbed by strangers of its own address. Here is who goes; how a connection ends is up to those who serve it.
+//! 1. one that has proved nothing yet, of the largest source that has more places than the newcomer's, the oldest first; that may be
+//!    the newcomer's own, if it has more than a few of those;
+//! 2. a proved one of the largest source that has at least two places more than the newcomer's, an idle one first;
+//! 3. one of the newcomer's own source that has proved nothing.
+//!
+//! Otherwise the newcomer is refused. So neither those who open connections and say nothing nor a single source with credentials can
+//! shut the others out, and nobody who works is disturbed by strangers of its own address. Here is who goes; how a connection ends is
+//! up to those who serve it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
+
+/// Connections of one source that have proved nothing and may still take the place of a proved one: a client opens some at once.
+const STRANGERS_FEW: usize = 32;
+/// The same as a part of all places.
+const STRANGERS_SHARE: usize = 32;
 
 /// The places.
 pub struct Places {
@@ -91,7 +101,7 @@ impl Places {
         let mut state = self.lock();
         let mut shed = None;
         if state.taken >= self.max {
-            shed = Some(state.shed_for(source)?);
+            shed = Some(state.shed_for(source, (self.max / STRANGERS_SHARE).clamp(1, STRANGERS_FEW))?);
         } else {
             state.taken += 1;
         }
@@ -117,23 +127,33 @@ impl Places {
 
 impl State {
     /// Takes the place of one that has to go for a newcomer of this source.
-    fn shed_for(&mut self, newcomer: IpAddr) -> Option<Arc<Signal>> {
-        let own = self.sources.get(&newcomer).map_or(0, Source::count);
-        let strangers = self.sources.iter().filter(|(_, source)| source.count() >= own);
+    fn shed_for(&mut self, newcomer: IpAddr, strangers_few: usize) -> Option<Arc<Signal>> {
+        let own = self.sources.get(&newcomer);
+        let (own_count, own_strangers) = own.map_or((0, 0), |own| (own.count(), own.strangers.len()));
+        let gives = |address: IpAddr, source: &Source| match address == newcomer {
+            true => own_strangers > strangers_few,
+            false => source.count() > own_count,
+        };
         let oldest = |source: &Source| source.strangers.first_key_value().map(|(number, _)| *number);
+        let strangers = self.sources.iter().filter(|&(address, source)| gives(*address, source));
         let stranger = strangers
-            .filter_map(|(address, source)| {
-                Some((source.count(), std::cmp::Reverse(oldest(source)?), *address))
-            })
+            .filter_map(|(address, source)| Some((source.count(), Reverse(oldest(source)?), *address)))
             .max();
-        if let Some((_, std::cmp::Reverse(number), address)) = stranger {
+        if let Some((_, Reverse(number), address)) = stranger {
             return self.remove(address, number);
         }
-        let larger = self.sources.iter().filter(|(_, source)| source.count() > own + 1);
-        let (address, source) = larger.max_by_key(|(address, source)| (source.count(), **address))?;
+        let larger = self.sources.iter().filter(|(_, source)| source.count() > own_count + 1);
         let order = |(number, signal): (&u64, &Arc<Signal>)| (signal.busy.load(Ordering::Relaxed), *number);
-        let (address, (_, number)) = (*address, source.proved.iter().map(order).min()?);
-        self.remove(address, number)
+        let proved = larger
+            .filter_map(|(address, source)| {
+                Some((source.count(), *address, source.proved.iter().map(order).min()?.1))
+            })
+            .max();
+        if let Some((_, address, number)) = proved {
+            return self.remove(address, number);
+        }
+        let number = self.sources.get(&newcomer).and_then(oldest)?;
+        self.remove(newcomer, number)
     }
 
     fn remove(&mut self, address: IpAddr, number: u64) -> Option<Arc<Signal>> {
@@ -217,16 +237,14 @@ mod tests {
             [false, true, false, false],
             "an idle one goes"
         );
-        let _second = places.take(address(2)).unwrap();
-        assert_eq!(
-            held.iter().filter(|place| is_shed(place)).count(),
-            1,
-            "the stranger of this source goes first"
-        );
-        assert!(is_shed(&other));
+        let second = places.take(address(2)).unwrap();
+        assert_eq!(held.iter().filter(|place| is_shed(place)).count(), 2, "a few may come at once");
+        let third = places.take(address(2)).unwrap();
+        assert_eq!(held.iter().filter(|place| is_shed(place)).count(), 2, "and then have to prove something");
+        assert!(is_shed(&other) && !is_shed(&second) && !is_shed(&third));
         assert_eq!(places.taken(), 4);
         drop(held);
-        assert_eq!(places.taken(), 1);
+        assert_eq!(places.taken(), 2);
     }
 
     #[test]

@@ -145,12 +145,12 @@ impl Acceptor {
             met = meet => met.unwrap_or(Err(End::Silent))?,
             () = newcomer.shed() => return Err(End::Silent),
         };
-        drop(newcomer);
         let (stay, read_half, write_half) = match met {
             Meeting::Over => return Ok(()),
-            Meeting::Join(stream, asked) => return self.join(*stream, &asked).await,
+            Meeting::Join(stream, asked) => return self.join(*stream, &asked, newcomer).await,
             Meeting::Node(connected) => connected,
         };
+        drop(newcomer);
         let served = &stay.served;
         let intake = Intake::new(read_half, self.shared.config.pool.clone(), served.line.clone());
         let read = served.read(intake, &self.service);
@@ -160,12 +160,21 @@ impl Acceptor {
         }
     }
 
-    /// Admits a node that wants to join, or says why not.
-    async fn join(&self, mut stream: server::TlsStream<Below>, asked: &[u8]) -> Result<(), End> {
+    /// Admits a node that wants to join, or says why not. It is a newcomer until that begins, so that those who wait are not many.
+    async fn join(
+        &self,
+        mut stream: server::TlsStream<Below>,
+        asked: &[u8],
+        newcomer: Place,
+    ) -> Result<(), End> {
         let Some(desk) = &self.shared.config.join else { return Ok(()) };
         let joining = async {
-            // Never closed.
-            let _permit = self.joins.acquire().await;
+            // The semaphore is never closed.
+            let _permit = tokio::select! {
+                permit = self.joins.acquire() => permit,
+                () = newcomer.shed() => return Err(End::Silent),
+            };
+            drop(newcomer);
             join::receive(&mut stream, asked, desk).await
         };
         tokio::time::timeout(JOIN_TIMEOUT, joining).await.unwrap_or(Err(End::Silent))
