@@ -59,7 +59,8 @@ impl Undrained {
     /// Whether nodes that can be read from lack some of it, but not all of them the same.
     fn is_scattered(&self, counts: impl Fn(NodeId, DriveId) -> bool) -> bool {
         let is_read = |node: NodeId| self.places.iter().any(|(at, drive)| *at == node && counts(*at, *drive));
-        let mut all = self.lacking.iter().filter(|(node, _)| is_read(*node)).map(|(_, chunks)| chunks.as_ref());
+        let mut all =
+            self.lacking.iter().filter(|(node, _)| is_read(*node)).map(|(_, chunks)| chunks.as_ref());
         let Some(first) = all.next() else { return false };
         let Some(first) = first else { return all.next().is_some() };
         let is_everywhere = |chunk: &&MissingChunk| {
@@ -273,7 +274,8 @@ impl Core {
         .await?;
         if !parts.is_empty() {
             for part in &mut census.parts {
-                let lacks = |node: &NodeId| parts.get(&part.version).is_some_and(|nodes| nodes.contains(node));
+                let lacks =
+                    |node: &NodeId| parts.get(&part.version).is_some_and(|nodes| nodes.contains(node));
                 part.places.retain(|(node, _)| !lacks(node));
             }
         }

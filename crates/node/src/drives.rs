@@ -4,14 +4,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome, Range, prefix_end};
 use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, keys};
-use stoker_format::{DriveId, NodeId, RingId, VersionId};
+use stoker_format::{DriveId, NodeId, VersionId};
 use stoker_ring::Settings;
 use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Result, StoreError};
 
@@ -19,7 +19,7 @@ use crate::census::{Census, Fate};
 use crate::core::Core;
 use crate::error;
 use crate::identity::{Identity, write_durable};
-use crate::known::{KnownDrives, MissingDrive};
+use crate::known::MissingDrive;
 use crate::node::open_drive;
 use crate::options::{DriveOpener, DriveOptions, MemoryPlan};
 use crate::rings::{Drive, Standing};
@@ -51,29 +51,6 @@ pub(crate) struct Workshop {
     /// Drives of this node that were not where they should be when it started.
     pub missing: Mutex<Vec<MissingDrive>>,
     pub world: Option<GivenWorld>,
-}
-
-impl Workshop {
-    /// Drives that are missing.
-    pub fn missing(&self) -> Vec<MissingDrive> {
-        self.missing.lock().unwrap().clone()
-    }
-
-    /// Remembers a drive that is in service; it is not missing any more.
-    fn note_drive(&self, drive: &Drive) -> Result<()> {
-        if self.opener.is_some() {
-            return Ok(());
-        }
-        self.missing.lock().unwrap().retain(|missing| missing.drive != drive.id.to_string());
-        let there = [(drive.path.as_path(), drive.id, RingId(drive.row.ring))];
-        KnownDrives::read(&self.dir)?.note(&self.dir, there)
-    }
-
-    /// Forgets a drive.
-    fn forget_drive(&self, drive: &str) -> Result<()> {
-        self.missing.lock().unwrap().retain(|missing| missing.drive != drive);
-        KnownDrives::read(&self.dir)?.forget(&self.dir, drive)
-    }
 }
 
 /// Drives that came and went while the node ran: its configuration does not know of them.
@@ -123,13 +100,13 @@ impl Kept {
         self
     }
 
-    fn without(mut self, path: &Path) -> Kept {
+    pub fn without(mut self, path: &Path) -> Kept {
         self.added.retain(|known| known != path);
         self.removed.insert(path.to_owned());
         self
     }
 
-    fn write(&self, dir: &Path) -> Result<()> {
+    pub fn write(&self, dir: &Path) -> Result<()> {
         let path = dir.join(KEPT);
         let json = serde_json::to_vec_pretty(self).expect("plain data encodes");
         write_durable(&path, &json)
@@ -164,7 +141,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-fn refused(message: String) -> StoreError {
+pub(crate) fn refused(message: String) -> StoreError {
     StoreError::new(ErrorKind::Conflict, message)
 }
 
@@ -344,59 +321,6 @@ impl Core {
         tracing::info!(drive = %drive.path.display(), "the drive is in service");
         let census = self.census().await?;
         Ok(vec![self.drive_info(&drive, &census).await])
-    }
-
-    /// Refuses to make a ring at the path of a drive that is missing: it may only not be mounted.
-    fn check_not_missing(&self, path: &Path) -> Result<()> {
-        let missing = self.workshop.missing();
-        let Some(missing) = missing.iter().find(|missing| path.starts_with(&missing.path)) else { return Ok(()) };
-        let there = stoker_ring::Drive::superblock_at(path).map_err(error::ring)?;
-        if there.is_some_and(|superblock| superblock.drive.to_string() == missing.drive) {
-            return Ok(());
-        }
-        Err(refused(format!(
-            "drive {} (ring {}) should be at {}: {}. Mount or plug it in; or, if it is gone for good, give it up first with \
-             `stoker drive remove --force`",
-            missing.drive,
-            missing.ring,
-            missing.path.display(),
-            missing.why
-        )))
-    }
-
-    /// Gives a drive up that is missing: nothing looks for it any more.
-    async fn remove_missing(self: &Arc<Core>, missing: &MissingDrive, force: bool) -> Result<Vec<DriveInfo>> {
-        let census = self.census().await?;
-        let info = self.missing_info(missing, &census);
-        if info.undrained_files > 0 && !force {
-            return Err(refused(format!(
-                "drive {} is missing, and {} files that the lake does not have were there; with --force they are given up",
-                missing.drive, info.undrained_files
-            )));
-        }
-        let _busy = self.workshop.busy.lock().await;
-        Kept::read(&self.workshop.dir)?.without(&missing.path).write(&self.workshop.dir)?;
-        self.workshop.forget_drive(&missing.drive)?;
-        Ok(vec![info])
-    }
-
-    fn missing_info(&self, missing: &MissingDrive, census: &Census) -> DriveInfo {
-        let id = missing.drive.parse::<DriveId>().unwrap_or(DriveId::ZERO);
-        let (undrained_files, undrained_bytes) = undrained_on(census, id);
-        DriveInfo {
-            drive: missing.drive.clone(),
-            node: self.node.to_string(),
-            name: self.cell.view().name(self.node),
-            path: missing.path.display().to_string(),
-            state: "missing".to_owned(),
-            why: Some(missing.why.clone()),
-            incarnation: 0,
-            bytes: 0,
-            keep_bytes: 0,
-            clean_bytes: 0,
-            undrained_files,
-            undrained_bytes,
-        }
     }
 
     fn drive_named(&self, text: &str) -> Result<Arc<Drive>> {
@@ -645,7 +569,7 @@ enum Emptied {
     No,
 }
 
-fn undrained_on(census: &Census, id: DriveId) -> (u64, u64) {
+pub(crate) fn undrained_on(census: &Census, id: DriveId) -> (u64, u64) {
     let there = census.versions.values().filter(|one| one.places.iter().any(|(_, drive)| *drive == id));
     there.fold((0, 0), |(files, bytes), one| (files + 1, bytes + one.bytes))
 }

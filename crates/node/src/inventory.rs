@@ -17,9 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome};
-use stoker_catalog::rows::{
-    Drain, DriveRow, HolderRow, MissingChunk, MissingRow, PartRow, RowValue, keys,
-};
+use stoker_catalog::rows::{Drain, DriveRow, HolderRow, MissingChunk, MissingRow, PartRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_ring::RecordInfo;
 use stoker_store::Result;
@@ -206,7 +204,8 @@ impl Core {
     /// Versions on drives of this node that failed or are not here: they are protected again as a whole.
     async fn versions_on_lost_drives(&self) -> Result<HashSet<VersionId>> {
         let counts = |drive: &&Arc<Drive>| !drive.is_failed();
-        let here: BTreeSet<DriveId> = self.rings.drives().iter().filter(counts).map(|drive| drive.id).collect();
+        let here: BTreeSet<DriveId> =
+            self.rings.drives().iter().filter(counts).map(|drive| drive.id).collect();
         let mut gone = Vec::new();
         self.each(b"D".to_vec(), |row| {
             let id = row.key.get(1..17).and_then(|id| id.try_into().ok()).map(DriveId);
@@ -234,7 +233,8 @@ impl Core {
     ) -> Result<Option<Wanted>> {
         let undrained = || one.names.iter().filter(|located| located.file.drain != Drain::Clean);
         // What the lake has needs no copy here.
-        let Some(first) = undrained().next().filter(|_| undrained().all(|at| at.file.source.is_none())) else {
+        let Some(first) = undrained().next().filter(|_| undrained().all(|at| at.file.source.is_none()))
+        else {
             return Ok(None);
         };
         let runs = one.runs(self).await?;
@@ -420,7 +420,10 @@ impl Core {
 
     /// Asks the other holders for chunks that are not here and need not be, if enough of them have them.
     /// False if one did not answer.
-    async fn compare_with_peers(self: &Arc<Core>, doubtful: Vec<(Wanted, Vec<MissingChunk>)>) -> Result<bool> {
+    async fn compare_with_peers(
+        self: &Arc<Core>,
+        doubtful: Vec<(Wanted, Vec<MissingChunk>)>,
+    ) -> Result<bool> {
         let view = self.cell.view();
         let mut asked: BTreeMap<NodeId, Vec<(ChunkId, u32)>> = BTreeMap::new();
         for (wanted, chunks) in &doubtful {
@@ -473,7 +476,8 @@ impl Core {
                 gone.retain(|path| still.contains(path));
             }
             if let Some(first) = gone.first() {
-                let why = format!("{} of its segment files are gone, the first is {}", gone.len(), first.display());
+                let why =
+                    format!("{} of its segment files are gone, the first is {}", gone.len(), first.display());
                 self.rings.fail(&drive, why);
             }
         }

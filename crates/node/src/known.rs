@@ -3,13 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stoker_format::{DriveId, RingId};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_catalog::kv::{Catalog, Range};
+use stoker_catalog::rows::{DriveRow, DriveState, RowValue};
+use stoker_format::{DriveId, NodeId, RingId};
+use stoker_store::{DriveInfo, ErrorKind, Result, StoreError};
 
+use crate::census::Census;
+use crate::core::Core;
+use crate::drives::{Kept, Workshop, refused, undrained_on};
+use crate::error;
 use crate::identity::write_durable;
-use crate::options::RING_DIR;
+use crate::options::{DriveOptions, NodeOptions, RING_DIR};
+use crate::rings::Drive;
 
 const FILE: &str = "drives-known.json";
 
@@ -71,8 +79,10 @@ impl KnownDrives {
     pub fn read(dir: &Path) -> Result<KnownDrives> {
         let path = dir.join(FILE);
         let broken = |fault: &dyn std::fmt::Display| {
-            let message =
-                format!("{}: {fault}; it says which drives this node has. Remove it if they are all there", path.display());
+            let message = format!(
+                "{}: {fault}; it says which drives this node has. Remove it if they are all there",
+                path.display()
+            );
             StoreError::new(ErrorKind::Corrupt, message)
         };
         match std::fs::read(&path) {
@@ -167,8 +177,151 @@ impl KnownDrives {
     }
 }
 
+/// Which of the wanted drives are there or may be made, and which are not where this node had them. An error if none is left.
+pub(crate) async fn find_drives(
+    options: &NodeOptions,
+    wanted: &[DriveOptions],
+    node: NodeId,
+    catalog: &dyn Catalog,
+) -> Result<((KnownDrives, Vec<MissingDrive>), Vec<DriveOptions>)> {
+    let mut known = KnownDrives::read(&options.dir)?;
+    if options.drive_opener.is_some() {
+        return Ok(((known, Vec::new()), wanted.to_vec()));
+    }
+    options.new_drives.iter().for_each(|path| known.forget_path(path));
+    // One that cannot be read is there; opening it says what is wrong.
+    let ids = |drive: &DriveOptions| {
+        let there = stoker_ring::Drive::superblock_at(&drive.path);
+        there.map(|there| there.map(|superblock| (superblock.drive, superblock.ring))).ok()
+    };
+    let there: Vec<_> = wanted.iter().map(ids).collect();
+    let mut lost = live_drives(node, catalog).await?;
+    lost.retain(|(id, _)| !there.iter().flatten().flatten().any(|(here, _)| here == id));
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (drive, there) in wanted.iter().zip(there) {
+        let is_new = options.new_drives.iter().any(|named| is_named(named, &drive.path));
+        let judged = match there {
+            Some(there) if !is_new => known.judge(&drive.path, there, &lost),
+            _ => Ok(()),
+        };
+        match judged {
+            Ok(()) => found.push(drive.clone()),
+            Err(gone) => {
+                tracing::error!("{}", gone.summary());
+                missing.push(gone);
+            }
+        }
+    }
+    match missing.first().filter(|_| found.is_empty()) {
+        Some(gone) => Err(gone.refusal()),
+        None => Ok(((known, missing), found)),
+    }
+}
+
+/// Drives that the catalog knows as this node's and that count.
+async fn live_drives(node: NodeId, catalog: &dyn Catalog) -> Result<BTreeSet<(DriveId, RingId)>> {
+    let (mut live, mut range) = (BTreeSet::new(), Range::prefix(b"D", 1_000));
+    loop {
+        let page = catalog.range(range.clone()).await.map_err(error::catalog)?;
+        for row in &page.rows {
+            let id = row.key.get(1..17).and_then(|id| id.try_into().ok()).map(DriveId);
+            let value = DriveRow::of(row).map_err(error::catalog)?;
+            let is_own = value.node == node.0 && value.state == DriveState::Live;
+            live.extend(id.filter(|_| is_own).map(|id| (id, RingId(value.ring))));
+        }
+        match page.rows.last() {
+            Some(last) if page.more => range = range.after(&last.key),
+            _ => return Ok(live),
+        }
+    }
+}
+
+impl Workshop {
+    /// Drives that are missing.
+    pub fn missing(&self) -> Vec<MissingDrive> {
+        self.missing.lock().unwrap().clone()
+    }
+
+    /// Remembers a drive that is in service; it is not missing any more.
+    pub fn note_drive(&self, drive: &Drive) -> Result<()> {
+        if self.opener.is_some() {
+            return Ok(());
+        }
+        self.missing.lock().unwrap().retain(|missing| missing.drive != drive.id.to_string());
+        let there = [(drive.path.as_path(), drive.id, RingId(drive.row.ring))];
+        KnownDrives::read(&self.dir)?.note(&self.dir, there)
+    }
+
+    /// Forgets a drive.
+    pub fn forget_drive(&self, drive: &str) -> Result<()> {
+        self.missing.lock().unwrap().retain(|missing| missing.drive != drive);
+        KnownDrives::read(&self.dir)?.forget(&self.dir, drive)
+    }
+}
+
+impl Core {
+    /// Refuses to make a ring at the path of a drive that is missing: it may only not be mounted.
+    pub fn check_not_missing(&self, path: &Path) -> Result<()> {
+        let missing = self.workshop.missing();
+        let Some(missing) = missing.iter().find(|missing| path.starts_with(&missing.path)) else {
+            return Ok(());
+        };
+        let there = stoker_ring::Drive::superblock_at(path).map_err(error::ring)?;
+        if there.is_some_and(|superblock| superblock.drive.to_string() == missing.drive) {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "drive {} (ring {}) should be at {}: {}. Mount or plug it in; or, if it is gone for good, give it up first with \
+             `stoker drive remove --force`",
+            missing.drive,
+            missing.ring,
+            missing.path.display(),
+            missing.why
+        )))
+    }
+
+    /// Gives a drive up that is missing: nothing looks for it any more.
+    pub async fn remove_missing(
+        self: &Arc<Core>,
+        missing: &MissingDrive,
+        force: bool,
+    ) -> Result<Vec<DriveInfo>> {
+        let census = self.census().await?;
+        let info = self.missing_info(missing, &census);
+        if info.undrained_files > 0 && !force {
+            return Err(refused(format!(
+                "drive {} is missing, and {} files that the lake does not have were there; with --force they are given up",
+                missing.drive, info.undrained_files
+            )));
+        }
+        let _busy = self.workshop.busy.lock().await;
+        Kept::read(&self.workshop.dir)?.without(&missing.path).write(&self.workshop.dir)?;
+        self.workshop.forget_drive(&missing.drive)?;
+        Ok(vec![info])
+    }
+
+    pub fn missing_info(&self, missing: &MissingDrive, census: &Census) -> DriveInfo {
+        let id = missing.drive.parse::<DriveId>().unwrap_or(DriveId::ZERO);
+        let (undrained_files, undrained_bytes) = undrained_on(census, id);
+        DriveInfo {
+            drive: missing.drive.clone(),
+            node: self.node.to_string(),
+            name: self.cell.view().name(self.node),
+            path: missing.path.display().to_string(),
+            state: "missing".to_owned(),
+            why: Some(missing.why.clone()),
+            incarnation: 0,
+            bytes: 0,
+            keep_bytes: 0,
+            clean_bytes: 0,
+            undrained_files,
+            undrained_bytes,
+        }
+    }
+}
+
 /// Whether a person means the ring at a path: by that path, or by the folder that it is in.
-pub(crate) fn is_named(named: &Path, path: &Path) -> bool {
+fn is_named(named: &Path, path: &Path) -> bool {
     path == named || path == named.join(RING_DIR)
 }
 

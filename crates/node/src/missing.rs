@@ -126,11 +126,15 @@ impl Core {
         sources: &[NodeId],
     ) -> Result<()> {
         let _pin = self.pins.pin(chunk.version);
-        let gone = || StoreError::new(ErrorKind::Corrupt, format!("no other copy of chunk {chunk} can be read"));
+        let gone =
+            || StoreError::new(ErrorKind::Corrupt, format!("no other copy of chunk {chunk} can be read"));
         let bytes = self.read_peers(chunk, 0..len as usize, sources).await?.ok_or_else(gone)?;
         let known = self.rings.drives().iter().find_map(|drive| drive.ring.stat(&chunk));
         if known.is_some_and(|info| info.len == len && info.crc != crc32c(&bytes)) {
-            return Err(StoreError::new(ErrorKind::Corrupt, format!("another copy of chunk {chunk} differs")));
+            return Err(StoreError::new(
+                ErrorKind::Corrupt,
+                format!("another copy of chunk {chunk} differs"),
+            ));
         }
         // From here on nobody declares it clean.
         let _marks = self.marks.read().await;

@@ -1,6 +1,6 @@
 //! A node: opens the parts, asks the catalog what is precious, runs the loops.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -14,7 +14,7 @@ use stoker_catalog::rows::{
     SetRow, SetState, TombstoneRow, keys,
 };
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
-use stoker_format::{ChunkId, DriveId, NodeId, RecordKind, RingId, VersionId};
+use stoker_format::{ChunkId, NodeId, RecordKind, RingId, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
 use crate::identity::{HighWater, Identity};
-use crate::known::{self, KnownDrives, MissingDrive};
+use crate::known::find_drives;
 
 use crate::numbers::CatalogTimes;
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
@@ -34,9 +34,9 @@ use crate::rings::{Drive, Rings, Standing, drive_row};
 use crate::sets::record_id;
 use crate::sources::Sources;
 use crate::stage::Flights;
+use crate::undrained::DirtyPages;
 use crate::volumes::{Lakes, Volumes};
 use crate::world::Tasks;
-use crate::undrained::DirtyPages;
 use crate::{clock, collector, drain, error, inventory, kept, scrubber};
 
 /// How often the highest commit is written down.
@@ -344,65 +344,6 @@ async fn open_catalog(
             Ok((Arc::new(catalog), Engine::Shared))
         }
         CatalogChoice::Given(catalog) => Ok((catalog.clone(), Engine::Shared)),
-    }
-}
-
-/// Which of the wanted drives are there or may be made, and which are not where this node had them. An error if none is left.
-async fn find_drives(
-    options: &NodeOptions,
-    wanted: &[DriveOptions],
-    node: NodeId,
-    catalog: &dyn Catalog,
-) -> Result<((KnownDrives, Vec<MissingDrive>), Vec<DriveOptions>)> {
-    let mut known = KnownDrives::read(&options.dir)?;
-    if options.drive_opener.is_some() {
-        return Ok(((known, Vec::new()), wanted.to_vec()));
-    }
-    options.new_drives.iter().for_each(|path| known.forget_path(path));
-    // One that cannot be read is there; opening it says what is wrong.
-    let ids = |drive: &DriveOptions| {
-        let there = stoker_ring::Drive::superblock_at(&drive.path);
-        there.map(|there| there.map(|superblock| (superblock.drive, superblock.ring))).ok()
-    };
-    let there: Vec<_> = wanted.iter().map(ids).collect();
-    let mut lost = live_drives(node, catalog).await?;
-    lost.retain(|(id, _)| !there.iter().flatten().flatten().any(|(here, _)| here == id));
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for (drive, there) in wanted.iter().zip(there) {
-        let is_new = options.new_drives.iter().any(|named| known::is_named(named, &drive.path));
-        let judged = match there {
-            Some(there) if !is_new => known.judge(&drive.path, there, &lost),
-            _ => Ok(()),
-        };
-        match judged {
-            Ok(()) => found.push(drive.clone()),
-            Err(gone) => {
-                tracing::error!("{}", gone.summary());
-                missing.push(gone);
-            }
-        }
-    }
-    match missing.first().filter(|_| found.is_empty()) {
-        Some(gone) => Err(gone.refusal()),
-        None => Ok(((known, missing), found)),
-    }
-}
-
-/// Drives that the catalog knows as this node's and that count.
-async fn live_drives(node: NodeId, catalog: &dyn Catalog) -> Result<BTreeSet<(DriveId, RingId)>> {
-    let (mut live, mut range) = (BTreeSet::new(), Range::prefix(b"D", 1_000));
-    loop {
-        let page = catalog.range(range.clone()).await.map_err(error::catalog)?;
-        for row in &page.rows {
-            let id = row.key.get(1..17).and_then(|id| id.try_into().ok()).map(DriveId);
-            let value = DriveRow::of(row).map_err(error::catalog)?;
-            let is_own = value.node == node.0 && value.state == DriveState::Live;
-            live.extend(id.filter(|_| is_own).map(|id| (id, RingId(value.ring))));
-        }
-        match page.rows.last() {
-            Some(last) if page.more => range = range.after(&last.key),
-            _ => return Ok(live),
-        }
     }
 }
 

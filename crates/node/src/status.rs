@@ -162,7 +162,9 @@ impl Core {
             // Until others have what was there, or it is given up, there are files that nobody can read.
             if self.has_undrained(id).await? {
                 is_whole = false;
-                words.push(format!("files that are not in the lake are on drive {id}, which is missing: `stoker risk --lost`"));
+                words.push(format!(
+                    "files that are not in the lake are on drive {id}, which is missing: `stoker risk --lost`"
+                ));
             }
         }
         for path in &failed {

@@ -166,7 +166,9 @@ impl SimDrive {
             if chosen.is_empty() {
                 continue;
             }
-            for at in chosen.iter().copied().chain(file.durable[last..].starts_with(FOOTER_MAGIC).then_some(last)) {
+            for at in
+                chosen.iter().copied().chain(file.durable[last..].starts_with(FOOTER_MAGIC).then_some(last))
+            {
                 Arc::make_mut(&mut file.live)[at..at + BLOCK].fill(0);
                 Arc::make_mut(&mut file.durable)[at..at + BLOCK].fill(0);
                 self.tainted.push((segment as u32, at, at + BLOCK));

@@ -2,11 +2,15 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
-use stoker_node::Node;
-use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Store};
+use stoker_catalog::engine::Memory;
+use stoker_catalog::{Catalog, Counted};
+use stoker_node::{CatalogChoice, Node, NodeOptions};
+use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Store, VolumeOptions};
 
 async fn drives(node: &Node) -> Vec<DriveInfo> {
     match node.operate(Order::Drives { node: None }).await.unwrap() {
@@ -124,7 +128,9 @@ fn used_segments(ring: &Path) -> Vec<PathBuf> {
 async fn a_removed_segment_file_is_made_up_for_before_the_home_goes() {
     let mut cluster = Cluster::with_drives(&["", "", ""], 1, lazy()).await;
     let receipt = put(cluster.node(0), "f", &content(7)).await;
-    let second = (1..3).find(|at| receipt.holders.iter().any(|one| one.node == cluster.node(*at).id().to_string())).unwrap();
+    let second = (1..3)
+        .find(|at| receipt.holders.iter().any(|one| one.node == cluster.node(*at).id().to_string()))
+        .unwrap();
     let stopped = cluster.lose(second);
     stopped.stop().await;
     drop(stopped);
@@ -143,4 +149,28 @@ async fn a_removed_segment_file_is_made_up_for_before_the_home_goes() {
     drop(home);
     assert!(get(cluster.node(second), "f").await.unwrap() == content(7));
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_asks_for_undrained_files_in_ranges() {
+    const FILES: u64 = 300;
+    let home = Home::new(lazy());
+    let memory: Arc<dyn Catalog> = Arc::new(Memory::new());
+    let open = async |catalog: Arc<dyn Catalog>| {
+        Node::open(NodeOptions { catalog: CatalogChoice::Given(catalog), ..home.options() }).await.unwrap()
+    };
+    let node = open(memory.clone()).await;
+    node.volume_create("data", VolumeOptions::default()).await.unwrap();
+    for at in 0..FILES {
+        put(&node, &format!("f/{at}"), b"few bytes").await;
+    }
+    node.stop().await;
+    drop(node);
+    let counted = Arc::new(Counted::new(memory));
+    let calls = counted.calls();
+    let node = open(counted).await;
+    let reads = calls.reads.load(Ordering::Relaxed);
+    assert!(reads < FILES / 2, "{reads} questions for {FILES} files");
+    assert!(get(&node, "f/7").await.unwrap() == b"few bytes");
+    node.stop().await;
 }

@@ -15,8 +15,9 @@ async fn holders(scene: &Scene, home: usize, name: &str) -> Vec<usize> {
     let own = key(name);
     let receipt = scene.on(home, |node| async move { node.receipt(VOLUME, &own).await }).await.unwrap();
     let ids: Vec<_> = receipt.holders.iter().map(|holder| holder.node.clone()).collect();
-    let mut held: Vec<usize> =
-        (0..3).filter(|at| scene.cluster.net.id_of(*at).is_some_and(|id| ids.contains(&id.to_string()))).collect();
+    let mut held: Vec<usize> = (0..3)
+        .filter(|at| scene.cluster.net.id_of(*at).is_some_and(|id| ids.contains(&id.to_string())))
+        .collect();
     held.sort_by_key(|at| *at != home);
     held
 }
@@ -119,7 +120,11 @@ fn what_no_node_has_any_more_is_called_lost() {
         scene.cluster.all_open().await;
         scene.until("it is called lost", async || !lost(scene, 1).await.is_empty()).await;
         let told = lost(scene, 2).await;
-        assert_eq!(told.iter().map(|one| one.key.as_slice()).collect::<Vec<_>>(), [b"a".as_slice()], "{told:?}");
+        assert_eq!(
+            told.iter().map(|one| one.key.as_slice()).collect::<Vec<_>>(),
+            [b"a".as_slice()],
+            "{told:?}"
+        );
         assert!(told[0].whole, "{told:?}");
         assert_eq!(risk(scene, 0).await.lost_files, 1);
         assert!(scene.get(0, "a").await.is_err());
@@ -135,7 +140,11 @@ fn a_node_without_others_tells_as_well() {
         scene.cluster.boot(0);
         scene.cluster.all_open().await;
         let told = lost(scene, 0).await;
-        assert_eq!(told.iter().map(|one| one.key.as_slice()).collect::<Vec<_>>(), [b"a".as_slice()], "{told:?}");
+        assert_eq!(
+            told.iter().map(|one| one.key.as_slice()).collect::<Vec<_>>(),
+            [b"a".as_slice()],
+            "{told:?}"
+        );
         assert_eq!(copies(scene, 0, "a").await, 0);
     });
 }
