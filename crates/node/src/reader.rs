@@ -311,8 +311,8 @@ impl Core {
         let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
         let peers = self.cell.by_latency(peers);
         if let Some(extent) = &extent
-            && let Some(first) = slice_at(&runs, 0, 1)
-            && self.rings.position(&first.chunk, first.chunk_len).is_none()
+            && let Some((chunk, len)) = rings::chunks(&runs).next()
+            && self.rings.position(&chunk, len as usize).is_none()
         {
             // It will be asked for, and the catalog may not answer then. If it does not now, that is told when it matters.
             let _ = self.sums(extent, &(0..file.size)).await;

@@ -32,7 +32,7 @@ pub(crate) fn piece_len(chunk_len: u32, size: u64) -> u32 {
 pub(crate) fn piece_len_of(layout: &Layout, chunk_bytes: u32, size: u64) -> u32 {
     match layout {
         Layout::Simple { chunk_len } => piece_len(*chunk_len, size),
-        Layout::Rows => piece_len(chunk_bytes, size),
+        Layout::Rows | Layout::Sparse { .. } => piece_len(chunk_bytes, size),
     }
 }
 
