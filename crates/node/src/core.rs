@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub closing: AtomicBool,
     /// Volumes and access keys, beside the catalog.
     pub kept: crate::kept::Kept,
+    /// The time that expiries go by.
+    pub expiry: crate::expiry::Expiry,
     /// States of the catalog that somebody copies.
     pub snapshots: crate::snapshots::Snapshots,
     pub work: Tracker,
@@ -129,6 +131,8 @@ pub(crate) struct NodeStats {
     pub alone_publishes: AtomicU64,
     pub sets_published: AtomicU64,
     pub sets_expired: AtomicU64,
+    /// Rounds that looked for uploads whose time is over.
+    pub expiry_rounds: AtomicU64,
     /// By class and copies reached.
     pub commits: crate::numbers::Commits,
     /// From the last byte of a write to its acknowledgement.

@@ -21,6 +21,7 @@ mod drives;
 mod edit;
 mod entries;
 mod error;
+mod expiry;
 mod exchange;
 mod files;
 mod fleet;
@@ -77,11 +78,7 @@ pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
-<<<<<<< HEAD
-    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions,
-=======
-    CatalogChoice, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
->>>>>>> 2962085a15f0d3e4297b5dd0c4c8ea0fc79c1146
+    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
 };
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};

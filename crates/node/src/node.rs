@@ -110,6 +110,10 @@ impl Node {
         // A chunk fits into a record of every drive; small rings have small ones.
         let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
         let chunk_bytes = options.chunk_bytes.min(record_bytes.unwrap_or(u32::MAX));
+        let last_start = catalog.get(&[&keys::session(identity.node)]).await.map_err(error::catalog)?;
+        let last_start = last_start.first().and_then(Option::as_ref).map(SessionRow::of).transpose();
+        let last_start_ms = last_start.map_err(error::catalog)?.map(|session| session.since_ms);
+        let expiry = crate::expiry::Expiry::open(&options.dir, last_start_ms);
         let session_id = clock::random::<16>();
         let session = SessionRow { session: session_id, since_ms: clock::now_ms() };
         let session_row = (keys::session(identity.node), session.encode());
@@ -148,13 +152,9 @@ impl Node {
             objects: Arc::default(),
             turns: Default::default(),
             marks: Default::default(),
-<<<<<<< HEAD
-            drainer: Drainer::new(options.drain_concurrency),
+            drainer: Drainer::new(options.drain_concurrency, options.drain_sparse_bytes_max),
             sums: Default::default(),
             signer: drain::signature::Signer::new(&secrets),
-=======
-            drainer: Drainer::new(options.drain_concurrency, options.drain_sparse_bytes_max),
->>>>>>> 2962085a15f0d3e4297b5dd0c4c8ea0fc79c1146
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
             stats: NodeStats::default(),
@@ -168,6 +168,7 @@ impl Node {
             tasks: Tasks::new(options.world.clone()),
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
+            expiry,
             kept: kept::Kept::new(&options.dir, identity.cluster),
             snapshots: Default::default(),
             work: Default::default(),
@@ -264,6 +265,7 @@ impl Node {
         }
         self.core.snapshots.clear();
         self.core.rings.close().await;
+        self.core.expiry.write();
         self.high_water.lock().unwrap().raise(self.core.seq_seen.load(Ordering::Relaxed));
         if let Engine::Embedded(catalog) = &self.engine {
             catalog.close().await;
@@ -314,6 +316,7 @@ async fn watermark(core: Arc<Core>, high_water: Arc<Mutex<HighWater>>) {
         tokio::time::sleep(SEQ_PAUSE).await;
         let seq = core.seq_seen.load(Ordering::Relaxed);
         core.snapshots.tidy();
+        core.watch_clocks().await;
         let high_water = high_water.clone();
         core.tasks.blocking(move || high_water.lock().unwrap().raise(seq)).await;
     }

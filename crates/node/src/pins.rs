@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use stoker_format::{ChunkRun, VersionId};
+use stoker_format::{ChunkRun, VersionId, VolumeId};
 
 /// Users of one version on this node.
 #[derive(Default)]
@@ -15,9 +15,16 @@ struct Uses {
     all: usize,
     /// Those that did not say which chunks.
     whole: usize,
+    /// Open files of this version; others may read chunks of it, under a version of their own.
+    files: usize,
+    /// Where the lake had it last, as far as this node knows.
+    object: Option<Object>,
     /// Chunks of it that open files read, by the file's number: first and behind the last.
     read: Vec<(u64, u32, u32)>,
 }
+
+/// An object: the volume of its lake, its key, its etag.
+pub(crate) type Object = (VolumeId, Vec<u8>, String);
 
 /// Counts users of versions on this node.
 #[derive(Default)]
@@ -32,6 +39,8 @@ pub(crate) struct Pin {
     version: VersionId,
     /// The file that said which chunks it reads.
     reader: Option<u64>,
+    /// It is the version that the file is open as.
+    is_file: bool,
 }
 
 impl Pins {
@@ -40,7 +49,7 @@ impl Pins {
         let uses = uses.entry(version).or_default();
         uses.all += 1;
         uses.whole += 1;
-        Pin { pins: self.clone(), version, reader: None }
+        Pin { pins: self.clone(), version, reader: None, is_file: false }
     }
 
     /// Pins what an open file reads: the chunks of its layout, and its version by the pin that it has.
@@ -57,12 +66,14 @@ impl Pins {
         }
         if let Some(uses) = table.get_mut(&own.version).filter(|_| own.reader.is_none()) {
             uses.whole -= 1;
+            uses.files += 1;
+            own.is_file = true;
         }
         own.reader = Some(number);
         owners.retain(|owner| *owner != own.version);
         let pin = |owner: VersionId| {
             table.entry(owner).or_default().all += 1;
-            Pin { pins: self.clone(), version: owner, reader: Some(number) }
+            Pin { pins: self.clone(), version: owner, reader: Some(number), is_file: false }
         };
         let mut pins: Vec<Pin> = owners.into_iter().map(pin).collect();
         pins.push(own);
@@ -71,6 +82,29 @@ impl Pins {
 
     pub fn is_pinned(&self, version: VersionId) -> bool {
         self.uses.lock().unwrap().contains_key(&version)
+    }
+
+    /// Whether a file is open as this version, or may be about to be.
+    pub fn is_open(&self, version: VersionId) -> bool {
+        self.uses.lock().unwrap().get(&version).is_some_and(|uses| uses.whole + uses.files > 0)
+    }
+
+    /// Whether a file is open as any version but this, or may be about to be.
+    pub fn is_any_open(&self, but: VersionId) -> bool {
+        let uses = self.uses.lock().unwrap();
+        uses.iter().any(|(version, uses)| *version != but && uses.whole + uses.files > 0)
+    }
+
+    /// Remembers where the lake has a version, for those who have it open when it loses its name.
+    pub fn note_object(&self, version: VersionId, volume: VolumeId, key: &[u8], etag: &str) {
+        if let Some(uses) = self.uses.lock().unwrap().get_mut(&version) {
+            uses.object = Some((volume, key.to_vec(), etag.to_owned()));
+        }
+    }
+
+    /// Where the lake had a version last, if that is known.
+    pub fn object(&self, version: VersionId) -> Option<Object> {
+        self.uses.lock().unwrap().get(&version)?.object.clone()
     }
 
     /// Whether somebody may need all of a version.
@@ -92,6 +126,7 @@ impl Drop for Pin {
         let mut table = self.pins.uses.lock().unwrap();
         let Some(uses) = table.get_mut(&self.version) else { return };
         uses.all -= 1;
+        uses.files -= usize::from(self.is_file);
         match self.reader {
             Some(number) => uses.read.retain(|(reader, ..)| *reader != number),
             None => uses.whole -= 1,
@@ -122,6 +157,7 @@ mod tests {
         assert!(pins.is_held(new) && pins.is_read(new, 7, 1));
         let held = pins.pin_reader(own, &[run(old, 0, 2), run(new, 0, 1), run(old, 3, 1)]);
         assert!(!pins.is_held(new) && pins.is_pinned(new) && pins.is_pinned(old));
+        assert!(pins.is_open(new) && !pins.is_open(old));
         for (version, first, count, expect) in [
             (old, 0, 1, true),
             (old, 1, 5, true),

@@ -1,12 +1,17 @@
 //! Reading: memory first, then whoever answers soonest. Every byte was verified on its way in.
+//!
+//! An open file is one version, however long it is open. Where its bytes are changes meanwhile: they are drained and leave the
+//! drives, their object moves with a rename, holders come and go. A handle goes by what it knew when it was opened, asks nobody, and
+//! looks again ([`Core::whereabouts`]) when nobody has the bytes where it believed them to be.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_catalog::kv::Range;
-use stoker_catalog::rows::{FileRow, keys};
+use stoker_catalog::rows::FileRow;
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
-use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, Seek, StoreError};
+use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, Seek, StoreError, Subject};
 
 use crate::cache::{Cache, PIECE, bytes_of};
 use crate::core::{Core, add};
@@ -29,6 +34,10 @@ pub(crate) const LOOKS_MAX: usize = 8;
 /// What is read from holes, at most at once. It costs no memory until somebody writes to it, and nobody does.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
+/// First pause before an object that is just being replaced is looked for again; doubles up to [`REPLACED_PAUSE_MAX`].
+const REPLACED_PAUSE: Duration = Duration::from_millis(20);
+const REPLACED_PAUSE_MAX: Duration = Duration::from_millis(100);
+
 /// An open version.
 pub(crate) struct NodeFile {
     core: Arc<Core>,
@@ -36,13 +45,32 @@ pub(crate) struct NodeFile {
     tally: Arc<Tally>,
     info: FileInfo,
     runs: Vec<ChunkRun>,
-    /// Where the bytes are in the lake, if they are.
-    extent: Option<Arc<Extent>>,
-    /// Other nodes that hold chunks.
-    peers: Vec<NodeId>,
-    /// This node wrote it, and nothing but rings has it.
-    is_home: bool,
+    whereabouts: RwLock<Arc<Whereabouts>>,
     _pins: Vec<Pin>,
+}
+
+/// Where the bytes of a version are, as far as its rows say.
+#[derive(Default)]
+pub(crate) struct Whereabouts {
+    /// In the lake, if they are.
+    pub extent: Option<Arc<Extent>>,
+    /// Other nodes that hold chunks.
+    pub peers: Vec<NodeId>,
+    /// This node wrote it, and nothing but rings has it.
+    pub is_home: bool,
+    /// A name refers to it.
+    pub is_named: bool,
+}
+
+impl Whereabouts {
+    /// Whether whoever reads would ask the same places.
+    fn is_same(&self, other: &Whereabouts) -> bool {
+        let object = |at: &Whereabouts| {
+            at.extent.as_ref().map(|extent| (extent.volume, extent.key.clone(), extent.etag.clone()))
+        };
+        let peers = |at: &Whereabouts| at.peers.iter().copied().collect::<HashSet<NodeId>>();
+        object(self) == object(other) && peers(self) == peers(other)
+    }
 }
 
 /// A chunk and a range of it.
@@ -114,17 +142,12 @@ impl NodeFile {
         volume: VolumeId,
         info: FileInfo,
         runs: Vec<ChunkRun>,
-        extent: Option<Arc<Extent>>,
-        peers: Vec<NodeId>,
+        whereabouts: Whereabouts,
         pins: Vec<Pin>,
     ) -> NodeFile {
         let tally = core.tallies.of(volume);
-        NodeFile { core, volume, tally, info, runs, extent, peers, is_home: false, _pins: pins }
-    }
-
-    /// The same file on the node that wrote it.
-    pub fn at_home(self, is_home: bool) -> NodeFile {
-        NodeFile { is_home, ..self }
+        let whereabouts = RwLock::new(Arc::new(whereabouts));
+        NodeFile { core, volume, tally, info, runs, whereabouts, _pins: pins }
     }
 
     pub fn core(&self) -> &Arc<Core> {
@@ -154,13 +177,8 @@ impl NodeFile {
                 return Ok(Bytes::from_static(&ZEROS[..len]));
             }
         };
-        let is_home = self.is_home && slice.chunk.version == self.info.version;
         let begun = tokio::time::Instant::now();
-        let read = self.core.read_slice(&slice, self.extent.as_ref(), &self.peers, is_home).await;
-        let bytes = match read {
-            Err(fault) if rings::is_missing(&fault) => return Err(self.why_missing(fault).await),
-            read => read?,
-        };
+        let bytes = self.read_slice(&slice).await?;
         self.core.stats.read_times.note(begun.elapsed());
         add(&self.core.stats.read_bytes, bytes.len() as u64);
         add(&self.tally.reads, 1);
@@ -168,21 +186,61 @@ impl NodeFile {
         Ok(bytes)
     }
 
-    /// Who reads a version keeps it from being deleted, unless its node was declared down meanwhile. Then nothing is damaged.
-    async fn why_missing(&self, fault: StoreError) -> StoreError {
-        let names = Range::prefix(&keys::references(self.info.version), 1);
-        match self.core.catalog.range(names).await {
-            Ok(page) if page.rows.is_empty() => {
-                let key = &self.info.key;
-                let message = format!(
-                    "`{key}` was replaced or deleted while this node did not answer, and what it was is gone: open it again"
-                );
-                StoreError::new(ErrorKind::Unavailable, message)
+    async fn read_slice(&self, slice: &Slice) -> Result<Bytes> {
+        let mut at = self.whereabouts.read().unwrap().clone();
+        let mut pause = REPLACED_PAUSE;
+        let mut looks = 0;
+        loop {
+            looks += 1;
+            let is_home = at.is_home && slice.chunk.version == self.info.version;
+            let read = self.core.read_slice(slice, at.extent.as_ref(), &at.peers, is_home).await;
+            let fault = match read {
+                Err(fault) if may_be_elsewhere(&fault) => fault,
+                read => return read,
+            };
+            let now = match self.core.whereabouts(self.volume, &self.info).await {
+                Ok(now) => Arc::new(now),
+                // Without the catalog nobody knows why it is not there.
+                Err(unknown) => return Err(if rings::is_missing(&fault) { unknown } else { fault }),
+            };
+            let is_same = now.is_same(&at);
+            let may_come = is_replaced(&fault) && now.is_named;
+            if looks == LOOKS_MAX || (is_same && !may_come) {
+                return Err(self.why_missing(fault, &now));
             }
-            Ok(_) => fault,
-            Err(fault) => error::catalog(fault),
+            if is_same {
+                // The object was just replaced, and the row that says so comes after it.
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(REPLACED_PAUSE_MAX);
+            }
+            tracing::debug!(chunk = %slice.chunk, "looked for again: {fault}");
+            self.whereabouts.write().unwrap().clone_from(&now);
+            at = now;
         }
     }
+
+    /// Who reads a version keeps it from being deleted, unless its node was declared down meanwhile. Then nothing is damaged.
+    fn why_missing(&self, fault: StoreError, now: &Whereabouts) -> StoreError {
+        if now.is_named || !rings::is_missing(&fault) {
+            return fault;
+        }
+        let key = &self.info.key;
+        let message = format!(
+            "`{key}` was replaced or deleted while this node did not answer, and what it was is gone: open it again"
+        );
+        StoreError::new(ErrorKind::Unavailable, message)
+    }
+}
+
+/// Whether the bytes may be somewhere else than where they were looked for.
+fn may_be_elsewhere(fault: &StoreError) -> bool {
+    use ErrorKind::{Conflict, Corrupt, NotFound, Unavailable};
+    matches!(fault.kind, Conflict | Corrupt | NotFound | Unavailable)
+}
+
+/// Whether the lake has another object there.
+fn is_replaced(fault: &StoreError) -> bool {
+    fault.kind == ErrorKind::Conflict && fault.subject == Subject::Lake
 }
 
 impl File for NodeFile {
@@ -307,18 +365,47 @@ impl Core {
         // A later version may go on with these chunks and die before this reader is done.
         let pins = self.pins.pin_reader(pin, &runs);
         let info = FileInfo { part_sizes, ..Core::info(key, file)? };
-        let extent = self.extent(volume, file).await?;
-        let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
-        let peers = self.cell.by_latency(peers);
-        if let Some(extent) = &extent
+        let whereabouts = self.row_says(volume, file).await?;
+        if let Some(extent) = &whereabouts.extent
             && let Some((chunk, len)) = rings::chunks(&runs).next()
             && self.rings.position(&chunk, len as usize).is_none()
         {
             // It will be asked for, and the catalog may not answer then. If it does not now, that is told when it matters.
             let _ = self.sums(extent, &(0..file.size)).await;
         }
+        Ok(NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins))
+    }
+
+    /// Where the bytes of a file are.
+    async fn row_says(&self, volume: &Arc<Volume>, file: &FileRow) -> Result<Whereabouts> {
+        let extent = self.extent(volume, file).await?;
+        let peers: Vec<NodeId> = file.holders.iter().map(|holder| NodeId(holder.node)).collect();
+        let peers = self.cell.by_latency(peers);
         let is_home = extent.is_none() && file.home == self.node.0 && !peers.is_empty();
-        Ok(NodeFile::new(self.clone(), volume.id, info, runs, extent, peers, pins).at_home(is_home))
+        Ok(Whereabouts { extent, peers, is_home, is_named: true })
+    }
+
+    /// Where the bytes of an open version are now: by one of its names, or what was kept in the lake for those who read it.
+    async fn whereabouts(&self, volume: VolumeId, open: &FileInfo) -> Result<Whereabouts> {
+        let version = open.version;
+        let mut found: Option<Whereabouts> = None;
+        for located in self.names_of(version).await? {
+            let Some(volume) = self.volumes.by_id(located.spot.volume).await? else { continue };
+            let here = self.row_says(&volume, &located.file).await?;
+            if found.as_ref().is_none_or(|found| found.extent.is_none()) {
+                found = Some(here);
+            }
+        }
+        match found {
+            Some(found) => Ok(found),
+            None => {
+                let extent = match self.kept_open(volume, version).await? {
+                    Some(kept) => Some(kept),
+                    None => self.left_object(volume, version, open.key.as_bytes()).await?,
+                };
+                Ok(Whereabouts { extent, ..Whereabouts::default() })
+            }
+        }
     }
 }
 

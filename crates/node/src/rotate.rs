@@ -85,7 +85,7 @@ impl Core {
             };
             if let Outcome::Done { seq } = self.catalog.commit(change).await.map_err(error::catalog)? {
                 self.saw(seq);
-                self.forget_expired(now_ms).await?;
+                self.forget_expired(now_ms.min(self.expiry.now_ms())).await?;
                 self.keep_rows().await?;
                 return Ok(new);
             }

@@ -296,7 +296,7 @@ impl Core {
             node: self.node.0,
             session: self.session_id,
         };
-        let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+        let now_ms = self.deadlines_ms().await?;
         let added = match self.names.set_add(volume.id, place.set, &shard, &plan, &guards, now_ms).await {
             Ok(added) => added,
             Err(Refusal::Guard(at)) if at >= guards.len() => {
@@ -354,7 +354,7 @@ impl Core {
             let name = name_record::publish_set(volume.id, &set.row.target, record, id.0, seq);
             left = Some(self.leave_record(volume, record, &name, Keepers::Anybody).await?);
         }
-        let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+        let now_ms = self.deadlines_ms().await?;
         let published = match self.names.set_publish(volume.id, id.0, &self.guards(volume), now_ms).await {
             Ok(SetPublish::Done(set)) => Ok(set),
             Ok(SetPublish::Waiting(laggards)) => Err(waiting(set.row.expected, &laggards)),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use stoker_catalog::rows::{Drain, FileRow};
-use stoker_format::{ChunkId, NodeId, RecordKind, VolumeId};
+use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_lake::{Lake, LakeErrorKind};
 use stoker_ring::{Put, Retention};
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
@@ -36,7 +36,7 @@ pub(crate) struct Extent {
     pub etag: String,
     /// What is known of its bytes, once somebody asked: whoever has a file open reads on while the catalog does not answer.
     sums: Mutex<Option<Arc<Sums>>>,
-    _user: ObjectUser,
+    _user: Option<ObjectUser>,
 }
 
 impl Extent {
@@ -49,7 +49,9 @@ impl Extent {
 /// A lake object: volume, lake key and etag.
 pub(crate) type Object = (u32, Vec<u8>, String);
 
-/// Lake objects that somebody here has open: they are not replaced or removed under a reader, within reason (R11).
+/// Lake objects that are read here by whom their version does not tell: open copies that rely on the object of another file, and
+/// peers that this node reads for. They are not replaced or removed under a reader, within reason (R11). Whoever reads the version
+/// that an object is has pinned it.
 #[derive(Default)]
 pub(crate) struct Objects(Mutex<HashMap<Object, usize>>);
 
@@ -169,14 +171,14 @@ impl Landed {
 impl Core {
     /// Where a file's bytes are in the lake, if they are.
     pub async fn extent(&self, volume: &Arc<Volume>, file: &FileRow) -> Result<Option<Arc<Extent>>> {
-        let (volume, key, etag) = match (&file.source, &file.lake) {
+        let (volume, key, etag, is_copy) = match (&file.source, &file.lake) {
             (Some(source), _) if file.drain != Drain::Clean => {
                 let Some(volume) = self.volumes.by_id(VolumeId(source.volume)).await? else {
                     return Ok(None);
                 };
-                (volume, &source.key, &source.etag)
+                (volume, &source.key, &source.etag, true)
             }
-            (_, Some(lake)) if file.drain == Drain::Clean => (volume.clone(), &lake.key, &lake.etag),
+            (_, Some(lake)) if file.drain == Drain::Clean => (volume.clone(), &lake.key, &lake.etag, false),
             _ => return Ok(None),
         };
         let id = volume.id;
@@ -190,9 +192,33 @@ impl Core {
         };
         let (key, etag) = (key.clone(), etag.clone());
         Ok(lake.map(|lake| {
-            let user = self.objects.add_user((id.0, key.clone(), etag.clone()));
+            let user = is_copy.then(|| self.objects.add_user((id.0, key.clone(), etag.clone())));
             Arc::new(Extent { lake, volume: id, key, etag, sums: Mutex::default(), _user: user })
         }))
+    }
+
+    /// What was kept in the lake for those who have a version open that no name refers to any more.
+    pub async fn kept_open(&self, volume: VolumeId, version: VersionId) -> Result<Option<Arc<Extent>>> {
+        let key = crate::drain::open_key(version);
+        let row = self.lake_key_row(volume, &key).await?;
+        // While somebody writes there, what is there is not confirmed.
+        let confirmed = row.filter(|(row, _)| row.session == [0; 16]).and_then(|(row, _)| row.etag);
+        match confirmed {
+            Some(etag) => self.extent_of(volume, key, etag).await,
+            None => Ok(None),
+        }
+    }
+
+    /// An object by its key and etag.
+    pub async fn extent_of(
+        &self,
+        volume: VolumeId,
+        key: Vec<u8>,
+        etag: String,
+    ) -> Result<Option<Arc<Extent>>> {
+        let Some(volume) = self.volumes.by_id(volume).await? else { return Ok(None) };
+        let lake = volume.lake(self.volumes.lakes()).await?;
+        Ok(lake.map(|lake| Arc::new(Extent { lake, volume: volume.id, key, etag, sums: Mutex::default(), _user: None })))
     }
 
     /// The same as a peer that asks for bytes out of the lake says it.
@@ -200,7 +226,7 @@ impl Core {
         let gone = || StoreError::new(ErrorKind::NotFound, "that lake is not known here");
         let volume = self.volumes.by_id(volume).await?.ok_or_else(gone)?;
         let lake = volume.lake(self.volumes.lakes()).await?.ok_or_else(gone)?;
-        let user = self.objects.add_user((volume.id.0, key.clone(), etag.clone()));
+        let user = Some(self.objects.add_user((volume.id.0, key.clone(), etag.clone())));
         Ok(Arc::new(Extent { lake, volume: volume.id, key, etag, sums: Mutex::default(), _user: user }))
     }
 
@@ -389,8 +415,6 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use stoker_format::VersionId;
-
     use super::*;
 
     #[test]

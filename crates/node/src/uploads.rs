@@ -11,7 +11,7 @@ use stoker_store::{
     StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
-use crate::core::{Core, copies, etag, holder, nodes, state};
+use crate::core::{Core, add, copies, etag, holder, nodes, state};
 use crate::part_copy::Borrowed;
 use crate::properties::Properties;
 use crate::publish::{outdated, owners};
@@ -295,7 +295,7 @@ impl Core {
 
     /// Forgets uploads that nobody went on with, and completions that nobody will ask for again.
     pub async fn tidy_uploads(self: &Arc<Core>) -> Result<()> {
-        let now_ms = clock::now_ms();
+        let now_ms = self.expiry.now_ms();
         let mut stale = Vec::new();
         self.each(b"u".to_vec(), |row| {
             let upload = UploadRow::of(row).map_err(error::catalog)?;
@@ -329,6 +329,7 @@ impl Core {
         if !old.writes.is_empty() {
             let _ = self.catalog.commit(old).await.map_err(error::catalog)?;
         }
+        add(&self.stats.expiry_rounds, 1);
         Ok(())
     }
 

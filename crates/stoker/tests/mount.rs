@@ -21,11 +21,16 @@ struct Rig {
 impl Rig {
     /// None if volumes cannot be mounted here.
     fn new() -> Option<Rig> {
+        Rig::with(&["up"])
+    }
+
+    /// The same with a node that is started like this.
+    fn with(verb: &[&str]) -> Option<Rig> {
         if !storm::can_mount() {
             return None;
         }
         let dir = tempfile::TempDir::new().unwrap();
-        let node = Node::up(&dir.path().join("node"));
+        let node = Node::start(verb, &dir.path().join("node"));
         stoker(dir.path(), &["volume", "create", "files"]);
         fs::create_dir(dir.path().join("mnt")).unwrap();
         let mount = mount(dir.path(), &[]);
@@ -477,6 +482,45 @@ fn a_mount_that_is_killed_loses_nothing_that_was_synced() {
         let found = fs::read(rig.path(&name)).unwrap();
         assert!(found.starts_with(&content), "{name}");
     }
+}
+
+/// As a data loader keeps its shards: open before the drain, read after the eviction, whatever becomes of the name.
+#[test]
+fn a_file_that_stays_open_is_read_after_its_drain_and_eviction() {
+    let Some(mut rig) = Rig::with(&["up", "--size", "128MiB"]) else { return };
+    let shards = ["kept", "replaced", "deleted"];
+    let content = |at: usize| bytes(at as u64 + 1, 9_000_000);
+    for (at, name) in shards.iter().enumerate() {
+        fs::write(rig.path(name), content(at)).unwrap();
+    }
+    // Nothing of them is in the memory of the kernel.
+    rig.remount();
+    let files: Vec<File> = shards.iter().map(|name| File::open(rig.path(name)).unwrap()).collect();
+    let read = |at: usize| {
+        let mut found = vec![0; 9_000_000];
+        files[at].read_exact_at(&mut found, 0).map(|()| found)
+    };
+    for file in &files {
+        file.read_exact_at(&mut [0; 10], 0).unwrap();
+    }
+    stoker(rig.dir.path(), &["drain", "files", "--wait"]);
+    let go_round = |seed: u64| {
+        for number in 0..8 {
+            fs::write(rig.path("filler"), bytes(seed + number, 32_000_000)).unwrap();
+            stoker(rig.dir.path(), &["drain", "files", "--wait"]);
+        }
+    };
+    go_round(100);
+    assert!(fs::read(rig.path("kept")).unwrap() == content(0), "opened beside the first one");
+    fs::write(rig.path("new"), b"new").unwrap();
+    fs::rename(rig.path("new"), rig.path("replaced")).unwrap();
+    fs::remove_file(rig.path("deleted")).unwrap();
+    stoker(rig.dir.path(), &["drain", "files", "--wait"]);
+    go_round(200);
+    for (at, name) in shards.iter().enumerate() {
+        assert!(read(at).unwrap() == content(at), "{name}");
+    }
+    assert_eq!(fs::read(rig.path("replaced")).unwrap(), b"new");
 }
 
 /// A second node that knows nothing but the lake shows the same.

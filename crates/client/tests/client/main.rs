@@ -8,3 +8,4 @@ mod leases;
 mod lines;
 mod memory;
 mod node;
+mod open_reads;

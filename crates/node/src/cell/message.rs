@@ -74,6 +74,8 @@ pub(super) enum Ask {
     KeepLong { chunks: Vec<(WireChunk, u32)>, session: [u8; 16], hold: u64 },
     /// Of which of these are at least so many bytes there, on drives that count?
     Have { chunks: Vec<(WireChunk, u32)> },
+    /// What time is it there?
+    Time,
 }
 
 /// What a node answers.
@@ -93,6 +95,8 @@ pub(super) enum Answer {
     Fault { kind: FaultKind, message: String },
     /// What became of an order.
     Report(Box<Report>),
+    /// Milliseconds since 1970.
+    Time(u64),
 }
 
 /// What kind of no.

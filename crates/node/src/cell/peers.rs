@@ -171,6 +171,14 @@ impl Cell {
         Ok(all)
     }
 
+    /// What the clock of a peer says, milliseconds since 1970. One that has no word for that says nothing.
+    pub async fn time_of(&self, node: NodeId) -> Result<u64> {
+        match self.ask(node, &Ask::Time, Body::None, ASK_MAX).await?.0 {
+            Answer::Time(now_ms) => Ok(now_ms),
+            other => Err(confused(&other)),
+        }
+    }
+
     /// Whether a peer has a request to a lake key under way.
     pub async fn is_busy(&self, node: NodeId, volume: VolumeId, key: &[u8]) -> Result<bool> {
         let ask = Ask::Busy { volume: volume.0, key: key.to_vec() };

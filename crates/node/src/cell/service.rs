@@ -116,6 +116,7 @@ impl Core {
                 let has = |(chunk, len): &(_, u32)| self.has_copy(&from_wire(chunk), *len);
                 plain(Answer::Which(chunks.iter().map(has).collect()))
             }
+            Ask::Time => plain(Answer::Time(crate::clock::now_ms())),
             Ask::Order(order) => plain(Answer::Report(Box::new(self.carry_out_here(order).await?))),
         }
     }

@@ -18,7 +18,7 @@ use stoker_store::{BoxFuture, ErrorKind, Receipt, Result, StoreError, Subject};
 use super::claim::Claimed;
 use crate::core::{Core, add};
 use crate::publish::Job;
-use crate::reader::NodeFile;
+use crate::reader::{NodeFile, Whereabouts};
 use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
@@ -127,7 +127,7 @@ impl Core {
         };
         let runs = job.runs.runs().to_vec();
         let (info, pins) = (Core::info(key, &job.row)?, vec![self.pins.pin(version)]);
-        let open = NodeFile::new(self.clone(), volume.id, info, runs, None, Vec::new(), pins);
+        let open = NodeFile::new(self.clone(), volume.id, info, runs, Whereabouts::default(), pins);
         // Somebody waits for it.
         let _demand = self.drainer.pace.demand();
         match self.send(lake.as_ref(), volume, &job.row, &mut claim, Some(&open)).await {

@@ -8,7 +8,6 @@ use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeKeyRow, La
 use stoker_lake::Lake;
 use stoker_store::{Conflict, ErrorKind, Key, RenameMode, Resolution, Result, StoreError};
 
-use super::signature::Signer;
 use super::upload::HELD_MS;
 use super::{End, attributes};
 use crate::core::{Core, add};

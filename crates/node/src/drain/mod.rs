@@ -10,6 +10,7 @@ mod conflicts;
 mod importer;
 mod pace;
 mod planner;
+mod readers;
 mod rekeyer;
 mod sets;
 pub(crate) mod signature;
@@ -35,6 +36,7 @@ use crate::{TRACE, clock, error};
 pub(crate) use alone::{AWAY, away};
 use pace::Pace;
 use planner::{Planner, Task};
+pub(crate) use readers::{OPEN, open_key};
 
 /// Longest sleep of the loop: deletes and renames of earlier boots are found at this pace.
 const ROUND_MS: u64 = 1_000;
@@ -68,6 +70,8 @@ pub(crate) struct Drainer {
     pub pace: Pace,
     trouble: Mutex<Option<(u64, String)>>,
     pub stats: DrainStats,
+    /// Objects that are not deleted yet because somebody reads them.
+    read: readers::Waiting,
     /// Told whenever a version became clean, for those who wait.
     pub cleaned: Notify,
 }
@@ -81,6 +85,8 @@ pub(crate) struct DrainStats {
     pub deletes: std::sync::atomic::AtomicU64,
     pub rekeys: std::sync::atomic::AtomicU64,
     pub conflicts: std::sync::atomic::AtomicU64,
+    /// Objects that were copied because somebody had them open when they were replaced.
+    pub kept_open: std::sync::atomic::AtomicU64,
 }
 
 /// How a try ended.
@@ -118,6 +124,7 @@ impl Drainer {
             pace: Pace::default(),
             trouble: Mutex::default(),
             stats: DrainStats::default(),
+            read: readers::Waiting::default(),
             cleaned: Notify::new(),
         }
     }

@@ -161,6 +161,9 @@ impl Core {
         if !self.still_has(&located, &key).await? {
             return Ok(false);
         }
+        if !self.keep_for_readers(lake.as_ref(), volume, &claim, file).await? {
+            return Ok(false);
+        }
         let properties = Properties::decode(&file.properties)?;
         let options = PutOptions {
             attributes: attributes::to_lake(&self.signer, &key, file, &properties, self.seq_known()),
@@ -214,6 +217,7 @@ impl Core {
         match self.catalog.commit(change).await.map_err(error::catalog)? {
             Outcome::Done { .. } => {
                 lake.end_doubt(&key);
+                self.pins.note_object(version, volume.id, &key, &object.etag);
                 add(&self.drainer.stats.rekeys, 1);
                 Ok(true)
             }

@@ -99,7 +99,7 @@ impl Core {
     /// Looks after sets that have something left to do.
     pub(super) async fn sets_round(self: &Arc<Core>) -> Result<bool> {
         if self.cell.is_mine(chore_id(Chore::Sets, VolumeId(0))) {
-            let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+            let now_ms = self.deadlines_ms().await?;
             let swept = self.names.sets_sweep(now_ms).await.map_err(error::refusal)?;
             if swept.expired > 0 {
                 add(&self.stats.sets_expired, swept.expired);

@@ -15,7 +15,7 @@ use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
-/// How long a reader may keep an object from being deleted.
+/// How long a reader whom the version of an object does not tell may keep it from being replaced or deleted.
 pub(super) const READERS_MS: u64 = 600_000;
 
 /// Deletes sent at the same time.
@@ -136,6 +136,9 @@ impl Core {
         let was_grave = !nothing && self.is_grave(id, key).await?;
         let mut grave = None;
         if !nothing || volume.asks_lake() {
+            if self.is_read(lake.as_ref(), volume, key).await? {
+                return Ok(false);
+            }
             let mut claim = match self.claim(lake.as_ref(), id, key, VersionId::ZERO, etag.clone()).await? {
                 Claimed::Yes(claim) => claim,
                 Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
@@ -153,7 +156,7 @@ impl Core {
             let target = claim.row.etag.clone().or(etag);
             if let Some(target) = &target
                 && self.objects.is_used(id, key, target)
-                && tombstone.since_ms + READERS_MS > clock::now_ms()
+                && tombstone.since_ms + READERS_MS > self.expiry.now_ms()
             {
                 return Ok(false);
             }

@@ -84,9 +84,12 @@ impl Core {
         }
         if let Some(etag) = &claim.row.etag
             && self.objects.is_used(volume.id, &key, etag)
-            && located.file.modified_ms + READERS_MS > clock::now_ms()
+            && located.file.modified_ms + READERS_MS > self.expiry.now_ms()
         {
             // Somebody reads what would be replaced.
+            return Ok(soon);
+        }
+        if !self.keep_for_readers(lake.as_ref(), volume, &claim, &located.file).await? {
             return Ok(soon);
         }
         for _ in 0..RIGHTED_MAX {
@@ -471,6 +474,7 @@ impl Core {
                         return Ok(End::Done);
                     }
                     if cleaned {
+                        self.pins.note_object(version, volume.id, &claim.key, &object.etag);
                         self.follow_rename(volume, &sent.spot, version, &claim.key).await?;
                         self.drainer.cleaned.notify_waiters();
                     } else {
@@ -600,6 +604,11 @@ impl Core {
         let names = self.names_of(version).await?;
         if names.is_empty() || names.iter().any(|located| located.file.drain != Drain::Clean) {
             return Ok(());
+        }
+        for located in &names {
+            if let Some(lake) = &located.file.lake {
+                self.pins.note_object(version, located.spot.volume, &lake.key, &lake.etag);
+            }
         }
         self.release(version, &names).await
     }

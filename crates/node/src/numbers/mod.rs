@@ -104,7 +104,7 @@ impl Core {
     fn totals(&self) -> Vec<Counter> {
         let (stats, drain) = (&self.stats, &self.drainer.stats);
         let (cell, mends) = (&self.cell.stats, &self.mender.stats);
-        let totals: [(&str, &str, &AtomicU64); 34] = [
+        let totals: [(&str, &str, &AtomicU64); 36] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
             (
@@ -114,6 +114,11 @@ impl Core {
             ),
             ("sets_published_total", "Checkpoint sets made visible.", &stats.sets_published),
             ("sets_expired_total", "Checkpoint sets given up at their deadline.", &stats.sets_expired),
+            (
+                "expiry_rounds_total",
+                "Rounds that looked for uploads whose time is over.",
+                &stats.expiry_rounds,
+            ),
             ("deletes_total", "Names removed.", &stats.deletes),
             ("opens_total", "Files opened.", &stats.opens),
             ("lists_total", "Pages listed.", &stats.lists),
@@ -138,6 +143,11 @@ impl Core {
             ("drain_errors_total", "Tries to drain that failed.", &drain.errors),
             ("lake_deletes_total", "Deletes carried out in lakes.", &drain.deletes),
             ("lake_rekeys_total", "Objects moved in lakes after renames.", &drain.rekeys),
+            (
+                "lake_kept_open_total",
+                "Objects copied because somebody had them open when they were replaced.",
+                &drain.kept_open,
+            ),
             ("conflicts_total", "Versions put aside because a lake was changed by others.", &drain.conflicts),
             ("cell_copies_total", "Chunks copied to peers.", &cell.copies),
             ("cell_copy_bytes_total", "Bytes copied to peers.", &cell.copy_bytes),

@@ -3,6 +3,7 @@
 mod alone;
 mod cell;
 mod cells;
+mod clocks;
 mod corners;
 mod drain;
 mod drives;
@@ -19,6 +20,7 @@ mod leases;
 mod links;
 mod minutes;
 mod missing;
+mod open_reads;
 mod power;
 mod quota;
 mod reads;

@@ -11,7 +11,7 @@ use stoker_store::Result;
 use super::drives::Inventory;
 use super::replay::{Moment, Named, Replayed};
 use crate::clock::minted_ms;
-use crate::drain::{AWAY, attributes};
+use crate::drain::{AWAY, OPEN, attributes};
 use crate::lookup::lake_row;
 use crate::properties::Properties;
 use crate::writer::RunList;
@@ -120,13 +120,15 @@ impl<'l> Lake<'l> {
         let mut lake = Lake { objects, shown, by_version, by_name, left };
         let mut latest: HashMap<VersionId, (u64, &[u8])> = HashMap::new();
         let mut moved = Vec::new();
-        for (key, object) in objects.iter().filter(|(key, _)| !key.starts_with(AWAY)) {
+        // What was kept for open reads has no name, and nobody reads it any more.
+        let named = objects.iter().filter(|(key, _)| !key.starts_with(OPEN));
+        for (key, object) in named.clone().filter(|(key, _)| !key.starts_with(AWAY)) {
             if let Some((name, seq)) = name_of(object) {
                 let known = latest.entry(name).or_insert((seq, key));
                 *known = (*known).max((seq, key));
             }
         }
-        for (key, object) in objects {
+        for (key, object) in named {
             if let Some(version) = version_of(object) {
                 lake.by_version.entry(version).or_default().push(object);
             }
