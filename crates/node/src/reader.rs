@@ -367,8 +367,8 @@ impl Core {
         let info = FileInfo { part_sizes, ..Core::info(key, file)? };
         let whereabouts = self.row_says(volume, file).await?;
         if let Some(extent) = &whereabouts.extent
-            && let Some(ChunkOrHole::Chunk(first)) = layout_at(&runs, 0, 1)
-            && self.rings.position(&first.chunk, first.chunk_len).is_none()
+            && let Some((chunk, len)) = rings::chunks(&runs).next()
+            && self.rings.position(&chunk, len as usize).is_none()
         {
             // It will be asked for, and the catalog may not answer then. If it does not now, that is told when it matters.
             let _ = self.sums(extent, &(0..file.size)).await;

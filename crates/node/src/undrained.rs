@@ -82,7 +82,7 @@ impl Core {
         // A layout may use chunks that were written for other versions.
         let has_rows = |version: &VersionId| {
             let named = names.get(version).and_then(|names| names.first());
-            named.is_none_or(|located| located.file.layout == Layout::Rows)
+            named.is_none_or(|located| located.file.layout.has_rows())
         };
         let asked: Vec<VersionId> = versions.iter().copied().filter(has_rows).collect();
         let mut layouts: HashMap<VersionId, Vec<VersionRow>> = HashMap::new();
