@@ -79,7 +79,7 @@ pub(crate) struct Core {
     spare: AtomicU64,
     /// Names that were looked for and not found, and when: they are often made next.
     absent: Mutex<HashMap<(u64, Vec<u8>), i64>>,
-    /// Counts changes that were made here, so that an answer is known to be older than one of them.
+    /// Counts changes that were made here and questions, so that an answer is known to be older than a change, or than another answer.
     changes: AtomicU64,
     handles: Mutex<HashMap<u64, Arc<Handle>>>,
     handle_next: AtomicU64,
@@ -208,7 +208,7 @@ impl Files {
             _ => return Err(Errno::EINVAL),
         }
         if !is_fresh {
-            self.getattr(ino).await?;
+            self.refresh(ino).await?;
         }
         let version = inode.meta.lock().unwrap().version;
         let shown = std::mem::replace(&mut *inode.shown.lock().unwrap(), version);
@@ -294,9 +294,10 @@ impl Core {
         handle
     }
 
-    /// The moment before something is asked. The answer says nothing of what is changed here after it.
+    /// The moment before something is asked, another one each time. The answer says nothing of what is changed here after it, nor of what
+    /// is asked after it.
     pub fn moment(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.changes.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Something of an inode was published, or its name taken away, from here. Said before anybody can see it.
@@ -373,6 +374,7 @@ impl Core {
                     if !known.is_published() || known.is_newer(moment) {
                         return Ok(Some(known));
                     }
+                    known.seen_at.fetch_max(moment, Ordering::AcqRel);
                     self.table.take(&known, parent, name);
                 }
                 Err(Errno::ENOENT)
@@ -411,6 +413,7 @@ impl Core {
                 return known;
             }
             let mut held = known.meta.lock().unwrap();
+            known.seen_at.fetch_max(moment, Ordering::AcqRel);
             // Changes of entries are not written to the directory, but who made them here sees them.
             meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
             meta.attr.ctime_ns = meta.attr.ctime_ns.max(held.attr.ctime_ns);
@@ -470,6 +473,7 @@ impl Core {
             if inode.is_newer(moment) {
                 return Ok(inode.clone());
             }
+            inode.seen_at.fetch_max(moment, Ordering::AcqRel);
             let same = held.version == Some(info.version);
             if same && !held.is_changed {
                 let ctime_ns = held.attr.ctime_ns.max(meta.attr.ctime_ns);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stoker_format::VersionId;
 use stoker_store::{Attributes, FileInfo, Key};
 
+use crate::caches::Told;
 use crate::content::Content;
 use crate::error::{Errno, Result};
 
@@ -247,6 +248,12 @@ pub(crate) struct Inode {
     pub is_dirty: AtomicBool,
     /// When something of it was changed here last, by the count of the file system.
     pub changed_at: AtomicU64,
+    /// When the last answer was asked for that was taken note of, by the same count.
+    pub seen_at: AtomicU64,
+    /// What the caller was told, and may believe.
+    pub told: Mutex<Told>,
+    /// When it was heard last that somebody else took a name of it.
+    pub name_lost_at: Mutex<Option<tokio::time::Instant>>,
     /// What was written went with the name that somebody else took. Whoever has it open hears of it at every sync.
     pub is_lost: AtomicBool,
 }
@@ -267,6 +274,9 @@ impl Inode {
             is_published: AtomicBool::new(is_published),
             is_dirty: AtomicBool::new(!is_published),
             changed_at: AtomicU64::new(0),
+            seen_at: AtomicU64::new(0),
+            told: Mutex::default(),
+            name_lost_at: Mutex::new(None),
             is_lost: AtomicBool::new(false),
         }
     }
@@ -322,9 +332,11 @@ impl Inode {
         place.is_elsewhere = place.is_unlinked && left > 0;
     }
 
-    /// Whether it was changed here since a moment: what was asked then is no news.
+    /// Whether it was changed here since a moment, or an answer was heard that was asked for later: what was asked then is no
+    /// news.
     pub fn is_newer(&self, moment: u64) -> bool {
-        self.changed_at.load(Ordering::Acquire) > moment
+        let latest = self.changed_at.load(Ordering::Acquire).max(self.seen_at.load(Ordering::Acquire));
+        latest > moment
     }
 
     pub fn is_taken(&self) -> bool {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod caches;
 mod content;
 mod directory;
 mod error;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::content::{Base, Content, Sent};
 use crate::error::{Errno, Result};
 use crate::files::{Core, Files, Handle, Waiting, patiently};
-use crate::inode::{Inode, Kind, Meta};
+use crate::inode::{Inode, Kind, Meta, ROOT};
 use crate::options::Newer;
 
 /// How often changes that nobody asks for are looked for.
@@ -29,8 +29,12 @@ impl Files {
         self.0.flush(&handle.inode).await
     }
 
-    /// The same for the names in a directory.
+    /// The same for the names in a directory; in the root, for everything that waits.
     pub async fn fsync_directory(&self, ino: u64) -> Result<()> {
+        if ino == ROOT {
+            // What a `sync` of the whole file system would do: kernels do not say that one was asked for.
+            return self.sync().await;
+        }
         // Names are published at once, but for those of files that are.
         for inode in self.0.table.unpublished(ino) {
             self.0.flush(&inode).await?;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use stoker_store::{KEY_LEN_MAX, Key};
 
+use crate::caches::note_lost;
 use crate::error::{Errno, Result};
 use crate::inode::{Inode, Kind, Place, ROOT};
 
@@ -74,6 +75,9 @@ impl Table {
                 if old.is_unlinked || !old.has(parent, &name) {
                     if names_max == 1 {
                         // It was renamed elsewhere.
+                        if !old.is_unlinked {
+                            note_lost(&known);
+                        }
                         maps.leave(&known);
                         *known.place.lock().unwrap() =
                             Place { hidden: old.hidden, ..Place::new(parent, &name) };
@@ -111,6 +115,7 @@ impl Table {
 
     /// The same if somebody else took the name. Whoever loses the last one cannot publish any more.
     pub fn take(&self, inode: &Arc<Inode>, parent: u64, name: &[u8]) {
+        note_lost(inode);
         let mut maps = self.maps.lock().unwrap();
         maps.part(inode, parent, name);
         {
@@ -219,6 +224,23 @@ impl Table {
         key([self.path(parent)?.as_slice(), name].concat())
     }
 
+    /// Whether something is so of an inode, or of a directory above it.
+    pub fn any_above(&self, mut ino: u64, is_so: impl Fn(&Inode) -> bool) -> bool {
+        let maps = self.maps.lock().unwrap();
+        for _ in 0..KEY_LEN_MAX {
+            match maps.inodes.get(&ino) {
+                Some(inode) if ino != ROOT => {
+                    if is_so(inode) {
+                        return true;
+                    }
+                    ino = inode.place.lock().unwrap().parent;
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Whether an inode is this directory or hangs below it.
     pub fn is_below(&self, mut ino: u64, directory: u64) -> bool {
         let maps = self.maps.lock().unwrap();
@@ -256,6 +278,7 @@ impl Maps {
         if let Some(other) =
             other.filter(|other| *other != inode.ino).and_then(|ino| self.inodes.get(&ino).cloned())
         {
+            note_lost(&other);
             {
                 let mut place = other.place.lock().unwrap();
                 place.lose(parent, &taken);
@@ -292,6 +315,7 @@ impl Maps {
     fn shed(&mut self, inode: &Arc<Inode>, names_max: usize) {
         let names = inode.place.lock().unwrap().names();
         for (parent, name) in names.iter().skip(names_max) {
+            note_lost(inode);
             self.part(inode, *parent, name);
         }
     }

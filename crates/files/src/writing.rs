@@ -78,6 +78,12 @@ impl Files {
         Ok(())
     }
 
+    /// The same for somebody who does not have the file open: published when this returns.
+    pub async fn truncate_closed(&self, ino: u64, size: u64) -> Result<()> {
+        self.truncate(ino, size).await?;
+        self.0.flush(&self.0.table.get(ino)?).await
+    }
+
     /// Makes room, or zeros.
     pub async fn allocate(&self, handle: &Handle, offset: u64, len: u64, what: Allocate) -> Result<()> {
         let inode = &handle.inode;
@@ -138,6 +144,7 @@ impl Core {
         content.dirty_since_ns.get_or_insert(now_ns);
         inode.is_dirty.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();
+        inode.told.lock().unwrap().change(&meta.attr);
         meta.resize(content.overlay.size(), after);
         meta.attr.mtime_ns = now_ns;
         meta.attr.ctime_ns = now_ns;

@@ -1,44 +1,24 @@
-//! Requests of the kernel, each one call of the file system. A thread of the session works on one at a time.
+//! The file system as the kernel asks for it. A thread of the session works on one request at a time.
+
+mod filesystem;
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use fuser::{
-    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
-};
-use stoker_files::{
-    Allocate, Attr, Change, Errno, Files, Handle, Kind, Listing, Make, RenameFlag, Result, Seek, XattrMode,
-    alone,
-};
+use fuser::{FileHandle, FopenFlags, Generation, ReplyAttr, ReplyEntry, Request};
+use stoker_files::{Attr, Change, Errno, Files, Handle, Listing, Result, alone};
 use tokio::runtime;
 
 use crate::convert;
 use crate::crew::Crew;
+use crate::kernel::{Call, Kernel};
 use crate::passes::{Passes, Use};
-
-/// Longest request of a write, and of a read.
-const REQUEST_LEN_MAX: u32 = 1 << 20;
-
-/// Requests that the kernel has under way by itself, reading ahead for example.
-const BACKGROUND_MAX: u16 = 64;
-
-/// `.` and `..` come in front of the entries.
-const DOTS: u64 = 2;
 
 /// Permissions that end when somebody else writes to a file, and the attribute that stands for others of the kind.
 const PRIVILEGES: u32 = 0o6000;
 const CAPABILITIES: &[u8] = b"security.capability";
-
-/// What the file system shows as its block size.
-const BLOCK: u32 = 4096;
 
 /// A `stat` by name is a lookup and then a question for properties, by the same thread and at once. What the lookup found
 /// this short ago answers it.
@@ -62,15 +42,22 @@ pub(crate) struct Adapter {
     cache: Duration,
     listings: Mutex<HashMap<u64, Arc<Listing>>>,
     listing_next: AtomicU64,
+    kernel: Arc<Kernel>,
     /// None if the kernel cannot map a file that is open past its cache.
     passes: Option<Passes>,
 }
 
 impl Adapter {
-    pub fn new(files: Files, crew: Crew, runtime: runtime::Handle, cache: Duration) -> Adapter {
+    pub fn new(
+        files: Files,
+        crew: Crew,
+        runtime: runtime::Handle,
+        cache: Duration,
+        kernel: Arc<Kernel>,
+    ) -> Adapter {
         let looked = std::array::from_fn(|_| Mutex::default());
         let (listings, listing_next) = (Mutex::default(), AtomicU64::new(1));
-        Adapter { files, crew, looked, runtime, cache, listings, listing_next, passes: None }
+        Adapter { files, crew, looked, runtime, cache, listings, listing_next, kernel, passes: None }
     }
 
     fn wait<T>(&self, call: impl Future<Output = T>) -> T {
@@ -80,9 +67,78 @@ impl Adapter {
 
     fn entry(&self, made: Result<Attr>, reply: ReplyEntry) {
         match made {
-            Ok(attr) => reply.entry(&self.cache, &convert::attr(&attr), Generation(0)),
+            Ok(attr) => {
+                self.files.note_told(&attr);
+                reply.entry(&self.cache, &convert::attr(&attr), Generation(0));
+            }
             Err(errno) => reply.error(convert::errno(errno)),
         }
+    }
+
+    fn attr(&self, found: Result<Attr>, reply: ReplyAttr) {
+        match found {
+            Ok(attr) => {
+                self.files.note_told(&attr);
+                reply.attr(&self.cache, &convert::attr(&attr));
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    /// Finds out what is published now of something that a thread opens, or changes by its name, and whether the kernel came to it by
+    /// names and properties that are so. If not: ESTALE, and the kernel looks all names of the path up again and comes back.
+    fn check(&self, req: &Request, ino: u64) -> Result<()> {
+        self.refresh(req, ino)?;
+        if !self.cache.is_zero() && !self.files.is_told(ino) {
+            // Also if it is not refused: then the kernel asks when it needs the length.
+            self.kernel.forget_attr(ino);
+            self.files.forget_told(ino);
+            return self.refuse(req, Call::Open);
+        }
+        self.check_names(req, &[ino], Call::Open)
+    }
+
+    /// Finds out what is published now, unless the kernel has just looked it up.
+    fn refresh(&self, req: &Request, ino: u64) -> Result<()> {
+        let found = match self.was_looked(req, ino) {
+            Some(_) => Ok(()),
+            None => self.wait(self.files.refresh(ino)),
+        };
+        self.heard(req, found)
+    }
+
+    /// A thread that hears ESTALE comes back.
+    fn heard<T>(&self, req: &Request, done: Result<T>) -> Result<T> {
+        if matches!(done, Err(Errno::ESTALE)) {
+            self.kernel.note_refused(req.pid());
+        }
+        done
+    }
+
+    /// The same for names alone, of these and of the directories above them, as far as is known without asking.
+    fn check_names(&self, req: &Request, inos: &[u64], call: Call) -> Result<()> {
+        let window = self.cache + Kernel::DELAY_MAX;
+        let is_doubtful = |ino: &u64| self.files.is_doubtful(*ino, window);
+        if !self.cache.is_zero() && inos.iter().any(is_doubtful) {
+            return self.refuse(req, call);
+        }
+        self.kernel.settle(req.pid());
+        Ok(())
+    }
+
+    fn refuse(&self, req: &Request, call: Call) -> Result<()> {
+        if self.kernel.refuse(req.pid(), call) { Err(Errno::ESTALE) } else { Ok(()) }
+    }
+
+    /// Calls the file system for a change of names in these directories.
+    fn in_directory<T>(
+        &self,
+        req: &Request,
+        directories: &[u64],
+        change: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.check_names(req, directories, Call::Name)?;
+        self.heard(req, self.wait(change))
     }
 
     /// Remembers what a thread looked up, where the kernel will ask for it again.
@@ -143,511 +199,6 @@ impl Adapter {
         match self.files.remove_xattr(ino, CAPABILITIES).await {
             Err(Errno::ENODATA) => Ok(()),
             done => done,
-        }
-    }
-}
-
-fn empty(done: Result<()>, reply: ReplyEmpty) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(convert::errno(errno)),
-    }
-}
-
-fn xattr(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match value {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(convert::errno(Errno::ERANGE)),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(convert::errno(errno)),
-    }
-}
-
-fn make(req: &Request, mode: u32, umask: u32) -> Make {
-    Make { mode: mode & !umask & 0o7777, uid: req.uid(), gid: req.gid() }
-}
-
-impl Filesystem for Adapter {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let wishes = [
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_BIG_WRITES,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-        ];
-        for wish in wishes {
-            // An older kernel does without.
-            let _ = config.add_capabilities(wish);
-        }
-        self.passes =
-            config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok().then(Passes::default);
-        let _ = config.set_max_write(REQUEST_LEN_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        if let Err(most) = config.set_max_readahead(REQUEST_LEN_MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        Ok(())
-    }
-
-    fn destroy(&mut self) {
-        if let Err(errno) = self.wait(self.files.sync()) {
-            tracing::error!("what was written last could not be published: {errno:?}");
-        }
-    }
-
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _at_work = self.crew.begin();
-        let found = self.wait(self.files.lookup(parent.0, name.as_bytes()));
-        self.note_looked(req, &found);
-        self.entry(found, reply);
-    }
-
-    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        // One of many that the kernel sent together, and done at once.
-        self.files.forget(ino.0, nlookup);
-    }
-
-    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let _at_work = self.crew.begin();
-        let found = match self.was_looked(req, ino.0) {
-            Some(attr) => Ok(attr),
-            None => self.wait(self.files.getattr(ino.0)),
-        };
-        match found {
-            Ok(attr) => reply.attr(&self.cache, &convert::attr(&attr)),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn setattr(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let _at_work = self.crew.begin();
-        let change = Change { mode, uid, gid, mtime_ns: mtime.map(convert::ns) };
-        let done = self.wait(async {
-            if let Some(size) = size {
-                self.files.truncate(ino.0, size).await?;
-            }
-            match change == Change::default() {
-                true => self.files.getattr(ino.0).await,
-                false => self.files.set(ino.0, change).await,
-            }
-        });
-        match done {
-            Ok(attr) => reply.attr(&self.cache, &convert::attr(&attr)),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let _at_work = self.crew.begin();
-        match self.wait(self.files.readlink(ino.0)) {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        _rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let _at_work = self.crew.begin();
-        let made = match Kind::of_mode(mode) {
-            Some(kind @ (Kind::File | Kind::Fifo | Kind::Socket)) => {
-                let make = make(req, mode, umask);
-                self.wait(self.files.make(parent.0, name.as_bytes(), kind, make, b""))
-            }
-            _ => Err(Errno::EPERM),
-        };
-        self.entry(made, reply);
-    }
-
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let _at_work = self.crew.begin();
-        let make = make(req, mode, umask);
-        let made = self.wait(self.files.make(parent.0, name.as_bytes(), Kind::Directory, make, b""));
-        self.entry(made, reply);
-    }
-
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _at_work = self.crew.begin();
-        empty(self.wait(self.files.unlink(parent.0, name.as_bytes())), reply);
-    }
-
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _at_work = self.crew.begin();
-        empty(self.wait(self.files.rmdir(parent.0, name.as_bytes())), reply);
-    }
-
-    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _at_work = self.crew.begin();
-        let target = target.as_os_str().as_bytes();
-        let make = make(req, 0o777, 0);
-        self.entry(
-            self.wait(self.files.make(parent.0, link_name.as_bytes(), Kind::Symlink, make, target)),
-            reply,
-        );
-    }
-
-    fn rename(
-        &self,
-        _req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let _at_work = self.crew.begin();
-        let flag = if flags.is_empty() {
-            RenameFlag::Replace
-        } else if flags == RenameFlags::RENAME_NOREPLACE {
-            RenameFlag::NoReplace
-        } else if flags == RenameFlags::RENAME_EXCHANGE {
-            RenameFlag::Exchange
-        } else {
-            return reply.error(convert::errno(Errno::EINVAL));
-        };
-        let (from, to) = (name.as_bytes(), newname.as_bytes());
-        empty(self.wait(self.files.rename(parent.0, from, newparent.0, to, flag)), reply);
-    }
-
-    fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        let _at_work = self.crew.begin();
-        self.entry(self.wait(self.files.link(ino.0, newparent.0, newname.as_bytes())), reply);
-    }
-
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _at_work = self.crew.begin();
-        // Without a cache the kernel has just looked the name up.
-        let is_fresh = self.cache.is_zero();
-        let opened = self.wait(self.files.open_file(ino.0, is_fresh));
-        match opened.and_then(|handle| Ok((handle.id, self.open_with(&handle, flags.0)?))) {
-            Ok((id, fopen)) => reply.opened(FileHandle(id), fopen),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn read(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let _at_work = self.crew.begin();
-        let read = self
-            .files
-            .handle(fh.0)
-            .and_then(|handle| self.wait(self.files.read(&handle, offset, size as usize)));
-        match read {
-            Ok(bytes) => reply.data(&bytes),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let _at_work = self.crew.begin();
-        // Pages that were changed in memory have their place, however the file was opened.
-        let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let ends_bits = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let written = self.files.handle(fh.0).and_then(|handle| {
-            if self.is_privileged(handle.ino()) {
-                self.wait(self.end_privileges(handle.ino(), ends_bits))?;
-            }
-            self.wait(self.files.write(&handle, offset, data, append))
-        });
-        match written {
-            Ok(len) => reply.written(len as u32),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        let _at_work = self.crew.begin();
-        let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
-        empty(done, reply);
-    }
-
-    fn release(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        let _at_work = self.crew.begin();
-        if let Some(ino) = self.passes.as_ref().and_then(|passes| passes.close(fh.0)) {
-            // Whoever opens it next begins without the pages that somebody may have mapped meanwhile.
-            self.files.forget_pages(ino);
-        }
-        self.wait(self.files.release(fh.0));
-        reply.ok();
-    }
-
-    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let _at_work = self.crew.begin();
-        let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
-        empty(done, reply);
-    }
-
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _at_work = self.crew.begin();
-        match self.files.list(ino.0) {
-            Ok(listing) => {
-                let id = self.listing_next.fetch_add(1, Ordering::Relaxed);
-                self.listings.lock().unwrap().insert(id, Arc::new(listing));
-                reply.opened(FileHandle(id), FopenFlags::empty());
-            }
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _at_work = self.crew.begin();
-        let listing = match self.listing(fh) {
-            Ok(listing) => listing,
-            Err(errno) => return reply.error(convert::errno(errno)),
-        };
-        let dots = [(ino.0, "."), (listing.parent(), "..")];
-        for (at, (ino, name)) in dots.into_iter().enumerate().skip(offset as usize) {
-            if reply.add(INodeNo(ino), at as u64 + 1, fuser::FileType::Directory, name) {
-                return reply.ok();
-            }
-        }
-        let read = listing.read(offset.saturating_sub(DOTS), false, |place, entry| {
-            let kind = convert::kind(entry.attr.kind);
-            !reply.add(INodeNo(entry.attr.ino), place + DOTS, kind, OsStr::from_bytes(&entry.name))
-        });
-        match self.wait(read) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let _at_work = self.crew.begin();
-        let listing = match self.listing(fh) {
-            Ok(listing) => listing,
-            Err(errno) => return reply.error(convert::errno(errno)),
-        };
-        let dots = [(ino.0, "."), (listing.parent(), "..")];
-        for (at, (ino, name)) in dots.into_iter().enumerate().skip(offset as usize) {
-            // The kernel takes no note of these two; only their numbers are shown.
-            let attr = self.wait(self.files.getattr(ino));
-            let Ok(attr) = attr else { continue };
-            let attr = convert::attr(&attr);
-            if reply.add(INodeNo(ino), at as u64 + 1, name, &self.cache, &attr, Generation(0)) {
-                return reply.ok();
-            }
-        }
-        let read = listing.read(offset.saturating_sub(DOTS), true, |place, entry| {
-            let (name, attr) = (OsStr::from_bytes(&entry.name), convert::attr(&entry.attr));
-            !reply.add(attr.ino, place + DOTS, name, &self.cache, &attr, Generation(0))
-        });
-        match self.wait(read) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn releasedir(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        let _at_work = self.crew.begin();
-        self.listings.lock().unwrap().remove(&fh.0);
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        let _at_work = self.crew.begin();
-        empty(self.wait(self.files.fsync_directory(ino.0)), reply);
-    }
-
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let _at_work = self.crew.begin();
-        match self.wait(self.files.space()) {
-            Ok(space) => {
-                let (blocks, free) = (space.bytes / u64::from(BLOCK), space.free / u64::from(BLOCK));
-                let inodes = space.files.saturating_add(1 << 32);
-                reply.statfs(blocks, free, free, inodes, 1 << 32, BLOCK, 255, BLOCK);
-            }
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn setxattr(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let _at_work = self.crew.begin();
-        let mode = match flags {
-            0 => XattrMode::Any,
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return reply.error(convert::errno(Errno::EINVAL)),
-        };
-        empty(self.wait(self.files.set_xattr(ino.0, name.as_bytes(), value, mode)), reply);
-    }
-
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _at_work = self.crew.begin();
-        xattr(self.files.xattr(ino.0, name.as_bytes()), size, reply);
-    }
-
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let _at_work = self.crew.begin();
-        let names = self
-            .files
-            .xattrs(ino.0)
-            .map(|names| names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect());
-        xattr(names, size, reply);
-    }
-
-    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _at_work = self.crew.begin();
-        empty(self.wait(self.files.remove_xattr(ino.0, name.as_bytes())), reply);
-    }
-
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let _at_work = self.crew.begin();
-        let make = make(req, mode, umask);
-        let exclusive = flags & libc::O_EXCL != 0;
-        let made = self.wait(self.files.create(parent.0, name.as_bytes(), make, exclusive));
-        let made = made.and_then(|(attr, handle)| {
-            let fopen = self.open_with(&handle, flags)?;
-            Ok((attr, handle.id, fopen))
-        });
-        match made {
-            Ok((attr, id, fopen)) => {
-                let attr = convert::attr(&attr);
-                reply.created(&self.cache, &attr, Generation(0), FileHandle(id), fopen);
-            }
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
-    }
-
-    fn fallocate(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let _at_work = self.crew.begin();
-        const HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        const ZERO_INSIDE: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-        let what = match mode {
-            0 => Allocate::Grow,
-            libc::FALLOC_FL_KEEP_SIZE => Allocate::Reserve,
-            HOLE | ZERO_INSIDE => Allocate::Zero { grow: false },
-            libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { grow: true },
-            _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
-        };
-        let done = self
-            .files
-            .handle(fh.0)
-            .and_then(|handle| self.wait(self.files.allocate(&handle, offset, length, what)));
-        empty(done, reply);
-    }
-
-    fn lseek(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let _at_work = self.crew.begin();
-        // All other places the kernel finds itself.
-        let what = match whence {
-            libc::SEEK_DATA => Seek::Data,
-            libc::SEEK_HOLE => Seek::Hole,
-            _ => return reply.error(convert::errno(Errno::EINVAL)),
-        };
-        let Ok(offset) = u64::try_from(offset) else {
-            return reply.error(convert::errno(Errno::ENXIO));
-        };
-        let found =
-            self.files.handle(fh.0).and_then(|handle| self.wait(self.files.seek(&handle, offset, what)));
-        match found {
-            Ok(at) => reply.offset(at as i64),
-            Err(errno) => reply.error(convert::errno(errno)),
         }
     }
 }

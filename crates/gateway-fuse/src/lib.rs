@@ -6,6 +6,7 @@
 mod adapter;
 mod convert;
 mod crew;
+mod kernel;
 mod mount;
 mod passes;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
@@ -11,6 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::adapter::Adapter;
 use crate::crew::Crew;
+use crate::kernel::Kernel;
 
 /// What the kernel reads ahead of programs, in KiB.
 const READ_AHEAD_KIB: u32 = 4096;
@@ -22,6 +24,14 @@ pub struct MountOptions {
     pub source: String,
     /// Nothing can be changed.
     pub read_only: bool,
+    /// Nothing in it can be run.
+    pub no_exec: bool,
+    /// Bits that give who runs a file other rights mean nothing.
+    pub no_suid: bool,
+    /// Every write is durable when it returns.
+    pub sync: bool,
+    /// The same for changes of names. They are; this is for those who look at the list of mounts.
+    pub dir_sync: bool,
     /// Every user of the machine may use it, as far as modes allow; otherwise only who mounts it.
     pub all_users: bool,
     /// How long the kernel believes names and properties that it was told.
@@ -36,6 +46,10 @@ impl MountOptions {
         MountOptions {
             source: source.into(),
             read_only: false,
+            no_exec: false,
+            no_suid: true,
+            sync: false,
+            dir_sync: false,
             all_users: true,
             cache: Duration::from_secs(1),
             threads: 32,
@@ -62,12 +76,22 @@ impl Mount {
             MountOption::NoAtime,
             if options.read_only { MountOption::RO } else { MountOption::RW },
         ];
+        let wished = [
+            (options.no_exec, MountOption::NoExec),
+            (options.no_suid, MountOption::NoSuid),
+            (!options.no_suid, MountOption::Suid),
+            (options.sync, MountOption::Sync),
+            (options.dir_sync, MountOption::DirSync),
+        ];
+        config.mount_options.extend(wished.into_iter().filter(|(is_wished, _)| *is_wished).map(|(_, it)| it));
         config.acl = if options.all_users { SessionACL::All } else { SessionACL::Owner };
         let threads = options.threads.max(1);
         config.n_threads = Some(threads);
         config.clone_fd = true;
-        let adapter = Adapter::new(files.clone(), Crew::new(threads), runtime, options.cache);
+        let kernel = Arc::new(Kernel::default());
+        let adapter = Adapter::new(files.clone(), Crew::new(threads), runtime, options.cache, kernel.clone());
         let session = fuser::spawn_mount(adapter, dir, &config)?;
+        kernel.begin(session.notifier());
         let mount = Mount { session, files, dir: dir.to_path_buf() };
         mount.read_ahead();
         Ok(mount)

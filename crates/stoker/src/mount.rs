@@ -33,6 +33,10 @@ pub struct Args {
     /// Refuse changes.
     #[arg(long)]
     read_only: bool,
+    /// Options as mount(8) has them, the last word counts: ro, rw, exec, noexec, suid, nosuid, nodev, sync, async, dirsync, and those for
+    /// access times, which are not kept.
+    #[arg(short = 'o', long = "options", value_name = "OPTION", value_delimiter = ',')]
+    options: Vec<String>,
     /// Let only this user use it.
     #[arg(long)]
     only_me: bool,
@@ -66,6 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             Failure::new("this machine has no /dev/fuse").hint("load the kernel module: `modprobe fuse`")
         );
     }
+    mount_options(args)?;
     let directory = usable(&args.directory)?;
     if args.background {
         return in_background();
@@ -113,21 +118,57 @@ async fn mount(args: &Args, directory: &Path, runtime: tokio::runtime::Handle) -
     options.file_bytes_max = options.file_bytes_max.min(options.bytes_max);
     options.owner = sys::user();
     let files = Files::open(Arc::new(client), &args.volume, options).await?;
-    let mut options = MountOptions::new(format!("stoker:{}", args.volume));
-    options.read_only = args.read_only;
-    options.all_users = !args.only_me && sys::user().0 == 0;
-    options.cache = Duration::from_secs_f64(args.cache);
-    options.threads = args.threads;
+    let options = mount_options(args)?;
     Mount::new(files, runtime, directory, &options).map_err(|error| {
         Failure::io(format!("mounting on {}", directory.display()), &error)
             .hint("mount as root, or install fusermount3 (package fuse3)")
     })
 }
 
+fn mount_options(args: &Args) -> Result<MountOptions, Failure> {
+    let mut options = MountOptions::new(format!("stoker:{}", args.volume));
+    options.all_users = !args.only_me && sys::user().0 == 0;
+    options.cache = Duration::from_secs_f64(args.cache);
+    options.threads = args.threads;
+    for option in args.options.iter().map(|option| option.trim()).filter(|option| !option.is_empty()) {
+        set(&mut options, option)?;
+    }
+    options.read_only |= args.read_only;
+    Ok(options)
+}
+
+/// One option of mount(8). What cannot be kept to is refused: who asks for less should not get more.
+fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
+    match option {
+        "ro" => options.read_only = true,
+        "rw" => options.read_only = false,
+        "noexec" => options.no_exec = true,
+        "exec" => options.no_exec = false,
+        "nosuid" => options.no_suid = true,
+        "suid" => options.no_suid = false,
+        "sync" => options.sync = true,
+        "async" => options.sync = false,
+        "dirsync" => options.dir_sync = true,
+        // There are no device files, and access times are not kept.
+        "defaults" | "nodev" | "atime" | "noatime" | "diratime" | "nodiratime" | "relatime"
+        | "norelatime" | "strictatime" | "nostrictatime" | "lazytime" | "nolazytime" => {}
+        _ => {
+            let hint = "known are ro, rw, exec, noexec, suid, nosuid, nodev, sync, async, dirsync, and those for access times";
+            return Err(Failure::new(format!("the mount option {option:?} is not known")).hint(hint));
+        }
+    }
+    Ok(())
+}
+
 /// The directory as an absolute path. What a process that was killed left mounted there is taken away.
 fn usable(directory: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("the directory {}", directory.display());
-    let found = match std::fs::metadata(directory) {
+    // The kernel may remember what the directory is, and not what is in it.
+    let asked = std::fs::metadata(directory).and_then(|found| match std::fs::read_dir(directory) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(error),
+        _ => Ok(found),
+    });
+    let found = match asked {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             sys::unmount(directory, sys::Unmount::Now).map_err(|error| Failure::io(what(), &error))?;
             std::fs::metadata(directory)

@@ -1,5 +1,11 @@
 //! Real programs on a real mount. Where the machine has no FUSE, or not for us, the tests say so and pass.
 
+#[path = "mount/coherence.rs"]
+mod coherence;
+#[path = "mount/durable.rs"]
+mod durable;
+#[path = "mount/options.rs"]
+mod options;
 mod storm;
 
 use std::fs::{self, File, OpenOptions};

@@ -333,7 +333,12 @@ pub async fn work(store: Client, worker: u64, round: u64, model: Arc<Mutex<Model
 
 /// The bytes of a file; none if there is no such file.
 pub async fn read(store: &Client, name: &str) -> stoker_store::Result<Option<Vec<u8>>> {
-    let file = match store.open("data", &key(name)).await {
+    read_in(store, "data", name).await
+}
+
+/// The same in any volume.
+pub async fn read_in(store: &Client, volume: &str, name: &str) -> stoker_store::Result<Option<Vec<u8>>> {
+    let file = match store.open(volume, &key(name)).await {
         Ok(file) => file,
         Err(fault) if fault.kind == ErrorKind::NotFound => return Ok(None),
         Err(fault) => return Err(fault),
