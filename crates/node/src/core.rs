@@ -70,6 +70,8 @@ pub(crate) struct Core {
     /// Highest commit seen (R9).
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
+    /// Wrap the secrets of access keys.
+    pub wrapping: crate::wrapping::WrappingKeys,
     /// Volumes and access keys, beside the catalog.
     pub kept: crate::kept::Kept,
     /// States of the catalog that somebody copies.

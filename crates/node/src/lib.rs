@@ -58,6 +58,7 @@ mod trial;
 mod uploads;
 mod volumes;
 mod world;
+mod wrapping;
 mod writer;
 
 pub use self::core::Lost;

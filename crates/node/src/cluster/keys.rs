@@ -13,6 +13,44 @@ use crate::identity::{Identity, write_durable};
 const FILE: &str = "cluster.keys";
 const VERSION: u8 = 1;
 
+/// Secrets that were replaced, newest first, for what they wrapped.
+const FORMER_FILE: &str = "cluster.keys.former";
+/// Most of them that are kept.
+const FORMER_MAX: usize = 8;
+
+/// The secret of a node's cluster and those before it; empty if the node is in no cluster.
+pub(crate) fn secrets(dir: &Path) -> Result<Vec<[u8; 32]>> {
+    if !Identity::exists(dir) || !ClusterKeys::exists(dir) {
+        return Ok(Vec::new());
+    }
+    let keys = ClusterKeys::load_or_create(dir, Identity::load(dir)?)?;
+    Ok([vec![keys.secret], former(dir)?].concat())
+}
+
+/// Keeps a secret that is about to be replaced.
+pub(super) fn remember_former(dir: &Path, secret: [u8; 32]) -> Result<()> {
+    let mut kept = former(dir)?;
+    kept.retain(|known| *known != secret);
+    kept.insert(0, secret);
+    kept.truncate(FORMER_MAX);
+    let path = dir.join(FORMER_FILE);
+    let written = write_durable(&path, &[&[VERSION][..], kept.as_flattened()].concat());
+    written.map_err(|fault| super::broken(&path.display().to_string(), &fault))
+}
+
+fn former(dir: &Path) -> Result<Vec<[u8; 32]>> {
+    let path = dir.join(FORMER_FILE);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(fault) => return Err(super::broken(&path.display().to_string(), &fault)),
+    };
+    match bytes.split_first().map(|(version, body)| (*version, body.as_chunks::<32>())) {
+        Some((VERSION, (secrets, []))) => Ok(secrets.to_vec()),
+        _ => Err(super::broken(&path.display().to_string(), &"it is damaged; remove it")),
+    }
+}
+
 /// Where the catalog is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum CatalogPlace {

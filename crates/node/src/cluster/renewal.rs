@@ -10,7 +10,7 @@ use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::broken;
-use super::keys::ClusterKeys;
+use super::keys::{self, ClusterKeys};
 use crate::clock;
 use crate::identity::Identity;
 
@@ -74,6 +74,8 @@ pub fn authority_rotate(dir: &Path, file: &Path) -> Result<AuthorityChange> {
     if keys.authority == renewal.authority && keys.secret == renewal.secret {
         return Ok(AuthorityChange::Known);
     }
+    // Before it is replaced: secrets in the catalog are wrapped by it until this node starts again.
+    keys::remember_former(dir, keys.secret)?;
     (keys.authority, keys.secret) = (renewal.authority, renewal.secret);
     keys.write(dir)?;
     Ok(if is_new { AuthorityChange::Made } else { AuthorityChange::Taken })

@@ -21,4 +21,5 @@ mod quota;
 mod reads;
 mod records;
 mod salvage;
+mod secrets;
 mod sets;
