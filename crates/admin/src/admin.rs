@@ -18,11 +18,12 @@ use tokio::time::MissedTickBehavior;
 use crate::access::Tokens;
 use crate::answer::{Asked, Watched, answer, caller, sample};
 use crate::audit::Audit;
+use crate::health::HealthProbe;
 use crate::rate::{Rate, Rates};
 use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
-use crate::sources::{Events, Source};
+use crate::sources::{Events, HealthSource, Source};
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -49,6 +50,8 @@ pub struct AdminOptions {
     pub aside: Vec<Source>,
     /// Where events come from, if they are kept.
     pub events: Option<Arc<dyn Events>>,
+    /// What `/healthz` and `/readyz` ask first.
+    pub health: Option<HealthSource>,
     /// What a person types to put a first file in, for a console that has nothing to show.
     pub first_line: Option<String>,
     /// Requests of one address.
@@ -87,6 +90,7 @@ impl AdminOptions {
             extra: Vec::new(),
             aside: Vec::new(),
             events: None,
+            health: None,
             first_line: None,
             rate: Rate { per_s: 100.0, burst: 500.0 },
             guess_rate: Rate { per_s: 0.5, burst: 20.0 },
@@ -151,6 +155,7 @@ impl Admin {
             extra: options.extra,
             aside: options.aside,
             events: options.events,
+            health: HealthProbe::new(options.health),
             first_line: options.first_line,
             sessions: Sessions::new(options.session_idle_max, options.session_age_max),
             cookie: format!("stoker-session-{}", address.port()),

@@ -16,11 +16,12 @@ use tokio::time::Instant;
 
 use crate::access::{self, Stranger, Tokens};
 use crate::audit::Audit;
+use crate::health::HealthProbe;
 use crate::rate::Rates;
 use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
-use crate::sources::{Events, Source};
+use crate::sources::{Events, Health, Source};
 use crate::{api, console, metrics, process};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -66,6 +67,7 @@ pub struct Asked {
     /// Those that no plot shows.
     pub aside: Vec<Source>,
     pub events: Option<Arc<dyn Events>>,
+    pub health: HealthProbe,
     /// What a person types to put a first file in.
     pub first_line: Option<String>,
     pub sessions: Sessions,
@@ -132,7 +134,7 @@ async fn plain_answer(
         return response;
     }
     match path {
-        "/healthz" => plain(StatusCode::OK, "ok\n"),
+        "/healthz" => healthy(asked).await,
         "/readyz" => ready(asked).await,
         "/metrics" if asked.metrics_open => numbers(asked).await,
         "/metrics" => match caller(asked, headers, address) {
@@ -171,14 +173,27 @@ fn refused(asked: &Asked, stranger: Stranger, address: IpAddr) -> Response<Full<
     response
 }
 
+/// Whether the process should go on: one that nothing but a restart can help says no.
+async fn healthy(asked: &Asked) -> Response<Full<Bytes>> {
+    match asked.health.recent(asked.ready_age_max).await {
+        Health::Good => plain(StatusCode::OK, "ok\n"),
+        Health::Warned(why) | Health::Degraded(why) => plain(StatusCode::OK, format!("ok, but: {why}\n")),
+        Health::Failed(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("failed: {why}\n")),
+    }
+}
+
 async fn ready(asked: &Asked) -> Response<Full<Bytes>> {
     let is_ready = if asked.stopping.load(Ordering::Relaxed) {
         Err("the node is stopping".to_string())
     } else {
-        recently_ready(asked).await
+        match asked.health.recent(asked.ready_age_max).await {
+            Health::Good => recently_ready(asked).await.map(|()| String::new()),
+            Health::Warned(why) => recently_ready(asked).await.map(|()| format!(", but: {why}")),
+            Health::Degraded(why) | Health::Failed(why) => Err(why),
+        }
     };
     match is_ready {
-        Ok(()) => plain(StatusCode::OK, "ready\n"),
+        Ok(but) => plain(StatusCode::OK, format!("ready{but}\n")),
         Err(reason) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
     }
 }

@@ -6,6 +6,22 @@ use stoker_store::Counter;
 /// A place that numbers for `/metrics` come from, beside the door.
 pub type Source = Box<dyn Fn() -> Vec<Counter> + Send + Sync>;
 
+/// What the node is good for, as far as it knows itself. Asked on a thread that may block.
+pub type HealthSource = Box<dyn Fn() -> Health + Send + Sync>;
+
+/// What a node is good for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// Everything.
+    Good,
+    /// Everything, but something waits for a person.
+    Warned(String),
+    /// Not every request, until what is said is cured; a restart does not help.
+    Degraded(String),
+    /// Nothing until it is started again.
+    Failed(String),
+}
+
 /// Something that happened and that an operator may want to know.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Event {

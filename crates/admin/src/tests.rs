@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::answer::Watched;
 use crate::rate::Rate;
-use crate::{Admin, AdminOptions};
+use crate::{Admin, AdminOptions, Health};
 
 const READY: u8 = 0;
 const STARTING: u8 = 1;
@@ -324,4 +324,34 @@ async fn a_taken_port_is_an_error() {
     options.listen = admin.address();
     let error = Admin::watch(Box::new(Twin::default()), options).await.err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test]
+async fn health_and_readiness_name_what_is_wrong() {
+    let health = Arc::new(std::sync::Mutex::new(Health::Good));
+    let said = Arc::clone(&health);
+    let source: crate::HealthSource = Box::new(move || said.lock().unwrap().clone());
+    let options = AdminOptions { health: Some(source), ready_age_max: Duration::ZERO, ..options() };
+    let admin = Admin::watch(Box::new(Twin::default()), options).await.unwrap();
+    let why = || "the disk is full".to_owned();
+    let table = [
+        (Health::Good, (200, "ok\n"), (200, "ready\n")),
+        (
+            Health::Warned(why()),
+            (200, "ok, but: the disk is full\n"),
+            (200, "ready, but: the disk is full\n"),
+        ),
+        (
+            Health::Degraded(why()),
+            (200, "ok, but: the disk is full\n"),
+            (503, "not ready: the disk is full\n"),
+        ),
+        (Health::Failed(why()), (503, "failed: the disk is full\n"), (503, "not ready: the disk is full\n")),
+        (Health::Good, (200, "ok\n"), (200, "ready\n")),
+    ];
+    for (now, healthz, readyz) in table {
+        *health.lock().unwrap() = now;
+        assert_eq!(get(&admin, "/healthz", "").await, (healthz.0, healthz.1.into()));
+        assert_eq!(get(&admin, "/readyz", "").await, (readyz.0, readyz.1.into()));
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::Instrument as _;
 
 use crate::error::Result;
-use crate::kv::{BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
+use crate::kv::{BoxFuture, Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
 
 /// How often a catalog was asked.
 #[derive(Debug, Default)]
@@ -79,5 +79,9 @@ impl Catalog for Counted {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
     }
 }

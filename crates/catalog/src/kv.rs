@@ -134,6 +134,17 @@ pub enum Outcome {
     },
 }
 
+/// What a catalog is good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// Everything.
+    Good,
+    /// Reads; commits are refused until what is said is cured, and go on by themselves then.
+    ReadOnly(String),
+    /// Nothing, until it is opened again.
+    Failed(String),
+}
+
 /// An ordered map of bytes with atomic, checked commits.
 pub trait Catalog: Send + Sync + 'static {
     /// The rows of these keys, in their order, out of one consistent snapshot.
@@ -169,6 +180,11 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Which engine this is and where it keeps its rows, for people; holds no password.
     fn describe(&self) -> String;
+
+    /// Whether it can be read and written now, as far as this process can tell without asking anybody.
+    fn health(&self) -> Health {
+        Health::Good
+    }
 }
 
 /// One state of a catalog; see [`Catalog::snapshot`].

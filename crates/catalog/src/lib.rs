@@ -18,5 +18,5 @@ mod wire;
 pub use counted::{Calls, Counted};
 pub use epoch::Epoch;
 pub use error::{CatalogError, ErrorKind, Result};
-pub use kv::{BoxFuture, Catalog, Check, Commit, Outcome, Page, Range, Row, Snapshot, Watch, Write};
+pub use kv::{BoxFuture, Catalog, Check, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch, Write};
 pub use wire::{WIRE_BYTES_MAX, Wire};

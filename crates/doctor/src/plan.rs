@@ -27,6 +27,8 @@ pub struct Plan {
     pub addresses: Vec<IpAddr>,
     /// Files with secrets.
     pub keys: Vec<PathBuf>,
+    /// Where the bytes of users lie: drives, lakes that are directories.
+    pub data: Vec<PathBuf>,
     /// Certificates that it shows or trusts.
     pub certificates: Vec<Certificate>,
     /// What the database says, if names are in one.
@@ -54,6 +56,7 @@ impl Default for Plan {
             descriptors: untold(),
             addresses: Vec::new(),
             keys: Vec::new(),
+            data: Vec::new(),
             certificates: Vec::new(),
             database: None,
             uring: untold(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::finding::{Fault, Notes, Verdict};
-use crate::machine::{Gap, Machine};
+use crate::machine::{Gap, Machine, if_there};
 use crate::plan::{Certificate, Plan};
 
 const DAY_S: u64 = 86_400;
@@ -12,6 +12,7 @@ const EXPIRY_WARN_S: u64 = 21 * DAY_S;
 
 const OTHERS_READ: u32 = 0o004;
 const OTHERS_WRITE: u32 = 0o002;
+const OTHERS_ENTER: u32 = 0o001;
 const GROUP_READ: u32 = 0o040;
 const GROUP_WRITE: u32 = 0o020;
 
@@ -19,6 +20,9 @@ const GROUP_WRITE: u32 = 0o020;
 pub fn check(machine: &Machine, plan: &Plan, now_s: u64, notes: &mut Notes) {
     for path in &plan.keys {
         notes.judge("secrets.file", path.display().to_string(), file(machine, path));
+    }
+    for path in &plan.data {
+        notes.judge("secrets.data", path.display().to_string(), data(machine, path));
     }
     if let Some(dir) = &plan.dir {
         notes.judge("secrets.directory", dir.display().to_string(), directory(machine, dir));
@@ -44,17 +48,55 @@ fn file(machine: &Machine, path: &Path) -> Verdict {
     ))
 }
 
+/// Older releases made segments and objects of a directory lake that everybody could read. A directory that
+/// others cannot enter closes all that is in it.
+fn data(machine: &Machine, path: &Path) -> Verdict {
+    let Some(mode) = if_there(machine.permissions(path))?.map(|found| found.mode) else { return Ok(None) };
+    let open = |mode: u32| mode & OTHERS_READ != 0;
+    let wide = match machine.names(path) {
+        Ok(_) if mode & OTHERS_ENTER == 0 => None,
+        Ok(names) => {
+            let mut inside = names.iter().map(|name| path.join(name));
+            inside.find_map(|path| {
+                machine
+                    .permissions(&path)
+                    .ok()
+                    .filter(|found| open(found.mode))
+                    .map(|found| (path, found.mode))
+            })
+        }
+        // A file or a device.
+        Err(_) => open(mode).then(|| (path.to_owned(), mode)),
+    };
+    Ok(wide.map(|(wide, mode)| {
+        Fault::warning(
+            format!("everybody on this machine can read {} (mode {mode:04o})", wide.display()),
+            "it holds what users wrote, whatever the modes of their files say",
+        )
+        .fix(format!("chmod -R go-rwx {}", path.display()))
+        .saw(wide.display(), format!("mode {mode:04o}"))
+    }))
+}
+
 /// Who can write to the directory can replace the files in it.
 fn directory(machine: &Machine, path: &Path) -> Verdict {
     let mode = machine.permissions(path)?.mode;
-    Ok((mode & (OTHERS_WRITE | GROUP_WRITE) != 0).then(|| {
+    let fault = if mode & (OTHERS_WRITE | GROUP_WRITE) != 0 {
         Fault::error(
             format!("others than its owner can write to it (mode {mode:04o})"),
             "they can replace the catalog, the keys and the socket",
         )
-        .fix(format!("chmod 700 {}", path.display()))
-        .saw(path.display(), format!("mode {mode:04o}"))
-    }))
+    } else if mode & (OTHERS_READ | OTHERS_ENTER) != 0 {
+        Fault::warning(
+            format!("everybody on this machine can look into it (mode {mode:04o})"),
+            "what is in it is for its owner alone",
+        )
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(
+        fault.fix(format!("chmod 700 {}", path.display())).saw(path.display(), format!("mode {mode:04o}")),
+    ))
 }
 
 fn expiry(certificate: &Certificate, now_s: u64) -> Verdict {

@@ -150,7 +150,11 @@ pub trait Lake: Send + Sync + 'static {
 pub async fn open(url: &str, options: &LakeOptions) -> Result<Arc<dyn Lake>> {
     let url = url::LakeUrl::parse(url)?;
     let lake: Arc<dyn Lake> = match url.scheme {
-        url::Scheme::File => Arc::new(FileLake::open(&url.directory_path(), options).await?),
+        url::Scheme::File => {
+            let umask = url.query.first().map(|(_, umask)| umask.clone());
+            let options = LakeOptions { file_umask: options.file_umask.clone().or(umask), ..options.clone() };
+            Arc::new(FileLake::open(&url.directory_path(), &options).await?)
+        }
         url::Scheme::S3 => Arc::new(S3Lake::open(&url, options)?),
         url::Scheme::Gcs => Arc::new(cloud::open_gcs(&url, options)?),
         url::Scheme::Azure => Arc::new(cloud::open_azure(&url, options)?),

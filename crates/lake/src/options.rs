@@ -75,6 +75,8 @@ pub struct LakeOptions {
     pub create_root: bool,
     /// A `file://` lake never uses extended attributes, for file systems that lose them.
     pub file_sidecar_only: bool,
+    /// What a `file://` lake takes away from the mode of each file, in octal digits; by default 0077.
+    pub file_umask: Option<String>,
 }
 
 impl fmt::Debug for LakeOptions {
@@ -94,6 +96,7 @@ impl fmt::Debug for LakeOptions {
             .field("retry", &self.retry)
             .field("create_root", &self.create_root)
             .field("file_sidecar_only", &self.file_sidecar_only)
+            .field("file_umask", &self.file_umask)
             .finish()
     }
 }

@@ -45,11 +45,13 @@ impl LakeUrl {
                         "a directory has an absolute path, with three slashes: file:///directory",
                     ));
                 }
-                if !query.is_empty() {
-                    return Err(bad("a directory has no settings behind `?`; a `?` in its name is %3F"));
+                if query.iter().any(|(name, _)| name != "umask") || query.len() > 1 {
+                    return Err(bad(
+                        "the only setting behind `?` of a directory is umask; a `?` in its name is %3F",
+                    ));
                 }
                 let path = percent_decode(path).ok_or_else(|| bad("a `%` in it stands alone; write %25"))?;
-                return Ok(LakeUrl::directory(path));
+                return Ok(LakeUrl { query, ..LakeUrl::directory(path) });
             }
             "s3" | "s3a" => Scheme::S3,
             "gs" | "gcs" => Scheme::Gcs,

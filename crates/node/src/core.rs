@@ -75,6 +75,8 @@ pub(crate) struct Core {
     /// Highest commit seen (R9).
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
+    /// Wrap the secrets of access keys.
+    pub wrapping: crate::wrapping::WrappingKeys,
     /// Volumes and access keys, beside the catalog.
     pub kept: crate::kept::Kept,
     /// The time that expiries go by.

@@ -1,7 +1,7 @@
 //! Who this node is, and the highest commit that it saw (R9): two small files in its directory.
 
 use std::io::{ErrorKind as IoKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,25 @@ pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Makes the directory of a node, which only its owner can look into.
+pub(crate) fn make_dir(dir: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Takes the directory of a node away from everybody but its owner: there are keys in it.
+fn close_to_others(dir: &Path) {
+    const STICKY: u32 = 0o1000;
+    let Ok(meta) = std::fs::metadata(dir) else { return };
+    let mode = meta.permissions().mode();
+    // Where everybody has files of their own, the files themselves are closed.
+    if mode & 0o077 == 0 || mode & STICKY != 0 {
+        return;
+    }
+    if let Err(fault) = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)) {
+        tracing::warn!(dir = %dir.display(), %fault, "others can look into the node's directory; run `chmod 700` on it");
+    }
+}
+
 impl Identity {
     /// Whether a directory belongs to a node.
     pub fn exists(dir: &Path) -> bool {
@@ -59,7 +78,13 @@ impl Identity {
 
     /// Reads the identity, or makes one.
     pub fn load(dir: &Path) -> Result<Identity> {
-        std::fs::create_dir_all(dir).map_err(|fault| io(dir, &fault))?;
+        make_dir(dir).map_err(|fault| io(dir, &fault))?;
+        let identity = Identity::load_or_make(dir)?;
+        close_to_others(dir);
+        Ok(identity)
+    }
+
+    fn load_or_make(dir: &Path) -> Result<Identity> {
         let path = dir.join("node.json");
         match std::fs::read(&path) {
             Ok(bytes) => {

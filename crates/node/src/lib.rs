@@ -66,6 +66,7 @@ mod undrained;
 mod uploads;
 mod volumes;
 mod world;
+mod wrapping;
 mod writer;
 
 pub use self::core::Lost;

@@ -169,6 +169,7 @@ impl Node {
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
             expiry,
+            wrapping: crate::wrapping::WrappingKeys::of(&secrets),
             kept: kept::Kept::new(&options.dir, identity.cluster),
             snapshots: Default::default(),
             work: Default::default(),
@@ -184,6 +185,7 @@ impl Node {
         core.tell_segments_missing().await?;
         core.compare_inventory().await?;
         core.settle_all_leases().await?;
+        core.rewrap_secrets().await?;
         core.keep_rows().await?;
         let high_water = Arc::new(Mutex::new(high_water));
         let node = Node {
@@ -230,6 +232,16 @@ impl Node {
 
     pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
         self.keeper.get()?.upgrade()
+    }
+
+    /// Whether the catalog can be read and changed, as far as it is on this node. May block for a moment.
+    pub fn catalog_health(&self) -> stoker_catalog::Health {
+        self.core.catalog.health()
+    }
+
+    /// The same of a copy of the catalog that follows here; none if none does.
+    pub fn standby_health(&self) -> Option<stoker_catalog::Health> {
+        Some(self.keeper()?.standby()?.health())
     }
 
     /// Tells once that the others went on without this node, and why.

@@ -7,6 +7,7 @@ use stoker_catalog::{Check, Row};
 use stoker_store::{AccessKey, ErrorKind, Result, StoreError, Subject};
 
 use crate::core::Core;
+use crate::wrapping::WrappingKeys;
 use crate::{clock, error};
 
 /// Longest time that an old key works on.
@@ -15,27 +16,68 @@ const GRACE_MS_MAX: u64 = 90 * 24 * 3_600_000;
 /// Letters that nobody has to quote, five bits each.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/// An access key as its row has it.
-#[derive(Serialize, Deserialize)]
+/// An access key that may be on its way out.
 pub(crate) struct StoredKey {
-    #[serde(flatten)]
     pub key: AccessKey,
     /// When it stops to work, milliseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }
 
-impl StoredKey {
-    /// Reads one.
-    pub fn of(row: &Row) -> Result<StoredKey> {
+/// An access key as its row has it.
+#[derive(Serialize, Deserialize)]
+struct Form {
+    /// The secret is empty where it is wrapped.
+    #[serde(flatten)]
+    key: AccessKey,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+    /// The secret, wrapped by the cluster's key. Rows of older releases, and those of a node that is in no
+    /// cluster, have it in plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wrapped: Option<String>,
+}
+
+impl Form {
+    fn of(row: &Row) -> Result<Form> {
         let body = AccessKeyRow::of(row).map_err(error::catalog)?.body;
         serde_json::from_slice(&body).map_err(|fault| {
             StoreError::new(ErrorKind::Corrupt, format!("an access key cannot be read: {fault}"))
         })
     }
 
-    pub fn encode(&self) -> Vec<u8> {
-        AccessKeyRow { body: serde_json::to_vec(self).expect("plain data encodes") }.encode()
+    /// The key, and whether it has to be wrapped anew.
+    fn open(self, wrapping: &WrappingKeys) -> Result<(StoredKey, bool)> {
+        let Form { mut key, expires_ms, wrapped } = self;
+        let Some(wrapped) = wrapped else {
+            return Ok((StoredKey { key, expires_ms }, !wrapping.is_empty()));
+        };
+        let opened = wrapping.unwrap(&key.access_key, &wrapped);
+        let secret = opened.as_ref().and_then(|opened| String::from_utf8(opened.secret.clone()).ok());
+        let (Some(opened), Some(secret)) = (opened, secret) else {
+            let message = format!(
+                "the secret of access key `{}` was wrapped by another cluster key; make the key anew",
+                key.access_key
+            );
+            return Err(StoreError::about(ErrorKind::Denied, Subject::AccessKey, message));
+        };
+        key.secret_key = secret;
+        Ok((StoredKey { key, expires_ms }, opened.is_former))
+    }
+}
+
+impl StoredKey {
+    /// Reads one. Fails with `Denied` if its secret was wrapped by a key that this node does not have.
+    pub fn of(row: &Row, wrapping: &WrappingKeys) -> Result<StoredKey> {
+        Ok(Form::of(row)?.open(wrapping)?.0)
+    }
+
+    pub fn encode(&self, wrapping: &WrappingKeys) -> Vec<u8> {
+        let mut form = Form { key: self.key.clone(), expires_ms: self.expires_ms, wrapped: None };
+        if let Some(wrapped) = wrapping.wrap(&self.key.access_key, self.key.secret_key.as_bytes()) {
+            form.wrapped = Some(wrapped);
+            form.key.secret_key = String::new();
+        }
+        AccessKeyRow { body: serde_json::to_vec(&form).expect("plain data encodes") }.encode()
     }
 
     /// The key, if it works at this time.
@@ -59,7 +101,7 @@ impl Core {
         let row_key = keys::access_key(access_key);
         loop {
             let row = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
-            let old = row.as_ref().map(StoredKey::of).transpose()?;
+            let old = row.as_ref().map(|row| StoredKey::of(row, &self.wrapping)).transpose()?;
             let (Some(row), Some(old)) =
                 (row, old.filter(|old| old.expires_ms.is_none_or(|end| now_ms < end)))
             else {
@@ -78,10 +120,10 @@ impl Core {
             let stored = StoredKey { key: new.clone(), expires_ms: None };
             let new_key = keys::access_key(&new.access_key);
             let change = Commit::new().seq(row_key.clone(), row.seq).check(Check::Absent(new_key.clone()));
-            let change = change.put(new_key, stored.encode());
+            let change = change.put(new_key, stored.encode(&self.wrapping));
             let change = match grace_ms {
                 0 => change.delete(row_key.clone()),
-                _ => change.put(row_key.clone(), old.encode()),
+                _ => change.put(row_key.clone(), old.encode(&self.wrapping)),
             };
             if let Outcome::Done { seq } = self.catalog.commit(change).await.map_err(error::catalog)? {
                 self.saw(seq);
@@ -92,11 +134,34 @@ impl Core {
         }
     }
 
+    /// Wraps secrets that are in plain text or wrapped by a former key.
+    pub async fn rewrap_secrets(&self) -> Result<()> {
+        let mut left = Vec::new();
+        self.each(b"A".to_vec(), |row| {
+            match Form::of(row).and_then(|form| form.open(&self.wrapping)) {
+                Ok((stored, true)) => left.push((row.key.clone(), row.seq, stored)),
+                Ok((_, false)) => {}
+                // A key that cannot be read keeps no node from starting.
+                Err(fault) => tracing::warn!("{}", fault.message),
+            }
+            Ok(())
+        })
+        .await?;
+        for (key, seq, stored) in left {
+            let change = Commit::new().seq(key.clone(), seq).put(key, stored.encode(&self.wrapping));
+            // Somebody else may have been faster.
+            if let Outcome::Done { seq } = self.catalog.commit(change).await.map_err(error::catalog)? {
+                self.saw(seq);
+            }
+        }
+        Ok(())
+    }
+
     /// Removes keys whose time is over.
     async fn forget_expired(&self, now_ms: u64) -> Result<()> {
         let mut over = Vec::new();
         self.each(b"A".to_vec(), |row| {
-            if StoredKey::of(row)?.working(now_ms).is_none() {
+            if Form::of(row)?.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms) {
                 over.push((row.key.clone(), row.seq));
             }
             Ok(())

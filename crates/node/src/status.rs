@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stoker_catalog::kv::Range;
+use stoker_catalog::kv::{Health, Range};
 use stoker_catalog::rows::{DirtyRow, Drain, RowValue, keys};
 use stoker_store::{DrainPolicy, Explanation, HolderInfo, Key, NodeStatus, Result, RingStatus};
 
@@ -173,6 +173,13 @@ impl Core {
         if let Some(trouble) = &lake_trouble {
             words.push(format!("the lake makes trouble: {trouble}"));
         }
+        let is_written = match self.catalog.health() {
+            Health::Good => true,
+            Health::ReadOnly(why) | Health::Failed(why) => {
+                words.push(format!("the catalog takes no changes: {why}"));
+                false
+            }
+        };
         if conflicts > 0 {
             words.push(format!("{conflicts} files wait for a decision: `stoker conflict ls`"));
         }
@@ -192,7 +199,7 @@ impl Core {
             drains: self.drainer.active() as u64,
             lake_trouble,
             cache_bytes: self.cache.bytes(),
-            ready: !self.closing.load(Ordering::Relaxed) && self.rings.is_serving() && is_whole,
+            ready: !self.closing.load(Ordering::Relaxed) && self.rings.is_serving() && is_whole && is_written,
             words,
         })
     }

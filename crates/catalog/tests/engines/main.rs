@@ -3,8 +3,10 @@
 mod backups;
 mod bench;
 mod conformance;
+mod damage;
 mod embedded;
 mod fixture;
+mod full_disk;
 mod memory;
 mod postgres;
 mod proxy;

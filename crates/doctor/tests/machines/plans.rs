@@ -39,6 +39,7 @@ pub fn gpu_node() -> Plan {
             .map(|name| format!("/var/lib/stoker/{name}").into())
             .chain(["/etc/stoker/tls.key".into()])
             .collect(),
+        data: vec!["/mnt/lake".into(), "/mnt/nvme0/stoker".into()],
         certificates: vec![certificate(-30, 60)],
         database: Some(Ok(Database {
             name: "postgresql://db.example/stoker".to_owned(),

@@ -411,6 +411,12 @@ fn secrets() {
         machine("/var/lib/stoker/token (0644): t", "error secrets.file /var/lib/stoker/token"),
         machine("/etc/stoker/tls.key (0640): k", "warning secrets.file /etc/stoker/tls.key"),
         machine("/var/lib/stoker/ (0770)", "error secrets.directory /var/lib/stoker"),
+        machine("/var/lib/stoker/ (0755)", "warning secrets.directory /var/lib/stoker"),
+        machine(
+            "/mnt/nvme0/stoker/ (0755)\n/mnt/nvme0/stoker/segment-00000001 (0644): bytes",
+            "warning secrets.data /mnt/nvme0/stoker",
+        ),
+        machine("/mnt/lake/ (0755)\n/mnt/lake/object (0604): bytes", "warning secrets.data /mnt/lake"),
         plan("warning secrets.certificate S3 /etc/stoker/tls.crt", |plan| {
             plan.certificates = vec![certificate(-80, 9)]
         }),

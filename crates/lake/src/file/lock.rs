@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::mode::Modes;
 use super::name::TMP;
 use super::tree::{open_dir, open_or_make_dir};
 
@@ -36,6 +37,7 @@ pub(super) struct Locks {
     dir: OwnedFd,
     /// The file system has no locks; only threads of this process are kept apart.
     local_only: bool,
+    modes: Modes,
 }
 
 /// Holds one lock until it is dropped.
@@ -45,10 +47,10 @@ pub(super) struct KeyLock<'a> {
 }
 
 impl Locks {
-    pub fn open(tmp: &OwnedFd) -> io::Result<Locks> {
-        let dir = open_or_make_dir(tmp, LOCK_DIR)?;
+    pub fn open(tmp: &OwnedFd, modes: Modes) -> io::Result<Locks> {
+        let dir = open_or_make_dir(tmp, LOCK_DIR, modes)?;
         let stripes = (0..STRIPES).map(|_| Mutex::new(None)).collect();
-        let mut locks = Locks { stripes, dir, local_only: false };
+        let mut locks = Locks { stripes, dir, local_only: false, modes };
         let probe = locks.lock_file(0)?;
         match probe.try_lock() {
             Ok(()) => probe.unlock()?,
@@ -79,7 +81,7 @@ impl Locks {
     fn lock_file(&self, index: usize) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let name = format!("{index:02}");
-        Ok(File::from(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o644))?))
+        Ok(File::from(rustix::fs::openat(&self.dir, name, flags, self.modes.file())?))
     }
 }
 
@@ -106,13 +108,13 @@ pub(super) struct Session {
 
 impl Session {
     /// Removes what dead sessions left and begins a new one.
-    pub fn open(tmp: OwnedFd, now_s: i64) -> io::Result<Session> {
+    pub fn open(tmp: OwnedFd, now_s: i64, modes: Modes) -> io::Result<Session> {
         sweep(&tmp, now_s)?;
         loop {
             let name = format!("session-{:016x}", random_u64()?);
-            let dir = open_or_make_dir(&tmp, name.as_bytes())?;
+            let dir = open_or_make_dir(&tmp, name.as_bytes(), modes)?;
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let lock = File::from(rustix::fs::openat(&dir, SESSION_LOCK, flags, Mode::from_raw_mode(0o644))?);
+            let lock = File::from(rustix::fs::openat(&dir, SESSION_LOCK, flags, modes.file())?);
             match lock.try_lock() {
                 // Another that opens just now took the file for one of the dead before it was locked.
                 Err(TryLockError::WouldBlock) => continue,
@@ -129,7 +131,7 @@ impl Session {
         let name = format!("{}", self.files.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let dir = self.dir.try_clone()?;
-        let file = File::from(rustix::fs::openat(&dir, &name, flags, Mode::from_raw_mode(0o644))?);
+        let file = File::from(rustix::fs::openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
         Ok(TempFile { dir, name, file, is_placed: false })
     }
 }
@@ -172,8 +174,8 @@ impl Drop for TempFile {
 }
 
 /// Opens the directory of temporary files, which is made if need be.
-pub(super) fn open_tmp(root: &OwnedFd) -> io::Result<OwnedFd> {
-    open_or_make_dir(root, TMP.as_bytes())
+pub(super) fn open_tmp(root: &OwnedFd, modes: Modes) -> io::Result<OwnedFd> {
+    open_or_make_dir(root, TMP.as_bytes(), modes)
 }
 
 /// Removes a directory of ours with the files in it; one that is gone is fine.

@@ -7,6 +7,7 @@
 mod crash;
 mod list;
 mod lock;
+mod mode;
 mod name;
 mod read;
 mod record;
@@ -17,9 +18,11 @@ mod write;
 #[cfg(test)]
 mod crash_tests;
 
+use std::fs::DirBuilder;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +37,8 @@ use crate::error::{LakeError, Result};
 use crate::key::{KEY_BYTES_MAX, check_key};
 use crate::types::{Attributes, BoxFuture, Capabilities, ListPage, ObjectInfo, PartTag, PutOptions};
 use crate::{Lake, LakeOptions};
+
+pub(crate) use mode::Modes;
 
 use lock::{Locks, Session};
 use record::Records;
@@ -65,6 +70,10 @@ const CALLS_MAX: usize = 64;
 /// that was made for it. Nobody ever sees half an object. Conditions are checked under a lock that all nodes
 /// which mount the file system share, if it has locks (`flock`); a program that is not Stoker does not take it.
 ///
+/// # Who can read it
+/// Files and directories are the owner's alone, unless the url says otherwise: with `?umask=0027` an object has
+/// the mode of its file, without what the umask takes away.
+///
 /// # Metadata and etags
 /// Attributes and checksum lie in the extended attribute `user.stoker.object` of the file, or in a file of
 /// `.stoker-meta` where that is not possible. The etag is made of the checksum and a random number. A file that
@@ -80,6 +89,7 @@ struct Inner {
     records: Records,
     /// `None` when the directory cannot be written to.
     writer: Option<Writer>,
+    modes: Modes,
     mtime_ns_last: AtomicU64,
 }
 
@@ -92,9 +102,8 @@ struct Writer {
 impl FileLake {
     /// Opens a directory. Removes the temporary files of dead processes.
     pub async fn open(path: &Path, options: &LakeOptions) -> Result<FileLake> {
-        let (path, create_root, sidecar_only) =
-            (path.to_path_buf(), options.create_root, options.file_sidecar_only);
-        let inner = tokio::task::spawn_blocking(move || Inner::open(path, create_root, sidecar_only))
+        let (path, options) = (path.to_path_buf(), options.clone());
+        let inner = tokio::task::spawn_blocking(move || Inner::open(path, &options))
             .await
             .map_err(|error| LakeError::unavailable(format!("the runtime stopped: {error}")))??;
         Ok(FileLake { inner: Arc::new(inner), calls: Arc::new(Semaphore::new(CALLS_MAX)) })
@@ -118,9 +127,11 @@ impl FileLake {
 }
 
 impl Inner {
-    fn open(path: PathBuf, create_root: bool, sidecar_only: bool) -> Result<Inner> {
-        if create_root {
-            std::fs::create_dir_all(&path).map_err(|error| fail("make", path.display(), error))?;
+    fn open(path: PathBuf, options: &LakeOptions) -> Result<Inner> {
+        let modes = options.file_umask.as_deref().map(Modes::parse).transpose()?.unwrap_or_default();
+        if options.create_root {
+            let make = DirBuilder::new().recursive(true).mode(modes.directory().as_raw_mode()).create(&path);
+            make.map_err(|error| fail("make", path.display(), error))?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| match error {
@@ -131,7 +142,7 @@ impl Inner {
             error => fail("open", path.display(), error.into()),
         })?;
         let open = |error| fail("open", path.display(), error);
-        let writer = match Writer::open(&root) {
+        let writer = match Writer::open(&root, modes) {
             Ok(writer) => Some(writer),
             Err(error) if is_read_only(&error) => None,
             Err(error) => return Err(open(error)),
@@ -142,8 +153,15 @@ impl Inner {
                 path.display()
             )));
         }
-        let records = Records::new(root.try_clone().map_err(open)?, sidecar_only);
-        Ok(Inner { path, tree: Tree::new(root), records, writer, mtime_ns_last: AtomicU64::new(0) })
+        let records = Records::new(root.try_clone().map_err(open)?, options.file_sidecar_only, modes);
+        Ok(Inner {
+            path,
+            tree: Tree::new(root, modes),
+            records,
+            writer,
+            modes,
+            mtime_ns_last: AtomicU64::new(0),
+        })
     }
 
     fn writer(&self) -> Result<&Writer> {
@@ -170,10 +188,10 @@ impl Inner {
 }
 
 impl Writer {
-    fn open(root: &OwnedFd) -> io::Result<Writer> {
-        let tmp = lock::open_tmp(root)?;
-        let locks = Locks::open(&tmp)?;
-        let session = Session::open(tmp.try_clone()?, now_s())?;
+    fn open(root: &OwnedFd, modes: Modes) -> io::Result<Writer> {
+        let tmp = lock::open_tmp(root, modes)?;
+        let locks = Locks::open(&tmp, modes)?;
+        let session = Session::open(tmp.try_clone()?, now_s(), modes)?;
         Ok(Writer { tmp, locks, session })
     }
 }

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
+use super::mode::Modes;
 use crate::types::Attributes;
 
 const ATTRIBUTE: &str = "user.stoker.object";
@@ -122,11 +123,12 @@ pub(super) struct Records {
     root: OwnedFd,
     /// Never use extended attributes.
     sidecar_only: bool,
+    modes: Modes,
 }
 
 impl Records {
-    pub fn new(root: OwnedFd, sidecar_only: bool) -> Records {
-        Records { root, sidecar_only }
+    pub fn new(root: OwnedFd, sidecar_only: bool, modes: Modes) -> Records {
+        Records { root, sidecar_only, modes }
     }
 
     /// The valid record of an open file, if it has one.
@@ -183,12 +185,12 @@ impl Records {
 
     fn write_sidecar(&self, identity: &Identity, text: &[u8]) -> io::Result<()> {
         let name = identity.sidecar();
-        let top = super::tree::open_or_make_dir(&self.root, super::name::META.as_bytes())?;
-        let dir = super::tree::open_or_make_dir(&top, bucket(&name).as_bytes())?;
+        let top = super::tree::open_or_make_dir(&self.root, super::name::META.as_bytes(), self.modes)?;
+        let dir = super::tree::open_or_make_dir(&top, bucket(&name).as_bytes(), self.modes)?;
         // The name is that of a file that nobody else can see yet, so nobody else writes here. What a crash
         // left behind is replaced.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mut file = File::from(rustix::fs::openat(&dir, name, flags, Mode::from_raw_mode(0o644))?);
+        let mut file = File::from(rustix::fs::openat(&dir, name, flags, self.modes.file())?);
         file.write_all(text)?;
         file.sync_all()?;
         rustix::fs::fsync(&dir)?;

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::crash;
 use super::lock::Locks;
+use super::mode::Modes;
 use super::name::{Place, names};
 use super::record::Identity;
 
@@ -23,6 +24,7 @@ const DIR_YOUNG_S: i64 = 120;
 /// The root of a file lake.
 pub(super) struct Tree {
     root: OwnedFd,
+    modes: Modes,
 }
 
 /// A file that was found.
@@ -33,8 +35,8 @@ pub(super) struct Found {
 }
 
 impl Tree {
-    pub fn new(root: OwnedFd) -> Tree {
-        Tree { root }
+    pub fn new(root: OwnedFd, modes: Modes) -> Tree {
+        Tree { root, modes }
     }
 
     /// A descriptor of the root.
@@ -68,15 +70,15 @@ impl Tree {
             let (last, pieces) = path.split_last().expect("a segment has a name");
             let above = dir.try_clone()?;
             for piece in pieces {
-                dir = make_dir(&dir, piece, now_s)?;
+                dir = make_dir(&dir, piece, now_s, self.modes)?;
             }
             if is_file(&dir, last)? {
                 let beside = names(segment, Place::Beside);
-                let target = descend_making(&above, &beside, now_s)?;
+                let target = descend_making(&above, &beside, now_s, self.modes)?;
                 let beside = beside.last().expect("a segment has a name");
-                move_beside((&dir, last), (&target, beside), locks, &key[..end])?;
+                move_beside((&dir, last), (&target, beside), locks, &key[..end], self.modes)?;
             }
-            dir = make_dir(&dir, last, now_s)?;
+            dir = make_dir(&dir, last, now_s, self.modes)?;
             end += 1;
         }
         Ok(dir)
@@ -151,10 +153,15 @@ pub(super) fn descend(dir: &OwnedFd, path: &[Vec<u8>]) -> io::Result<Option<Owne
 }
 
 /// Like [`descend`], but makes the directories of the pieces.
-pub(super) fn descend_making(dir: &OwnedFd, path: &[Vec<u8>], now_s: i64) -> io::Result<OwnedFd> {
+pub(super) fn descend_making(
+    dir: &OwnedFd,
+    path: &[Vec<u8>],
+    now_s: i64,
+    modes: Modes,
+) -> io::Result<OwnedFd> {
     let mut dir = dir.try_clone()?;
     for name in &path[..path.len() - 1] {
-        dir = make_dir(&dir, name, now_s)?;
+        dir = make_dir(&dir, name, now_s, modes)?;
     }
     Ok(dir)
 }
@@ -170,8 +177,8 @@ pub(super) fn open_dir(dir: &impl AsFd, name: &[u8]) -> io::Result<Option<OwnedF
 }
 
 /// Opens a directory of ours, made durable if it has to be made.
-pub(super) fn open_or_make_dir(dir: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
-    make_dir(dir, name, i64::MIN)
+pub(super) fn open_or_make_dir(dir: &OwnedFd, name: &[u8], modes: Modes) -> io::Result<OwnedFd> {
+    make_dir(dir, name, i64::MIN, modes)
 }
 
 /// Opens a file, which may lie below pieces; `None` if there is no file of that name.
@@ -191,23 +198,33 @@ pub(super) fn open_file(dir: &OwnedFd, path: &[Vec<u8>]) -> io::Result<Option<Ow
 
 /// Opens or makes a directory. A directory that another writer has just made is made durable here too, because
 /// that writer may not have come so far.
-fn make_dir(dir: &OwnedFd, name: &[u8], now_s: i64) -> io::Result<OwnedFd> {
+fn make_dir(dir: &OwnedFd, name: &[u8], now_s: i64, modes: Modes) -> io::Result<OwnedFd> {
     if let Some(child) = open_dir(dir, name)? {
         if is_young(&child, now_s)? {
             rustix::fs::fsync(dir)?;
         }
         return Ok(child);
     }
-    match rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error.into()),
-    }
+    mkdir(dir, name, modes)?;
     crash::point("directory made");
     rustix::fs::fsync(dir)?;
     match open_dir(dir, name)? {
         Some(child) => Ok(child),
         // Somebody removed it again or put a file there.
         None => Err(Errno::NOENT.into()),
+    }
+}
+
+/// Makes a directory, if there is none.
+fn mkdir(dir: &OwnedFd, name: &[u8], modes: Modes) -> io::Result<()> {
+    match rustix::fs::mkdirat(dir, name, Mode::RWXU) {
+        // What the lake was told counts, and not what the process happens to have as its umask.
+        Ok(()) => match open_dir(dir, name)? {
+            Some(made) => Ok(rustix::fs::fchmod(&made, modes.directory())?),
+            None => Ok(()),
+        },
+        Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -248,6 +265,7 @@ fn move_beside(
     (target, beside): (&OwnedFd, &[u8]),
     locks: &Locks,
     file_key: &[u8],
+    modes: Modes,
 ) -> io::Result<()> {
     let _lock = locks.key(file_key)?;
     if !is_file(dir, name)? {
@@ -257,10 +275,7 @@ fn move_beside(
     crash::point("file moved beside");
     // Durable before the directory that takes its place can hold anything.
     rustix::fs::fsync(target)?;
-    match rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(error.into()),
-    }
+    mkdir(dir, name, modes)?;
     rustix::fs::fsync(dir)?;
     Ok(())
 }

@@ -38,7 +38,7 @@ impl Inner {
         }
         let begin = || -> io::Result<String> {
             let upload = format!("{:016x}{:016x}", random_u64()?, random_u64()?);
-            let dir = super::tree::open_or_make_dir(tmp, dir_name(&upload).as_bytes())?;
+            let dir = super::tree::open_or_make_dir(tmp, dir_name(&upload).as_bytes(), self.modes)?;
             write_file(&dir, RECORD_FILE, &record)?;
             crash::point("upload record written");
             write_file(&dir, KEY_FILE, key)?;
@@ -222,7 +222,7 @@ fn is_id(upload: &str) -> bool {
 
 fn write_file(dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o644))?);
+    let mut file = File::from(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(bytes)?;
     file.sync_all()
 }

@@ -105,6 +105,8 @@ impl Inner {
                 String::from_utf8_lossy(key)
             )));
         }
+        let mode = self.modes.object(attributes);
+        rustix::fs::fchmod(&temp.file, mode).map_err(|error| fail(error.into()))?;
         temp.file.set_modified(self.modified_now()).map_err(&fail)?;
         // The file system may round the time.
         let identity = Identity::of(&rustix::fs::fstat(&temp.file).map_err(|error| fail(error.into()))?);
@@ -161,7 +163,7 @@ impl Inner {
                 None => Place::Own,
             };
             let path = names(segment, place);
-            let renamed = descend_making(&dir, &path, now_s).and_then(|dir| {
+            let renamed = descend_making(&dir, &path, now_s, self.modes).and_then(|dir| {
                 temp.rename_to(&dir, path.last().expect("a segment has a name"))?;
                 Ok(dir)
             });

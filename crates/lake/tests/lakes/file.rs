@@ -274,3 +274,62 @@ fn large_attributes_find_a_place() {
         assert_eq!(lake.put(b"k", body("x"), options).await.unwrap_err().kind, LakeErrorKind::Invalid);
     });
 }
+
+/// The mode of everything below a directory, by its path.
+fn modes(dir: &std::path::Path) -> Vec<(PathBuf, bool, u32)> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut found = Vec::new();
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            found.push((path.clone(), meta.is_dir(), meta.permissions().mode() & 0o7777));
+            if meta.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// A file that only its owner may read must not be readable by everybody in the lake.
+#[test]
+fn objects_have_the_mode_of_their_file_and_no_more_than_the_umask() {
+    let with_mode = |mode: &str| PutOptions {
+        attributes: Attributes { meta: vec![("stoker-mode".into(), mode.into())], ..Attributes::default() },
+        ..PutOptions::default()
+    };
+    let runtime = suite::runtime();
+    for (umask, expected, dirs) in
+        [(None, [0o600, 0o600, 0o600], 0o700), (Some("0027"), [0o600, 0o640, 0o640], 0o750)]
+    {
+        for sidecar_only in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let options =
+                LakeOptions { file_sidecar_only: sidecar_only, create_root: true, ..LakeOptions::default() };
+            let root = dir.path().join("made/lake");
+            let query = umask.map(|umask| format!("?umask={umask}")).unwrap_or_default();
+            runtime.block_on(async {
+                let lake =
+                    stoker_lake::open(&format!("file://{}{query}", root.display()), &options).await.unwrap();
+                lake.put(b"a/own", body("x"), with_mode("100600")).await.unwrap();
+                lake.put(b"a/all", body("x"), with_mode("100644")).await.unwrap();
+                let upload = lake.upload_begin(b"a/parts", with_mode("104644").attributes).await.unwrap();
+                let part = lake.upload_part(b"a/parts", &upload, 1, body("x")).await.unwrap();
+                lake.upload_complete(b"a/parts", &upload, vec![part], PutOptions::default()).await.unwrap();
+                let modes = modes(&dir.path().join("made"));
+                for (name, expected) in ["own", "all", "parts"].into_iter().zip(expected) {
+                    let object = modes.iter().find(|(path, ..)| path.ends_with(format!("a/{name}"))).unwrap();
+                    assert_eq!(object.2, expected, "{umask:?} {object:?}");
+                }
+                for (path, is_dir, mode) in modes {
+                    let allowed = if is_dir { dirs } else { dirs & 0o666 };
+                    assert_eq!(mode & !allowed, 0, "{umask:?} {path:?} has {mode:o}");
+                }
+            });
+        }
+    }
+    let error = runtime.block_on(stoker_lake::open("file:///tmp?umask=0888", &LakeOptions::default()));
+    assert!(error.err().unwrap().message.contains("umask"));
+}

@@ -127,7 +127,7 @@ pub async fn join(dir: &Path, address: &str, token: &str) -> Result<Option<Strin
     let joined = joined.map_err(|fault| StoreError::new(ErrorKind::Denied, fault.to_string()))?;
     let keys = ClusterKeys::decode(&joined.payload)?;
     let cluster = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?.cluster();
-    std::fs::create_dir_all(dir).map_err(|fault| broken(&dir.display().to_string(), &fault))?;
+    crate::identity::make_dir(dir).map_err(|fault| broken(&dir.display().to_string(), &fault))?;
     keys.write(dir)?;
     Identity { node, cluster }.write(dir)?;
     Ok(keys.lake)

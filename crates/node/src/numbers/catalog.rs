@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stoker_catalog::kv::{Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
+use stoker_catalog::kv::{Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
 use stoker_catalog::{BoxFuture, Calls, Counted, Result};
 use stoker_store::{Counter, Histogram};
 use tokio::time::Instant;
@@ -113,5 +113,9 @@ impl Catalog for Timed {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn health(&self) -> Health {
+        self.inner.health()
     }
 }

@@ -27,4 +27,5 @@ mod reads;
 mod records;
 mod rotted;
 mod salvage;
+mod secrets;
 mod sets;

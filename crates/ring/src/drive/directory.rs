@@ -3,9 +3,9 @@
 //! A segment file appears under its name by rename, complete: full size, zero-written, both headers in place. So a
 //! short or headerless file under that name is damage, not an interrupted start.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub fn make(path: &Path, options: &InitOptions) -> Result<(u32, u64)> {
     let io_error = |e: io::Error| RingError::io(path.display(), &e);
     let count = segments_in(options.size, options)?;
     let existed = path.exists();
-    fs::create_dir_all(path).map_err(io_error)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_error)?;
     if path.join("superblock").exists() {
         if !options.force {
             let message = format!("{} holds a ring already (use --force to destroy it)", path.display());
@@ -48,7 +48,7 @@ pub fn make(path: &Path, options: &InitOptions) -> Result<(u32, u64)> {
             format!("{}: {need} bytes wanted, {free} are free (choose a smaller --size)", path.display());
         return Err(RingError::new(ErrorKind::Io, message));
     }
-    let file = File::options().write(true).create(true).truncate(true).open(path.join("superblock"));
+    let file = options_private().truncate(true).open(path.join("superblock"));
     file.and_then(|file| file.set_len(2 * BLOCK as u64)).map_err(io_error)?;
     Ok((count, 0))
 }
@@ -80,7 +80,11 @@ pub fn open_segments(drive: &Drive, write: bool) -> Result<Vec<Option<Arc<File>>
             Err(e) => return Err(RingError::io(path.display(), &e)),
         };
         if let Some(file) = &file {
-            let len = file.metadata().map_err(|e| RingError::io(path.display(), &e))?.len();
+            let meta = file.metadata().map_err(|e| RingError::io(path.display(), &e))?;
+            if write {
+                close_to_others(file, &meta);
+            }
+            let len = meta.len();
             if len != drive.superblock.segment_size {
                 let want = drive.superblock.segment_size;
                 let message =
@@ -120,7 +124,12 @@ pub fn prepare(drive: &Drive, segment: u32, header: &[u8]) -> io::Result<File> {
 }
 
 fn make_file(drive: &Drive, path: &Path, header: &[u8]) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(true).open(path)?;
+    // One that a crash left may have another mode.
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    options_private().truncate(true).open(path)?;
     let (file, _) = sys::open_direct(path, true, false)?;
     let size = drive.superblock.segment_size;
     sys::allocate(&file, size)?;
@@ -132,8 +141,23 @@ fn make_file(drive: &Drive, path: &Path, header: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
+/// A file that only its owner can read: records hold what users wrote.
+fn options_private() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
+/// Takes a segment file of an older release away from everybody but its owner.
+pub fn close_to_others(file: &File, meta: &fs::Metadata) {
+    if meta.is_file() && meta.permissions().mode() & 0o077 != 0 {
+        // One that belongs to another user stays as it is, and `stoker doctor` tells.
+        let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
+    }
+}
+
 pub fn mark_leased(drive: &Drive, segment: u32) -> io::Result<()> {
-    File::options().write(true).create(true).truncate(false).open(leased_path(drive, segment))?.sync_all()?;
+    options_private().truncate(false).open(leased_path(drive, segment))?.sync_all()?;
     sync_dir(&drive.path)
 }
 

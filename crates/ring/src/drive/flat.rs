@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use stoker_format::{BLOCK, FLAT_DATA_OFFSET};
@@ -15,7 +16,7 @@ use crate::sys::{self, read_exact, write_all};
 pub fn make(path: &Path, kind: DriveKind, options: &InitOptions) -> Result<(u32, u64)> {
     let io_error = |e: io::Error| RingError::io(path.display(), &e);
     if kind == DriveKind::File {
-        File::options().write(true).create(true).truncate(false).open(path).map_err(io_error)?;
+        File::options().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(io_error)?;
     }
     let _lock = super::lock(path, kind)?;
     let (file, _) = sys::open_direct(path, true, kind == DriveKind::Device).map_err(io_error)?;

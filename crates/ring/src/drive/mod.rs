@@ -9,7 +9,7 @@ mod flat;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -207,6 +207,9 @@ impl Drive {
             DriveKind::Directory => directory::open_segments(&drive, write)?,
             _ => {
                 flat::check_size(&drive, &file)?;
+                if let (true, Ok(meta)) = (write, file.metadata()) {
+                    directory::close_to_others(&file, &meta);
+                }
                 vec![Some(Arc::new(file))]
             }
         });
@@ -399,7 +402,7 @@ fn superblock_path(path: &Path, kind: DriveKind) -> PathBuf {
 fn lock(path: &Path, kind: DriveKind) -> Result<File> {
     let place = if kind == DriveKind::Directory { path.join("lock") } else { path.to_owned() };
     let mut options = File::options();
-    options.read(true).write(true).create(kind == DriveKind::Directory).truncate(false);
+    options.read(true).write(true).create(kind == DriveKind::Directory).truncate(false).mode(0o600);
     let file = options.open(&place).map_err(|e| RingError::io(place.display(), &e))?;
     for _ in 0..LOCK_TRIES {
         match sys::try_lock(&file) {

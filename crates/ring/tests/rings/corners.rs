@@ -194,3 +194,46 @@ fn a_copy_from_the_lake_does_not_make_precious_bytes_droppable() {
         ring.close().await.unwrap();
     });
 }
+
+/// What users wrote lies in plain bytes on a drive, so nobody but its owner may read the files.
+#[test]
+fn the_files_of_a_drive_are_the_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for kind in [DriveKind::Directory, DriveKind::File] {
+        let d = dir();
+        let p = d.path().join("below/ring");
+        if kind == DriveKind::File {
+            std::fs::create_dir(d.path().join("below")).unwrap();
+        }
+        let init = InitOptions { size: 17 * MIB, segment_size: MIB, kind, ..Default::default() };
+        Drive::init(&p, &init, 1).unwrap();
+        let files = || match kind {
+            DriveKind::Directory => {
+                std::fs::read_dir(&p).unwrap().map(|entry| entry.unwrap().path()).collect()
+            }
+            _ => vec![p.clone()],
+        };
+        let write = || {
+            rt().block_on(async {
+                let ring = Ring::open(&p, opts(8 << 20)).unwrap();
+                ring.wait_prepared().await.unwrap();
+                ring.append_one(Put::chunk(id(1), VolumeId(1), Buf::copy_of(&[1; 100]))).await.unwrap();
+                ring.close().await.unwrap();
+            });
+        };
+        write();
+        files().iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+        if kind == DriveKind::Directory {
+            assert_eq!(mode(&p), 0o700);
+        }
+        // An older release left them open to everybody.
+        let is_data =
+            |file: &std::path::Path| kind == DriveKind::File || file.to_string_lossy().contains("segment-");
+        for file in files().iter().filter(|file| is_data(file)) {
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        write();
+        files().iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
+    }
+}

@@ -69,7 +69,14 @@ impl Draft {
         let mut name = file.as_os_str().to_owned();
         name.push(".new");
         let path = PathBuf::from(name);
-        let open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        // One that a crash left may have another mode.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::io(path.display(), &error));
+            }
+            _ => {}
+        }
+        let open = File::options().write(true).create_new(true).mode(0o600).open(&path);
         open.map_err(|error| Failure::io(path.display(), &error))?;
         Ok(Draft { path })
     }

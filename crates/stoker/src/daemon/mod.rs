@@ -23,9 +23,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_admin::{Admin, AdminOptions, Source};
+use stoker_admin::{Admin, AdminOptions, Health, HealthSource, Source};
+use stoker_catalog::Health as CatalogHealth;
 use stoker_client::{Endpoint, Server, ServerOptions};
-use stoker_node::{ClusterOptions, Lost, Member, NodeOptions, Promote, RebuildOptions};
+use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{
     ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, VolumeProtection,
 };
@@ -298,6 +299,7 @@ impl Daemon {
             extra: numbers(&door, s3.clone(), nfs.clone()),
             aside: telemetry.sources(),
             events: Some(telemetry.events()),
+            health: Some(health(member.node())),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
@@ -473,6 +475,27 @@ async fn ask_lake(plan: &LakePlan) -> Result<Option<String>, Failure> {
             Ok(Some(why))
         }
     }
+}
+
+/// What a node is good for, for `/healthz` and `/readyz`. Keeps no node alive.
+fn health(node: &Arc<Node>) -> HealthSource {
+    let node = Arc::downgrade(node);
+    Box::new(move || {
+        let Some(node) = node.upgrade() else { return Health::Good };
+        match node.catalog_health() {
+            CatalogHealth::Failed(why) => return Health::Failed(format!("the catalog: {why}")),
+            CatalogHealth::ReadOnly(why) => {
+                return Health::Degraded(format!("the catalog takes no changes: {why}"));
+            }
+            CatalogHealth::Good => {}
+        }
+        match node.standby_health() {
+            None | Some(CatalogHealth::Good) => Health::Good,
+            Some(CatalogHealth::ReadOnly(why) | CatalogHealth::Failed(why)) => {
+                Health::Warned(format!("the copy of the catalog on this node does not follow: {why}"))
+            }
+        }
+    })
 }
 
 fn start_door(store: &Arc<dyn Store>, socket: &Path, plan: &Plan, token: &str) -> Result<Server, Failure> {

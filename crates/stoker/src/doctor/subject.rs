@@ -22,7 +22,8 @@ use crate::up::kept::Kept;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Files of a node's directory that hold secrets.
-const SECRETS: [&str; 4] = ["credentials", "token", "cluster.keys", "catalog.kept"];
+const SECRETS: [&str; 5] =
+    ["credentials", "token", "cluster.keys", "catalog.kept", "catalog.redb"];
 
 /// Descriptors beside segments and clients: peers, the lake, the catalog, sockets.
 const DESCRIPTORS_MORE: u64 = 1_024;
@@ -109,6 +110,7 @@ impl Subject {
             descriptors: Ok(self.descriptors()),
             addresses: self.addresses(),
             keys: self.keys(),
+            data: self.data(),
             certificates: self.certificates(),
             ..Plan::default()
         }
@@ -183,6 +185,15 @@ impl Subject {
         keys.extend(self.config_path.clone().filter(|_| self.database().is_some_and(has_password)));
         // Those of a configuration are relative to where the node is started.
         keys.iter().map(|path| absolute(path).unwrap_or_else(|_| path.clone())).collect()
+    }
+
+    /// Where the bytes of users lie, as far as that is on this machine.
+    fn data(&self) -> Vec<PathBuf> {
+        let lake = self.config.lake.url.as_deref().unwrap_or_default();
+        // One that others are meant to read says so.
+        let lake = lake.strip_prefix("file://").unwrap_or(lake);
+        let lake = Some(lake).filter(|lake| lake.starts_with('/') && !lake.contains("umask="));
+        self.drives.iter().cloned().chain(lake.map(PathBuf::from)).collect()
     }
 
     fn certificates(&self) -> Vec<Certificate> {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::{
@@ -12,6 +13,8 @@ use redb::{
 use stoker_format::ClusterId;
 
 use super::lineage::{Lineage, Role};
+use super::space::Space;
+use super::storage::{Backend, Head, Storage};
 use super::{EmbeddedOptions, guarded, table};
 use crate::engine::apply::RowsMut;
 use crate::epoch::Epoch;
@@ -30,30 +33,64 @@ const SCHEMA: u32 = 1;
 /// A copy is written in transactions of about this many bytes.
 const COPY_BYTES: usize = 16 << 20;
 
-/// Opens or creates the file; also gives the number of its last commit.
-pub(super) fn open(path: &Path, cluster: ClusterId, options: &EmbeddedOptions) -> Result<(Database, u64)> {
+/// What to do about a file that is damaged.
+const WAY_OUT: &str =
+    "restore a backup, or rebuild the catalog from drives and lakes with `stoker catalog salvage`";
+
+/// A file that is whole.
+pub(super) struct Opened {
+    pub database: Database,
+    pub storage: Arc<Storage>,
+    /// The number of its last commit.
+    pub seq: u64,
+}
+
+/// Opens or creates the file.
+///
+/// Every page in use is checked before anything is read or written: a file that is damaged is refused and left as it is.
+pub(super) fn open(
+    path: &Path,
+    cluster: ClusterId,
+    options: &EmbeddedOptions,
+    space: &Arc<Space>,
+) -> Result<Opened> {
     let exists = path.try_exists().map_err(|error| unreachable_file(path, &error))?;
     if !exists {
         create(path, cluster)?;
     }
     guarded(|| {
-        let length = std::fs::metadata(path).map_err(|error| unreachable_file(path, &error))?.len();
-        if length == 0 {
-            return Err(CatalogError::corrupt(format!(
-                "{} is empty; remove it to start anew, or restore a backup",
-                path.display()
-            )));
-        }
+        let storage = Storage::open_draft(path, space).map_err(|error| unreachable_file(path, &error))?;
+        let before = storage.head().map_err(|error| unreachable_file(path, &error))?;
+        let before = before
+            .ok_or_else(|| damaged(format!("{} is shorter than the head of a catalog", path.display())))?;
         let mut database = Builder::new()
             .set_cache_size(options.cache_bytes)
-            .open(path)
+            .create_with_backend(Backend(Arc::clone(&storage)))
             .map_err(|error| not_opened(path, error))?;
-        if options.verify && !database.check_integrity().map_err(|error| not_opened(path, error))? {
-            tracing::warn!(path = %path.display(), "the catalog's file had damage that could be repaired");
-        }
+        verify(path, &mut database, &storage, &before)?;
+        storage.settle().map_err(|error| unreachable_file(path, &error))?;
         let seq = header_check(path, &database, cluster)?;
-        Ok((database, seq))
+        Ok(Opened { database, storage, seq })
     })
+}
+
+/// Fails if a page of a file that was closed is not what was written.
+///
+/// A file that was not closed needs nothing here: recovering from a crash checks every page.
+fn verify(path: &Path, database: &mut Database, storage: &Storage, before: &Head) -> Result<()> {
+    if !before.clean {
+        return Ok(());
+    }
+    let whole = database.check_integrity().map_err(|error| not_opened(path, error))?;
+    let after = storage.head().map_err(|error| unreachable_file(path, &error))?;
+    // The store may find the state before the last one whole, and would go on from there.
+    if !before.is_last() || !after.is_some_and(|after| after.same_rows(before)) {
+        return Err(damaged(format!("{} is damaged: its last commit is not whole", path.display())));
+    }
+    if !whole {
+        tracing::warn!(path = %path.display(), "the catalog's list of free pages was wrong and was made anew");
+    }
+    Ok(())
 }
 
 /// The number of the last commit in a snapshot.
@@ -61,9 +98,7 @@ pub(super) fn seq(snapshot: &ReadTransaction) -> Result<u64> {
     let meta = snapshot.open_table(META).map_err(failed)?;
     let stored = meta.get(META_SEQ).map_err(failed)?;
     let bytes = stored.as_ref().and_then(|stored| stored.value().try_into().ok());
-    bytes
-        .map(u64::from_le_bytes)
-        .ok_or_else(|| CatalogError::corrupt("the file does not know its last commit"))
+    bytes.map(u64::from_le_bytes).ok_or_else(|| damaged("the file does not know its last commit"))
 }
 
 /// Sets the number of the last commit.
@@ -188,7 +223,7 @@ fn place(path: &Path, fill: impl FnOnce(&Database) -> Result<()>) -> std::result
     }
     let draft = draft_path(path);
     let made = guarded(|| {
-        let database = Builder::new().create(&draft).map_err(|error| not_opened(&draft, error))?;
+        let database = create_empty(&draft, Builder::new())?;
         fill(&database)?;
         let transaction = database.begin_write().map_err(failed)?;
         table::Draft::open(&transaction)?;
@@ -207,6 +242,12 @@ fn place(path: &Path, fill: impl FnOnce(&Database) -> Result<()>) -> std::result
     placed?;
     removed.map_err(|error| unreachable_file(&draft, &error))?;
     folder_sync(path).map_err(PlaceError::Failed)
+}
+
+/// A new store in a new file, which only its owner can read.
+pub(super) fn create_empty(path: &Path, builder: Builder) -> Result<Database> {
+    let storage = Storage::create(path).map_err(|error| unreachable_file(path, &error))?;
+    builder.create_with_backend(Backend(storage)).map_err(|error| not_opened(path, error))
 }
 
 /// Makes the names beside this one durable.
@@ -275,7 +316,7 @@ fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<
                 path.display()
             )));
         }
-        _ => return Err(CatalogError::corrupt(format!("{} does not say its schema", path.display()))),
+        _ => return Err(damaged(format!("{} does not say its schema", path.display()))),
     }
     let found = meta.get(META_CLUSTER).map_err(failed)?;
     let found = found.and_then(|stored| stored.value().try_into().ok().map(ClusterId));
@@ -285,7 +326,7 @@ fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<
             "{} belongs to cluster {found}, not to {cluster}; check the path and the cluster's id",
             path.display()
         ))),
-        None => Err(CatalogError::corrupt(format!("{} does not say its cluster", path.display()))),
+        None => Err(damaged(format!("{} does not say its cluster", path.display()))),
     }
 }
 
@@ -294,17 +335,15 @@ pub(super) fn failed(error: impl Into<redb::Error>) -> CatalogError {
     match error.into() {
         redb::Error::DatabaseClosed => CatalogError::closed(),
         redb::Error::Io(error) if is_damage(&error) => {
-            CatalogError::corrupt(format!("the catalog's file is damaged: {error}"))
+            damaged(format!("the catalog's file is damaged: {error}"))
         }
         redb::Error::Io(error) => CatalogError::unavailable(format!("the catalog's file failed: {error}")),
         redb::Error::PreviousIo => {
             CatalogError::unavailable("the catalog's file failed before; restart the node")
         }
-        redb::Error::Corrupted(words) => CatalogError::corrupt(format!(
-            "the catalog's file is damaged ({words}); restore a backup or rebuild it from the rings"
-        )),
+        redb::Error::Corrupted(words) => damaged(format!("the catalog's file is damaged: {words}")),
         error @ (redb::Error::TableTypeMismatch { .. } | redb::Error::TableDoesNotExist(_)) => {
-            CatalogError::corrupt(format!("the catalog's file lacks a table: {error}"))
+            damaged(format!("the catalog's file lacks a table: {error}"))
         }
         error => CatalogError::unavailable(format!("the catalog's file failed: {error}")),
     }
@@ -317,15 +356,19 @@ pub(super) fn not_opened(path: &Path, error: DatabaseError) -> CatalogError {
             "{path} is in use by another process, perhaps a node that still runs; stop it first"
         )),
         DatabaseError::UpgradeRequired(version) => CatalogError::foreign(format!(
-            "{path} has file format {version}, which this program cannot read; use the program that wrote it"
+            "{path} has file format {version}, which this program cannot read; use the program that wrote it, \
+             or, if this one did, {WAY_OUT}"
         )),
         DatabaseError::Storage(StorageError::Io(error)) if !is_damage(&error) => {
             CatalogError::unavailable(format!("cannot open {path}: {error}"))
         }
-        error => CatalogError::corrupt(format!(
-            "{path} is damaged or not a catalog ({error}); restore a backup or rebuild it from the rings"
-        )),
+        error => damaged(format!("{path} is damaged or not a catalog: {error}")),
     }
+}
+
+/// Stored bytes are not what was written.
+pub(super) fn damaged(what: impl std::fmt::Display) -> CatalogError {
+    CatalogError::corrupt(format!("{what}; {WAY_OUT}"))
 }
 
 fn is_damage(error: &io::Error) -> bool {

@@ -4,7 +4,7 @@
 use redb::{ReadTransaction, WriteTransaction};
 use serde::{Deserialize, Serialize};
 
-use super::file::{META, failed};
+use super::file::{META, damaged, failed};
 use super::standby::Members;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
@@ -81,7 +81,7 @@ impl Lineage {
         let Some(stored) = stored else { return Ok(Lineage::new(Role::Alone)) };
         match wire::decode::<Lineage>(stored.value()) {
             Ok(lineage) if !lineage.reigns.is_empty() => Ok(lineage),
-            _ => Err(CatalogError::corrupt("the file does not know which epochs wrote it")),
+            _ => Err(damaged("the file does not know which epochs wrote it")),
         }
     }
 

@@ -1,14 +1,15 @@
 //! A catalog in one file of this machine, with copies on other nodes if it has [`standby`]s.
 //!
-//! [`file`] opens, creates and copies the file. [`table`] gives its rows their form. [`worker`] is the one
+//! [`file`] opens, creates and copies the file, whose bytes go through [`storage`]. [`table`] gives its rows their form. [`worker`] is the one
 //! thread that changes it, [`writer`] the way to it; commits that wait for it share a flush. Reads are snapshots, taken where the
 //! caller runs. [`ledger`] remembers which commits of other nodes were done.
 //!
 //! A catalog with standbys is a [`primary`]: [`lineage`] says in which epoch it writes and who follows it,
 //! [`entry`] is a commit as it is sent, [`tail`] keeps the last of them. Its reads see what is confirmed.
 //!
-//! A failed write or flush poisons the catalog: nothing is read or written any more until it is opened
-//! again, because a snapshot from before could deny a commit that the file holds.
+//! A file system that is full refuses commits, see [`space`]. Any other failure of a write or flush poisons the catalog:
+//! nothing is read or written any more until it is opened again, because a snapshot from before could deny a commit
+//! that the file holds.
 
 mod entry;
 mod file;
@@ -16,7 +17,9 @@ mod ledger;
 mod lineage;
 mod primary;
 mod shared;
+mod space;
 mod standby;
+mod storage;
 mod table;
 mod tail;
 mod worker;
@@ -40,14 +43,17 @@ pub use self::standby::{
 
 pub(crate) use self::ledger::CommitName;
 
+use self::file::Opened;
 use self::primary::Primary;
 use self::shared::{Shared, View};
+use self::space::{Room, Space};
 use self::standby::{Link, Members, Peers};
-use self::writer::{Work, Writer};
+use self::storage::Storage;
+use self::writer::{Place, Work, Writer};
 use super::apply;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
-use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Snapshot, Watch};
+use crate::kv::{self, BoxFuture, Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
 use crate::wire::Wire;
 
 /// Settings of an embedded catalog.
@@ -55,13 +61,14 @@ use crate::wire::Wire;
 pub struct EmbeddedOptions {
     /// Most memory that cached pages take.
     pub cache_bytes: usize,
-    /// Check every page when opening. Takes as long as reading the file.
-    pub verify: bool,
+    /// Bytes behind the last one in use that are kept allocated, so that a file system that is full refuses commits
+    /// instead of breaking one. Up to twice as many are taken.
+    pub reserve_bytes: u64,
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
-        EmbeddedOptions { cache_bytes: 256 << 20, verify: false }
+        EmbeddedOptions { cache_bytes: 256 << 20, reserve_bytes: 16 << 20 }
     }
 }
 
@@ -75,6 +82,8 @@ pub struct Embedded {
     database: RwLock<Option<Arc<Database>>>,
     writer: Writer,
     shared: Arc<Shared>,
+    storage: Arc<Storage>,
+    space: Arc<Space>,
     /// Only of a primary.
     serving: Option<Serving>,
 }
@@ -91,13 +100,19 @@ impl Embedded {
     /// Fails with `Foreign` for a file of another cluster or of a newer version, and for one that has or is a
     /// standby, with `Corrupt` for a damaged one, and with `Unavailable` while another process has it open.
     pub fn open(path: &Path, cluster: ClusterId, options: &EmbeddedOptions) -> Result<Embedded> {
-        let (database, seq) = file::open(path, cluster, options)?;
+        let space = Arc::new(Space::new(path, options.reserve_bytes));
+        let Opened { database, storage, seq } = file::open(path, cluster, options, &space)?;
         guarded(|| primary::alone_check(&database.begin_read().map_err(file::failed)?))?;
         let database = Arc::new(database);
         let shared = Arc::new(Shared::new(View::Latest));
-        let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq, None)?;
+        let place = Place {
+            database: Arc::clone(&database),
+            storage: Arc::clone(&storage),
+            space: Arc::clone(&space),
+        };
+        let writer = Writer::start(place, Arc::clone(&shared), seq, None)?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
-        Ok(Embedded { path, cluster, database, writer, shared, serving: None })
+        Ok(Embedded { path, cluster, database, writer, shared, storage, space, serving: None })
     }
 
     /// Opens the catalog at `path` as one that serves other nodes and may have standbys, in a new epoch.
@@ -110,7 +125,8 @@ impl Embedded {
         options: &EmbeddedOptions,
         serve: &PrimaryOptions,
     ) -> Result<Embedded> {
-        let (database, seq) = file::open(path, cluster, options)?;
+        let space = Arc::new(Space::new(path, options.reserve_bytes));
+        let Opened { database, storage, seq } = file::open(path, cluster, options, &space)?;
         let primary = guarded(|| {
             let snapshot = database.begin_read().map_err(file::failed)?;
             primary::primary_check(&snapshot)?;
@@ -127,9 +143,14 @@ impl Embedded {
         }
         let serving = Serving { epoch: primary.lineage.epoch(), peers: Arc::clone(&primary.peers) };
         let database = Arc::new(database);
-        let writer = Writer::start(Arc::clone(&database), Arc::clone(&shared), seq, Some(primary))?;
+        let place = Place {
+            database: Arc::clone(&database),
+            storage: Arc::clone(&storage),
+            space: Arc::clone(&space),
+        };
+        let writer = Writer::start(place, Arc::clone(&shared), seq, Some(primary))?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
-        Ok(Embedded { path, cluster, database, writer, shared, serving: Some(serving) })
+        Ok(Embedded { path, cluster, database, writer, shared, storage, space, serving: Some(serving) })
     }
 
     /// Lets a standby follow this primary over `way`; one of the same node is replaced.
@@ -337,6 +358,17 @@ impl Catalog for Embedded {
     fn describe(&self) -> String {
         format!("embedded, {}", self.path.display())
     }
+
+    fn health(&self) -> Health {
+        if let (Err(error), true) = (self.shared.sound(), self.shared.fenced_by.borrow().is_none()) {
+            return Health::Failed(error.message);
+        }
+        // Nobody may commit for hours; that there is room again is found out here.
+        match self.space.get() == Room::Free || self.storage.room() {
+            true => Health::Good,
+            false => Health::ReadOnly(self.space.reason()),
+        }
+    }
 }
 
 /// One state of the file.
@@ -360,6 +392,7 @@ impl Snapshot for State {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
+        self.space.give_up();
         // The writer must not wait for standbys whose links are gone.
         self.serving.iter().for_each(|serving| drop(serving.peers.close()));
     }
@@ -371,9 +404,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-        Err(CatalogError::corrupt(format!(
-            "the catalog's file is damaged ({words}); restore a backup or rebuild it from the rings"
-        )))
+        Err(file::damaged(format!("the catalog's file is damaged: {words}")))
     })
 }
 

@@ -1,6 +1,6 @@
 //! The form of rows in the file: the commit's number, a checksum, the value.
 //!
-//! The store checks its pages only when it repairs; the checksum here is looked at with each read, so that
+//! The store checks its pages when the file is opened; the checksum here is looked at with each read, so that
 //! damage is reported and never returned.
 
 use std::ops::Bound;
@@ -11,9 +11,9 @@ use redb::{
 };
 use stoker_format::crc64_seeded;
 
-use super::file::failed;
+use super::file::{damaged, failed};
 use crate::engine::apply::{self, Rows, RowsMut};
-use crate::error::{CatalogError, Result};
+use crate::error::Result;
 use crate::kv::{Page, Range, Row};
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -152,11 +152,7 @@ fn decode<'v>(key: &[u8], stored: &'v [u8]) -> Result<(u64, &'v [u8])> {
         let sum = u64::from_le_bytes(sum.try_into().ok()?);
         (sum == checksum(key, value, seq)).then_some((seq, value))
     });
-    sound.ok_or_else(|| {
-        CatalogError::corrupt(
-            "a row of the catalog's file is damaged; restore a backup or rebuild it from the rings",
-        )
-    })
+    sound.ok_or_else(|| damaged("a row of the catalog's file is damaged"))
 }
 
 fn checksum(key: &[u8], value: &[u8], seq: u64) -> u64 {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 
-use super::file::failed;
+use super::file::{damaged, failed};
 use crate::error::{CatalogError, Result};
 
 const TAIL: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("tail");
@@ -106,5 +106,5 @@ pub(super) fn read(snapshot: &ReadTransaction, after: u64, bytes: usize) -> Resu
 }
 
 fn broken() -> CatalogError {
-    CatalogError::corrupt("the tail of the catalog's file has a hole")
+    damaged("the tail of the catalog's file has a hole")
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::{Database, Durability, WriteTransaction};
+use redb::{Durability, WriteTransaction};
 use tokio::sync::mpsc;
 
 use super::entry::EntryChange;
@@ -15,7 +15,7 @@ use super::ledger::{CommitName, Found, Ledger};
 use super::primary::{Confirmed, Primary};
 use super::standby::Members;
 use super::table::Draft;
-use super::writer::{Answer, Order, Request, Work};
+use super::writer::{Answer, Order, Place, Request, Work};
 use super::{Shared, file, guarded};
 use crate::engine::apply;
 use crate::engine::changes::Changes;
@@ -32,7 +32,7 @@ const STALLED_LOOK: Duration = Duration::from_millis(50);
 
 /// What the thread owns.
 pub(super) struct Worker {
-    database: Arc<Database>,
+    place: Place,
     shared: Arc<Shared>,
     seq: u64,
     primary: Option<Primary>,
@@ -40,13 +40,8 @@ pub(super) struct Worker {
 
 impl Worker {
     /// `seq` is the number of the last commit in the file.
-    pub(super) fn new(
-        database: Arc<Database>,
-        shared: Arc<Shared>,
-        seq: u64,
-        primary: Option<Primary>,
-    ) -> Worker {
-        Worker { database, shared, seq, primary }
+    pub(super) fn new(place: Place, shared: Arc<Shared>, seq: u64, primary: Option<Primary>) -> Worker {
+        Worker { place, shared, seq, primary }
     }
 
     /// Works until the queue is closed and empty.
@@ -112,7 +107,7 @@ impl Worker {
     fn answer(&mut self, group: Vec<Request>, orders: &mut mpsc::UnboundedReceiver<Order>) {
         let works: Vec<&Work> = group.iter().map(|request| &request.work).collect();
         let seq_before = self.seq;
-        let mut answers = match self.shared.sound() {
+        let mut answers = match self.shared.sound().and_then(|()| self.room()) {
             Ok(()) => self.results(&works),
             Err(error) => works.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -133,6 +128,14 @@ impl Worker {
         }
         if confirmed != Confirmed::Yes {
             self.after(confirmed, orders);
+        }
+    }
+
+    /// Fails while there is no room for a group.
+    fn room(&self) -> Result<()> {
+        match self.place.storage.room() {
+            true => Ok(()),
+            false => Err(self.place.space.refusal()),
         }
     }
 
@@ -210,7 +213,7 @@ impl Worker {
     }
 
     fn begin(&self) -> Result<WriteTransaction> {
-        let mut transaction = self.database.begin_write().map_err(file::failed)?;
+        let mut transaction = self.place.database.begin_write().map_err(file::failed)?;
         transaction
             .set_durability(Durability::Immediate)
             .map_err(|error| CatalogError::unavailable(error.to_string()))?;
@@ -315,7 +318,7 @@ impl Worker {
     /// Lets everybody read what is in the file.
     fn show(&self) {
         let Some(primary) = &self.primary else { return };
-        if let Err(error) = self.shared.show(&self.database, primary) {
+        if let Err(error) = self.shared.show(&self.place.database, primary) {
             self.shared.poison(&error);
         }
     }

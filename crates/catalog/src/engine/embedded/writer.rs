@@ -10,6 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::Shared;
 use super::ledger::CommitName;
 use super::primary::Primary;
+use super::space::{Room, Space};
+use super::storage::Storage;
 use super::worker::Worker;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
@@ -61,6 +63,13 @@ impl Work {
     }
 }
 
+/// The file that is written.
+pub(super) struct Place {
+    pub database: Arc<Database>,
+    pub storage: Arc<Storage>,
+    pub space: Arc<Space>,
+}
+
 /// The way to the thread.
 pub(super) struct Writer {
     /// Closed by taking it.
@@ -70,19 +79,22 @@ pub(super) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
     ended: tokio::sync::watch::Receiver<()>,
     shared: Arc<Shared>,
+    space: Arc<Space>,
 }
 
 impl Writer {
     /// Starts the thread; `seq` is that of the last commit in the file.
     pub(super) fn start(
-        database: Arc<Database>,
+        place: Place,
         shared: Arc<Shared>,
         seq: u64,
         primary: Option<Primary>,
     ) -> Result<Writer> {
+        let space = Arc::clone(&place.space);
+        space.wait_for_room();
         let (queue, orders) = mpsc::unbounded_channel();
         let (alive, ended) = tokio::sync::watch::channel(());
-        let mut worker = Worker::new(database, Arc::clone(&shared), seq, primary);
+        let mut worker = Worker::new(place, Arc::clone(&shared), seq, primary);
         let thread = std::thread::Builder::new()
             .name("catalog-writer".into())
             .spawn(move || {
@@ -98,6 +110,7 @@ impl Writer {
             thread: Mutex::new(Some(thread)),
             ended,
             shared,
+            space,
         })
     }
 
@@ -109,11 +122,18 @@ impl Writer {
         let room = room.map_err(|_| CatalogError::closed())?;
         self.shared.sound()?;
         self.shared.moving()?;
+        if self.space.get() == Room::Stuck {
+            return Err(self.space.refusal());
+        }
         let (answer, answered) = oneshot::channel();
         self.order(Order::Work(Request { work, bytes, answer, _room: room }))?;
-        answered.await.unwrap_or_else(|_| {
-            Err(CatalogError::unknown("the catalog's writer ended without an answer; read to find out"))
-        })
+        tokio::select! {
+            biased;
+            answer = answered => answer.unwrap_or_else(|_| {
+                Err(CatalogError::unknown("the catalog's writer ended without an answer; read to find out"))
+            }),
+            () = self.space.stuck() => Err(self.space.in_doubt()),
+        }
     }
 
     /// Records that a standby is not to come back.
@@ -155,6 +175,7 @@ impl Writer {
     }
 
     fn stop(&self) {
+        self.space.give_up();
         self.room.close();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

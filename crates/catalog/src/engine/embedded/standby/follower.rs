@@ -9,12 +9,16 @@ use stoker_format::{ClusterId, NodeId};
 use super::incoming::Incoming;
 use super::message::{FromStandby, StandbyAsk, StandbyState, ToStandby};
 use crate::engine::embedded::entry::Entry;
+use crate::engine::embedded::file::Opened;
 use crate::engine::embedded::ledger::Ledger;
 use crate::engine::embedded::lineage::{Lineage, Position, Role};
+use crate::engine::embedded::space::{Room, Space};
+use crate::engine::embedded::storage::Storage;
 use crate::engine::embedded::tail::{Entries, Tail};
 use crate::engine::embedded::{EmbeddedOptions, file, guarded, table};
 use crate::epoch::Epoch;
-use crate::error::{CatalogError, Result};
+use crate::error::{CatalogError, ErrorKind, Result};
+use crate::kv::Health;
 use crate::wire::{self, Blob};
 
 /// Settings of a standby.
@@ -54,6 +58,7 @@ pub(super) struct Shared {
     pub(super) path: PathBuf,
     cluster: ClusterId,
     options: StandbyOptions,
+    space: Arc<Space>,
     /// The error says why there is no file in use.
     file: Mutex<Result<Follower>>,
 }
@@ -61,6 +66,8 @@ pub(super) struct Shared {
 /// The file in use.
 pub(super) struct Follower {
     database: Database,
+    storage: Arc<Storage>,
+    space: Arc<Space>,
     pub(super) seq: u64,
     pub(super) lineage: Lineage,
     tail: Tail,
@@ -72,9 +79,10 @@ impl Standby {
     ///
     /// Fails with `Invalid` if a catalog of another role is there; see [`Standby::open_former`].
     pub fn open(path: &Path, cluster: ClusterId, options: &StandbyOptions) -> Result<Standby> {
-        let follower = Follower::open(path, cluster, options)?;
+        let space = Arc::new(Space::new(path, options.file.reserve_bytes));
+        let file = Mutex::new(Ok(Follower::open(path, cluster, options, &space)?));
         let (path, options) = (path.to_owned(), options.clone());
-        Ok(Standby { shared: Arc::new(Shared { path, cluster, options, file: Mutex::new(Ok(follower)) }) })
+        Ok(Standby { shared: Arc::new(Shared { path, cluster, options, space, file }) })
     }
 
     /// Makes a standby in the place of a catalog that was a primary, or served one node alone.
@@ -124,8 +132,22 @@ impl Standby {
         Ok(())
     }
 
+    /// Whether it can follow: a file system that is full, or a file that failed, and what a person does about it.
+    pub fn health(&self) -> Health {
+        // Whoever waits for room has the lock.
+        if self.shared.space.get() == Room::Stuck {
+            return Health::ReadOnly(self.shared.space.reason());
+        }
+        match &*self.shared.lock() {
+            Err(error) if error.kind != ErrorKind::Closed => Health::Failed(error.message.clone()),
+            Ok(follower) if !follower.storage.room() => Health::ReadOnly(self.shared.space.reason()),
+            _ => Health::Good,
+        }
+    }
+
     /// Lets go of the file.
     pub fn close(&self) {
+        self.shared.space.give_up();
         *self.shared.lock() = Err(CatalogError::closed());
     }
 
@@ -157,6 +179,10 @@ impl Shared {
             Ok(request) => request,
             Err(error) => return FromStandby::Failed(error),
         };
+        // Whoever waits for room has the lock.
+        if self.space.get() == Room::Stuck {
+            return FromStandby::Failed(self.space.refusal());
+        }
         let ends = matches!(request.ask, StandbyAsk::SnapshotEnd { .. });
         let answered = match ends {
             true => self.snapshot_end(&request),
@@ -181,15 +207,24 @@ impl Shared {
         };
         // The old file must be let go of before its name is another's.
         *file = Err(CatalogError::unavailable("the standby takes a snapshot"));
-        let ended = guarded(|| incoming.end(&self.path, self.cluster, promised.max(request.epoch)));
-        *file = ended.and_then(|()| Follower::open(&self.path, self.cluster, &self.options));
+        let promised = promised.max(request.epoch);
+        let ended = guarded(|| incoming.end(&self.path, self.cluster, promised));
+        let opened = Follower::open(&self.path, self.cluster, &self.options, &self.space);
+        // One that found no room left the old file in its place, or none.
+        *file = opened.and_then(|mut follower| follower.promise(promised).map(|()| follower));
+        ended?;
         file.as_ref().map(Follower::state).map_err(|error| error.clone())
     }
 }
 
 impl Follower {
-    fn open(path: &Path, cluster: ClusterId, options: &StandbyOptions) -> Result<Follower> {
-        let (database, seq) = file::open(path, cluster, &options.file)?;
+    fn open(
+        path: &Path,
+        cluster: ClusterId,
+        options: &StandbyOptions,
+        space: &Arc<Space>,
+    ) -> Result<Follower> {
+        let Opened { database, storage, seq } = file::open(path, cluster, &options.file, space)?;
         guarded(|| {
             let snapshot = database.begin_read().map_err(file::failed)?;
             let mut lineage = Lineage::load(&snapshot)?;
@@ -205,8 +240,10 @@ impl Follower {
                     )));
                 }
             }
-            let mut follower = Follower { database, seq, lineage, tail, incoming: None };
+            let space = Arc::clone(space);
+            let mut follower = Follower { database, storage, space, seq, lineage, tail, incoming: None };
             follower.write(|follower, transaction| follower.lineage.save(transaction))?;
+            follower.space.wait_for_room();
             Ok(follower)
         })
     }
@@ -217,6 +254,11 @@ impl Follower {
         }
         if request.epoch < self.lineage.promised {
             return Ok(FromStandby::Fenced(self.lineage.promised));
+        }
+        // What it cannot keep it does not take; the primary goes on without it, and comes back to it.
+        let writes = !matches!(request.ask, StandbyAsk::State);
+        if writes && !self.storage.room() {
+            return Ok(FromStandby::Failed(self.space.refusal()));
         }
         self.promise(request.epoch)?;
         match request.ask {
@@ -233,10 +275,19 @@ impl Follower {
             }
             StandbyAsk::SnapshotBegin(head) => {
                 self.incoming = None;
-                self.incoming = Some(Incoming::begin(path, options.file.cache_bytes, head)?);
+                // A snapshot that fails is another file, and no fault of the one in use.
+                match Incoming::begin(path, options.file.cache_bytes, head) {
+                    Ok(incoming) => self.incoming = Some(incoming),
+                    Err(error) => return Ok(FromStandby::Failed(error)),
+                }
             }
             StandbyAsk::SnapshotPiece { id, index, piece } => match &mut self.incoming {
-                Some(incoming) if incoming.expects(id, index) => incoming.piece(&piece)?,
+                Some(incoming) if incoming.expects(id, index) => {
+                    if let Err(error) = incoming.piece(&piece) {
+                        self.incoming = None;
+                        return Ok(FromStandby::Failed(error));
+                    }
+                }
                 _ => return Ok(FromStandby::SnapshotLost),
             },
             StandbyAsk::SnapshotEnd { .. } => return Ok(FromStandby::SnapshotLost),

@@ -29,10 +29,9 @@ impl Incoming {
         let draft = PathBuf::from(draft);
         // Half of one that was broken off.
         let _ = std::fs::remove_file(&draft);
-        let database = Builder::new()
-            .set_cache_size(cache_bytes)
-            .create(&draft)
-            .map_err(|error| file::not_opened(&draft, error))?;
+        let mut builder = Builder::new();
+        builder.set_cache_size(cache_bytes);
+        let database = file::create_empty(&draft, builder)?;
         let incoming = Incoming { head, pieces: 0, draft, database };
         incoming.write(Durability::None, |transaction| {
             table::Draft::open(transaction)?;

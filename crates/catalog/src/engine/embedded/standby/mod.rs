@@ -51,7 +51,9 @@ pub(super) use self::link::Link;
 pub(super) use self::members::{Members, Verdict};
 pub(super) use self::peers::{Batch, Peers};
 
+use super::file::Opened;
 use super::lineage::{Lineage, Position, Role};
+use super::space::Space;
 use super::{EmbeddedOptions, State, file, guarded};
 use crate::epoch::Epoch;
 use crate::error::Result;
@@ -78,7 +80,7 @@ pub fn inspect(path: &Path, cluster: ClusterId) -> Result<Option<CatalogFile>> {
     if !path.try_exists().map_err(|error| file::unreachable_file(path, &error))? {
         return Ok(None);
     }
-    let (database, seq) = file::open(path, cluster, &EmbeddedOptions::default())?;
+    let Opened { database, seq, .. } = look(path, cluster)?;
     guarded(|| {
         let lineage = Lineage::load(&database.begin_read().map_err(file::failed)?)?;
         Ok(Some(CatalogFile {
@@ -90,9 +92,14 @@ pub fn inspect(path: &Path, cluster: ClusterId) -> Result<Option<CatalogFile>> {
     })
 }
 
+/// Opens a file that is not going to be written.
+fn look(path: &Path, cluster: ClusterId) -> Result<Opened> {
+    file::open(path, cluster, &EmbeddedOptions::default(), &Arc::new(Space::new(path, 0)))
+}
+
 /// The rows of a catalog's file that nobody has open, whatever it is used for.
 pub fn read_file(path: &Path, cluster: ClusterId) -> Result<Box<dyn Snapshot>> {
-    let (database, seq) = file::open(path, cluster, &EmbeddedOptions::default())?;
+    let Opened { database, seq, .. } = look(path, cluster)?;
     let transaction = guarded(|| database.begin_read().map_err(file::failed))?;
     Ok(Box::new(State { transaction: Arc::new(transaction), seq, _database: Some(database) }))
 }

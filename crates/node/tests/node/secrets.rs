@@ -1,0 +1,118 @@
+//! What lies in a node's directory: files that only their owner can read, and no secret of an access key in plain text.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stoker_node::{AuthorityChange, ClusterOptions, Labels, Member, Node, NodeOptions, authority_rotate};
+use stoker_store::{Access, AccessKey, Store};
+
+use crate::harness::{Home, lazy};
+
+const SECRET: &str = "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY0";
+
+fn access_key(name: &str) -> AccessKey {
+    AccessKey {
+        access_key: name.into(),
+        secret_key: SECRET.into(),
+        access: Access { read_only: false, prefixes: Vec::new(), uid: 0, gid: 0 },
+        created_ms: 1,
+    }
+}
+
+async fn member(node: NodeOptions) -> Arc<Member> {
+    let cluster = ClusterOptions {
+        node,
+        name: "alone".into(),
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        gossip: Vec::new(),
+        s3: None,
+        labels: Labels::default(),
+        weight: 1,
+        plaintext: false,
+        grace: Duration::from_secs(30),
+        promote: None,
+    };
+    Member::start(cluster).await.unwrap()
+}
+
+/// Every file and folder below a folder.
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn files_with_secret(dir: &Path) -> Vec<PathBuf> {
+    let holds = |path: &PathBuf| {
+        let bytes = std::fs::read(path).unwrap();
+        bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes())
+    };
+    below(dir).into_iter().filter(|path| path.is_file()).filter(holds).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_file_of_a_member_holds_a_secret_or_is_open_to_others() {
+    let home = Home::new(lazy());
+    let options = home.options();
+    let (dir, drive) = (options.dir.clone(), options.drives[0].path.clone());
+    let running = member(options).await;
+    running.node().access_key_put(access_key("AKIAONE")).await.unwrap();
+    assert_eq!(running.node().access_key("AKIAONE").await.unwrap().unwrap().secret_key, SECRET);
+    assert_eq!(running.node().access_keys().await.unwrap()[0].secret_key, SECRET);
+    running.stop().await;
+    drop(running);
+    assert_eq!(files_with_secret(&dir), Vec::<PathBuf>::new());
+    let open = [below(&dir), below(&drive)]
+        .concat()
+        .into_iter()
+        .filter(|path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o077 != 0);
+    assert_eq!(open.collect::<Vec<_>>(), Vec::<PathBuf>::new());
+    for folder in [&dir, &drive] {
+        assert_eq!(
+            std::fs::metadata(folder).unwrap().permissions().mode() & 0o077,
+            0,
+            "{}",
+            folder.display()
+        );
+    }
+}
+
+/// Keys of an older release are in plain text, and those of a node that is in no cluster yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_keys_work_on_and_are_wrapped_at_the_next_start() {
+    let home = Home::new(lazy());
+    let dir = home.options().dir;
+    let alone = Node::open(home.options()).await.unwrap();
+    alone.access_key_put(access_key("AKIAOLD")).await.unwrap();
+    alone.stop().await;
+    drop(alone);
+    assert!(!files_with_secret(&dir).is_empty(), "a node in no cluster has no key to wrap by");
+
+    let running = member(home.options()).await;
+    assert_eq!(running.node().access_key("AKIAOLD").await.unwrap().unwrap().secret_key, SECRET);
+    running.stop().await;
+    drop(running);
+    let kept = std::fs::read(dir.join("catalog.kept")).unwrap();
+    assert!(!kept.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()));
+
+    // The cluster's secret is replaced, and what it wrapped is still there.
+    let authority = dir.parent().unwrap().join("authority");
+    assert_eq!(authority_rotate(&dir, &authority).unwrap(), AuthorityChange::Made);
+    for _ in 0..2 {
+        let running = member(home.options()).await;
+        assert_eq!(running.node().access_key("AKIAOLD").await.unwrap().unwrap().secret_key, SECRET);
+        running.stop().await;
+    }
+}
