@@ -205,7 +205,9 @@ impl NodeFile {
             };
             let is_same = now.is_same(&at);
             let may_come = is_replaced(&fault) && now.is_named;
-            if looks == LOOKS_MAX || (is_same && !may_come) {
+            // What is known of one that lost its name is not forgotten: its object may only be out of reach for a moment.
+            let is_unknown = !now.is_named && now.extent.is_none();
+            if looks == LOOKS_MAX || is_unknown || (is_same && !may_come) {
                 return Err(self.why_missing(fault, &now));
             }
             if is_same {

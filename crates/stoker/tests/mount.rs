@@ -512,7 +512,7 @@ fn a_file_that_stays_open_is_read_after_its_drain_and_eviction() {
     stoker(rig.dir.path(), &["drain", "files", "--wait"]);
     let go_round = |seed: u64| {
         for number in 0..8 {
-            fs::write(rig.path("filler"), bytes(seed + number, 32_000_000)).unwrap();
+            fs::write(rig.path("filler"), bytes(seed + number, 20_000_000)).unwrap();
             stoker(rig.dir.path(), &["drain", "files", "--wait"]);
         }
     };

@@ -24,7 +24,10 @@ impl Rig {
         let mut rig = Rig { folder: tempfile::tempdir().unwrap(), running: None };
         rig.start().await;
         let policy = VolumePolicy { drain_quiet_s: 0, drain_lag_max_s: 0, ..VolumePolicy::default() };
-        rig.node().volume_create("data", VolumeOptions { policy: Some(policy), ..VolumeOptions::default() }).await.unwrap();
+        rig.node()
+            .volume_create("data", VolumeOptions { policy: Some(policy), ..VolumeOptions::default() })
+            .await
+            .unwrap();
         rig
     }
 
@@ -115,9 +118,9 @@ async fn read(file: &dyn File, offset: usize, len: usize) -> Result<Vec<u8>> {
     Ok(got)
 }
 
-/// Drains twice as much as the ring holds.
+/// Drains half as much again as the ring holds.
 async fn go_round(node: &Node, seed: u64) {
-    for number in 0..16 {
+    for number in 0..12 {
         let name = format!("filler/{number}");
         put(node, &name, &bytes_of(seed * 100 + number, 8 * MIB)).await;
         node.wait("data", &key(&name), None, Awaited::Drained).await.unwrap();

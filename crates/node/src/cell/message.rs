@@ -173,6 +173,7 @@ mod tests {
             }),
             Ask::Read { chunk, offset: 1, len: 2, verified: false, lake: None },
             Ask::Busy { volume: 7, key: b"k".to_vec() },
+            Ask::Time,
         ] {
             assert_eq!(decode::<Ask>(&encode(&ask)).unwrap(), ask);
         }

@@ -29,9 +29,9 @@ async fn open(node: &Node, name: &str) -> Box<dyn File> {
     node.open("data", &key(name)).await.unwrap()
 }
 
-/// Drains twice as much as the ring holds, so that nothing is left of what was clean before.
+/// Drains half as much again as the ring holds, so that nothing is left of what was clean before.
 async fn go_round(node: &Node, seed: u64) {
-    for number in 0..16 {
+    for number in 0..12 {
         let name = format!("filler/{seed}/{number}");
         put(node, &name, &pattern(seed * 100 + number, 8 * MIB)).await;
         drained(node, &name).await;
@@ -199,9 +199,8 @@ async fn what_another_node_reads_is_kept_until_it_is_closed() {
     let lost = cluster.lose(1);
     put(cluster.node(0), "shard", b"last").await;
     drained(cluster.node(0), "shard").await;
-    let is_kept = |cluster: &Cluster| {
-        cluster.lake.objects().contains_key(format!(".stoker-open/{second}").as_bytes())
-    };
+    let is_kept =
+        |cluster: &Cluster| cluster.lake.objects().contains_key(format!(".stoker-open/{second}").as_bytes());
     assert!(is_kept(&cluster));
     cluster.heal(1, lost);
     cluster.until("nothing is kept", async || !is_kept(&cluster)).await;
