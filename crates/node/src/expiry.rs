@@ -118,7 +118,10 @@ impl Expiry {
         let now_ms = own.at(wall_ms, steady_ms);
         if own.doubted_ms.is_some() && !was_doubted {
             let ahead_s = wall_ms.saturating_sub(now_ms) / 1_000;
-            tracing::warn!(ahead_s, "the clock jumped ahead: nothing expires by it until another clock agrees");
+            tracing::warn!(
+                ahead_s,
+                "the clock jumped ahead: nothing expires by it until another clock agrees"
+            );
         }
         now_ms
     }
@@ -232,7 +235,10 @@ mod tests {
             check(begin, &[(ahead, 0, NOW), (NOW + 70, 70, NOW + 70), (NOW + 80, 80, NOW + 80)]);
             // Nobody sets it right.
             let (long, end) = (DOUBT_MS_MAX - 1, DOUBT_MS_MAX);
-            check(begin, &[(ahead, 0, NOW), (ahead + long, long, NOW + long), (ahead + end, end, ahead + end)]);
+            check(
+                begin,
+                &[(ahead, 0, NOW), (ahead + long, long, NOW + long), (ahead + end, end, ahead + end)],
+            );
         }
     }
 

@@ -21,8 +21,8 @@ mod drives;
 mod edit;
 mod entries;
 mod error;
-mod expiry;
 mod exchange;
+mod expiry;
 mod files;
 mod fleet;
 mod identity;
@@ -78,7 +78,8 @@ pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
-    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
+    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions,
+    SPARSE_BYTES_MAX,
 };
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};

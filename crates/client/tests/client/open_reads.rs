@@ -24,7 +24,10 @@ impl Rig {
         let mut rig = Rig { folder: tempfile::tempdir().unwrap(), running: None };
         rig.start().await;
         let policy = VolumePolicy { drain_quiet_s: 0, drain_lag_max_s: 0, ..VolumePolicy::default() };
-        rig.node().volume_create("data", VolumeOptions { policy: Some(policy), ..VolumeOptions::default() }).await.unwrap();
+        rig.node()
+            .volume_create("data", VolumeOptions { policy: Some(policy), ..VolumeOptions::default() })
+            .await
+            .unwrap();
         rig
     }
 

@@ -54,7 +54,11 @@ async fn is_kept(node: &Node) -> bool {
     panic!("nobody looks for what has expired");
 }
 
-async fn complete(node: &Node, upload: &UploadId, etag: String) -> stoker_store::Result<stoker_store::Receipt> {
+async fn complete(
+    node: &Node,
+    upload: &UploadId,
+    etag: String,
+) -> stoker_store::Result<stoker_store::Receipt> {
     let parts = vec![PartChoice { number: 1, etag, checksum: None }];
     node.upload_complete("data", &key("x"), upload, parts, Condition::default(), Finish::default()).await
 }

@@ -199,9 +199,8 @@ async fn what_another_node_reads_is_kept_until_it_is_closed() {
     let lost = cluster.lose(1);
     put(cluster.node(0), "shard", b"last").await;
     drained(cluster.node(0), "shard").await;
-    let is_kept = |cluster: &Cluster| {
-        cluster.lake.objects().contains_key(format!(".stoker-open/{second}").as_bytes())
-    };
+    let is_kept =
+        |cluster: &Cluster| cluster.lake.objects().contains_key(format!(".stoker-open/{second}").as_bytes());
     assert!(is_kept(&cluster));
     cluster.heal(1, lost);
     cluster.until("nothing is kept", async || !is_kept(&cluster)).await;
