@@ -127,9 +127,11 @@ impl KnownDrives {
                 let why = format!("drive {} (ring {}) is there instead", there.drive, there.ring);
                 missing(path, known.clone(), why)
             }
-            (Some((path, known)), None) => {
-                missing(path, known.clone(), "there is no ring, as if it were not mounted".to_owned())
-            }
+            (Some((path, known)), None) => missing(
+                path,
+                known.clone(),
+                "there is no ring that can be read, as if it were not mounted".to_owned(),
+            ),
             (None, Some(_)) => Ok(()),
             (None, None) => match lost.first().filter(|_| !self.is_written) {
                 Some((drive, ring)) => {
@@ -202,6 +204,8 @@ pub(crate) async fn find_drives(
         let is_new = options.new_drives.iter().any(|named| is_named(named, &drive.path));
         let judged = match there {
             Some(there) if !is_new => known.judge(&drive.path, there, &lost),
+            // A blank device, or a superblock that rotted: not the drive that is expected here.
+            None if !is_new && known.at(&drive.path).is_some() => known.judge(&drive.path, None, &lost),
             _ => Ok(()),
         };
         match judged {

@@ -79,7 +79,8 @@ pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
-    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
+    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions,
+    SPARSE_BYTES_MAX,
 };
 pub use trial::ChunkTrial;
 pub use world::{GivenWorld, InWorld, World};

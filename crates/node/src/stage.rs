@@ -218,7 +218,9 @@ impl Core {
     ) -> Result<Option<Arc<Extent>>> {
         let Some(volume) = self.volumes.by_id(volume).await? else { return Ok(None) };
         let lake = volume.lake(self.volumes.lakes()).await?;
-        Ok(lake.map(|lake| Arc::new(Extent { lake, volume: volume.id, key, etag, sums: Mutex::default(), _user: None })))
+        Ok(lake.map(|lake| {
+            Arc::new(Extent { lake, volume: volume.id, key, etag, sums: Mutex::default(), _user: None })
+        }))
     }
 
     /// The same as a peer that asks for bytes out of the lake says it.
