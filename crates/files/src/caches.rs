@@ -45,9 +45,10 @@ impl Told {
     }
 }
 
-/// The time of the last change of anything is the catalog's after a publish. Nothing depends on it.
+/// The time of the last change of anything is the catalog's after a publish, and what is stored is an upper bound before it.
+/// Nothing depends on them.
 fn is_same(one: &Attr, other: &Attr) -> bool {
-    Attr { ctime_ns: 0, ..*one } == Attr { ctime_ns: 0, ..*other }
+    Attr { ctime_ns: 0, allocated: 0, ..*one } == Attr { ctime_ns: 0, allocated: 0, ..*other }
 }
 
 impl Files {
