@@ -157,7 +157,18 @@ mod tests {
 
     fn attr(size: u64) -> Attr {
         let (kind, mode, nlink) = (Kind::File, 0o644, 1);
-        Attr { ino: 5, kind, size, allocated: size, mode, uid: 0, gid: 0, nlink, mtime_ns: 7, ctime_ns: size as i64 }
+        Attr {
+            ino: 5,
+            kind,
+            size,
+            allocated: size,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink,
+            mtime_ns: 7,
+            ctime_ns: size as i64,
+        }
     }
 
     #[test]

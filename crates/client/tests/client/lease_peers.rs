@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::memory::Memory;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use stoker_client::wire::*;
 use stoker_client::wire::Place;
+use stoker_client::wire::*;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_format::{ClusterId, crc32c};
 use stoker_store::*;

@@ -22,8 +22,7 @@ use crate::up::kept::Kept;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Files of a node's directory that hold secrets.
-const SECRETS: [&str; 5] =
-    ["credentials", "token", "cluster.keys", "catalog.kept", "catalog.redb"];
+const SECRETS: [&str; 5] = ["credentials", "token", "cluster.keys", "catalog.kept", "catalog.redb"];
 
 /// Descriptors beside segments and clients: peers, the lake, the catalog, sockets.
 const DESCRIPTORS_MORE: u64 = 1_024;

@@ -194,7 +194,7 @@ impl Model {
     }
 }
 
-async fn write(writer: &mut Box<dyn stoker_store::Writer>, bytes: &[u8]) -> stoker_store::Result<()> {
+pub async fn write(writer: &mut Box<dyn stoker_store::Writer>, bytes: &[u8]) -> stoker_store::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let mut buf = writer.buffer().await?;

@@ -1,0 +1,256 @@
+//! A hurt cell: who starts, what can be read, and whether what is said about the rest is true.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use stoker_client::{Client, Endpoint};
+use stoker_store::{ErrorKind, LostFile, Order, Report, Store};
+
+use crate::damage::{Damage, Part};
+use crate::image::{Files, Image, RING};
+use crate::storm::cell::{NODES, home};
+use crate::storm::{LOCAL, content, read_in};
+
+/// Tries of something that becomes true by itself, a tenth of a second apart. A hurt cell may need a verdict and a rebuild.
+const TRIES_MAX: usize = 450;
+
+/// The cell with one fault in it.
+pub struct Cell<'c> {
+    folder: PathBuf,
+    damage: &'c Damage,
+    nodes: Vec<Option<Running>>,
+    /// Why a node did not start.
+    refusals: Vec<Option<String>>,
+    runtime: tokio::runtime::Runtime,
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl<'c> Cell<'c> {
+    /// Starts all nodes at the same time. One that refuses says why.
+    pub fn start(folder: &Path, damage: &'c Damage) -> Cell<'c> {
+        let started: Vec<Result<Running, String>> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..NODES).map(|at| scope.spawn(move || start(folder, at))).collect();
+            starts.into_iter().map(|start| start.join().unwrap()).collect()
+        });
+        let (mut nodes, mut refusals) = (Vec::new(), Vec::new());
+        for started in started {
+            refusals.push(started.as_ref().err().cloned());
+            nodes.push(started.ok());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Cell { folder: folder.to_owned(), damage, nodes, refusals, runtime }
+    }
+
+    /// Reads everything, before and after another node is lost.
+    pub fn judge(mut self, image: &Image) -> Result<String, String> {
+        for (at, refusal) in self.refusals.iter().enumerate() {
+            let Some(why) = refusal else { continue };
+            if self.damage.node != Some(at) {
+                return Err(format!("node {at}, which is whole, does not start: {why}"));
+            }
+            // A person has to know what to do.
+            if !why.contains("stoker: ") || why.contains("panicked") {
+                return Err(format!("node {at} does not start and does not say why: {why}"));
+            }
+        }
+        let refused = self.refusals.iter().flatten().map(|why| format!("refused: {}", why.trim())).next();
+        self.until_names()?;
+        let unread = self.read_all(&image.files)?;
+        self.fits(&unread, "after the start")?;
+        self.until_protected()?;
+
+        self.nodes[self.damage.lost] = None;
+        self.until_names()?;
+        let unread = self.read_all(&image.files)?;
+        self.fits(&unread, "after the loss of another node")?;
+        let words = refused.unwrap_or_else(|| "all nodes started".to_owned());
+        Ok(format!("{words}; {} files cannot be read and say so", unread.len()))
+    }
+
+    /// What cannot be read is allowed to be so, and is told.
+    fn fits(&self, unread: &BTreeSet<(String, String)>, when: &str) -> Result<(), String> {
+        if unread.is_empty() {
+            return Ok(());
+        }
+        // What is in the lake alone and rotted there has no other copy; a read that says so is the truth.
+        if self.damage.part == Part::Lake {
+            return if unread.len() == 1 {
+                Ok(())
+            } else {
+                Err(format!("{when}: {unread:?} for one object"))
+            };
+        }
+        // Files that only one fault and one lost node stand against have a copy left, or are told as lost.
+        let lost = self.lost()?;
+        let is_told = |(volume, key): &&(String, String)| {
+            lost.iter().any(|file| file.volume == *volume && file.key == key.as_bytes())
+        };
+        let hidden: Vec<_> = unread.iter().filter(|file| !is_told(file)).collect();
+        if hidden.is_empty() {
+            Err(format!("{when}: a single fault lost {unread:?} (told)"))
+        } else {
+            Err(format!("{when}: nobody tells that these are lost: {hidden:?}"))
+        }
+    }
+
+    fn live(&self) -> Vec<usize> {
+        (0..NODES).filter(|at| self.nodes[*at].is_some()).collect()
+    }
+
+    /// Some node answers for names; if whoever kept them is gone, another one is told to.
+    fn until_names(&self) -> Result<(), String> {
+        let mut said = String::new();
+        for attempt in 0..TRIES_MAX {
+            for at in self.live() {
+                match self.runtime.block_on(async { client(&self.folder, at).await?.volumes().await }) {
+                    Ok(_) => return Ok(()),
+                    Err(fault) => said = format!("{fault:?}"),
+                }
+                // Whoever kept the names may be on its way back.
+                if attempt % 20 == 19 {
+                    let accept_loss = attempt > TRIES_MAX / 2;
+                    let order = Order::CatalogPromote { accept_loss };
+                    let done =
+                        self.runtime.block_on(async { client(&self.folder, at).await?.operate(order).await });
+                    if let Err(fault) = done {
+                        said = format!("{fault:?}");
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err(format!("no node answers for names: {said}"))
+    }
+
+    /// What cannot be read through any node. A wrong byte is the end.
+    fn read_all(&self, files: &Files) -> Result<BTreeSet<(String, String)>, String> {
+        let mut unread = BTreeSet::new();
+        for at in self.live() {
+            for ((volume, name), state) in files {
+                let expected = state.map(|(seed, len)| content(seed, len));
+                let found = self.runtime.block_on(read(&self.folder, at, volume, name));
+                match found {
+                    Ok(found) if found == expected => {}
+                    Ok(None) => return Err(format!("{volume}/{name} is not there, says node {at}")),
+                    Ok(Some(found)) => {
+                        return Err(format!(
+                            "{volume}/{name} has wrong bytes, {} of them, from node {at}",
+                            found.len()
+                        ));
+                    }
+                    Err(fault) => {
+                        eprintln!("   node {at}: {volume}/{name}: {fault}");
+                        unread.insert((volume.clone(), name.clone()));
+                    }
+                }
+            }
+        }
+        Ok(unread)
+    }
+
+    /// Everything has its copies again, as far as the nodes know.
+    fn until_protected(&self) -> Result<(), String> {
+        let at = self.live()[0];
+        let mut said = String::new();
+        for _ in 0..TRIES_MAX {
+            let report = self
+                .runtime
+                .block_on(async { client(&self.folder, at).await?.operate(Order::Rebuild).await });
+            match report {
+                Ok(Report::Rebuild(status)) if status.files_left == 0 && self.is_decided(at) => return Ok(()),
+                other => said = format!("{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err(format!("never protected again: {said}"))
+    }
+
+    /// Nobody is waited for: a node that did not start was declared down.
+    fn is_decided(&self, at: usize) -> bool {
+        let status = self.runtime.block_on(async { client(&self.folder, at).await?.status().await });
+        let is_gone = |at: usize| self.nodes[at].is_none();
+        status.is_ok_and(|status| {
+            (0..NODES).all(|at| {
+                let found = status.nodes.iter().find(|node| node.name == format!("n{at}"));
+                found.is_some_and(|node| (node.state == "up") != is_gone(at) && node.state != "suspect")
+            })
+        })
+    }
+
+    fn lost(&self) -> Result<Vec<LostFile>, String> {
+        let mut said = String::new();
+        for at in self.live() {
+            match self.runtime.block_on(async { client(&self.folder, at).await?.operate(Order::Lost).await })
+            {
+                Ok(Report::Lost(lost)) => return Ok(lost),
+                other => said = format!("{other:?}"),
+            }
+        }
+        Err(format!("nobody tells what is lost: {said}"))
+    }
+}
+
+/// A node, or what it said instead of starting.
+fn start(folder: &Path, at: usize) -> Result<Running, String> {
+    let dir = home(folder, at);
+    let log = dir.with_extension("log");
+    let words = std::fs::File::create(&log).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    command
+        .args(["up", "--json", "--memory", "512MiB", "--grace", "3s", "--size", RING])
+        .args(["--s3", LOCAL, "--admin", LOCAL, "--peers", LOCAL, "--dir"])
+        .arg(&dir)
+        .env("STOKER_LOG", "info")
+        .stdout(Stdio::piped())
+        .stderr(words);
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let running = Running(child);
+    if serde_json::from_str::<serde_json::Value>(&line).is_ok() {
+        return Ok(running);
+    }
+    let words = std::fs::read_to_string(&log).unwrap_or_default();
+    let at = words.find("stoker: ").unwrap_or_default();
+    Err(words[at..].to_owned())
+}
+
+async fn client(folder: &Path, at: usize) -> stoker_store::Result<Client> {
+    Client::connect(&Endpoint::Unix(home(folder, at).join("stoker.sock")), None).await
+}
+
+/// The bytes of a file through a node; tries again for as long as the node says that it is worth it.
+async fn read(folder: &Path, at: usize, volume: &str, name: &str) -> Result<Option<Vec<u8>>, String> {
+    let mut said = String::new();
+    for _ in 0..TRIES_MAX / 3 {
+        match read_once(folder, at, volume, name).await {
+            Ok(found) => return Ok(found),
+            Err(fault) if matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Closed) => {
+                said = format!("{fault:?}")
+            }
+            Err(fault) => return Err(format!("{fault:?}")),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(said)
+}
+
+async fn read_once(
+    folder: &Path,
+    at: usize,
+    volume: &str,
+    name: &str,
+) -> stoker_store::Result<Option<Vec<u8>>> {
+    read_in(&client(folder, at).await?, volume, name).await
+}
