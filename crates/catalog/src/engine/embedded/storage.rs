@@ -38,6 +38,8 @@ pub(super) struct Storage {
     handle: File,
     /// Blocks that are not in the file yet.
     held: Mutex<Held>,
+    /// The head was written since the last flush, which is then one of a commit.
+    head_written: AtomicBool,
     /// Spares reads the lock where nothing is held.
     holding: AtomicBool,
     /// Checksums of blocks, 0 where none is known.
@@ -96,6 +98,7 @@ impl Storage {
             file,
             handle,
             held: Mutex::new(Held { draft, ..Held::default() }),
+            head_written: AtomicBool::new(false),
             holding: AtomicBool::new(draft),
             sums: RwLock::new(Vec::new()),
             space,
@@ -130,6 +133,7 @@ impl Storage {
             self.handle.sync_data()?;
         }
         *held = Held::default();
+        self.head_written.store(false, Ordering::Release);
         self.holding.store(false, Ordering::Release);
         Ok(())
     }
@@ -361,7 +365,10 @@ impl StorageBackend for Backend {
         if self.0.held().draft {
             return Ok(());
         }
-        while let Err(error) = self.0.held_flush() {
+        // The store also flushes a file that it made longer, in the middle of a transaction, and nobody can read
+        // meanwhile: that must not wait.
+        let commits = self.0.head_written.load(Ordering::Acquire);
+        while let (true, Err(error)) = (commits, self.0.held_flush()) {
             if !is_full(&error) {
                 return Err(error);
             }
@@ -373,11 +380,16 @@ impl StorageBackend for Backend {
         if self.0.space.get() == Room::Stuck {
             self.0.space.set(Room::Free);
         }
-        self.0.handle.sync_data()
+        self.0.handle.sync_data()?;
+        self.0.head_written.store(false, Ordering::Release);
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let _writing = self.0.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset == 0 {
+            self.0.head_written.store(true, Ordering::Release);
+        }
         // What is held comes before what is written later.
         if self.0.holding.load(Ordering::Acquire) {
             self.0.hold(offset, data)?;
