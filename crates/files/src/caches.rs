@@ -105,6 +105,8 @@ impl Files {
             match self.0.look(parent, &name).await {
                 Ok(found) => is_there |= found.ino == ino,
                 Err(Errno::ENOENT) => {}
+                // Its directory is gone.
+                Err(Errno::ESTALE) => self.0.table.take(&inode, parent, &name),
                 Err(errno) => return Err(errno),
             }
         }
@@ -119,7 +121,10 @@ impl Core {
         let names = inode.place.lock().unwrap().names();
         let mut is_there = false;
         for (parent, name) in names.into_iter().take(NAMES_ASKED) {
-            let key = self.table.key_in(&*self.table.get(parent)?, &name)?;
+            let Ok(key) = self.table.get(parent).and_then(|parent| self.table.key_in(&parent, &name)) else {
+                self.table.take(inode, parent, &name);
+                continue;
+            };
             let moment = self.moment();
             let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
             if inode.is_newer(moment) {

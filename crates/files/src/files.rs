@@ -191,7 +191,7 @@ impl Files {
             match self.0.look(parent, &name).await {
                 Ok(found) if found.ino == ino => return Ok(found.attr()),
                 // Somebody else took the name away, on another node; the file may have others.
-                Ok(_) | Err(Errno::ENOENT) => {}
+                Ok(_) | Err(Errno::ENOENT | Errno::ESTALE) => {}
                 Err(errno) => return Err(errno),
             }
         }

@@ -83,6 +83,8 @@ struct Model {
     names: BTreeMap<String, usize>,
     files: Vec<Vec<u8>>,
     directories: BTreeSet<String>,
+    /// Files that had several names once.
+    linked: BTreeSet<usize>,
     pending: Option<Pending>,
 }
 
@@ -278,7 +280,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// What S3 does with a PUT: the name is another file from then on.
+    /// What S3 does with a PUT: other bytes for a file that always had one name; one of several names becomes another file.
     fn put_object(&mut self, name: &str) {
         if !self.model.has_parent(name) {
             return;
@@ -287,7 +289,11 @@ impl Sequence<'_> {
         self.log.push(format!("S3 puts {name}, {} bytes", bytes.len()));
         let key = format!("s{}/{name}", self.seed);
         self.pair.runtime.block_on(storm::put(&self.pair.client, &key, &bytes)).unwrap();
-        self.model.make(name, bytes);
+        let id = self.model.names.get(name).copied();
+        match id.filter(|id| !self.model.linked.contains(id)) {
+            Some(id) => self.model.files[id] = bytes,
+            None => self.model.make(name, bytes),
+        }
     }
 
     fn remove(&mut self, mount: usize, name: &str) {
@@ -326,6 +332,7 @@ impl Sequence<'_> {
             (Some(id), false) => {
                 self.expect(&done, Ok(()));
                 self.model.names.insert(to.to_owned(), id);
+                self.model.linked.insert(id);
             }
         }
     }
@@ -491,4 +498,23 @@ fn a_closed_file_is_read_whole_on_the_other_mount() {
     let mut file = OpenOptions::new().read(true).append(true).open(&a).unwrap();
     file.write_all(b" and long").unwrap();
     assert_eq!(fs::read(&a).unwrap(), b"short and long");
+}
+
+/// A file whose other name is in a directory that was moved elsewhere is open to all by the one that it kept.
+#[test]
+fn a_directory_that_moves_takes_no_other_name_along() {
+    let Some(pair) = Pair::new(1) else { return };
+    let [a, b] = [0, 1].map(|at: usize| pair.mounts[at].0.clone());
+    fs::create_dir(a.join("d")).unwrap();
+    fs::write(a.join("f"), "bytes").unwrap();
+    fs::hard_link(a.join("f"), a.join("d/g")).unwrap();
+    for name in ["f", "d/g"] {
+        assert_eq!(fs::read(b.join(name)).unwrap(), b"bytes");
+    }
+    fs::rename(a.join("d"), a.join("e")).unwrap();
+    assert_eq!(fs::read(b.join("d/g")).unwrap_err().kind(), ErrorKind::NotFound);
+    fs::write(a.join("f"), "others").unwrap();
+    for name in ["f", "e/g"] {
+        assert_eq!(fs::read(b.join(name)).unwrap(), b"others", "{name}");
+    }
 }
