@@ -284,6 +284,10 @@ impl Core {
 
     /// Whether a place can be read from now, as far as this node can tell.
     pub(crate) fn is_readable(&self, view: &View, node: NodeId, drive: DriveId) -> bool {
+        // A row may tell of a drive that is not there any more.
+        if node == self.node && !self.rings.has_drive(drive) {
+            return false;
+        }
         if !self.cell.is_joined() {
             return node == self.node;
         }

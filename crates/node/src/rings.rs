@@ -238,6 +238,13 @@ impl Rings {
         slots.iter().enumerate().filter_map(there).collect()
     }
 
+    /// Whether a drive is there and works.
+    pub fn has_drive(&self, id: DriveId) -> bool {
+        let is_it =
+            |slot: &Slot| slot.drive.as_ref().is_some_and(|drive| drive.id == id && !drive.is_failed());
+        self.slots.read().unwrap().iter().any(is_it)
+    }
+
     /// Every drive.
     pub fn drives(&self) -> Vec<Arc<Drive>> {
         self.slots.read().unwrap().iter().filter_map(|slot| slot.drive.clone()).collect()

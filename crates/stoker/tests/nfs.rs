@@ -101,8 +101,7 @@ fn a_client_that_moves_overwrites_nothing_newer() {
     let dir = tempfile::TempDir::new().unwrap();
     let (at, there) = (dir.path().join("first"), dir.path().join("second"));
     let first = up(&at, &[]);
-    let (peers, token) = (text(&first, "peers"), text(&first, "join_token"));
-    Node::start(&["join", &peers, "--token", &token], &there).stop();
+    Node::join(&first, &[], &there).stop();
     let second = up(&there, &[]);
     script("moves.py", &[&port(&first), &port(&second)]);
     second.stop();

@@ -173,7 +173,7 @@ async fn a_full_disk_refuses_commits_and_nothing_else() {
 
 /// A group that takes more than was reserved: nobody knows what becomes of it, until there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_outgrows_the_reserve_waits_and_is_not_lost() {
+async fn a_commit_that_outgrows_the_reserve_is_there_whole_or_not_at_all() {
     for (kind, disk) in Disk::all(48 * MIB) {
         let catalog = Embedded::open(&disk.catalog(), CLUSTER, &reserving(64 << 10)).unwrap();
         for number in 0..20 {
@@ -191,7 +191,8 @@ async fn a_commit_that_outgrows_the_reserve_waits_and_is_not_lost() {
 
         disk.free();
         until("room again", || catalog.health() == Health::Good).await;
-        assert_eq!(all(&catalog, Range::prefix(&[1], 1000)).await.len(), 100, "{kind}");
+        let there = all(&catalog, Range::prefix(&[1], 1000)).await.len();
+        assert!(matches!(there, 0 | 100), "{kind}: {there} rows of a commit whose end nobody knew");
         assert_eq!(all(&catalog, Range::between(&[2], &[2, 255], 1000)).await.len(), 0, "{kind}");
         done(&catalog, large(2)).await;
 

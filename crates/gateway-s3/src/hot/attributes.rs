@@ -1,14 +1,18 @@
 //! Properties of files: from the headers of a request, and into the headers of an answer.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use stoker_store::{Access, Attributes, META_PREFIX, is_meta_reserved};
+use stoker_store::{Access, Attributes, is_meta_reserved};
 
 use crate::percent::{self, Plus};
 use crate::refusal::{Code, Refusal, Result};
 
 /// Most bytes of user metadata, names and values together.
 const META_BYTES_MAX: usize = 2048;
+/// In front of names of user metadata that would be ours.
+const ESCAPE: &str = "x-";
 /// Most tags of a file.
 const TAGS_MAX: usize = 10;
 const TAG_KEY_CHARS_MAX: usize = 128;
@@ -36,6 +40,7 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
         } else if let Some(name) = name.as_str().strip_prefix("x-amz-meta-") {
             let value = text(value);
             meta_bytes += name.len() + value.len();
+            let name = &*kept_name(name);
             match attributes.meta.iter_mut().find(|(other, _)| other == name) {
                 Some((_, old)) => *old = format!("{old},{value}"),
                 None => attributes.meta.push((name.to_owned(), value)),
@@ -49,14 +54,6 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
                 attributes.headers.push((name.as_str().to_owned(), value));
             }
         }
-    }
-    if let Some((name, _)) = attributes.meta.iter().find(|(name, _)| is_meta_reserved(name)) {
-        let message = format!(
-            "x-amz-meta-{name}: names of user metadata that begin with `{META_PREFIX}` are reserved. Use another name."
-        );
-        return Err(
-            Refusal::new(Code::InvalidArgument, message).with("ArgumentName", format!("x-amz-meta-{name}"))
-        );
     }
     if meta_bytes > META_BYTES_MAX {
         return Err(Refusal::new(
@@ -80,11 +77,27 @@ pub(crate) fn into_headers(attributes: &Attributes, headers: &mut HeaderMap) {
         insert(headers, name, value);
     }
     for (name, value) in &attributes.meta {
-        insert(headers, &format!("x-amz-meta-{name}"), value);
+        insert(headers, &format!("x-amz-meta-{}", shown_name(name)), value);
     }
     if !attributes.tags.is_empty() {
         headers.insert("x-amz-tagging-count", HeaderValue::from(attributes.tags.len()));
     }
+}
+
+/// The name under which user metadata is kept: what would pass for our own gets a prefix more, so that nobody speaks in our name and
+/// a node of Stoker can be the lake of another one.
+fn kept_name(name: &str) -> Cow<'_, str> {
+    if is_meta_reserved(name.trim_start_matches(ESCAPE)) {
+        format!("{ESCAPE}{name}").into()
+    } else {
+        name.into()
+    }
+}
+
+/// The name that was sent.
+fn shown_name(kept: &str) -> &str {
+    let is_escaped = is_meta_reserved(kept.trim_start_matches(ESCAPE));
+    kept.strip_prefix(ESCAPE).filter(|_| is_escaped).unwrap_or(kept)
 }
 
 /// What cannot be a header (another door may have stored it) is left out.
@@ -204,6 +217,20 @@ mod tests {
             })
             .collect();
         of_headers(&headers, &Access { uid: 7, gid: 8, ..Access::default() })
+    }
+
+    #[test]
+    fn names_like_ours_are_kept_as_others_and_shown_as_sent() {
+        let check = |sent: &str, kept: &str| {
+            assert_eq!(kept_name(sent), kept);
+            assert_eq!(shown_name(kept), sent);
+        };
+        check("a", "a");
+        check("stoker-etag", "x-stoker-etag");
+        check("x-stoker-etag", "x-x-stoker-etag");
+        check("x-a", "x-a");
+        check("stoker-set", "stoker-set");
+        check("x-stoker-set", "x-stoker-set");
     }
 
     #[test]

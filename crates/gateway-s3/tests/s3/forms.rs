@@ -44,7 +44,7 @@ fn post_with(
     );
     let policy = STANDARD.encode(format!(
         r#"{{"expiration":"{expires}","conditions":[{conditions}{{"bucket":"{volume}"}},["starts-with","$key","user/"],
-        ["content-length-range",1,{size_max}],["starts-with","$success_action_status",""],["starts-with","$x-amz-meta-a",""],["starts-with","$x-amz-meta-stoker-mode",""],
+        ["content-length-range",1,{size_max}],["starts-with","$success_action_status",""],["starts-with","$x-amz-meta-a",""],
         {{"x-amz-credential":"{credential}"}},{{"x-amz-date":"{time}"}},{{"x-amz-algorithm":"AWS4-HMAC-SHA256"}}]}}"#
     ));
     let signature =
@@ -111,8 +111,11 @@ fn a_form_may_only_what_its_policy_says() {
     post(&client, &volume, "user/a", b"too long for it", 10, &[]).refused(400, "EntityTooLarge");
     post(&client, &volume, "user/a", b"", 10, &[]).refused(400, "EntityTooSmall");
     post(&client, &volume, "user/a", b"x", 10, &[("x-amz-meta-extra", "1")]).refused(403, "AccessDenied");
-    post(&client, &volume, "user/a", b"x", 10, &[("x-amz-meta-stoker-mode", "4755")])
-        .refused(400, "InvalidArgument");
+    let mode = [("x-amz-meta-stoker-mode", "4755")];
+    let allowed = r#"["starts-with","$x-amz-meta-stoker-mode",""],"#;
+    post_with(&client, &volume, "user/b", b"x", 10, &mode, allowed).expect(201);
+    let got = client.get(&format!("/{volume}/user/b")).expect(200);
+    assert_eq!(got.header("x-amz-meta-stoker-mode"), Some("4755"));
     let liar = Client { secret_key: "guess".to_owned(), ..client.clone() };
     post(&liar, &volume, "user/a", b"x", 10, &[]).refused(403, "SignatureDoesNotMatch");
     let form = b"--XyZ\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--XyZ\r\nContent-Disposition: form-data; \

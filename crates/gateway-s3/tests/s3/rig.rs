@@ -34,7 +34,7 @@ impl Rig {
             let node = runtime.block_on(async {
                 let mut options = NodeOptions::new(dir.path().join("node"));
                 let path = dir.path().join("ring");
-                options.drives = vec![DriveOptions { path, size_bytes: Some(256 << 20) }];
+                options.drives = vec![DriveOptions { path, size_bytes: Some(512 << 20) }];
                 options.memory_bytes = 512 << 20;
                 options.volume_defaults =
                     VolumePolicy { drain: DrainPolicy::OnDemand, ..VolumePolicy::default() };

@@ -162,7 +162,7 @@ async fn a_file_that_is_too_sparse_for_the_lake_is_put_aside_and_says_why() {
     let node = Node::open(options()).await.unwrap();
     node.volume_create("data", VolumeOptions::default()).await.unwrap();
     make(&node, "fits", vec![Piece::Zero(16 * MIB - 4), Piece::Take(4)], b"last").await.unwrap();
-    let stored = pattern(3, (MIB + MIB / 16) as usize);
+    let stored = pattern(3, 2 * MIB as usize);
     make(&node, "full", vec![Piece::Take(stored.len() as u64), Piece::Zero(16 * MIB)], &stored)
         .await
         .unwrap();
@@ -292,7 +292,7 @@ async fn names_with_holes_come_back_without_the_catalog() {
     let options = home.options();
     for file in std::fs::read_dir(&options.dir).unwrap() {
         let path = file.unwrap().path();
-        if path.file_name().unwrap().to_string_lossy().starts_with("catalog") {
+        if path.file_name().unwrap().to_string_lossy().starts_with("catalog.redb") {
             if path.is_dir() {
                 std::fs::remove_dir_all(path).unwrap()
             } else {

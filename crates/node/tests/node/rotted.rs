@@ -43,7 +43,7 @@ async fn emptied(home: &Home, node: Arc<Node>) -> Arc<Node> {
     node.stop().await;
     drop(node);
     std::fs::remove_dir_all(home.dir.path().join("ring0")).unwrap();
-    home.open().await
+    home.open_with_new_drives().await
 }
 
 async fn read_at(node: &Node, name: &str, at: usize, len: usize) -> stoker_store::Result<Vec<u8>> {
@@ -153,7 +153,7 @@ async fn what_a_lake_lost_comes_back_from_a_copy_on_a_drive() {
     node.stop().await;
     drop(node);
     std::fs::remove_dir_all(cluster.folder(0).join("ring0")).unwrap();
-    cluster.start(0).await;
+    cluster.start_with_new_drives(0).await;
     for (name, bytes) in names.iter().zip(&contents) {
         cluster.lake.rot(name.as_bytes(), bytes.len() / 2);
     }

@@ -89,7 +89,7 @@ async fn no_file_of_a_member_holds_a_secret_or_is_open_to_others() {
     }
 }
 
-/// Keys of an older release are in plain text, and those of a node that is in no cluster yet.
+/// Keys outlive a change of the secret that wrapped them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_keys_work_on_and_are_wrapped_at_the_next_start() {
     let home = Home::new(lazy());
@@ -98,7 +98,7 @@ async fn old_keys_work_on_and_are_wrapped_at_the_next_start() {
     alone.access_key_put(access_key("AKIAOLD")).await.unwrap();
     alone.stop().await;
     drop(alone);
-    assert!(!files_with_secret(&dir).is_empty(), "a node in no cluster has no key to wrap by");
+    assert!(files_with_secret(&dir).is_empty(), "a node that is alone has a key of its own");
 
     let running = member(home.options()).await;
     assert_eq!(running.node().access_key("AKIAOLD").await.unwrap().unwrap().secret_key, SECRET);

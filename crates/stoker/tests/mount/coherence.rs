@@ -43,11 +43,9 @@ impl Pair {
         let lake = dir.path().join("lake");
         fs::create_dir(&lake).unwrap();
         let first = Node::start(&["up", "--lake", lake.to_str().unwrap()], &home(dir.path(), 0));
-        let said = |what: &str| first.ready[what].as_str().unwrap_or_default().to_owned();
-        let (peers, token) = (said("peers"), said("join_token"));
         let mut all = vec![first];
         for at in 1..nodes {
-            all.push(Node::start(&["join", &peers, "--token", &token], &home(dir.path(), at)));
+            all.push(Node::join(&all[0], &[], &home(dir.path(), at)));
         }
         let mounts = [0, 1].map(|at| {
             let mnt = dir.path().join(format!("mnt-{at}"));

@@ -162,6 +162,24 @@ impl Cluster {
     /// Starts a node on another runtime, so that it can be killed: without that nothing of it runs on.
     pub async fn start_on(&mut self, at: usize, runtime: &tokio::runtime::Handle) {
         let (options, own) = self.options(at);
+        self.start_by(at, runtime, options, own).await;
+    }
+
+    /// Starts a node whose drives are gone for good.
+    pub async fn start_with_new_drives(&mut self, at: usize) {
+        let (options, own) = self.options(at);
+        let new_drives = options.drives.iter().map(|drive| drive.path.clone()).collect();
+        let options = NodeOptions { new_drives, ..options };
+        self.start_by(at, &tokio::runtime::Handle::current(), options, own).await;
+    }
+
+    async fn start_by(
+        &mut self,
+        at: usize,
+        runtime: &tokio::runtime::Handle,
+        options: NodeOptions,
+        own: Arc<Mutex<Option<NodeId>>>,
+    ) {
         let node = runtime.spawn(Node::open(options)).await.unwrap().unwrap();
         *own.lock().unwrap() = Some(node.id());
         self.net.cut.lock().unwrap().remove(&node.id());
