@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn ranges_of_versions_must_meet() {
         assert_eq!(choose_version(&hello(1, 1)), Some(1), "the release before");
-        assert_eq!(choose_version(&hello(1, 7)), Some(VERSION));
+        assert_eq!(choose_version(&hello(1, VERSION)), Some(VERSION));
         assert_eq!(choose_version(&hello(0, 0)), None);
         assert_eq!(choose_version(&hello(VERSION + 1, VERSION + 2)), None);
     }

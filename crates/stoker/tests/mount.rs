@@ -580,6 +580,11 @@ print(os.listdir("empty"), sorted(os.listdir(".")), sorted(os.listdir("some/wher
     assert!(rig.mount.wait().unwrap().success());
     rig.node.take().unwrap().stop();
     fs::rename(rig.dir.path().join("node"), rig.dir.path().join("first")).unwrap();
+    // Another cluster would take it for plain content: what says whose word metadata is are the keys.
+    fs::create_dir(rig.dir.path().join("node")).unwrap();
+    for name in ["node.json", "cluster.keys"] {
+        fs::copy(rig.dir.path().join("first").join(name), rig.dir.path().join("node").join(name)).unwrap();
+    }
     rig.node = Some(Node::up(&rig.dir.path().join("node")));
     let lake = format!("file://{}", rig.dir.path().join("first/lake/files").display());
     stoker(rig.dir.path(), &["volume", "create", "files", "--lake", &lake, "--lake-mode", "owned"]);

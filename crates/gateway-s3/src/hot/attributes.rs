@@ -276,9 +276,6 @@ mod tests {
             ("x-amz-tagging", &many, Code::InvalidTag),
             ("x-amz-tagging", "=1", Code::InvalidTag),
             ("x-amz-tagging", "%zz", Code::InvalidArgument),
-            ("x-amz-meta-stoker-version", "1", Code::InvalidArgument),
-            ("x-amz-meta-Stoker-Mode", "4755", Code::InvalidArgument),
-            ("x-amz-meta-stoker-mac", "", Code::InvalidArgument),
         ] {
             assert_eq!(read(&[(name, value)]).unwrap_err().code, code, "{name}");
         }

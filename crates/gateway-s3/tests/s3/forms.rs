@@ -116,6 +116,7 @@ fn a_form_may_only_what_its_policy_says() {
     post_with(&client, &volume, "user/b", b"x", 10, &mode, allowed).expect(201);
     let got = client.get(&format!("/{volume}/user/b")).expect(200);
     assert_eq!(got.header("x-amz-meta-stoker-mode"), Some("4755"));
+    client.send(client.request("DELETE", &format!("/{volume}/user/b"))).expect(204);
     let liar = Client { secret_key: "guess".to_owned(), ..client.clone() };
     post(&liar, &volume, "user/a", b"x", 10, &[]).refused(403, "SignatureDoesNotMatch");
     let form = b"--XyZ\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na\r\n--XyZ\r\nContent-Disposition: form-data; \

@@ -257,7 +257,7 @@ mod tests {
     fn many_small_runs_are_gathered() {
         let len = 100 << 10;
         let runs: Vec<ChunkRun> =
-            (0..20u8).map(|at| run(at, u64::from(at) * len, 0, 1, len as u32, len as u32)).collect();
+            (1..21u8).map(|at| run(at, u64::from(at - 1) * len, 0, 1, len as u32, len as u32)).collect();
         let all = [Piece::Keep { start: 0, end: 20 * len }];
         let found = steps(&runs, 20 * len, &all).unwrap();
         assert!(found.iter().all(|step| matches!(step, Step::Copy { .. })), "{found:?}");

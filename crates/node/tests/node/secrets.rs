@@ -114,5 +114,6 @@ async fn old_keys_work_on_and_are_wrapped_at_the_next_start() {
         let running = member(home.options()).await;
         assert_eq!(running.node().access_key("AKIAOLD").await.unwrap().unwrap().secret_key, SECRET);
         running.stop().await;
+        drop(running);
     }
 }
