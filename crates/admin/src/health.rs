@@ -1,9 +1,10 @@
 //! What the node says of itself, asked at most once in a while: anybody may ask, and a disk may hang.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::sources::{Health, HealthSource};
 

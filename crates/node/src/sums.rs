@@ -173,7 +173,7 @@ impl Summer {
             let (now, rest) = bytes.split_at(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
             let (len, sum) = (now.len() as u64, crc32c(now));
             let before = self.runs.range_mut(..start).next_back();
-            match before.filter(|(at, run)| **at + run.0 == start && start % self.piece_len != 0) {
+            match before.filter(|(at, run)| **at + run.0 == start && !start.is_multiple_of(self.piece_len)) {
                 Some((_, run)) => *run = (run.0 + len, crc32c_combine(run.1, sum, len)),
                 None => drop(self.runs.insert(start, (len, sum))),
             }

@@ -52,7 +52,10 @@ fn kept_version(key: &[u8]) -> Option<VersionId> {
 
 /// Deletes that wait for readers, by volume and key: the version, and when to look again.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<HashMap<(u32, Vec<u8>), (VersionId, Instant)>>);
+pub(super) struct Waiting(Mutex<HashMap<WaitingKey, (VersionId, Instant)>>);
+
+/// Volume and lake key.
+type WaitingKey = (u32, Vec<u8>);
 
 impl Waiting {
     fn get(&self, volume: VolumeId, key: &[u8]) -> Option<(VersionId, Instant)> {

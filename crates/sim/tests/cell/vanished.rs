@@ -8,7 +8,7 @@ use stoker_store::{Class, LostFile, Order, Report, RiskReport, Store, VolumePoli
 
 use super::scene::{Scene, lazy, play};
 
-const BYTES: [u8; 20_000] = [7; 20_000];
+static BYTES: [u8; 20_000] = [7; 20_000];
 
 /// The machines that hold a file, its home first.
 async fn holders(scene: &Scene, home: usize, name: &str) -> Vec<usize> {

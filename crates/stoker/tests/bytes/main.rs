@@ -57,13 +57,12 @@ fn one(image: &Image, seed: u64, at: u64) -> Result<(), String> {
     let damage = Damage::choose(&folder, image, seed, at);
     damage.apply(&folder, image);
     let outcome = std::panic::catch_unwind(|| Cell::start(&folder, &damage).judge(image));
-    let outcome = match outcome {
+    match outcome {
         Ok(Ok(words)) => {
             eprintln!("{at}: {damage}: {words}");
             Ok(())
         }
         Ok(Err(why)) => Err(format!("{damage}: {why}")),
         Err(_) => Err(format!("{damage}: the test itself failed, see above")),
-    };
-    outcome
+    }
 }
