@@ -307,7 +307,7 @@ mod tests {
             let alive = held.iter().filter(|place| !is_shed(place)).count();
             assert_eq!(places.taken(), alive);
             assert!(alive <= 8);
-            held.retain(|place| !is_shed(place) || dice % 3 != 0);
+            held.retain(|place| !is_shed(place) || !dice.is_multiple_of(3));
         }
         held.clear();
         assert!(places.taken() == 0 && places.lock().sources.is_empty());

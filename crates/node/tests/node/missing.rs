@@ -10,7 +10,7 @@ use crate::harness::*;
 use stoker_catalog::engine::Memory;
 use stoker_catalog::{Catalog, Counted};
 use stoker_node::{CatalogChoice, Node, NodeOptions};
-use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Store, VolumeOptions};
+use stoker_store::{DriveInfo, LostFile, Order, Report, Store, VolumeOptions};
 
 async fn drives(node: &Node) -> Vec<DriveInfo> {
     match node.operate(Order::Drives { node: None }).await.unwrap() {
