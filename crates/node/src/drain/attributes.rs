@@ -48,6 +48,20 @@ pub(crate) fn to_lake_later(signer: &Signer, attributes: &Attributes) -> stoker_
     attributes
 }
 
+/// Metadata of a copy of an object under another lake key, where it is known by its version alone.
+pub(crate) fn to_lake_copy(
+    signer: &Signer,
+    key: &[u8],
+    version: VersionId,
+    object: &stoker_lake::ObjectInfo,
+) -> stoker_lake::Attributes {
+    let mut attributes = object.attributes.clone().unwrap_or_default();
+    attributes.meta.retain(|(name, _)| name != VERSION);
+    attributes.meta.push((VERSION.into(), version.to_string()));
+    signer.sign(key, object.size, &mut attributes);
+    attributes
+}
+
 /// Metadata of an object, with its name: the id of its record and a commit. Not signed.
 pub(crate) fn describe(
     version: VersionId,

@@ -122,7 +122,7 @@ impl Core {
         let row = self.lake_key_row(volume, key).await?;
         let Some(etag) = row.and_then(|(row, _)| row.etag) else { return Ok(None) };
         let Some(extent) = self.extent_of(volume, key.to_vec(), etag).await? else { return Ok(None) };
-        let object = extent.lake.head(key).await.map_err(error::lake)?;
+        let object = self.head(extent.lake.as_ref(), key).await.map_err(error::lake)?;
         let is_it = |object: &ObjectInfo| object.etag == extent.etag && version_of(volume, object) == version;
         Ok(object.as_ref().is_some_and(is_it).then_some(extent))
     }
@@ -144,7 +144,7 @@ impl Core {
         }
         let version = match known.map(|(version, _)| version).or_else(|| kept_version(key)) {
             Some(version) => version,
-            None => match lake.head(key).await.map_err(error::lake)? {
+            None => match self.head(lake, key).await.map_err(error::lake)? {
                 Some(object) => version_of(volume.id, &object),
                 None => return Ok(false),
             },
@@ -168,7 +168,7 @@ impl Core {
     ) -> Result<bool> {
         let may_be_open = self.may_have_readers(by.version());
         let Some(etag) = claim.row.etag.as_ref().filter(|_| may_be_open) else { return Ok(true) };
-        let object = match lake.head(&claim.key).await {
+        let object = match self.head(lake, &claim.key).await {
             Ok(Some(object)) if object.etag == *etag => object,
             // What is there is not what we know of: whoever replaces it will see.
             Ok(_) => return Ok(true),
@@ -195,7 +195,7 @@ impl Core {
             Claimed::Unsettled(_) | Claimed::Lost => return Ok(false),
         };
         let options = PutOptions {
-            attributes: object.attributes.clone().unwrap_or_default(),
+            attributes: attributes::to_lake_copy(&self.signer, &key, version, &object),
             condition: match &kept.row.etag {
                 Some(etag) => Condition::Matches(etag.clone()),
                 None => Condition::Absent,
