@@ -91,7 +91,8 @@ pub async fn write_durably(shared: Shared, worker: u64) {
         let there = match mounted.take() {
             Some(there) => there,
             None => {
-                let (dir, node, place) = (shared.dir.clone(), dice.below(NODES as u64) as usize, place.clone());
+                let (dir, node, place) =
+                    (shared.dir.clone(), dice.below(NODES as u64) as usize, place.clone());
                 match blocking(move || Mounted::make(&dir, node, &place)).await {
                     Some(there) => there,
                     None => continue,
@@ -119,7 +120,6 @@ pub async fn write_durably(shared: Shared, worker: u64) {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).custom_flags(way).open(path)?;
             file.write_all(&bytes)?;
-            // Whoever drops this closes the file; that must not be what makes it durable.
             Ok::<_, std::io::Error>(file)
         })
         .await;
@@ -128,13 +128,13 @@ pub async fn write_durably(shared: Shared, worker: u64) {
                 shared.model.lock().unwrap().done(&name, next);
                 shared.acks.fetch_add(1, Ordering::Relaxed);
                 let is_killed = dice.below(4) == 0;
-                blocking(move || {
+                mounted = blocking(move || {
+                    // Killed first: closing the file must not be what makes it durable.
                     let kept = (!is_killed).then_some(there);
                     drop(file);
                     kept
                 })
-                .await
-                .map(|there| mounted = Some(there));
+                .await;
             }
             Err(_) => {
                 blocking(move || drop(there)).await;
