@@ -59,6 +59,8 @@ pub(crate) struct Inventory {
     pub missing: AtomicU64,
     /// Versions that are whole again.
     pub restored: AtomicU64,
+    /// Everything was looked at once since the start.
+    is_known: AtomicBool,
     /// Chunks that the index has and that cannot be read.
     bad: Mutex<HashSet<ChunkId>>,
     /// Something was found bad since the last comparison.
@@ -73,6 +75,12 @@ impl Inventory {
             self.is_due.store(true, Ordering::Relaxed);
             self.wake.notify_waiters();
         }
+    }
+
+    /// Why nobody can say yet what is missing here; none once everything was looked at.
+    pub fn unknown(&self) -> Option<String> {
+        let is_known = self.is_known.load(Ordering::Relaxed);
+        (!is_known).then(|| "a node still compares its drives with the catalog after its start".to_owned())
     }
 
     /// The next look compares everything.
@@ -173,7 +181,9 @@ impl Core {
         self.compare_headers().await;
         let mut doubtful = Vec::new();
         self.compare(&mut doubtful).await?;
-        self.compare_with_peers(doubtful).await
+        let done = self.compare_with_peers(doubtful).await?;
+        self.inventory.is_known.store(true, Ordering::Relaxed);
+        Ok(done)
     }
 
     /// Notes what this node is to have and has not; gives what only others can tell.

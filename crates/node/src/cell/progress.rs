@@ -68,7 +68,7 @@ impl Core {
             bytes_per_s: rebuilder.bytes_per_s(),
             bytes_per_s_max: rebuilder.options.bytes_per_s_max,
             workers: rebuilder.options.workers as u32,
-            trouble: rebuilder.trouble(),
+            trouble: rebuilder.trouble().or_else(|| self.inventory.unknown()),
             ..Rebuild::default()
         }
     }

@@ -57,6 +57,11 @@ impl Node {
         expected
     }
 
+    /// Others that stopped when somebody asked them to, and did not come back since.
+    pub fn leaving_peers(&self) -> Vec<NodeId> {
+        self.core.cell.view().leaving().filter(|node| *node != self.core.node).collect()
+    }
+
     /// Tells whether a node answers.
     pub fn peer_health(&self, node: NodeId, health: Health) {
         self.core.cell.set_health(node, health);

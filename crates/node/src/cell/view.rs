@@ -63,6 +63,12 @@ impl View {
         up.map(|(node, member)| (*node, member.row.gossip.clone())).collect()
     }
 
+    /// Nodes that stopped when somebody asked them to, and did not come back since.
+    pub fn leaving(&self) -> impl Iterator<Item = NodeId> {
+        let leaving = self.members.iter().filter(|(_, member)| member.row.state == NodeState::Leaving);
+        leaving.map(|(node, _)| *node)
+    }
+
     pub fn member(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
     }

@@ -18,6 +18,9 @@ use crate::node::Node;
 /// Most nodes that are asked for others at a start.
 const SEEDS_MAX: usize = 64;
 
+/// Grace periods that a node has to come back which was stopped on purpose: an upgrade takes longer than a hiccup.
+const RETURN_GRACES: u32 = 10;
+
 /// Sockets that are taken, so that their ports are known before anybody is told.
 pub(super) struct Taken;
 
@@ -73,6 +76,11 @@ impl Taken {
         };
         let (membership, mut events) =
             Membership::start(options).map_err(|fault| invalid(fault.to_string()))?;
+        // Who stopped while all others were down is not heard of either.
+        for left in node.leaving_peers() {
+            node.peer_health(left, Health::Suspect);
+            tokio::spawn(expect_back(node.clone(), left, grace));
+        }
         let (node, boot) = (node.clone(), keys.boot);
         let events = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
@@ -93,6 +101,17 @@ fn known(node: &Node) -> Vec<PingIdentity> {
     node.expected_peers().into_iter().filter_map(identity).collect()
 }
 
+/// Waits for a node that was stopped on purpose. One that does not come back is lost like any other: what it alone held besides one
+/// other copy must not stay at that for good.
+async fn expect_back(node: Arc<Node>, left: NodeId, grace: Duration) {
+    tokio::time::sleep(grace * RETURN_GRACES).await;
+    // It may have come back and gone again since; whoever saw that waits on.
+    if node.leaving_peers().contains(&left) && node.is_suspect(left) {
+        tracing::info!("node {left} was stopped and did not come back");
+        node.give_up(left, grace).await;
+    }
+}
+
 fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
     let about = event.node();
     let word = match &event {
@@ -106,7 +125,11 @@ fn heed(node: &Arc<Node>, event: Event, boot: u64, grace: Duration) {
     tracing::info!("node {about} {word}");
     match event {
         Event::Joined(_) | Event::Alive(_) => node.peer_health(about, Health::Alive),
-        Event::Suspect(_) | Event::Left(_) => node.peer_health(about, Health::Suspect),
+        Event::Suspect(_) => node.peer_health(about, Health::Suspect),
+        Event::Left(_) => {
+            node.peer_health(about, Health::Suspect);
+            tokio::spawn(expect_back(node.clone(), about, grace));
+        }
         Event::Gone(_) => {
             node.peer_health(about, Health::Suspect);
             let node = node.clone();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stoker_client::{Client, Endpoint};
 use stoker_store::{ErrorKind, LostFile, Order, Report, Store};
@@ -15,10 +15,10 @@ use crate::storm::cell::{NODES, home};
 use crate::storm::{LOCAL, content, read_in};
 
 /// Tries of something that becomes true by itself, a tenth of a second apart. A hurt cell may need a verdict and a rebuild.
-const TRIES_MAX: usize = 450;
+const TRIES_MAX: usize = 600;
 
-/// How long nobody may answer for names; after half of it losses are accepted.
-const NAMES_WAIT: Duration = Duration::from_secs(60);
+/// Tries to get names from anybody; after half of them losses are accepted.
+const NAMES_TRIES: usize = 60;
 
 /// The cell with one fault in it.
 pub struct Cell<'c> {
@@ -71,7 +71,7 @@ impl<'c> Cell<'c> {
         self.until_names()?;
         let unread = self.read_all(&image.files)?;
         self.fits(&unread, "after the start")?;
-        self.until_protected()?;
+        self.until_protected().map_err(|why| format!("{why}; {refused:?}"))?;
 
         self.nodes[self.damage.lost] = None;
         self.until_names()?;
@@ -88,10 +88,10 @@ impl<'c> Cell<'c> {
         }
         // What is in the lake alone and rotted there has no other copy; a read that says so is the truth.
         if self.damage.part == Part::Lake {
-            return if unread.len() == 1 {
+            return if unread.len() <= self.damage.objects() {
                 Ok(())
             } else {
-                Err(format!("{when}: {unread:?} for one object"))
+                Err(format!("{when}: {unread:?} of so few objects"))
             };
         }
         // Files that only one fault and one lost node stand against have a copy left, or are told as lost.
@@ -113,25 +113,23 @@ impl<'c> Cell<'c> {
 
     /// Some node answers for names; if whoever kept them is gone, another one is told to.
     fn until_names(&self) -> Result<(), String> {
-        let (began, mut said, mut promoted) = (Instant::now(), String::new(), Instant::now());
-        while began.elapsed() < NAMES_WAIT {
+        let mut said = String::new();
+        for attempt in 0..NAMES_TRIES {
             for at in self.live() {
                 match self.ask(async { client(&self.folder, at).await?.volumes().await }) {
                     Ok(_) => return Ok(()),
                     Err(why) => said = why,
                 }
                 // Whoever kept the names may be on its way back.
-                if promoted.elapsed() > NAMES_WAIT / 15 {
-                    promoted = Instant::now();
-                    let accept_loss = began.elapsed() > NAMES_WAIT / 2;
-                    let order = Order::CatalogPromote { accept_loss };
+                if attempt % 4 == 3 {
+                    let order = Order::CatalogPromote { accept_loss: attempt > NAMES_TRIES / 2 };
                     if let Err(why) = self.ask(async { client(&self.folder, at).await?.operate(order).await })
                     {
                         said = why;
                     }
                 }
             }
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(500));
         }
         Err(format!("no node answers for names: {said}"))
     }
@@ -151,7 +149,7 @@ impl<'c> Cell<'c> {
         for at in live.iter().copied() {
             for (number, ((volume, name), state)) in files.iter().enumerate() {
                 // Those that only take room are read once, through nodes in turn.
-                if name.starts_with(FILLER) && !live.get(number % NODES).is_none_or(|by| *by == at) {
+                if name.starts_with(FILLER) && live.get(number % NODES).is_some_and(|by| *by != at) {
                     continue;
                 }
                 let expected = state.map(|(seed, len)| content(seed, len));
@@ -183,7 +181,9 @@ impl<'c> Cell<'c> {
             // First who is there, then what is left to do because of it.
             if self.is_decided(at) {
                 match self.ask(async { client(&self.folder, at).await?.operate(Order::Rebuild).await }) {
-                    Ok(Report::Rebuild(status)) if status.files_left == 0 && status.losses.is_empty() => {
+                    Ok(Report::Rebuild(status))
+                        if status.files_left == 0 && status.losses.is_empty() && status.trouble.is_none() =>
+                    {
                         return Ok(());
                     }
                     other => said = format!("{other:?}"),
@@ -233,7 +233,7 @@ fn start(folder: &Path, at: usize) -> Result<Running, String> {
             "--memory",
             "512MiB",
             "--grace",
-            "3s",
+            "2s",
             "--size",
             RING,
         ])

@@ -98,6 +98,11 @@ impl Damage {
         Damage { kind, part, file, other, at, with, node, lost }
     }
 
+    /// How many files of the cell it can strike.
+    pub fn objects(&self) -> usize {
+        if self.kind == Kind::SwapFiles { 2 } else { 1 }
+    }
+
     /// Does it. Times of the file stay as they were: nobody told the node.
     pub fn apply(&self, folder: &Path, image: &Image) {
         let path = folder.join(&self.file);
