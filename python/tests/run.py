@@ -59,6 +59,8 @@ def main() -> int:
             shutil.copytree(source, package / part, ignore=ignored) if source.is_dir() else shutil.copy(source, package)
         # The programs that documents show are tests, too.
         shutil.copytree(HERE.parent.parent / "examples", package / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "docs").mkdir()
+        shutil.copy(HERE.parent.parent / "docs" / "python.md", package / "docs")
         shutil.copy(binding, package / "stoker" / "_stoker.abi3.so")
         environment = dict(os.environ, STOKER_BIN=str(args.stoker.resolve()), PYTHONPATH=folder, PYTHONDONTWRITEBYTECODE="1")
         if boto3 is not None:

@@ -114,6 +114,31 @@ def test_training(own: Node) -> None:
     assert code == 0 and saved is not None and int(saved[1]) >= 30, said
 
 
+def test_the_script_of_the_document(own: Node, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    assert EXAMPLES is not None
+    document = (EXAMPLES.parent / "docs" / "python.md").read_text()
+    found = re.search(r"^```python\n(# train\.py\n.*?)^```$", document, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    script = tmp_path / "train.py"
+    script.write_text(found[1])
+
+    def once() -> str:
+        made = [sys.executable, str(script)]
+        done = subprocess.run(made, env=environment(own), capture_output=True, text=True, timeout=PATIENCE_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "stoker://data/run/step-200/ 1 copies" in once()
+    store = stoker.connect(dir=own.folder)
+    assert [one.name for one in store.list("data/run")] == ["step-100", "step-150", "step-200"]
+    # The last one is lost: it goes on from the one before, and a third start has nothing to do.
+    store.remove(*(one.path for one in store.list("data/run/step-200", recursive=True)))
+    again = once()
+    assert "resumed from stoker://data/run/step-150/" in again and "step-200/ 1 copies" in again
+    assert once() == "resumed from stoker://data/run/step-200/\n"
+
+
 def test_training_with_two_ranks(own: Node) -> None:
     pytest.importorskip("torch")
     volume(own, "run")
