@@ -60,6 +60,7 @@ impl Core {
     /// Refuses what no user may say of a file, and what the lake of the volume could never hold.
     pub async fn check_lake(&self, volume: &Volume, key: &[u8], attributes: &Attributes) -> Result<()> {
         attributes.check()?;
+        crate::drain::check_key(key)?;
         if volume.lake_url.is_none() {
             return Ok(());
         }

@@ -188,6 +188,7 @@ impl Core {
                            of the lake is done: others could put files into it meanwhile";
             return Err(StoreError::new(ErrorKind::Conflict, message));
         }
+        crate::drain::check_key(to)?;
         let guards = self.guards(volume);
         let record = clock::mint();
         let rekey = RekeyRow { since_ms: clock::now_ms(), name_record: Some(record.0) };

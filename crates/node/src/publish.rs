@@ -397,10 +397,12 @@ impl Core {
             sessions.extend(self.keep_chunks(volume, old, &mut plan, &runs, &job.keeps).await?);
         }
         plan.checks.extend(self.holder_checks(&plan.file.holders, &sessions).await?);
-        let replaced = present.as_ref().map_or(0, |located| located.file.allocated());
+        let replaced = present.as_ref().map_or(0, |located| located.file.size);
         let names = 1 + plan.links.as_ref().map_or(0, |links| links.others.len() as u64);
-        let more = plan.file.allocated().saturating_sub(replaced);
+        // Lengths, not what is stored: a lake holds holes as zeros.
+        let more = plan.file.size.saturating_sub(replaced);
         self.check_quota(volume, more.saturating_mul(names)).await?;
+        self.check_parked(volume, key, &plan.file).await?;
         if plan.file.layout.has_rows() && !job.has_layout {
             plan.layout = VersionRow::split(runs.runs(), job.upload_parts);
         }

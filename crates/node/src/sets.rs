@@ -285,7 +285,8 @@ impl Core {
         plan.checks = job.checks;
         plan.writes = job.writes;
         plan.checks.extend(self.holder_checks(&plan.file.holders, &job.sessions).await?);
-        self.check_quota(volume, plan.file.allocated()).await?;
+        self.check_quota(volume, plan.file.size).await?;
+        self.check_parked(volume, key, &plan.file).await?;
         if plan.file.layout.has_rows() {
             plan.layout = VersionRow::split(job.runs.runs(), job.upload_parts);
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use stoker_catalog::rows::{Drain, FileRow};
+use stoker_catalog::rows::{Drain, FileRow, LakeKeyRow, RowValue, TombstoneRow, keys};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_lake::{Lake, LakeErrorKind};
 use stoker_ring::{Put, Retention};
@@ -200,9 +200,14 @@ impl Core {
     /// What was kept in the lake for those who have a version open that no name refers to any more.
     pub async fn kept_open(&self, volume: VolumeId, version: VersionId) -> Result<Option<Arc<Extent>>> {
         let key = crate::drain::open_key(version);
-        let row = self.lake_key_row(volume, &key).await?;
-        // While somebody writes there, what is there is not confirmed.
-        let confirmed = row.filter(|(row, _)| row.session == [0; 16]).and_then(|(row, _)| row.etag);
+        let rows = [keys::lake_key(volume, &key), keys::tombstone(volume, &key)];
+        let found = self.catalog.get(&[&rows[0], &rows[1]]).await.map_err(error::catalog)?;
+        let [Some(row), Some(tombstone)] = &found[..] else { return Ok(None) };
+        let row = LakeKeyRow::of(row).map_err(error::catalog)?;
+        let tombstone = TombstoneRow::of(tombstone).map_err(error::catalog)?;
+        // While somebody writes there, what is there is not confirmed; and only what was put there for readers is to go again.
+        let confirmed =
+            row.etag.filter(|etag| row.session == [0; 16] && tombstone.etag.as_ref() == Some(etag));
         match confirmed {
             Some(etag) => self.extent_of(volume, key, etag).await,
             None => Ok(None),

@@ -117,6 +117,25 @@ fn silent_connections_block_nobody() {
     node.stop();
 }
 
+/// What crowds do to the latency of one who behaves. A measurement, for `STOKER_CROWDS=1` and a quiet machine: it judges nothing.
+#[test]
+fn crowds_are_measured() {
+    if std::env::var_os("STOKER_CROWDS").is_none() {
+        return eprintln!("skipped: only with STOKER_CROWDS");
+    }
+    let dir = tempfile::TempDir::new().unwrap();
+    let at = dir.path().join("node");
+    let node = Node::start(&["up", "--nfs", storm::LOCAL], &at);
+    let door = |name: &str| text(&node, name);
+    let peers = door("peers").rsplit(':').next().unwrap().to_owned();
+    let names = ["s3", "access_key", "secret_key"].map(door);
+    let program = env!("CARGO_BIN_EXE_stoker");
+    let args = [program, at.to_str().unwrap(), &port(&node), &peers, &names[0], &names[1], &names[2]];
+    let path: PathBuf = ["tests/nfs", "crowds.py"].iter().collect();
+    assert!(Command::new("python3").arg("-B").arg(path).args(args).status().unwrap().success());
+    node.stop();
+}
+
 /// Takes the mount away even if the test fails.
 struct Mounted(PathBuf, Option<std::process::Child>);
 

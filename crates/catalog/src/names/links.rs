@@ -197,6 +197,6 @@ pub(super) fn put_links(change: &mut Commit, volume: VolumeId, file: &FileRow, l
             let relier = keys::relier(VolumeId(source.volume), &source.key, version, row.inode);
             change.writes.push(Write::Put(relier, Vec::new()));
         }
-        usage_adds(change, spot.volume, version, 0, row.allocated() as i64 - other.file.allocated() as i64);
+        usage_adds(change, spot.volume, version, 0, row.size as i64 - other.file.size as i64);
     }
 }

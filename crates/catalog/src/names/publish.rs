@@ -115,7 +115,7 @@ impl Names {
         let row_key = spot.row_key();
         let mut file = plan.file.clone();
         let (old_bytes, is_new) = match &present {
-            Some(old) => (old.file.allocated(), false),
+            Some(old) => (old.file.size, false),
             None => (0, true),
         };
         file.links = present.as_ref().and_then(|old| old.file.links).filter(|_| plan.links.is_some());
@@ -204,13 +204,7 @@ impl Names {
             dirty_writes(change, spot.volume, &file, plan.set);
         }
         change.writes.extend(plan.writes);
-        usage_adds(
-            change,
-            spot.volume,
-            version,
-            i64::from(is_new),
-            file.allocated() as i64 - old_bytes as i64,
-        );
+        usage_adds(change, spot.volume, version, i64::from(is_new), file.size as i64 - old_bytes as i64);
         Ok((file, replaced))
     }
 

@@ -65,7 +65,7 @@ impl Names {
         change.writes.push(Write::Delete(row_key));
         let fate = self.forget(change, &old.spot, &old.file).await?;
         self.part(change, &old.spot, &old.file).await?;
-        usage_adds(change, old.spot.volume, old.file.version(), -1, -(old.file.allocated() as i64));
+        usage_adds(change, old.spot.volume, old.file.version(), -1, -(old.file.size as i64));
         Ok(fate)
     }
 }

@@ -6,7 +6,9 @@ use stoker_catalog::kv::{Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Spot};
 use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeKeyRow, LakeRef, RowValue, keys};
 use stoker_lake::Lake;
-use stoker_store::{Conflict, ErrorKind, Key, RenameMode, Resolution, Result, StoreError};
+use stoker_store::{
+    Conflict, DrainPolicy, ErrorKind, Key, RenameMode, Resolution, Result, StoreError, Subject,
+};
 
 use super::upload::HELD_MS;
 use super::{End, attributes};
@@ -15,6 +17,9 @@ use crate::lookup::{lake_row, no_such_key};
 use crate::properties::Properties;
 use crate::volumes::Volume;
 use crate::{clock, error};
+
+/// The part of a node's drives that files may take which the lake should not hold.
+const PARKED_SHARE: u64 = 16;
 
 /// Conflicts shown at most.
 const SHOWN_MAX: usize = 10_000;
@@ -35,6 +40,23 @@ impl Core {
         let conflict = keys::conflict(spot.volume, spot.parent, &spot.name);
         let row = self.catalog.get(&[&conflict]).await.map_err(error::catalog)?.pop().flatten();
         Ok(row.as_ref().map(ConflictRow::of).transpose().map_err(error::catalog)?.and_then(|row| row.refused))
+    }
+
+    /// Refuses a file that would stay on the drives for good, because the lake should not hold its holes, once such files take their
+    /// share: undrained bytes without an end would stop all writes.
+    pub async fn check_parked(&self, volume: &Volume, key: &[u8], file: &FileRow) -> Result<()> {
+        let drains = volume.lake_url.is_some() && volume.policy.drain != DrainPolicy::Never;
+        let Some(why) = drains.then(|| self.drainer.too_sparse(file)).flatten() else { return Ok(()) };
+        let share = self.rings.capacity() / PARKED_SHARE;
+        let parked = self.conflict_list(None).await?;
+        let is_other = |parked: &&Conflict| parked.volume != volume.name || parked.file.key.as_bytes() != key;
+        let parked = parked.iter().filter(|parked| parked.refused.is_some()).filter(is_other);
+        let stored: u64 = parked.map(|parked| parked.file.allocated.unwrap_or(parked.file.size)).sum();
+        if stored.saturating_add(file.allocated()) <= share {
+            return Ok(());
+        }
+        let message = format!("{why}; files that never drain may take {share} bytes, and {stored} are taken");
+        Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message))
     }
 
     /// Versions that wait for a person.

@@ -36,7 +36,7 @@ use crate::{TRACE, clock, error};
 pub(crate) use alone::{AWAY, away};
 use pace::Pace;
 use planner::{Planner, Task};
-pub(crate) use readers::{OPEN, open_key};
+pub(crate) use readers::{OPEN, check_key, open_key};
 
 /// Longest sleep of the loop: deletes and renames of earlier boots are found at this pace.
 const ROUND_MS: u64 = 1_000;

@@ -21,13 +21,14 @@ use stoker_catalog::kv::{Commit, Outcome};
 use stoker_catalog::rows::{FileRow, RowValue, TombstoneRow, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PutOptions};
-use stoker_store::Result;
+use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::time::Instant;
 
 use super::attributes;
 use super::claim::{Claim, Claimed, lost};
 use crate::core::{Core, add};
 use crate::stage::Extent;
+use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
 
@@ -43,6 +44,14 @@ const WAITING_MAX: usize = 10_000;
 /// Where the bytes of a version are kept for those who have it open.
 pub(crate) fn open_key(version: VersionId) -> Vec<u8> {
     [OPEN, version.to_string().as_bytes()].concat()
+}
+
+/// Refuses keys that are the cluster's own: what lies there is taken for what a node put there.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    let Some(own) = [OPEN, super::AWAY].into_iter().find(|own| key.starts_with(own)) else { return Ok(()) };
+    let message =
+        format!("keys that begin with `{}` are the cluster's own: choose another one", own.escape_ascii());
+    Err(StoreError::new(ErrorKind::Invalid, message))
 }
 
 /// The version that is kept under a key.
@@ -212,6 +221,14 @@ impl Core {
                     self.leave_unsettled(lake, &mut kept).await?;
                     Err(error::lake(fault))
                 }
+                // It is unreadable, and will be: what is acknowledged and waits for this key counts more.
+                LakeErrorKind::Corrupt | LakeErrorKind::Invalid | LakeErrorKind::NotFound => {
+                    tracing::warn!(
+                        object = %claim.key.escape_ascii(),
+                        "a version that is open cannot be kept for those who read it, and is replaced: {fault}"
+                    );
+                    Ok(true)
+                }
                 _ => Err(error::lake(fault)),
             };
         }
@@ -235,12 +252,15 @@ impl Core {
         let row = self.confirmed(lake, kept, Some(copy.etag.clone())).await?;
         let tombstone =
             TombstoneRow { since_ms: clock::now_ms(), etag: Some(copy.etag.clone()), name_record: None };
+        // What is copied may have rotted: whoever reads the copy has to notice.
+        let sums = self.sums_of(kept.volume, &object.key, &object.etag, &(0..object.size)).await?;
         let row_key = keys::lake_key(kept.volume, &kept.key);
-        let commit = Commit::new()
+        let mut commit = Commit::new()
             .seq(row_key.clone(), kept.seq)
             .put(row_key, row.encode())
             .put(keys::tombstone(volume.id, &kept.key), tombstone.encode())
             .delete(keys::attempt(volume.id, &kept.key));
+        commit.writes.extend(Sums::writes(sums.as_deref(), kept.volume, &kept.key, &copy.etag));
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => {
                 self.saw(seq);

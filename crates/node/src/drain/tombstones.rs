@@ -194,6 +194,13 @@ impl Core {
                 Some((left, _)) => Write::Put(row_key, left.encode()),
                 None => Write::Delete(row_key),
             });
+        } else {
+            // Somebody may be about to write there, and has said so since.
+            let row_key = keys::lake_key(id, key);
+            change.checks.push(match &known {
+                Some((_, seq)) => Check::Seq(row_key, *seq),
+                None => Check::Absent(row_key),
+            });
         }
         change.writes.extend(Sums::writes(None, id, key, ""));
         let attempt = keys::attempt(id, key);

@@ -7,7 +7,8 @@ use stoker_node::offline::{SalvageOptions, StoppedNode, Target, salvage};
 use stoker_node::{Node, NodeOptions};
 use stoker_store::{
     Attributes, Awaited, Condition, DrainState, EditRequest, ErrorKind, File, Finish, Leased, NoLease,
-    PartChoice, PartSource, Piece, Receipt, Resolution, Result, Seek, Store, VolumeOptions, VolumePolicy,
+    PartChoice, PartSource, Piece, Receipt, Resolution, Result, Seek, Store, Subject, VolumeOptions,
+    VolumePolicy,
 };
 
 use crate::harness::cluster::{Cluster, nodes_of};
@@ -89,8 +90,8 @@ async fn four_bytes_behind_a_terabyte_take_four_bytes() {
         assert_eq!(file.seek(TIB, Seek::Hole).await.unwrap(), Some(TIB + 4));
         assert_eq!(file.seek(TIB + 4, Seek::Hole).await.unwrap(), None);
         drop(file);
-        // What is stored counts, not how long files are.
-        assert_eq!(node.volume("data").await.unwrap().bytes, 4);
+        // How long files are counts: a lake holds holes as zeros.
+        assert_eq!(node.volume("data").await.unwrap().bytes, 2 * TIB + 4);
         node = home.restart(node).await;
     }
     // In the middle of the hole, again and again: nothing else is written.
@@ -201,6 +202,43 @@ async fn a_file_that_is_too_sparse_for_the_lake_is_put_aside_and_says_why() {
     drained(&node, "big").await;
     assert_eq!(std::fs::read(home.lake().join("data/big")).unwrap(), b"\0\0\0\0last");
     assert!(node.conflicts(None).await.unwrap().is_empty());
+    node.stop().await;
+}
+
+/// What never drains must not take all the room of what does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_too_sparse_for_the_lake_take_no_more_than_their_share() {
+    let home = Home { ring_bytes: 128 << 20, ..Home::new(eager()) };
+    let options = NodeOptions { drain_sparse_bytes_max: 16 * MIB, ..home.options() };
+    let node = Node::open(options).await.unwrap();
+    node.volume_create("data", VolumeOptions::default()).await.unwrap();
+    let stored = pattern(3, 3 * MIB as usize);
+    let sparse = || vec![Piece::Take(stored.len() as u64), Piece::Zero(TIB)];
+    make(&node, "first", sparse(), &stored).await.unwrap();
+    node.wait("data", &key("first"), None, Awaited::Drained).await.unwrap_err();
+    make(&node, "second", sparse(), &stored).await.unwrap();
+    node.wait("data", &key("second"), None, Awaited::Drained).await.unwrap_err();
+    let refused = make(&node, "third", sparse(), &stored).await.unwrap_err();
+    assert_eq!((refused.kind, refused.subject), (ErrorKind::Invalid, Subject::Size), "{refused}");
+    assert!(refused.message.contains("sparse") && refused.message.contains("never drain"), "{refused}");
+    // One takes the place of what it replaces.
+    make(&node, "second", sparse(), &stored).await.unwrap();
+    node.stop().await;
+}
+
+/// The lake holds zeros for holes, so they count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_counts_holes() {
+    let home = Home::new(eager());
+    let node = Node::open(home.options()).await.unwrap();
+    let policy = VolumePolicy { quota_bytes: 10 * MIB, ..VolumePolicy::default() };
+    let options = VolumeOptions { policy: Some(policy), ..VolumeOptions::default() };
+    node.volume_create("data", options).await.unwrap();
+    make(&node, "fits", vec![Piece::Zero(6 * MIB)], b"").await.unwrap();
+    let refused = make(&node, "more", vec![Piece::Zero(6 * MIB)], b"").await.unwrap_err();
+    assert_eq!((refused.kind, refused.subject), (ErrorKind::Full, Subject::Quota), "{refused}");
+    assert!(delete(&node, "fits").await.unwrap());
+    make(&node, "more", vec![Piece::Zero(6 * MIB)], b"").await.unwrap();
     node.stop().await;
 }
 

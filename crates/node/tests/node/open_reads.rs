@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
 use stoker_node::Node;
-use stoker_store::{Class, File, RenameMode, Store, VolumeOptions, VolumePolicy};
+use stoker_store::{
+    Attributes, Class, Condition, CopyRequest, ErrorKind, File, RenameMode, Store, VolumeOptions,
+    VolumePolicy,
+};
 
 const MIB: usize = 1 << 20;
 const LEN: usize = 6 * MIB + 11;
@@ -110,6 +113,59 @@ async fn an_open_version_is_read_after_it_was_replaced_drained_and_evicted() {
     assert_eq!(kept(&home).len(), 1);
     drop((dirty, clean));
     until("nothing is kept", || async { kept(&home).is_empty() }).await;
+    node.stop().await;
+}
+
+/// The copy that is made for readers of what rotted is as rotten: they are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_rotted_before_it_was_kept_is_never_returned() {
+    let home = small_home();
+    let node = start(&home).await;
+    put(&node, "shard", &pattern(1, LEN)).await;
+    let file = open(&node, "shard").await;
+    drained(&node, "shard").await;
+    evict(&node, "shard").await;
+    crate::rotted::flip(&home.lake().join("data/shard"), 3 * MIB + 7);
+    put(&node, "shard", &pattern(2, LEN)).await;
+    drained(&node, "shard").await;
+    let read = read_all(file.as_ref()).await;
+    assert_eq!(read.unwrap_err().kind, ErrorKind::Corrupt);
+    drop(file);
+    node.stop().await;
+}
+
+/// Where copies for readers lie nobody can put anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_the_cluster_are_nobody_elses() {
+    let home = small_home();
+    let node = start(&home).await;
+    let receipt = put(&node, "shard", &pattern(1, LEN)).await;
+    for own in [format!(".stoker-open/{}", receipt.version), ".stoker-alone/x".to_owned()] {
+        let refused = |done: stoker_store::Result<()>| {
+            let fault = done.expect_err(&own);
+            assert!(
+                fault.kind == ErrorKind::Invalid && fault.message.contains("the cluster's own"),
+                "{fault}"
+            );
+        };
+        refused(put_if(&node, "data", &own, b"x", Condition::default()).await.map(|_| ()));
+        refused(node.upload_create("data", &key(&own), Attributes::default(), None).await.map(|_| ()));
+        refused(node.rename("data", &key("shard"), &key(&own), RenameMode::Replace).await);
+        refused(node.link("data", &key("shard"), &key(&own)).await.map(|_| ()));
+        let request = CopyRequest {
+            from_volume: "data".into(),
+            from: key("shard"),
+            from_condition: Condition::default(),
+            to_volume: "data".into(),
+            to: key(&own),
+            condition: Condition::default(),
+            attributes: None,
+        };
+        refused(node.copy(request).await.map(|_| ()));
+    }
+    put(&node, "dir/a", b"x").await;
+    let moved = node.rename("data", &key("dir/"), &key(".stoker-open/"), RenameMode::Replace).await;
+    assert!(moved.unwrap_err().message.contains("the cluster's own"));
     node.stop().await;
 }
 

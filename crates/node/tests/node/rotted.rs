@@ -13,7 +13,7 @@ use crate::harness::*;
 const MIB: usize = 1 << 20;
 
 /// Flips a bit of a file; it looks as before otherwise.
-fn flip(path: &Path, at: usize) {
+pub fn flip(path: &Path, at: usize) {
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
     let times = std::fs::FileTimes::new().set_modified(file.metadata().unwrap().modified().unwrap());
     let mut byte = [0];

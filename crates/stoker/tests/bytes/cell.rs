@@ -4,18 +4,21 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stoker_client::{Client, Endpoint};
 use stoker_store::{ErrorKind, LostFile, Order, Report, Store};
 
 use crate::damage::{Damage, Part};
-use crate::image::{Files, Image, RING};
+use crate::image::{FILLER, Files, Image, RING};
 use crate::storm::cell::{NODES, home};
 use crate::storm::{LOCAL, content, read_in};
 
 /// Tries of something that becomes true by itself, a tenth of a second apart. A hurt cell may need a verdict and a rebuild.
 const TRIES_MAX: usize = 450;
+
+/// How long nobody may answer for names; after half of it losses are accepted.
+const NAMES_WAIT: Duration = Duration::from_secs(60);
 
 /// The cell with one fault in it.
 pub struct Cell<'c> {
@@ -110,21 +113,21 @@ impl<'c> Cell<'c> {
 
     /// Some node answers for names; if whoever kept them is gone, another one is told to.
     fn until_names(&self) -> Result<(), String> {
-        let mut said = String::new();
-        for attempt in 0..TRIES_MAX {
+        let (began, mut said, mut promoted) = (Instant::now(), String::new(), Instant::now());
+        while began.elapsed() < NAMES_WAIT {
             for at in self.live() {
-                match self.runtime.block_on(async { client(&self.folder, at).await?.volumes().await }) {
+                match self.ask(async { client(&self.folder, at).await?.volumes().await }) {
                     Ok(_) => return Ok(()),
-                    Err(fault) => said = format!("{fault:?}"),
+                    Err(why) => said = why,
                 }
                 // Whoever kept the names may be on its way back.
-                if attempt % 20 == 19 {
-                    let accept_loss = attempt > TRIES_MAX / 2;
+                if promoted.elapsed() > NAMES_WAIT / 15 {
+                    promoted = Instant::now();
+                    let accept_loss = began.elapsed() > NAMES_WAIT / 2;
                     let order = Order::CatalogPromote { accept_loss };
-                    let done =
-                        self.runtime.block_on(async { client(&self.folder, at).await?.operate(order).await });
-                    if let Err(fault) = done {
-                        said = format!("{fault:?}");
+                    if let Err(why) = self.ask(async { client(&self.folder, at).await?.operate(order).await })
+                    {
+                        said = why;
                     }
                 }
             }
@@ -133,11 +136,24 @@ impl<'c> Cell<'c> {
         Err(format!("no node answers for names: {said}"))
     }
 
+    /// An answer within a few seconds, or what came instead.
+    fn ask<T>(&self, request: impl Future<Output = stoker_store::Result<T>>) -> Result<T, String> {
+        let answer = async { tokio::time::timeout(Duration::from_secs(4), request).await };
+        match self.runtime.block_on(answer) {
+            Ok(answer) => answer.map_err(|fault| format!("{fault:?}")),
+            Err(_) => Err("no answer within 4 s".to_owned()),
+        }
+    }
+
     /// What cannot be read through any node. A wrong byte is the end.
     fn read_all(&self, files: &Files) -> Result<BTreeSet<(String, String)>, String> {
-        let mut unread = BTreeSet::new();
-        for at in self.live() {
-            for ((volume, name), state) in files {
+        let (mut unread, live) = (BTreeSet::new(), self.live());
+        for at in live.iter().copied() {
+            for (number, ((volume, name), state)) in files.iter().enumerate() {
+                // Those that only take room are read once, through nodes in turn.
+                if name.starts_with(FILLER) && !live.get(number % NODES).is_none_or(|by| *by == at) {
+                    continue;
+                }
                 let expected = state.map(|(seed, len)| content(seed, len));
                 let found = self.runtime.block_on(read(&self.folder, at, volume, name));
                 match found {
@@ -164,12 +180,14 @@ impl<'c> Cell<'c> {
         let at = self.live()[0];
         let mut said = String::new();
         for _ in 0..TRIES_MAX {
-            let report = self
-                .runtime
-                .block_on(async { client(&self.folder, at).await?.operate(Order::Rebuild).await });
-            match report {
-                Ok(Report::Rebuild(status)) if status.files_left == 0 && self.is_decided(at) => return Ok(()),
-                other => said = format!("{other:?}"),
+            // First who is there, then what is left to do because of it.
+            if self.is_decided(at) {
+                match self.ask(async { client(&self.folder, at).await?.operate(Order::Rebuild).await }) {
+                    Ok(Report::Rebuild(status)) if status.files_left == 0 && status.losses.is_empty() => {
+                        return Ok(());
+                    }
+                    other => said = format!("{other:?}"),
+                }
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -178,12 +196,11 @@ impl<'c> Cell<'c> {
 
     /// Nobody is waited for: a node that did not start was declared down.
     fn is_decided(&self, at: usize) -> bool {
-        let status = self.runtime.block_on(async { client(&self.folder, at).await?.status().await });
-        let is_gone = |at: usize| self.nodes[at].is_none();
+        let status = self.ask(async { client(&self.folder, at).await?.status().await });
         status.is_ok_and(|status| {
             (0..NODES).all(|at| {
-                let found = status.nodes.iter().find(|node| node.name == format!("n{at}"));
-                found.is_some_and(|node| (node.state == "up") != is_gone(at) && node.state != "suspect")
+                let word = if self.nodes[at].is_none() { "down" } else { "up" };
+                status.nodes.iter().any(|node| node.name == format!("n{at}") && node.state == word)
             })
         })
     }
@@ -208,7 +225,18 @@ fn start(folder: &Path, at: usize) -> Result<Running, String> {
     let words = std::fs::File::create(&log).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
     command
-        .args(["up", "--json", "--memory", "512MiB", "--grace", "3s", "--size", RING])
+        .args([
+            "up",
+            "--name",
+            &format!("n{at}"),
+            "--json",
+            "--memory",
+            "512MiB",
+            "--grace",
+            "3s",
+            "--size",
+            RING,
+        ])
         .args(["--s3", LOCAL, "--admin", LOCAL, "--peers", LOCAL, "--dir"])
         .arg(&dir)
         .env("STOKER_LOG", "info")

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::image::Image;
+use crate::image::{Image, all_files};
 use crate::storm::Dice;
 use crate::storm::cell::NODES;
 
@@ -80,10 +80,7 @@ impl Damage {
         let mut files: Vec<PathBuf> =
             all_files(folder).into_iter().filter(|f| part_of(f) == Some(part)).collect();
         if kind == Kind::Replay {
-            let is_other = |file: &PathBuf| {
-                image.before(file).is_some_and(|old| bytes(&old) != bytes(&folder.join(file)))
-            };
-            files.retain(is_other);
+            files.retain(|file| image.is_changed(file));
         }
         assert!(!files.is_empty(), "there is a file of {part:?} for {kind:?}");
         let file = files[dice.below(files.len() as u64) as usize].clone();
@@ -143,10 +140,6 @@ impl Damage {
     }
 }
 
-fn bytes(path: &Path) -> Vec<u8> {
-    std::fs::read(path).unwrap_or_default()
-}
-
 /// Where it strikes: in what is not zeros anyway.
 fn places(path: &Path, kind: Kind, dice: &mut Dice) -> (u64, u64) {
     let len = std::fs::metadata(path).unwrap().len();
@@ -189,34 +182,17 @@ fn used_blocks(path: &Path) -> Vec<u64> {
     used
 }
 
-fn all_files(folder: &Path) -> Vec<PathBuf> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let entry = entry.unwrap();
-            let kind = entry.file_type().unwrap();
-            if kind.is_dir() {
-                folders.push(entry.path());
-            } else if kind.is_file() {
-                found.push(entry.path().strip_prefix(folder).unwrap().to_owned());
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
 /// None for what a cell may lose without anybody noticing: logs of the test, locks, sockets.
 fn part_of(file: &Path) -> Option<Part> {
     let name = file.file_name()?.to_str()?;
     let first = file.components().next()?.as_os_str().to_str()?;
+    let text = file.to_str()?;
     if first == "lake" {
-        return Some(Part::Lake);
+        return (!text.contains(".stoker-tmp/lock")).then_some(Part::Lake);
     }
     if !first.starts_with("node-") || first.ends_with(".log") || name.ends_with(".lock") || name == "lock" {
         return None;
     }
-    let text = file.to_str()?;
     match () {
         () if name.starts_with("catalog") => Some(Part::Catalog),
         () if text.contains("/ring") || text.contains("segment") || text.contains("/drive") => {

@@ -1,7 +1,7 @@
 //! A cell at rest: three nodes, files in the lake alone, files in rings and lake, files in rings alone; and the same cell some
 //! writes earlier.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,13 +14,15 @@ use crate::storm::{Node, State, content, key};
 
 const MIB: usize = 1 << 20;
 /// Bytes of the ring of each node: so small that files leave it.
-pub const RING: &str = "256MiB";
+pub const RING: &str = "128MiB";
 /// Drains, and keeps what the rings have room for.
 pub const DRAINED: &str = "data";
 /// Drains when somebody asks, which nobody does.
 pub const UNDRAINED: &str = "kept";
-/// Files that push the first ones out of the rings.
-const FILLERS: u64 = 56;
+/// Files that push the first ones out of the rings: two copies of them are more than three rings hold.
+const FILLERS: u64 = 32;
+/// What their keys begin with.
+pub const FILLER: &str = "fill/";
 
 /// What each file holds, by volume and key.
 pub type Files = BTreeMap<(String, String), State>;
@@ -30,12 +32,14 @@ pub struct Image {
     folder: PathBuf,
     /// What was acknowledged.
     pub files: Files,
+    /// Files of the cell that its last writes changed, below its folder.
+    changed: BTreeSet<PathBuf>,
 }
 
 impl Image {
     /// Writes files to a new cell and stops it, twice.
     pub fn make(folder: &Path) -> Image {
-        let mut image = Image { folder: folder.to_owned(), files: Files::new() };
+        let mut image = Image { folder: folder.to_owned(), files: Files::new(), changed: BTreeSet::new() };
         let live = image.live();
         std::fs::create_dir_all(live.join("lake")).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -50,7 +54,7 @@ impl Image {
                 image.write(&clients, DRAINED, &format!("old/{at}"), at).await;
             }
             for at in 0..FILLERS {
-                image.put(&clients, DRAINED, &format!("fill/{at}"), (1 << 20 | at, 8 * MIB)).await;
+                image.put(&clients, DRAINED, &format!("{FILLER}{at}"), (1 << 20 | at, 8 * MIB)).await;
             }
             for at in 0..24 {
                 image.write(&clients, UNDRAINED, &format!("a/{at}"), at + 100).await;
@@ -72,7 +76,18 @@ impl Image {
         ask(&live, 0, &["drain", DRAINED, "--wait"]);
         stop(nodes);
         copy(&live, &image.folder.join("after"));
+        let is_changed = |file: &PathBuf| {
+            image
+                .before(file)
+                .is_some_and(|old| std::fs::read(old).unwrap() != std::fs::read(live.join(file)).unwrap())
+        };
+        image.changed = all_files(&live).into_iter().filter(is_changed).collect();
         image
+    }
+
+    /// Whether a file was other bytes before the last writes.
+    pub fn is_changed(&self, file: &Path) -> bool {
+        self.changed.contains(file)
     }
 
     async fn write(&mut self, clients: &[Client], volume: &str, name: &str, seed: u64) {
@@ -131,8 +146,10 @@ fn first_start(folder: &Path) -> Vec<Node> {
 
 fn start_again(folder: &Path) -> Vec<Node> {
     std::thread::scope(|scope| {
-        let start =
-            |at: usize| move || Node::start(&["up", "--grace", "3s", "--size", RING], &home(folder, at));
+        let start = |at: usize| {
+            let name = format!("n{at}");
+            move || Node::start(&["up", "--name", &name, "--grace", "3s", "--size", RING], &home(folder, at))
+        };
         let starts: Vec<_> = (0..NODES).map(|at| scope.spawn(start(at))).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     })
@@ -169,4 +186,22 @@ fn copy(from: &Path, to: &Path) {
     let args = ["-a", "--sparse=always", "--reflink=auto"];
     let done = Command::new("cp").args(args).arg(from).arg(to).status().unwrap();
     assert!(done.success(), "cp {} {}", from.display(), to.display());
+}
+
+/// Files below a folder, in order.
+pub fn all_files(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() {
+                found.push(entry.path().strip_prefix(folder).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
 }

@@ -19,6 +19,9 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// Bytes of each ring on a drive of its own.
 const RING_MIB: u64 = 512;
 
+/// Who may come by NFS: this test, as root.
+const NFS_EXPORT: &str = "data:keep-root,allow=10.77.0.0/16";
+
 /// The program as it is now.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_stoker");
 
@@ -87,6 +90,11 @@ impl Cell {
             cell.nodes.push(Some(node));
         }
         cell
+    }
+
+    /// Where clients outside reach the nodes by NFS; nowhere without networks.
+    pub fn nfs(&self) -> Vec<String> {
+        self.net.iter().flat_map(|net| (0..NODES).map(|at| format!("{}:2049", net.address(at)))).collect()
     }
 
     fn first(&self) -> Node {
@@ -173,7 +181,10 @@ impl Cell {
         self.lake_env(&mut command);
         let (grace, name) = (format!("{}s", GRACE.as_secs()), format!("n{at}"));
         let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
-        let verb = [&verb[..], &["--grace", &grace, "--name", &name]].concat();
+        let mut verb = [&verb[..], &["--grace", &grace, "--name", &name]].concat();
+        if self.net.is_some() {
+            verb.extend(["--nfs", "0.0.0.0:2049", "--nfs-export", NFS_EXPORT]);
+        }
         Node::start_by(command, &verb, [&peers, LOCAL], &home(&self.dir, at))
     }
 

@@ -47,7 +47,8 @@ fn storm(cell: &mut Cell, mut database: Option<&mut Server>, count: u64) {
         faults.retain(|fault| only.split(',').any(|name| name == format!("{fault:?}")));
         assert!(!faults.is_empty(), "none of {only} is possible here");
     }
-    let load = Load::start(&cell.dir, WORKERS, PAUSE);
+    let mut load = Load::start(&cell.dir, WORKERS, PAUSE);
+    load.add_doors(PAUSE, cell.nfs());
     load.after(20);
     let mut dice = Dice::new(seed);
     // A short run has no minutes for it.

@@ -76,8 +76,10 @@ class Reader:
 class Client:
     """A connection. Who it says it is can be changed at any time."""
 
-    def __init__(self, port, uid=0, gid=0, groups=(), source="127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0))
+    def __init__(self, port, uid=0, gid=0, groups=(), source="127.0.0.1", host=None, timeout=60):
+        # Sources are chosen on loopback alone.
+        source = None if host else (source, 0)
+        self.socket = socket.create_connection((host or "127.0.0.1", port), timeout=timeout, source_address=source)
         self.uid, self.gid, self.groups = uid, gid, groups
         self.xid = int.from_bytes(os.urandom(3), "big") << 8
 

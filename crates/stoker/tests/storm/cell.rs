@@ -50,7 +50,13 @@ pub async fn connect(dir: &Path, dice: &mut Dice) -> Client {
 
 /// What became of keys whose operation failed, by another node. An operation that nobody acknowledged may still be under way:
 /// its commit may wait for a standby that died. One that is acknowledged afterwards comes behind it.
-async fn find_out(dir: &Path, dice: &mut Dice, worker: u64, keys: &[String], model: &Mutex<Model>) -> Client {
+pub async fn find_out(
+    dir: &Path,
+    dice: &mut Dice,
+    worker: u64,
+    keys: &[String],
+    model: &Mutex<Model>,
+) -> Client {
     let barrier = format!("w{worker}/barrier");
     for at in 0..600 {
         let client = connect(dir, dice).await;
@@ -199,6 +205,24 @@ impl Load {
             })
             .collect();
         Load { dir: dir.into(), runtime, model, acks, stop, workers }
+    }
+
+    /// Two more workers where the machine allows it: one through a mount, one by NFS at these addresses.
+    pub fn add_doors(&mut self, pause: Duration, nfs: Vec<String>) {
+        let shared = doors::Shared {
+            dir: self.dir.clone(),
+            model: self.model.clone(),
+            acks: self.acks.clone(),
+            stop: self.stop.clone(),
+            pause,
+        };
+        let worker = self.workers.len() as u64;
+        if can_mount() {
+            self.workers.push(self.runtime.spawn(doors::write_durably(shared.clone(), worker)));
+        }
+        if !nfs.is_empty() {
+            self.workers.push(self.runtime.spawn(doors::write_by_nfs(shared, worker + 1, nfs)));
+        }
     }
 
     /// Waits until so many more operations were acknowledged.

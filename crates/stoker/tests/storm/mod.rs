@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod cell;
+pub mod doors;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -11,7 +11,7 @@ use stoker_store::Result;
 use super::drives::Inventory;
 use super::replay::{Moment, Named, Replayed};
 use crate::clock::minted_ms;
-use crate::drain::{AWAY, OPEN, attributes};
+use crate::drain::{AWAY, OPEN, attributes, open_key};
 use crate::lookup::lake_row;
 use crate::properties::Properties;
 use crate::writer::RunList;
@@ -121,7 +121,12 @@ impl<'l> Lake<'l> {
         let mut latest: HashMap<VersionId, (u64, &[u8])> = HashMap::new();
         let mut moved = Vec::new();
         // What was kept for open reads has no name, and nobody reads it any more.
-        let named = objects.iter().filter(|(key, _)| !key.starts_with(OPEN));
+        let is_kept = |key: &[u8], object: &ObjectInfo| {
+            key.starts_with(OPEN) && version_of(object).is_some_and(|version| open_key(version) == key)
+        };
+        lake.left
+            .extend(objects.iter().filter(|(key, object)| is_kept(key, object)).map(|(_, object)| object));
+        let named = objects.iter().filter(|(key, object)| !is_kept(key, object));
         for (key, object) in named.clone().filter(|(key, _)| !key.starts_with(AWAY)) {
             if let Some((name, seq)) = name_of(object) {
                 let known = latest.entry(name).or_insert((seq, key));

@@ -1,10 +1,14 @@
 //! At rest every file is a plain object of the lake under its own key, with its bytes, and the lake holds nothing else.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Broken;
 use crate::cell::client::Clients;
 use crate::cell::model::words;
+
+/// Seconds after which nobody can still be asked whether it reads a copy.
+const COPIES_GO_S: u32 = 120;
 
 /// Compares the lake with what clients know, once that is certain.
 pub async fn check(clients: &Clients) -> Result<(), Broken> {
@@ -20,8 +24,18 @@ pub async fn check(clients: &Clients) -> Result<(), Broken> {
         }
     }
     // Those of sets are checked with the sets. Copies for open reads have a tombstone from before their first byte, and go when nodes
-    // next ask each other who still reads them, which may be after this.
-    match objects.keys().find(|key| !key.starts_with(b"set") && !key.starts_with(b".stoker-open/")) {
+    // next ask each other who still reads them.
+    let mut left = None;
+    for _ in 0..COPIES_GO_S {
+        left = clients.cluster.lake.objects().into_keys().find(|key| key.starts_with(b".stoker-open/"));
+        if left.is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let others =
+        objects.into_keys().find(|key| !key.starts_with(b"set") && !key.starts_with(b".stoker-open/"));
+    match others.or(left) {
         Some(key) => Err(broken(format!("the lake has `{}`, which nobody wrote", key.escape_ascii()))),
         None => Ok(()),
     }
