@@ -60,7 +60,7 @@ fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitC
     let lake = daemon::join(&place, address, token)?;
     let dir = place.dir().display();
     out::say(match was_node {
-        true => format!("{dir} is a node already; nothing was changed"),
+        true => format!("{dir} is a node already; nothing was changed. To join another cluster, move it away first"),
         false => format!("{dir} is now a node of the cluster at {address}"),
     });
     if let Some(lake) = lake.filter(|lake| Some(lake) != config.lake.url.as_ref()) {
