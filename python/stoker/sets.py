@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from . import paths
+from . import paths, replacing
 from ._stoker import Client
 from .files import Writer
 from .receipts import Receipt, receipt_of
@@ -97,8 +97,11 @@ class CheckpointSet:
         return file.receipt
 
     def publish(self) -> None:
-        """Makes all of it visible at once. Raises :class:`stoker.ConflictError`, which names who is missing."""
+        """Makes all of it visible at once; one that was begun with ``overwrite`` replaces what has its name, in one step. Raises
+        :class:`stoker.ConflictError`, which names who is missing. Doing it again is fine."""
         self._row = json.loads(self._client.sets.publish(self.volume, self.id))
+        if replacing.settle(self._client, self._row):
+            self._row = json.loads(self._client.sets.status(self.volume, self.id))["info"]
 
     def abort(self) -> None:
         """Gives it up; nothing of it stays."""

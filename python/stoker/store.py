@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, overload
 
-from . import packing, paths
+from . import packing, paths, replacing
 from ._stoker import Client
 from .files import Reader, Writer
 from .receipts import FileInfo, Receipt, receipt_of
@@ -147,6 +147,13 @@ class Store:
             raise ValueError(f"a rename stays in its volume; copy from {volume} to {other} instead")
         self._client.rename(volume, before, after, replace)
 
+    def exchange(self, first: Path, second: Path) -> None:
+        """Two names swap what they are, in one step, within a volume. Names of directories end with ``/``."""
+        (volume, one), (other, two) = paths.split_file(first), paths.split_file(second)
+        if volume != other:
+            raise ValueError(f"an exchange stays in its volume, and {volume} is not {other}")
+        self._client.exchange(volume, one, two)
+
     def copy(self, source: Path, target: Path) -> Receipt:
         """Copies a file by reference: no byte moves."""
         (volume, key), (other, name) = paths.split_file(source), paths.split_file(target)
@@ -155,11 +162,14 @@ class Store:
     # Checkpoint sets
 
     def begin_set(
-        self, path: Path, shards: int, *, owner: str = "", deadline: float | None = None
+        self, path: Path, shards: int, *, owner: str = "", deadline: float | None = None, overwrite: bool = False
     ) -> CheckpointSet:
         """Begins a checkpoint set that will be the directory ``path``; nothing may have that name. Who begins it again as the
-        same owner gets the one that is open. It is given up if it is not published within ``deadline`` seconds (an hour)."""
-        volume, key = paths.split_file(path)
+        same owner gets the one that is open. It is given up if it is not published within ``deadline`` seconds (an hour).
+
+        ``overwrite``: what has the name stays until the publish, which replaces it in one step. Until then the set is gathered in
+        ``.NAME.overwrite/`` beside it. Begin it once and tell the other ranks its id."""
+        volume, key = paths.split_file(replacing.target(self, os.fspath(path)) if overwrite else path)
         who = owner or f"{socket.gethostname()}:{os.getpid()}"
         seconds = None if deadline is None else max(1, round(deadline))
         return CheckpointSet(self._client, json.loads(self._client.sets.begin(volume, key, who, shards, seconds)))
@@ -178,6 +188,10 @@ class Store:
         """The directory of the set that was published last of those whose path starts like this."""
         volume, prefix = paths.split(path)
         row = json.loads(self._client.sets.latest(volume, prefix))
+        if row is not None and replacing.replaced(bytes(row["path"])) is not None:
+            # Published, and about to get the name of what it replaces: of that the old one is still the last.
+            rows = replacing.published(self._client, volume, prefix)
+            row = max(rows, key=lambda one: int(one["seq"]), default=None)
         return None if row is None else CheckpointSet(self._client, row).path
 
     # Receipts and the lake

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ import stoker
 class Node:
     folder: Path
     process: subprocess.Popen[str]
-    said: dict[str, str]
+    said: dict[str, Any]
 
     @property
     def lake(self) -> Path:
@@ -39,10 +40,10 @@ def program() -> str:
     return named
 
 
-def start(folder: Path) -> Node:
+def start(folder: Path, *more: str) -> Node:
     args = ["up", "--dir", str(folder), "--size", "1GiB", "--memory", "256MiB", "--json"]
     args += ["--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peers", "127.0.0.1:0"]
-    process = subprocess.Popen([program(), *args], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([program(), *args, *more], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, f"stoker up ended: {process.wait()}"

@@ -45,14 +45,26 @@ def main() -> int:
         print(f"python: {why}", file=sys.stderr)
         return NOT_HERE
     interpreter = programs["python-" + args.tier] / "python"
+    try:
+        boto3 = tools.install(("boto3",))["boto3"] / "python"
+    except tools.Missing as why:
+        # One test needs it, and says so.
+        print(f"python: {why}", file=sys.stderr)
+        boto3 = None
     with tempfile.TemporaryDirectory(prefix="stoker-package-") as folder:
         package = pathlib.Path(folder)
         # pytest puts the folder of the tests first on the path, so they lie beside the package that is to be tested.
         for part in ("stoker", "tests", "pyproject.toml"):
             source, ignored = HERE.parent / part, shutil.ignore_patterns("*.so", "__pycache__")
             shutil.copytree(source, package / part, ignore=ignored) if source.is_dir() else shutil.copy(source, package)
+        # The programs that documents show are tests, too.
+        shutil.copytree(HERE.parent.parent / "examples", package / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "docs").mkdir()
+        shutil.copy(HERE.parent.parent / "docs" / "python.md", package / "docs")
         shutil.copy(binding, package / "stoker" / "_stoker.abi3.so")
         environment = dict(os.environ, STOKER_BIN=str(args.stoker.resolve()), PYTHONPATH=folder, PYTHONDONTWRITEBYTECODE="1")
+        if boto3 is not None:
+            environment["STOKER_PYTHON_BOTO3"] = str(boto3)
         # Who starts this in the background of a shell has it ignore SIGINT, and so would all programs of the tests.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         command = [str(interpreter), "-m", "pytest", "-q", "-p", "no:cacheprovider"]

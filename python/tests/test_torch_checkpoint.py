@@ -317,8 +317,41 @@ def test_what_another_process_left_is_taken_over(store: stoker.Store, place: str
 
 def test_a_checkpoint_is_not_overwritten(store: stoker.Store, place: str) -> None:
     dcp.save({"x": torch.ones(2)}, checkpoint_id=f"stoker://{place}/step-1")
-    with pytest.raises(CheckpointException, match="never overwritten"):
+    with pytest.raises(CheckpointException, match="overwrite=True"):
         dcp.save({"x": torch.zeros(2)}, checkpoint_id=f"stoker://{place}/step-1")
+
+
+@pytest.mark.parametrize("mode", ["stream", "snapshot"])
+def test_a_checkpoint_is_replaced_when_that_is_wanted(store: stoker.Store, place: str, mode: Any) -> None:
+    # A run that goes on from step 1 comes to step 2 a second time.
+    store.write(f"{place}/other", b"not a checkpoint")
+    writer = st.StokerWriter(store=store, mode=mode, overwrite=True, keep_last=2)
+    for step, value in [(1, 1.0), (2, 2.0), (2, 20.0), (3, 30.0), (3, 31.0)]:
+        path = f"stoker://{place}/step-{step}"
+        dcp.save({"x": torch.full((1000,), value)}, checkpoint_id=path, storage_writer=writer)
+        receipt = writer.wait()
+        assert receipt.path == f"{path}/" and st.latest(f"{place}/") == f"{path}/"
+        found = {"x": torch.zeros(1000)}
+        dcp.load(found, checkpoint_id=path, storage_reader=st.StokerReader(store=store))
+        assert bool((found["x"] == value).all())
+    writer.close()
+    # Two of one name count once.
+    assert [one.name for one in store.list(place)] == ["other", "step-2", "step-3"]
+    found = {"x": torch.zeros(1000)}
+    dcp.load(found, checkpoint_id=f"stoker://{place}/step-2", storage_reader=st.StokerReader(store=store))
+    assert bool((found["x"] == 20).all())
+
+
+def test_one_that_fails_replaces_nothing(store: stoker.Store, place: str) -> None:
+    path = f"stoker://{place}/step-1"
+    dcp.save({"x": torch.ones(9)}, checkpoint_id=path)
+    late = st.StokerWriter(store=store, deadline=1, overwrite=True)
+    with pytest.raises(CheckpointException, match="given up at its deadline"):
+        planner = _Late(f"stoker://{place}/.step-1.overwrite")
+        dcp.save({"x": torch.zeros(9)}, checkpoint_id=path, storage_writer=late, planner=planner)
+    found = {"x": torch.zeros(9)}
+    dcp.load(found, checkpoint_id=path, storage_reader=st.StokerReader(store=store))
+    assert bool((found["x"] == 1).all()) and st.latest(f"{place}/") == f"{path}/"
 
 
 class _Late(DefaultSavePlanner):

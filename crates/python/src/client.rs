@@ -165,6 +165,23 @@ impl Client {
         done.map_err(|fault| error::of(fault, &path(volume, &from)))
     }
 
+    /// Two names swap what they are. `number`: what the first one has to be, so that asking again does not undo it.
+    #[pyo3(signature = (volume, first, second, number = None))]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        volume: &str,
+        first: &[u8],
+        second: &[u8],
+        number: Option<u64>,
+    ) -> PyResult<()> {
+        let (first, second) = (key(volume, first)?, key(volume, second)?);
+        let line = self.lines.here(py)?;
+        let mode = RenameMode::Exchange { inode: number };
+        let done = line.wait(py, line.client().rename(volume, &first, &second, mode))?;
+        done.map_err(|fault| error::of(fault, &path(volume, &first)))
+    }
+
     fn copy(
         &self,
         py: Python<'_>,

@@ -4,8 +4,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::config::Config;
+use crate::daemon::place::Place;
 use crate::failure::Failure;
-use crate::up;
+use crate::{daemon, out, shell, up};
 
 /// Longest text that is taken for a token.
 const TOKEN_LEN_MAX: u64 = 4096;
@@ -26,6 +28,9 @@ pub struct Args {
     /// Refused: what is on a command line can be read by everybody on the machine.
     #[arg(long, value_name = "TOKEN", hide = true)]
     token: Option<String>,
+    /// The configuration of the node that is to be a service: joins with its directory and ends; `stoker serve` then runs it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     node: up::Args,
 }
@@ -41,7 +46,32 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(file) => Some(read(file)?),
         None => std::env::var(TOKEN_VARIABLE).ok(),
     };
+    if let Some(config) = &args.config {
+        return join_service(config, &args.address, token.as_deref());
+    }
     up::run_member(&args.node, Some(up::Cluster { address: &args.address, token: token.as_deref() }))
+}
+
+/// Makes the directory that a configuration names that of a member, and starts nothing.
+fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitCode, Failure> {
+    let config = Config::read(file)?;
+    let place = Place::take(&config.node.dir)?;
+    let was_node = stoker_node::is_node(place.dir());
+    let lake = daemon::join(&place, address, token)?;
+    let dir = place.dir().display();
+    out::say(match was_node {
+        true => format!("{dir} is a node already; nothing was changed. To join another cluster, move it away first"),
+        false => format!("{dir} is now a node of the cluster at {address}"),
+    });
+    if let Some(lake) = lake.filter(|lake| Some(lake) != config.lake.url.as_ref()) {
+        let own = config.lake.url.as_deref().unwrap_or("none");
+        out::say(format!("  the cluster's lake is {lake}, that of {} is {own}: give all nodes the same", file.display()));
+    }
+    if config.peers.listen.is_empty() {
+        out::say("  [peers] listen is not set: other machines cannot reach this node");
+    }
+    out::say(format!("  start it: stoker serve --config {}", shell::quoted(&file.display().to_string())));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn read(file: &Path) -> Result<String, Failure> {

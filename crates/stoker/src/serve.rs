@@ -27,7 +27,7 @@ pub struct Args {
     /// What to log on stderr; comes before the configuration's.
     #[arg(long, value_name = "LEVEL", env = "STOKER_LOG")]
     log: Option<log::Level>,
-    /// Print one line of JSON when ready: s3, region, nfs, admin, door, lake, dir, socket, pid.
+    /// Print one line of JSON when ready: s3, region, nfs, admin, door, peers, lake, dir, socket, pid.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -192,6 +192,7 @@ fn tell_json(ready: &Ready) -> Result<(), Failure> {
         "nfs": ready.nfs,
         "admin": ready.admin,
         "door": ready.door,
+        "peers": ready.peers,
         "lake": ready.lake,
         "dir": ready.dir.display().to_string(),
         "socket": ready.socket.display().to_string(),
@@ -216,6 +217,10 @@ fn tell(ready: &Ready) -> Result<(), Failure> {
         tracing::info!("the first access key is in {}", ready.dir.join(CREDENTIALS).display());
     }
     tracing::info!("the console is at {}/; the token to log in with is in a file of the node", ready.admin);
+    tracing::info!(
+        peers = ready.peers.join(" "),
+        "other machines join with `stoker join HOST:PORT --config FILE`, after `stoker join-token create` here"
+    );
     for words in &status.words {
         tracing::info!("{words}");
     }

@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
     except ImportError as fault:
         if fault.name != "torch":
             raise
-        raise ImportError(f"stoker.data.{name} needs torch: pip install 'stoker[torch]', or use stoker.data.Stream") from None
+        raise ImportError(f"stoker.data.{name} needs torch: pip install torch, or use stoker.data.Stream") from None
     return getattr(datasets, name)
 
 

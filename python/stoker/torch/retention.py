@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .. import paths
+from .. import paths, replacing
 from ..sets import CheckpointSet
 from ..store import Store
-from .status import METADATA, sets_below
+from .status import sets_below
 
 #: Says that a checkpoint goes to the lake and stays there.
 KEEP = "_STOKER_KEEP"
@@ -60,15 +60,19 @@ class Retention:
         return prefix
 
     def _published(self, store: Store, path: str) -> list[CheckpointSet]:
-        found = [one for one in sets_below(store, self._prefix(path)) if one.state == "published"]
+        below = sets_below(store, self._prefix(path))
+        # One that waits to replace another is not one more.
+        found = [one for one in below if one.state == "published" and replacing.replaced(one.key) is None]
         return sorted(found, key=lambda one: int(one._row["seq"]))
 
     def number(self, store: Store, path: str) -> int | None:
         """Which one the next checkpoint is. Counted only if somebody asks, and kept in the name of the set's owner: the newest
-        checkpoint is never deleted, so the count goes on after a restart."""
+        checkpoint is never deleted, so the count goes on after a restart. One that replaces another has its number."""
         if self.drain_every is None:
             return None
-        return 1 + max((number_of(one) for one in self._published(store, path)), default=0)
+        published = self._published(store, path)
+        own = next((number_of(one) for one in published if one.path == path), 0)
+        return own or 1 + max((number_of(one) for one in published), default=0)
 
     def apply(self, store: Store, path: str) -> list[str]:
         """Does it, after ``path`` was published; returns what was deleted. The newest one is never deleted."""
@@ -101,12 +105,4 @@ def number_of(one: CheckpointSet) -> int:
 
 def delete(store: Store, one: CheckpointSet) -> None:
     """Deletes a published checkpoint: first its metadata, so that what is half deleted is not taken for one."""
-    store.remove(one.path + METADATA)
-    batch: list[str] = []
-    for found in store.list(one.path, recursive=True):
-        batch.append(found.path)
-        if len(batch) == 1000:
-            store.remove(*batch)
-            batch.clear()
-    if batch:
-        store.remove(*batch)
+    replacing.remove_tree(store._client, one.volume, one.key)

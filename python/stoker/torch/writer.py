@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from .. import paths
+from .. import paths, replacing
 from .._stoker import ConflictError
 from ..receipts import Receipt
 from ..sets import CheckpointSet
@@ -76,7 +76,8 @@ class StokerWriter(Placed, StorageWriter):
 
     ``keep_last`` and ``drain_every`` are explained at :class:`stoker.torch.Retention`. ``deadline``: seconds after which an
     unfinished save is given up (an hour). ``takeover``: an unfinished save of the same path by another process, which is there
-    after a crash, is given up in favour of this one.
+    after a crash, is given up in favour of this one. ``overwrite``: a checkpoint of the same path is replaced, in one step when the
+    new one is complete; without it, saving there raises ``FileExistsError``.
     """
 
     # torch looks for this to see whether a writer can stage.
@@ -94,6 +95,7 @@ class StokerWriter(Placed, StorageWriter):
         prefix: str | None = None,
         deadline: float | None = None,
         takeover: bool = True,
+        overwrite: bool = False,
     ) -> None:
         super().__init__(path, store)
         if mode not in ("snapshot", "stream"):
@@ -105,6 +107,7 @@ class StokerWriter(Placed, StorageWriter):
         self.staging = Staging(staging_bytes if mode == "snapshot" else staging_bytes or PASSING)
         self._deadline = deadline
         self._takeover = takeover
+        self._overwrite = overwrite
         self._save: _Save | None = None
         self._stager: DefaultStager | None = None
         self._staged = False
@@ -279,6 +282,8 @@ class StokerWriter(Placed, StorageWriter):
         self.retention.check(store, path)
         number = self.retention.number(store, path)
         owner = f"{socket.gethostname()}:{os.getpid()} {self._id}" + ("" if number is None else f" #{number}")
+        if self._overwrite:
+            path = replacing.target(store, path)
         open_one = store.find_set(path)
         if open_one is not None and open_one.state == "open" and open_one.owner != owner:
             if not self._takeover:
@@ -287,7 +292,7 @@ class StokerWriter(Placed, StorageWriter):
             warnings.warn(f"an unfinished save is given up: {status_of(open_one)}", RuntimeWarning, stacklevel=2)
             open_one.abort()
         elif open_one is not None or next(store.list(path), None) is not None:
-            message = "there is something of this name; a checkpoint is never overwritten: remove it or use another name"
+            message = "there is something of this name: use another one, or StokerWriter(overwrite=True) to replace it"
             raise FileExistsError(17, message, path)
         made = store.begin_set(path, ranks + 1, owner=owner, deadline=self._deadline)
         self._save = _Save(store, made)
@@ -300,6 +305,9 @@ class StokerWriter(Placed, StorageWriter):
             self._used = place
             return self.store.open_set(place.volume, place.set_id)
         made = self.store.find_set(self._path)
+        if self._overwrite and (made is None or made.state != "open"):
+            volume, key = paths.split_file(self._path)
+            made = self.store.find_set(paths.join(volume, replacing.beside(key)))
         if made is None or made.state != "open":
             raise FileNotFoundError(2, "the coordinator has begun no checkpoint here", self._path)
         return made

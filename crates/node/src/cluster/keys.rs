@@ -30,6 +30,17 @@ pub(super) enum CatalogPlace {
     Postgres(String),
 }
 
+impl CatalogPlace {
+    /// Takes the database that the configuration names: its address and password may have changed since it was written down.
+    /// A catalog that is with nodes stays there, and a database that is behind what this node has seen is refused when it is opened.
+    pub fn configure(&mut self, url: &str) {
+        match self {
+            CatalogPlace::Here | CatalogPlace::Postgres(_) => *self = CatalogPlace::Postgres(url.to_owned()),
+            CatalogPlace::With { .. } => {}
+        }
+    }
+}
+
 /// The keys of a cluster, and where a node finds it after a start.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ClusterKeys {
@@ -144,6 +155,20 @@ mod tests {
     use stoker_format::{ClusterId, NodeId};
 
     use super::*;
+
+    #[test]
+    fn the_configuration_says_where_the_database_is() {
+        let (old, new) = ("postgresql://stoker:old@a/stoker", "postgresql://stoker:new@b/stoker");
+        let with = CatalogPlace::With { node: [1; 16], addresses: vec!["10.0.0.1:9002".to_owned()] };
+        for (mut place, wanted) in [
+            (CatalogPlace::Here, CatalogPlace::Postgres(new.to_owned())),
+            (CatalogPlace::Postgres(old.to_owned()), CatalogPlace::Postgres(new.to_owned())),
+            (with.clone(), with),
+        ] {
+            place.configure(new);
+            assert!(place == wanted);
+        }
+    }
 
     #[test]
     fn replaced_secrets_are_remembered_and_the_first_form_stays() {

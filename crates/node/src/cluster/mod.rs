@@ -139,8 +139,8 @@ impl Member {
         let dir = options.node.dir.clone();
         let identity = Identity::load(&dir)?;
         let mut keys = ClusterKeys::load_or_create(&dir, identity)?;
-        if let (CatalogPlace::Here, CatalogChoice::Postgres(url)) = (&keys.catalog, &options.node.catalog) {
-            keys.catalog = CatalogPlace::Postgres(url.clone());
+        if let CatalogChoice::Postgres(url) = &options.node.catalog {
+            keys.catalog.configure(url);
         }
         let authority = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?;
         let fault = |fault: transport::CredentialsError| broken("certificates", &fault);

@@ -6,6 +6,7 @@ mod keys;
 mod lake;
 pub mod limits;
 pub mod nfs;
+mod notify;
 pub mod place;
 mod plan;
 mod ports;
@@ -36,6 +37,7 @@ use crate::{out, shell};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
 use nfs::NfsDoor;
+use notify::Notify;
 use place::Place;
 pub use plan::{FirstVolume, LakePlan, Listen, NfsPlan, PeersPlan, Plan, S3Plan};
 use ports::Ports;
@@ -195,6 +197,9 @@ async fn serve(
     tell: impl FnOnce(&Ready) -> Result<(), Failure>,
 ) -> Result<Ended, Failure> {
     let mut signals = Signals::listen(plan.hangup)?;
+    let notify = Arc::new(Notify::from_env());
+    notify.starting();
+    notify.keep_alive();
     let started = tokio::select! {
         started = Daemon::start(place, plan, &cores) => started?,
         wish = stop_wish(&mut signals) => {
@@ -204,6 +209,8 @@ async fn serve(
     };
     let (daemon, ready) = started;
     let told = if is_again() { Ok(()) } else { tell(&ready) };
+    let doors = format!("S3 at {}, console at {}", ready.s3.join(" "), ready.admin);
+    notify.ready(&doors, health(daemon.member.node()));
     let ended = match told.is_ok() && !plan.check_only {
         true => daemon.watch(&mut signals).await,
         false => Ended::Asked,
@@ -212,6 +219,10 @@ async fn serve(
         Ended::Asked => Duration::MAX,
         Ended::Lost(_) => REPLACED_STOP_MAX,
     };
+    // One that starts again is the same service.
+    if let Ended::Asked = ended {
+        notify.stopping();
+    }
     tokio::select! {
         _ = tokio::time::timeout(patience, daemon.stop()) => {}
         wish = stop_wish(&mut signals) => {

@@ -11,6 +11,7 @@ mod fleet;
 mod gate;
 mod refusals;
 mod rig;
+mod service;
 mod sets;
 #[path = "../storm/mod.rs"]
 mod storm;

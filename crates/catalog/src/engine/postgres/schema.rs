@@ -58,7 +58,8 @@ async fn ensure_on(client: &mut Client, cluster: ClusterId) -> Result<()> {
     if found != cluster.0 {
         let found = found.try_into().map_or_else(|_| "unknown".into(), |id| ClusterId(id).to_string());
         return Err(CatalogError::foreign(format!(
-            "the database belongs to cluster {found}, not to {cluster}; check the address and the cluster's id"
+            "the database belongs to cluster {found}, not to {cluster}; check its address. A new node of a cluster joins it \
+             before its first start: `stoker join HOST:PORT`, in an empty directory"
         )));
     }
     // An answer that is lost here does no harm: the next one who opens finds the tables or makes them.
