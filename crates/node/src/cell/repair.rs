@@ -124,7 +124,7 @@ impl Core {
         }
         let ended = self.cell.guests.end_sessions(|home, session| {
             // A home that is not known yet is not over.
-            view.member(home).is_some() && view.session(home) != Some(session)
+            (view.member(home).is_some() || view.is_removed(home)) && view.session(home) != Some(session)
         });
         self.cell.tell_owed().await;
         if ended || looks % INVENTORY_EVERY == INVENTORY_EVERY - 1 {
