@@ -61,6 +61,11 @@ impl Node {
         let state = view.member(node).map(|member| member.row.state);
         let is_silent = node != core.node && core.cell.is_suspect(node);
         match state {
+            // Nobody declares a node down that nobody ever reached.
+            Some(NodeState::Up) if is_silent && view.is_unreached(node) => {
+                self.declare_down(node, std::time::Duration::ZERO).await?;
+                self.remove_lost(node, accept_loss).await
+            }
             Some(NodeState::Up) if is_silent => {
                 self.let_standby_go(node).await?;
                 let why = "it does not answer, and is declared down when the grace period is over";

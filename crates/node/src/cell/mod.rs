@@ -411,7 +411,9 @@ impl Cell {
     pub fn words(&self, files: u64) -> Vec<String> {
         let view = self.view();
         let mut words = Vec::new();
-        let silent = view.nodes().filter(|node| self.is_suspect(*node) && !view.is_down(*node)).count();
+        let is_silent =
+            |node: &NodeId| self.is_suspect(*node) && !view.is_down(*node) && !view.is_unreached(*node);
+        let silent = view.nodes().filter(is_silent).count();
         if silent > 0 {
             words.push(format!(
                 "{silent} of {} nodes do not answer; nothing moves before the grace period ends",
