@@ -179,11 +179,37 @@ function actions(context, node, path, verdict) {
       action: "Rejoin",
       act: () => post(`${path}/rejoin`),
     }).then((done) => done && after(`${name} takes copies again.`));
+  const remove = () =>
+    confirm({
+      title: `Remove ${name} for good?`,
+      words: [
+        "A node that answers is emptied first, then it stops. One that is lost goes when the others have made up for what it held.",
+        "It cannot come back as this node; its machine can join again with an empty directory.",
+      ],
+      fields: [force, { name: "accept_loss", kind: "flag", label: "Although files are lost with it that no other node has" }],
+      typed: name,
+      action: "Remove",
+      danger: true,
+      act: async (values) => {
+        const told = await post(`${path}/remove`, values);
+        if (told.step === "loss") {
+          const first = told.lost[0];
+          throw new Error(`${things(told.lost_files, "file")}, ${bytes(told.lost_bytes)}, would be lost with it${first ? `, ${first.volume}/${first.key} for one` : ""}.`);
+        }
+        return told;
+      },
+    }).then((told) => {
+      if (!told) return;
+      if (told.step !== "removed") return after(`${name} is being emptied: ask again when nothing is left there.`);
+      toast(`${name} is no node of the cluster any more.`);
+      location.hash = "#/nodes";
+    });
   const isOut = ["quarantined", "evacuating"].includes(node.state);
   return [
     h("button", { type: "button", "data-key": "can-stop", onclick: ask }, "Can it stop?"),
     isOut ? act(context.session, "Rejoin", rejoin, "primary") : act(context.session, "Quarantine", quarantine),
     node.state !== "evacuating" && act(context.session, "Evacuate", evacuate, "danger"),
+    act(context.session, "Remove", remove, "danger"),
   ];
 }
 

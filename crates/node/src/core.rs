@@ -95,6 +95,8 @@ pub enum Lost {
     Replaced(String),
     /// Another process runs as the same node. One of the two must not.
     Duplicate,
+    /// It was removed from the cluster for good, and must not be opened again.
+    Removed,
 }
 
 /// Locks by name; different names may share one.

@@ -15,7 +15,7 @@ use crate::error;
 /// Tries of a transaction that others were quicker with.
 const TRIES_MAX: usize = 8;
 
-fn refused(message: String) -> StoreError {
+pub(crate) fn refused(message: String) -> StoreError {
     StoreError::new(ErrorKind::Conflict, message)
 }
 
@@ -75,6 +75,7 @@ impl Core {
 
     /// Ends a quarantine or an evacuation.
     pub(crate) async fn rejoin(&self, node: NodeId) -> Result<()> {
+        self.end_removal(node).await?;
         self.decide(node, Duty::Full).await
     }
 
@@ -148,7 +149,7 @@ impl Core {
     }
 
     /// Refuses if, without a node, some volume would find too few nodes for its class.
-    async fn check_others_suffice(&self, node: NodeId) -> Result<()> {
+    pub(crate) async fn check_others_suffice(&self, node: NodeId) -> Result<()> {
         let view = self.load_view().await?;
         let others: Vec<NodeId> = view
             .nodes()
@@ -178,7 +179,7 @@ impl Core {
         Ok(())
     }
 
-    async fn decide(&self, node: NodeId, duty: Duty) -> Result<()> {
+    pub(crate) async fn decide(&self, node: NodeId, duty: Duty) -> Result<()> {
         let key = keys::node(node);
         for _ in 0..TRIES_MAX {
             let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();

@@ -47,6 +47,7 @@ mod pins;
 mod properties;
 mod publish;
 mod reader;
+mod removal;
 mod rings;
 mod risk;
 mod rotate;
@@ -72,7 +73,8 @@ mod writer;
 pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
 pub use cluster::{
-    AuthorityChange, ClusterOptions, Member, Promote, authority_certificate, authority_rotate, is_node, join,
+    AuthorityChange, ClusterOptions, JoinAs, JoinedAs, Member, Promote, authority_certificate,
+    authority_rotate, is_node, join,
 };
 pub use drives::drives_removed;
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};

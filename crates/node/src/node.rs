@@ -10,8 +10,8 @@ use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names::{Located, Names, Spot};
 use stoker_catalog::rows::{
-    DriveRow, DriveState, Duty, GarbageRow, NodeRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow,
-    SetRow, SetState, TombstoneRow, keys,
+    DriveRow, DriveState, GarbageRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow, SetState,
+    TombstoneRow, keys,
 };
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, RingId, VersionId};
@@ -80,6 +80,7 @@ impl Node {
         let seq = catalog.seq().await.map_err(error::catalog)?;
         let high_water = HighWater::open(&options.dir, seq)?;
         check_restored(&*catalog, HighWater::read(&options.dir)?).await?;
+        cell::dial::check_removed(&*catalog, identity.node).await?;
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
         let pool = Pool::new(memory.pool_bytes).map_err(io)?;
         let workshop = Workshop {
@@ -119,15 +120,16 @@ impl Node {
         let session_row = (keys::session(identity.node), session.encode());
         let mut begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
         if let Some(cell) = &options.cell {
-            let now_ms = catalog.now_ms().await.map_err(error::catalog)?;
-            let key = keys::node(identity.node);
-            // What a person decided about it holds for this boot, too.
-            let known = catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-            let known = known.as_ref().map(NodeRow::of).transpose().map_err(error::catalog)?;
-            let duty = known.map_or(Duty::Full, |row| row.duty);
-            begin = begin.put(key, cell.row(now_ms, duty).encode());
+            begin = cell::dial::begin(&*catalog, identity.node, cell, begin).await?;
         }
-        write_surely(&*catalog, begin).await?;
+        if let Outcome::Failed { .. } = write_surely(&*catalog, begin).await? {
+            // Nothing else is checked: it was removed a moment ago.
+            cell::dial::check_removed(&*catalog, identity.node).await?;
+            return Err(StoreError::new(
+                ErrorKind::Unavailable,
+                "the rows of this node are contended; try again",
+            ));
+        }
         let core = Arc::new(Core {
             sources: Sources::default(),
             facts: Default::default(),
@@ -215,6 +217,7 @@ impl Node {
         if core.cell.is_joined() {
             loops.push(tasks.spawn(core.clone().follow_cluster()));
             loops.push(tasks.spawn(cell::look_after(core.clone())));
+            loops.push(tasks.spawn(cell::dial::run(core.clone())));
         }
         *node.loops.lock().unwrap() = loops;
         Ok(Arc::new(node))
@@ -304,10 +307,10 @@ async fn check_restored(catalog: &dyn Catalog, seen: u64) -> Result<()> {
 }
 
 /// Commits what may be committed twice, however long the catalog takes to be there.
-async fn write_surely(catalog: &dyn Catalog, change: Commit) -> Result<()> {
+async fn write_surely(catalog: &dyn Catalog, change: Commit) -> Result<Outcome> {
     loop {
         match catalog.commit(change.clone()).await {
-            Ok(_) => return Ok(()),
+            Ok(outcome) => return Ok(outcome),
             Err(fault) => wait_for_catalog(fault).await?,
         }
     }

@@ -48,6 +48,10 @@ impl Node {
                 let (token, info) = self.join_token_create(ttl_ms, uses).await?;
                 Ok(Report::JoinTokenMade { token, info })
             }
+            Order::NodeRemove { node, force, accept_loss } => {
+                self.node_remove(&node, force, accept_loss).await.map(|told| Report::Removal(Box::new(told)))
+            }
+            Order::Unreachable => Ok(Report::Unreachable(self.unreachable())),
             Order::JoinTokens => self.join_tokens().await.map(Report::JoinTokens),
             Order::JoinTokenRevoke { id } => {
                 self.join_token_revoke(id.as_deref()).await.map(Report::JoinTokens)
@@ -66,7 +70,7 @@ impl Node {
         }
     }
 
-    fn the_keeper(&self) -> Result<Arc<Keeper>> {
+    pub(crate) fn the_keeper(&self) -> Result<Arc<Keeper>> {
         self.keeper().ok_or_else(|| {
             let message =
                 "no node of this cluster keeps the catalog, it is in a database; see to its standbys there";

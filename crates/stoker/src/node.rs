@@ -1,11 +1,13 @@
 //! `stoker node`: the nodes of a cluster, and what becomes of single ones.
 
+mod remove;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use stoker_client::Client;
-use stoker_store::{Evacuation, NodeInfo, Order, Report, Store};
+use stoker_store::{Evacuation, NodeInfo, Order, Report, Store, Unreachable};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
@@ -25,6 +27,8 @@ pub enum Verb {
     Rejoin(RejoinArgs),
     /// Bring everything that is not in the lake from a node to others, and wait until it holds nothing that counts.
     Evacuate(EvacuateArgs),
+    /// Remove a node for good: a live one is emptied first and then stops, a lost one goes once what it held is accounted for.
+    Remove(remove::RemoveArgs),
     /// Say whether a node can stop without a client noticing; the exit code is 0 if it can. For hooks before a stop.
     CanStop(CanStopArgs),
 }
@@ -33,7 +37,7 @@ pub enum Verb {
 #[derive(clap::Args)]
 pub struct LsArgs {
     /// Print one object per line: node, name, cell, tor, power, state, since, silent_since, drives, drives_gone,
-    /// undrained_files, undrained_bytes, latency_us.
+    /// undrained_files, undrained_bytes, latency_us, unreachable.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -99,7 +103,15 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             let Report::Nodes(nodes) = client.operate(Order::Nodes).await? else {
                 return Err(Failure::confused());
             };
-            list(&nodes, args.json)?;
+            // Asked only where there is something to tell: nodes of earlier releases have no word for it.
+            let unreachable = match nodes.iter().any(|node| node.state == "unreachable") {
+                true => match client.operate(Order::Unreachable).await? {
+                    Report::Unreachable(all) => all,
+                    _ => return Err(Failure::confused()),
+                },
+                false => Vec::new(),
+            };
+            list(&nodes, &unreachable, args.json)?;
             Ok(ExitCode::SUCCESS)
         }),
         Verb::Quarantine(args) => connect::run(&args.target, async |client| {
@@ -113,11 +125,13 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }),
         Verb::Evacuate(args) => connect::run(&args.target, async |client| evacuate(args, &client).await),
+        Verb::Remove(args) => connect::run(&args.target, async |client| remove::run(args, &client).await),
         Verb::CanStop(args) => can_stop(args),
     }
 }
 
-fn list(nodes: &[NodeInfo], json: bool) -> Result<(), Failure> {
+fn list(nodes: &[NodeInfo], unreachable: &[Unreachable], json: bool) -> Result<(), Failure> {
+    let why = |node: &NodeInfo| unreachable.iter().find(|one| one.node == node.node);
     if json {
         return nodes.iter().try_for_each(|node| {
             out::json(&json!({
@@ -134,17 +148,21 @@ fn list(nodes: &[NodeInfo], json: bool) -> Result<(), Failure> {
                 "undrained_files": node.undrained_files,
                 "undrained_bytes": node.undrained_bytes,
                 "latency_us": node.latency_us,
+                "unreachable": why(node).map(ToString::to_string),
             }))
         });
     }
     let head = ["NODE", "STATE", "ANSWERS", "DRIVES", "UNDRAINED", "LATENCY", "CELL", "ID"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(nodes.iter().map(row));
-    out::table(&rows)
+    rows.extend(nodes.iter().map(|node| row(node, why(node))));
+    out::table(&rows)?;
+    unreachable.iter().for_each(|one| out::say(one.to_string()));
+    Ok(())
 }
 
-fn row(node: &NodeInfo) -> Vec<String> {
+fn row(node: &NodeInfo, unreachable: Option<&Unreachable>) -> Vec<String> {
     let answers = match node.silent_since_ms {
+        _ if unreachable.is_some() => "cannot be reached".to_owned(),
         Some(since_ms) => format!("silent for {}", span::human(clock::unix_ms().saturating_sub(since_ms))),
         None if node.state == "down" => "no".to_owned(),
         None => "yes".to_owned(),

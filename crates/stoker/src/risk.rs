@@ -91,20 +91,26 @@ fn words(name: &str, risk: &Risk) -> String {
     )
 }
 
-fn tell_lost(file: &LostFile, json: bool) -> Result<(), Failure> {
-    let name = show::name(&file.key);
+/// A lost file for programs.
+pub fn lost_json(file: &LostFile) -> serde_json::Value {
+    json!({
+        "volume": file.volume,
+        "key": show::name(&file.key),
+        "version": file.version,
+        "bytes": file.bytes,
+        "since": clock::rfc3339(file.since_ms),
+        "whole": file.whole,
+        "nodes": file.nodes,
+        "may_return": file.may_return,
+    })
+}
+
+/// Tells of a lost file.
+pub fn tell_lost(file: &LostFile, json: bool) -> Result<(), Failure> {
     if json {
-        return out::json(&json!({
-            "volume": file.volume,
-            "key": name,
-            "version": file.version,
-            "bytes": file.bytes,
-            "since": clock::rfc3339(file.since_ms),
-            "whole": file.whole,
-            "nodes": file.nodes,
-            "may_return": file.may_return,
-        }));
+        return out::json(&lost_json(file));
     }
+    let name = show::name(&file.key);
     let name = if name.is_empty() { "(a shard without a name)".to_owned() } else { name };
     let whole = if file.whole { "no copy can be read" } else { "some of it may be gone" };
     let hope = if file.may_return { "; bring one of them back" } else { "" };

@@ -16,7 +16,7 @@ use crate::daemon::{
     Ready, S3Plan, TelemetryPlan, Traces, TracesPlan, Wear, drives, limits,
 };
 use crate::failure::Failure;
-use crate::{log, out, size, sys};
+use crate::{log, out, size};
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]
@@ -103,7 +103,7 @@ fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
                 [] => Listen::Kept,
                 addresses => Listen::At(addresses.to_vec()),
             },
-            name: config.peers.name.clone().unwrap_or_else(sys::host_name),
+            name: config.peers.name.clone().map_or_else(|| daemon::default_name(dir), Ok)?,
             labels: Labels {
                 cell: config.peers.cell.clone(),
                 tor: config.peers.tor.clone(),

@@ -33,6 +33,59 @@ pub struct NodeInfo {
     pub latency_us: u64,
 }
 
+/// A node that others cannot reach. It holds nothing, and no write waits for it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Unreachable {
+    /// Node id.
+    pub node: String,
+    /// For people.
+    pub name: String,
+    /// Where it says that it is.
+    pub addresses: Vec<String>,
+    /// Name of the node that tried.
+    pub by: String,
+    /// What that one met.
+    pub why: String,
+    /// Since when it says so, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl std::fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Unreachable { name, by, why, .. } = self;
+        let at = self.addresses.join(", ");
+        write!(
+            f,
+            "{name} cannot be reached at {at} by {by} ({why}): it holds nothing and does not count; start it with `--peers` at \
+             an address that the others reach, or open that port"
+        )
+    }
+}
+
+/// How far the removal of a node is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Removal {
+    /// Node id.
+    pub node: String,
+    /// For people.
+    pub name: String,
+    /// `waiting` (it is silent and not declared down yet), `evacuating`, `protecting` (others make up for what a lost node held),
+    /// `loss` (what is left is lost with it, and nobody has accepted that), or `removed`.
+    pub step: String,
+    /// Files, and parts of unfinished uploads, that are not in the lake and still count as being there.
+    pub files_left: u64,
+    /// Their bytes.
+    pub bytes_left: u64,
+    /// Files and parts of which no other copy can be read: they are lost with it.
+    pub lost: Vec<LostFile>,
+    /// How many there are; the list names some of them.
+    pub lost_files: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// What it waits for, if it does.
+    pub trouble: Option<String>,
+}
+
 /// How far the evacuation of a node is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Evacuation {

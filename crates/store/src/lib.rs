@@ -33,7 +33,9 @@ pub use edit::{
 pub use error::{ErrorKind, Result, StoreError, Subject};
 pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo, META_PREFIX, is_meta_reserved};
 pub use filler::Filler;
-pub use fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Risk, RiskReport};
+pub use fleet::{
+    DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Removal, Risk, RiskReport, Unreachable,
+};
 pub use join_token::{
     JOIN_TOKEN_TTL_MS_DEFAULT, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState,
 };

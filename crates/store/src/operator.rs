@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::file::FileInfo;
-use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, RiskReport};
+use crate::fleet::{
+    DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Removal, RiskReport, Unreachable,
+};
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::receipt::Receipt;
@@ -345,6 +347,18 @@ pub enum Order {
         /// Its id; none for all of them.
         id: Option<String>,
     },
+    /// Nodes that others cannot reach, and who tried.
+    Unreachable,
+    /// Remove a node for good: a live one once it is empty, a lost one once what it held is accounted for. Goes as far as it
+    /// can now; asked again, it goes on.
+    NodeRemove {
+        /// Its id or its name.
+        node: String,
+        /// Although too few nodes are left for some volumes.
+        force: bool,
+        /// Although files are lost with it.
+        accept_loss: bool,
+    },
 }
 
 /// What became of an [`Order`].
@@ -393,6 +407,10 @@ pub enum Report {
     },
     /// Of [`Order::JoinTokens`], and of [`Order::JoinTokenRevoke`] those that are revoked by it.
     JoinTokens(Vec<JoinTokenInfo>),
+    /// Of [`Order::Unreachable`].
+    Unreachable(Vec<Unreachable>),
+    /// Of [`Order::NodeRemove`].
+    Removal(Box<Removal>),
 }
 
 impl Order {
@@ -413,6 +431,7 @@ impl Order {
             | Order::Measures { .. }
             | Order::Note { .. }
             | Order::JoinTokens
+            | Order::Unreachable
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -426,6 +445,7 @@ impl Order {
             | Order::JoinTokenRotate
             | Order::JoinTokenCreate { .. }
             | Order::JoinTokenRevoke { .. }
+            | Order::NodeRemove { .. }
             | Order::DriveRemove { .. } => false,
         }
     }

@@ -25,6 +25,15 @@ struct Force {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Remove {
+    #[serde(default)]
+    force: bool,
+    #[serde(default)]
+    accept_loss: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Nothing {}
 
 #[derive(Deserialize)]
@@ -148,6 +157,26 @@ pub async fn evacuate(asked: Arc<Asked>, given: Given) -> Answered {
     let Force { force } = given.body()?;
     match operate(&asked, Order::Evacuate { node: given.text("node").to_owned(), force }).await? {
         Report::Evacuation(evacuation) => Ok(plain(&evacuation).into()),
+        _ => Err(confused()),
+    }
+}
+
+pub async fn remove(asked: Arc<Asked>, given: Given) -> Answered {
+    let Remove { force, accept_loss } = given.body()?;
+    let order = Order::NodeRemove { node: given.text("node").to_owned(), force, accept_loss };
+    match operate(&asked, order).await? {
+        Report::Removal(removal) => {
+            let mut value = plain(&*removal);
+            value["lost"] = removal.lost.iter().map(shape::lost).collect();
+            Ok(value.into())
+        }
+        _ => Err(confused()),
+    }
+}
+
+pub async fn unreachable(asked: Arc<Asked>, _: Given) -> Answered {
+    match operate(&asked, Order::Unreachable).await? {
+        Report::Unreachable(nodes) => Ok(json!({ "nodes": plain(&nodes) }).into()),
         _ => Err(confused()),
     }
 }

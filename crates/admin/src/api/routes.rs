@@ -273,6 +273,20 @@ pub static ROUTES: &[Route] = &[
         "Nothing",
         "Done",
     ),
+    post(
+        "/api/v1/nodes/{node}/remove",
+        call!(fleet::remove),
+        "Remove a node for good, as far as that goes now; asked again, it goes on until `step` is `removed`.",
+        "Remove",
+        "Removal",
+    ),
+    get(
+        "/api/v1/unreachable",
+        call!(fleet::unreachable),
+        "Nodes that others cannot reach: they hold nothing and do not count.",
+        NONE,
+        "UnreachableNodes",
+    ),
     get(
         "/api/v1/drives",
         call!(fleet::drives),

@@ -89,6 +89,13 @@ pub const SHAPES: &[(&str, &str)] = &[
         "node:text name:text state:text files_left:int bytes_left:int files_only_there:int bytes_only_there:int \
          parts_only_there:int trouble:text? done:bool",
     ),
+    (
+        "Removal",
+        "node:text name:text step:waiting|evacuating|protecting|loss|removed files_left:int bytes_left:int lost:[LostFile] \
+         lost_files:int lost_bytes:int trouble:text?",
+    ),
+    ("UnreachableNodes", "nodes:[Unreachable]"),
+    ("Unreachable", "node:text name:text addresses:[text] by:text why:text since_ms:int"),
     ("Drives", "drives:[Drive]"),
     (
         "Drive",
@@ -165,6 +172,7 @@ pub const BODIES: &[(&str, &str)] = &[
     ("Nothing", ""),
     ("Login", "token:word"),
     ("Force", "force?:bool"),
+    ("Remove", "force?:bool accept_loss?:bool"),
     ("DriveAdd", "path:word size_bytes?:int?"),
     ("DriveRest", "drive:word rests:bool"),
     ("Repaired", "part:word"),

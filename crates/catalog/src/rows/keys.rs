@@ -488,6 +488,33 @@ pub fn join_token(id: [u8; 8]) -> Vec<u8> {
     [JOIN_TOKENS, &id].concat()
 }
 
+/// Every node that no other one has reached yet.
+pub const UNREACHED: &[u8] = b"!unreached/";
+/// Every node that is to be removed for good.
+pub const REMOVING: &[u8] = b"!removing/";
+/// Every node that was removed for good.
+pub const REMOVED: &[u8] = b"!removed/";
+
+/// `!unreached/` node: no other node has reached it yet.
+pub fn unreached(node: NodeId) -> Vec<u8> {
+    [UNREACHED, &node.0].concat()
+}
+
+/// `!removing/` node: it is to be removed for good.
+pub fn removing(node: NodeId) -> Vec<u8> {
+    [REMOVING, &node.0].concat()
+}
+
+/// `!removed/` node: it was removed for good.
+pub fn removed(node: NodeId) -> Vec<u8> {
+    [REMOVED, &node.0].concat()
+}
+
+/// The node inside such a key.
+pub fn node_behind(prefix: &[u8], key: &[u8]) -> Option<NodeId> {
+    Some(NodeId(key.strip_prefix(prefix)?.try_into().ok()?))
+}
+
 /// `!note/` name: what somebody wrote down for the whole cluster; its pieces stand behind it.
 pub fn note(name: &str) -> Vec<u8> {
     [b"!note/", name.as_bytes(), b"/"].concat()

@@ -26,7 +26,9 @@ pub use lake::{
 };
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use links::LinksRow;
-pub use node::{Duty, NodeRow, NodeState, RepairRow, RestoredRow};
+pub use node::{
+    Duty, FailedDial, NodeRow, NodeState, RemovedRow, RemovingRow, RepairRow, RestoredRow, UnreachedRow,
+};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
 pub use receipt::{Fate, ReceiptRow};
 pub use seal::{MemberRow, SealRow, SealState};

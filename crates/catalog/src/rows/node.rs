@@ -92,6 +92,57 @@ impl RowValue for NodeRow {
     }
 }
 
+/// A node that no other one has reached yet at the addresses of its row. Without such a row it was reached. A row of its own and not
+/// a field, so that releases which do not know it read the rest. (D90)
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnreachedRow {
+    /// When it announced these addresses, milliseconds since 1970 by the catalog's clock.
+    pub since_ms: u64,
+    /// The last try of another node, if one failed.
+    pub failed: Option<FailedDial>,
+}
+
+/// A node could not reach another one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FailedDial {
+    /// The node that tried.
+    pub by: [u8; 16],
+    /// What it met.
+    pub why: String,
+}
+
+impl RowValue for UnreachedRow {
+    const TABLE: &'static str = "unreached nodes";
+}
+
+/// A node that is to be removed for good once nothing is left on it. It does not count for the class of volumes any more. (D91)
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RemovingRow {
+    /// Since when, milliseconds since 1970 by the catalog's clock.
+    pub since_ms: u64,
+}
+
+impl RowValue for RemovingRow {
+    const TABLE: &'static str = "nodes to be removed";
+}
+
+/// A node that was removed for good. It stays known, so that it is refused should it start again. (D91)
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RemovedRow {
+    /// What it was called.
+    pub name: String,
+    /// When, milliseconds since 1970 by the catalog's clock.
+    pub at_ms: u64,
+    /// Files that were lost with it.
+    pub lost_files: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+}
+
+impl RowValue for RemovedRow {
+    const TABLE: &'static str = "removed nodes";
+}
+
 /// A claim on repairing what a lost node held, so that two survivors do not do the same work (R12).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RepairRow {

@@ -5,6 +5,7 @@
 //! whether it still may be used. The bytes are in `docs/wire.md`.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,8 +61,19 @@ pub trait JoinService: Send + Sync {
     fn admit(&self, token: TokenId, node: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>>;
 }
 
+/// The ends of the connection by which a node joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// The address of this machine that it goes out from: one by which the cluster's network knows it.
+    pub local: SocketAddr,
+    /// The node that admits.
+    pub peer: SocketAddr,
+}
+
 /// What a node that joined has.
 pub struct Joined {
+    /// By which way it joined.
+    pub ends: Ends,
     /// To be kept, and made [`Credentials`] of.
     pub identity: Identity,
     /// From the service that admitted it.
@@ -91,12 +103,30 @@ pub async fn join(
     payload: Bytes,
     deadline: Duration,
 ) -> Result<Joined, JoinError> {
+    join_knowing(address, token, node, |_| Ok(payload.clone()), deadline).await
+}
+
+/// The same with a payload that depends on the way there. One that cannot be made ends it before anything is said.
+pub async fn join_knowing(
+    address: &str,
+    token: &Token,
+    node: NodeId,
+    payload: impl Fn(Ends) -> Result<Bytes, String>,
+    deadline: Duration,
+) -> Result<Joined, JoinError> {
     let joining = async {
         let mut last = JoinError::Unreachable(format!("{address}: no such host"));
         let found = lookup_host(address).await.map_err(|error| unreachable(address, &error))?;
         for place in found {
             match socket::dial(place, None).await {
-                Ok(stream) => return join_over(stream, token, node, &payload).await,
+                Ok(stream) => {
+                    let ends = |stream: &TcpStream| -> std::io::Result<Ends> {
+                        Ok(Ends { local: stream.local_addr()?, peer: stream.peer_addr()? })
+                    };
+                    let ends = ends(&stream).map_err(|error| unreachable(address, &error))?;
+                    let payload = payload(ends).map_err(JoinError::Unfit)?;
+                    return join_over(stream, ends, token, node, &payload).await;
+                }
                 Err(error) => last = unreachable(address, &error),
             }
         }
@@ -108,6 +138,7 @@ pub async fn join(
 
 async fn join_over(
     stream: TcpStream,
+    ends: Ends,
     token: &Token,
     node: NodeId,
     payload: &[u8],
@@ -140,7 +171,7 @@ async fn join_over(
         return Err(JoinError::Broken("the certificate is of another node".into()));
     };
     let identity = identity(cluster, node, &authority, issued, &key);
-    Ok(Joined { identity, payload: payload.into() })
+    Ok(Joined { ends, identity, payload: payload.into() })
 }
 
 async fn connect(stream: TcpStream, token: &Token) -> Result<client::TlsStream<Below>, JoinError> {
@@ -257,6 +288,8 @@ pub enum JoinError {
     Untrusted,
     /// What it shows is not valid by the clock of this machine. Set the clocks of both.
     Clock,
+    /// Where this node listens does not fit the way to the cluster; says why.
+    Unfit(String),
     /// The cluster does not want it; says why.
     Refused(String),
     /// Something else than a node that admits others answers there.
@@ -272,6 +305,7 @@ impl fmt::Display for JoinError {
                 "the certificate that is shown there has expired or is not valid yet by the clock of this machine; are the \
                  clocks of both right?",
             ),
+            JoinError::Unfit(why) => f.write_str(why),
             JoinError::Refused(why) => write!(f, "refused: {why}"),
             JoinError::Broken(why) => write!(f, "what answers there admits no nodes: {why}"),
         }

@@ -42,7 +42,7 @@ pub use config::{Config, Security};
 pub use credentials::{Credentials, CredentialsError, Identity};
 pub use frame::{BODY_LEN_MAX, HEAD_LEN_MAX};
 pub use hello::{VERSION, VERSION_MIN};
-pub use join::{JoinDesk, JoinError, JoinService, Joined, join};
+pub use join::{Ends, JoinDesk, JoinError, JoinService, Joined, join, join_knowing};
 pub use message::{Body, BoxFuture, Call, CallError, Fault, Message, Peer, Service, Transport};
 pub use refusal::Reason;
 pub use renewer::renew_forever;

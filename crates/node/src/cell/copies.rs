@@ -141,7 +141,7 @@ pub(crate) fn is_holders_lost(fault: &StoreError) -> bool {
 impl Core {
     /// How a volume commits at present.
     pub fn class(&self, volume: &Volume) -> Class {
-        let nodes = if self.cell.is_joined() { self.cell.view().size() } else { 1 };
+        let nodes = if self.cell.is_joined() { self.cell.view().counting(self.node) } else { 1 };
         volume.policy.class.in_cluster(nodes)
     }
 

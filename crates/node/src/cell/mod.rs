@@ -5,6 +5,7 @@
 //! between nodes are hints wherever they can be: what may be dropped is decided from the catalog by whoever drops it.
 
 mod copies;
+pub(crate) mod dial;
 mod fabric;
 mod guests;
 mod message;
@@ -30,6 +31,7 @@ use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{BoxFuture, Buf, Counter, ErrorKind, PeerStatus, Result, Spread, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
+pub(crate) use dial::name_taken;
 pub(crate) use guests::Guests;
 use owed::Owed;
 pub(crate) use protect::Protected;
@@ -78,6 +80,9 @@ pub trait Wire: Send + Sync + 'static {
 
     /// Where nodes can be reached.
     fn set_peers(&self, peers: &[(NodeId, Vec<String>)]);
+
+    /// A node was removed for good: nothing leads there any more.
+    fn remove_peer(&self, _node: NodeId) {}
 
     /// Numbers of the ways there, for `/metrics`, by what nodes are called; none where nobody counts.
     fn counters(&self, _names: &HashMap<NodeId, String>) -> Vec<Counter> {
@@ -232,7 +237,9 @@ impl Cell {
     pub fn set_view(&self, view: View) {
         if let Some(wire) = &self.wire {
             wire.set_peers(&view.addresses());
+            view.removed().for_each(|node| wire.remove_peer(node));
         }
+        self.health.write().unwrap().retain(|node, _| !view.is_removed(*node));
         *self.view.write().unwrap() = Arc::new(view);
         self.wake.notify_waiters();
     }
@@ -314,7 +321,9 @@ impl Cell {
     }
 
     fn is_live(&self, view: &View, node: NodeId) -> bool {
-        view.duty(node) == Duty::Full && (node == self.node || (view.is_up(node) && !self.is_suspect(node)))
+        view.duty(node) == Duty::Full
+            && !view.is_unreached(node)
+            && (node == self.node || (view.is_up(node) && !self.is_suspect(node)))
     }
 
     /// Whether a node is of this node's cell.
@@ -339,7 +348,7 @@ impl Cell {
 
     fn first_with(&self, chunk: ChunkId, counts: impl Fn(&View, NodeId) -> bool) -> Option<NodeId> {
         let view = self.view();
-        let lives = |node: &NodeId| *node == self.node || !view.is_down(*node);
+        let lives = |node: &NodeId| *node == self.node || !(view.is_down(*node) || view.is_unreached(*node));
         let mut ranked = view.rank(copies::place_of(chunk)).into_iter();
         let first = ranked.find(|node| lives(node) && counts(&view, *node));
         first.filter(|first| *first != self.node)
@@ -402,7 +411,9 @@ impl Cell {
     pub fn words(&self, files: u64) -> Vec<String> {
         let view = self.view();
         let mut words = Vec::new();
-        let silent = view.nodes().filter(|node| self.is_suspect(*node) && !view.is_down(*node)).count();
+        let is_silent =
+            |node: &NodeId| self.is_suspect(*node) && !view.is_down(*node) && !view.is_unreached(*node);
+        let silent = view.nodes().filter(is_silent).count();
         if silent > 0 {
             words.push(format!(
                 "{silent} of {} nodes do not answer; nothing moves before the grace period ends",
@@ -414,6 +425,7 @@ impl Cell {
             words
                 .push(format!("{down} of {} nodes are down; what they held is protected again", view.size()));
         }
+        words.extend(view.unreachable().iter().map(|one| one.to_string()));
         if files > 0 && self.raised_for.lock().unwrap().is_empty() {
             words.push(
                 "files that were written while this node was alone have one copy and are being copied"

@@ -50,6 +50,12 @@ impl Cell {
         self.ask(node, &nothing, Body::None, ASK_MAX).await.is_ok()
     }
 
+    /// Whether a node answers at its addresses, and why not.
+    pub(super) async fn dial(&self, node: NodeId) -> Result<()> {
+        let nothing = Ask::Done { versions: Vec::new(), hold: 0 };
+        self.ask(node, &nothing, Body::None, ASK_MAX).await.map(drop)
+    }
+
     /// Sends bytes that the other side drops; returns when it has them all. Nodes of every release take them.
     pub(super) async fn send_in_vain(&self, node: NodeId, bytes: Option<Summed>) -> Result<()> {
         let nothing = Ask::Done { versions: Vec::new(), hold: 0 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stoker_catalog::kv::{Check, Commit, Outcome};
+use stoker_catalog::kv::{Check, Commit, Outcome, Range};
 use stoker_catalog::rows::{DirtyRow, Drain, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_store::{ErrorKind, Result, Spread, StoreError};
@@ -63,6 +63,11 @@ impl Node {
                 tokio::time::sleep(DECLARE_PAUSE).await;
                 continue;
             }
+            // Nobody ever reached it, and it holds nothing: there is nothing to make up for, and it would only start again.
+            if view.is_unreached(lost) && matches!(self.core.holds_nothing(lost).await, Ok(true)) {
+                tokio::time::sleep(DECLARE_PAUSE).await;
+                continue;
+            }
             // Who hears nobody of several is more likely to be cut off than to have survived them all. Those who hear each
             // other declare it down meanwhile, which ends its session, and with it what it could declare.
             if !std::mem::replace(&mut is_sure, true) && self.core.cell.hears_nobody() {
@@ -117,6 +122,13 @@ impl Core {
         Ok(done)
     }
 
+    /// Whether no row says that something which is not in the lake is on a node.
+    async fn holds_nothing(&self, node: NodeId) -> Result<bool> {
+        let page =
+            self.catalog.range(Range::prefix(&keys::dirty_of(node), 1)).await.map_err(error::catalog)?;
+        Ok(page.rows.is_empty())
+    }
+
     async fn look_after_cell(self: &Arc<Core>, looks: u64) -> Result<()> {
         let view = self.cell.view();
         for version in self.cell.take_reconsider() {
@@ -124,7 +136,7 @@ impl Core {
         }
         let ended = self.cell.guests.end_sessions(|home, session| {
             // A home that is not known yet is not over.
-            view.member(home).is_some() && view.session(home) != Some(session)
+            (view.member(home).is_some() || view.is_removed(home)) && view.session(home) != Some(session)
         });
         self.cell.tell_owed().await;
         if ended || looks % INVENTORY_EVERY == INVENTORY_EVERY - 1 {

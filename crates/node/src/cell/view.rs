@@ -1,12 +1,12 @@
 //! The cluster as the catalog describes it: nodes, their sessions, their drives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{
-    DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RowValue, SessionRow, keys,
+    DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RowValue, SessionRow, UnreachedRow, keys,
 };
 use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
@@ -33,6 +33,12 @@ pub(crate) struct View {
     members: BTreeMap<NodeId, Member>,
     drives: BTreeMap<DriveId, DriveRow>,
     candidates: Candidates,
+    /// Members that no other one has reached yet: they hold nothing, and nobody waits for them.
+    unreached: BTreeMap<NodeId, UnreachedRow>,
+    /// Members that are to be removed: nothing counts on them any more.
+    removing: BTreeSet<NodeId>,
+    /// Nodes that were members and are not any more, for good.
+    removed: BTreeSet<NodeId>,
     /// Commit of its newest row.
     epoch: u64,
 }
@@ -73,9 +79,44 @@ impl View {
         self.members.get(&node)
     }
 
-    /// Nodes that count for the class of a volume: all that were not declared gone for good.
+    /// All members, whatever is wrong with them.
     pub fn size(&self) -> usize {
         self.members.len()
+    }
+
+    /// Nodes that count for the class of a volume, for a write at one of them: all members but those that nobody has reached yet,
+    /// and those that are to be removed. One that is silent or down counts on until a person removes it: less than it promised is not what `auto` means.
+    pub fn counting(&self, home: NodeId) -> usize {
+        let counts = |node: &NodeId| !self.is_unreached(*node) && !self.is_removing(*node);
+        self.nodes().filter(|node| *node == home || counts(node)).count()
+    }
+
+    /// Members that no other one has reached yet.
+    pub fn unreached(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.unreached.keys().copied()
+    }
+
+    pub fn unreached_row(&self, node: NodeId) -> Option<&UnreachedRow> {
+        self.unreached.get(&node)
+    }
+
+    pub fn is_unreached(&self, node: NodeId) -> bool {
+        self.unreached.contains_key(&node)
+    }
+
+    /// Whether a node is to be removed for good.
+    pub fn is_removing(&self, node: NodeId) -> bool {
+        self.removing.contains(&node)
+    }
+
+    /// Whether a node was a member and was removed for good.
+    pub fn is_removed(&self, node: NodeId) -> bool {
+        self.removed.contains(&node)
+    }
+
+    /// Nodes that were removed for good.
+    pub fn removed(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.removed.iter().copied()
     }
 
     pub fn is_up(&self, node: NodeId) -> bool {
@@ -94,7 +135,11 @@ impl View {
             Some((_, Duty::Quarantined)) => "quarantined",
             Some((_, Duty::Evacuating)) => "evacuating",
             Some((NodeState::Leaving, _)) => "leaving",
-            Some((NodeState::Up, _)) => "up",
+            Some((NodeState::Up, _)) => match self.unreached.get(&node).map(|row| &row.failed) {
+                None => "up",
+                Some(None) => "joining",
+                Some(Some(_)) => "unreachable",
+            },
         }
     }
 
@@ -145,6 +190,7 @@ impl View {
     pub fn takes_writes(&self, node: NodeId) -> bool {
         self.is_up(node)
             && self.duty(node) == Duty::Full
+            && !self.is_unreached(node)
             && self.members.get(&node).is_some_and(|member| member.session.is_some())
             && self.has_drive(node)
     }
@@ -233,6 +279,32 @@ impl Core {
             Ok(())
         })
         .await?;
+        self.each(keys::UNREACHED.to_vec(), |row| {
+            view.epoch = view.epoch.max(row.seq);
+            let node = keys::node_behind(keys::UNREACHED, &row.key);
+            if let Some(node) = node.filter(|node| view.members.contains_key(node)) {
+                view.unreached.insert(node, UnreachedRow::of(row).map_err(error::catalog)?);
+            }
+            Ok(())
+        })
+        .await?;
+        // Who is alone has nobody to be reached by.
+        if view.members.len() < 2 {
+            view.unreached.clear();
+        }
+        self.each(keys::REMOVING.to_vec(), |row| {
+            view.epoch = view.epoch.max(row.seq);
+            view.removing.extend(keys::node_behind(keys::REMOVING, &row.key));
+            Ok(())
+        })
+        .await?;
+        self.each(keys::REMOVED.to_vec(), |row| {
+            view.epoch = view.epoch.max(row.seq);
+            view.removed.extend(keys::node_behind(keys::REMOVED, &row.key));
+            Ok(())
+        })
+        .await?;
+        view.members.retain(|node, _| !view.removed.contains(node));
         let label = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let labels =
             |row: &NodeRow| Domain { cell: label(&row.cell), tor: label(&row.tor), power: label(&row.power) };
@@ -243,7 +315,9 @@ impl Core {
         }));
         // Another boot of this node, or a verdict of the others: what this one writes is refused from now on (R6, R12).
         let session = view.session(self.node);
-        if session != Some(self.session_id) && self.lost.borrow().is_none() {
+        if view.is_removed(self.node) {
+            self.lost.send_if_modified(|lost| lost.replace(Lost::Removed).is_none());
+        } else if session != Some(self.session_id) && self.lost.borrow().is_none() {
             let why = "the others declared it down while it was silent, and went on without it";
             let replaced = Lost::Replaced(why.to_owned());
             self.lost.send_replace(Some(session.map_or(replaced, |_| Lost::Duplicate)));
@@ -254,7 +328,8 @@ impl Core {
 
     /// Keeps the view fresh until the node closes.
     pub async fn follow_cluster(self: Arc<Core>) {
-        let mut watches = [b"M", b"S", b"D", b"V"].map(|table| self.catalog.watch(table.to_vec()));
+        let mut watches = [&b"M"[..], b"S", b"D", b"V", keys::UNREACHED, keys::REMOVED]
+            .map(|table| self.catalog.watch(table.to_vec()));
         while !self.closing.load(std::sync::atomic::Ordering::Relaxed) {
             let mut is_well = true;
             if let Err(fault) = self.load_view().await {
@@ -269,13 +344,15 @@ impl Core {
                 // A catalog in trouble wakes its watchers all the time.
                 tokio::time::sleep(TROUBLE_PAUSE).await;
             }
-            let [nodes, sessions, drives, volumes] = &mut watches;
+            let [nodes, sessions, drives, volumes, unreached, removed] = &mut watches;
             tokio::select! {
                 biased;
                 changed = nodes.changed() => if changed.is_err() { return },
                 changed = sessions.changed() => if changed.is_err() { return },
                 changed = drives.changed() => if changed.is_err() { return },
                 changed = volumes.changed() => if changed.is_err() { return },
+                changed = unreached.changed() => if changed.is_err() { return },
+                changed = removed.changed() => if changed.is_err() { return },
                 // A watch that was lost somewhere costs a moment, not the truth.
                 () = tokio::time::sleep(Duration::from_secs(5)) => {}
             }

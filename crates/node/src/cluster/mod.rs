@@ -4,6 +4,7 @@
 //! first node keeps the catalog (or all of them use a PostgreSQL); who joins is handed the cluster's keys by any member.
 
 mod book;
+mod join;
 mod keeper;
 mod keys;
 mod pings;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use stoker_buffer::Pool;
 use stoker_cell::transport::{
-    self, Authority, Config, Credentials, JoinDesk, Security, TcpTransport, Token, Transport,
+    self, Authority, Config, Credentials, JoinDesk, Security, TcpTransport, Transport,
 };
 use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::book::Book;
+pub use self::join::{JoinAs, JoinedAs, join};
 pub(crate) use self::keeper::Keeper;
 use self::keeper::KeeperOptions;
 use self::keys::{CatalogPlace, ClusterKeys};
@@ -42,9 +44,6 @@ use crate::options::{CatalogChoice, MemoryPlan, NodeOptions};
 
 /// Memory for chunks that arrive from peers and wait for a drive.
 const INTAKE_BYTES: usize = 64 << 20;
-
-/// Longest wait for an answer of the node that one joins.
-const JOIN_MAX: Duration = Duration::from_secs(20);
 
 /// Longest wait for the catalog to take note of a stop.
 const ANNOUNCE_MAX: Duration = Duration::from_secs(3);
@@ -111,26 +110,6 @@ fn broken(what: &str, fault: &dyn std::fmt::Display) -> StoreError {
 /// Whether a directory is that of a node.
 pub fn is_node(dir: &Path) -> bool {
     Identity::exists(dir)
-}
-
-/// Makes a directory the directory of a node of that cluster, and gives the lake that its volumes have by default. Refuses
-/// a directory that is a node already.
-pub async fn join(dir: &Path, address: &str, token: &str) -> Result<Option<String>> {
-    let wrong = |fault: transport::TokenError| StoreError::new(ErrorKind::Invalid, fault.to_string());
-    let token: Token = token.parse().map_err(wrong)?;
-    if Identity::exists(dir) {
-        let message = format!("{}: a node lives there already", dir.display());
-        return Err(StoreError::new(ErrorKind::Conflict, message));
-    }
-    let node = NodeId(clock::random());
-    let joined = transport::join(address, &token, node, Vec::new().into(), JOIN_MAX).await;
-    let joined = joined.map_err(|fault| StoreError::new(ErrorKind::Denied, fault.to_string()))?;
-    let keys = ClusterKeys::decode(&joined.payload)?;
-    let cluster = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?.cluster();
-    crate::identity::make_dir(dir).map_err(|fault| broken(&dir.display().to_string(), &fault))?;
-    keys.write(dir)?;
-    Identity { node, cluster }.write(dir)?;
-    Ok(keys.lake)
 }
 
 impl Member {
@@ -263,8 +242,11 @@ impl Member {
         if let Some(keeper) = self.keeper.as_ref().filter(|_| !is_replaced) {
             keeper.leave().await;
         }
-        // When all nodes stop together, the catalog may be gone already; nobody is left who would have to know.
-        match tokio::time::timeout(ANNOUNCE_MAX, self.node.announce(true)).await {
+        // A node that was removed has nothing to announce. When all nodes stop together, the catalog may be gone already; nobody is
+        // left who would have to know.
+        let is_removed = *self.node.lost().borrow() == Some(Lost::Removed);
+        let announced = async { if is_removed { Ok(false) } else { self.node.announce(true).await } };
+        match tokio::time::timeout(ANNOUNCE_MAX, announced).await {
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => tracing::warn!("the stop of this node could not be announced: {fault}"),
             Err(_) => {

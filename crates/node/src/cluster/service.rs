@@ -11,6 +11,7 @@ use stoker_cell::transport::{
 use stoker_format::NodeId;
 use stoker_store::StoreError;
 
+use super::join::JoinPayload;
 use super::keeper::Keeper;
 use super::keys::ClusterKeys;
 use super::wire::{
@@ -148,11 +149,14 @@ impl JoinService for Desk {
         Box::pin(async move { self.started()?.join_token_key(token).await.map_err(unanswered) })
     }
 
-    fn admit(&self, token: TokenId, id: NodeId, _: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
+    fn admit(&self, token: TokenId, id: NodeId, payload: Bytes) -> BoxFuture<'_, Result<Bytes, String>> {
         Box::pin(async move {
             let node = self.started()?;
             if node.knows(id) {
                 return Err(format!("the cluster has a node {id} already"));
+            }
+            if let Some(JoinPayload::Named { name }) = JoinPayload::decode(&payload) {
+                node.check_name_free(&name)?;
             }
             node.join_token_use(token, id).await.map_err(unanswered)??;
             let mut keys = self.keys.lock().unwrap().clone();

@@ -179,6 +179,12 @@ impl Wire for PeerWire {
         self.book.set(places);
     }
 
+    fn remove_peer(&self, node: NodeId) {
+        if node != self.own {
+            self.transport.remove_peer(node);
+        }
+    }
+
     fn counters(&self, names: &HashMap<NodeId, String>) -> Vec<Counter> {
         let mut all = Vec::new();
         // A node that is no member any more is not shown.

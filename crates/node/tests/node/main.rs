@@ -17,6 +17,7 @@ mod judged;
 mod lake_limits;
 mod lake_trouble;
 mod leases;
+mod leaving;
 mod links;
 mod minutes;
 mod missing;

@@ -2,6 +2,7 @@
 //! where their [`Plan`] comes from and in what they tell.
 
 pub mod drives;
+mod joined;
 mod keys;
 mod lake;
 pub mod limits;
@@ -29,11 +30,13 @@ use stoker_catalog::Health as CatalogHealth;
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{
-    ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, VolumeProtection,
+    JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, VolumeProtection,
 };
 
 use crate::failure::Failure;
 use crate::{out, shell};
+use joined::Joined;
+pub use joined::{default_name, join};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
 use nfs::NfsDoor;
@@ -60,6 +63,9 @@ const AGAIN: &str = "STOKER_STARTED_AGAIN";
 
 /// How long a node that was replaced takes leave. What it acknowledged is durable, and what is under way is refused anyway.
 const REPLACED_STOP_MAX: Duration = Duration::from_secs(5);
+
+/// How long a node that joins waits for others to dial it back before it says that they cannot.
+const REACHED_MAX: Duration = Duration::from_secs(10);
 
 const ADMIN_PORT: u16 = 9001;
 const PEERS_PORT: u16 = 9002;
@@ -109,6 +115,8 @@ pub struct Ready {
     pub lake: String,
     /// What volumes commit to, if that is to be told.
     pub protection: Vec<VolumeProtection>,
+    /// Why others do not reach this node, if so.
+    pub unreachable: Option<String>,
     /// Why the lake does not answer, if so.
     pub lake_trouble: Option<String>,
     pub status: NodeStatus,
@@ -122,27 +130,6 @@ pub struct Ready {
 pub struct Tokens {
     pub operator: String,
     pub view: String,
-}
-
-/// Makes a directory that of a new node of a cluster; gives the lake that its volumes have by default. One that is a node
-/// already is left as it is.
-pub fn join(place: &Place, address: &str, token: Option<&str>) -> Result<Option<String>, Failure> {
-    if stoker_node::is_node(place.dir()) {
-        return Ok(None);
-    }
-    let Some(token) = token else {
-        return Err(Failure::new("joining a cluster needs a token").hint(
-            "make one with `stoker join-token create` on any of its nodes, and give it in STOKER_JOIN_TOKEN or by --token-file",
-        ));
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::io("runtime", &e))?;
-    match runtime.block_on(stoker_node::join(place.dir(), address, token)) {
-        Ok(lake) => Ok(lake),
-        Err(fault) if fault.kind == ErrorKind::Conflict => Ok(None),
-        Err(fault) => Err(Failure::new(format!("joining the cluster at {address}: {}", fault.message))
-            .hint("`stoker up` of any of its nodes prints its address; --peers sets where it listens")),
-    }
 }
 
 /// Starts everything in a directory, tells that it runs, and waits to be stopped.
@@ -168,6 +155,13 @@ pub fn run(
             "another process runs as this node and took over; this one stops, and what it acknowledged is durable",
         )
         .hint("a copy of a node's directory is not another node: remove one of them, and join with a new directory")),
+        Ended::Lost(Lost::Removed) => {
+            out::say(
+                "this node was removed from its cluster for good, and stops; to use this machine again, join as a new node with an \
+                 empty directory",
+            );
+            Ok(ExitCode::SUCCESS)
+        }
         Ended::Lost(Lost::Replaced(why)) => {
             out::say(format!("this node starts again: {why}"));
             Err(start_again())
@@ -315,6 +309,11 @@ impl Daemon {
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
         ports.write(place)?;
+        // Whoever joins wants to know whether that helped.
+        let unreachable = match plan.tells_protection {
+            true => member.node().until_reached(REACHED_MAX).await.map(|one| one.to_string()),
+            false => None,
+        };
         let protection = match plan.tells_protection {
             true => store.operate(Order::Protection).await.map_err(refused)?,
             false => Report::Done,
@@ -344,6 +343,7 @@ impl Daemon {
             volume,
             lake: plan.lake.url.clone(),
             protection,
+            unreachable,
             lake_trouble,
             status,
             cores,
@@ -437,7 +437,9 @@ async fn start_member(
     let (candidates, is_kept) = match &plan.peers.listen {
         Listen::Kept => {
             let one_each = |address| vec![address];
-            (ports::candidates("peers", ports.peers, PEERS_PORT).into_iter().map(one_each).collect(), true)
+            let host = Joined::read(place.dir())?.map_or(ports::HOST, |joined| joined.host);
+            let all = ports::candidates_on(host, "peers", ports.peers, PEERS_PORT);
+            (all.into_iter().map(one_each).collect(), true)
         }
         // Any port, but the same one after a restart: nodes that all start at the same time look for each other where they were.
         Listen::At(addresses) if addresses.len() == 1 && addresses[0].port() == 0 => {
@@ -467,7 +469,11 @@ async fn start_member(
                 }
                 return Ok(member);
             }
-            Err(fault) if fault.message.starts_with("peers: ") => failed = refused(fault),
+            Err(fault) if fault.message.starts_with("peers: ") => {
+                failed = refused(fault).hint(
+                    "no other node can find this one without it; choose an address of this machine with --peers, such as 10.0.0.5:9002",
+                );
+            }
             Err(fault) => return Err(refused(fault)),
         }
     }
@@ -500,12 +506,19 @@ fn health(node: &Arc<Node>) -> HealthSource {
             }
             CatalogHealth::Good => {}
         }
-        match node.standby_health() {
-            None | Some(CatalogHealth::Good) => Health::Good,
-            Some(CatalogHealth::ReadOnly(why) | CatalogHealth::Failed(why)) => {
-                Health::Warned(format!("the copy of the catalog on this node does not follow: {why}"))
-            }
+        let unreachable = node.unreachable();
+        let own = node.id().to_string();
+        if let Some(one) = unreachable.iter().find(|one| one.node == own) {
+            return Health::Degraded(one.to_string());
         }
+        let standby = match node.standby_health() {
+            None | Some(CatalogHealth::Good) => None,
+            Some(CatalogHealth::ReadOnly(why) | CatalogHealth::Failed(why)) => {
+                Some(format!("the copy of the catalog on this node does not follow: {why}"))
+            }
+        };
+        let warnings: Vec<String> = unreachable.iter().map(ToString::to_string).chain(standby).collect();
+        if warnings.is_empty() { Health::Good } else { Health::Warned(warnings.join("; ")) }
     })
 }
 

@@ -11,7 +11,7 @@ use crate::out;
 
 const FILE: &str = "ports.json";
 /// Where doors listen if nobody says otherwise.
-const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Ports that were used last.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,16 +39,21 @@ impl Ports {
 /// Addresses to try, best first; port 0 takes any that is free. One that another program has now is left out, in words
 /// if it was ours.
 pub fn candidates(what: &str, kept: Option<u16>, usual: u16) -> Vec<SocketAddr> {
+    candidates_on(HOST, what, kept, usual)
+}
+
+/// The same on another address of this machine.
+pub fn candidates_on(host: IpAddr, what: &str, kept: Option<u16>, usual: u16) -> Vec<SocketAddr> {
     let wanted = kept.unwrap_or(usual);
     let mut list = Vec::new();
-    if is_free(SocketAddr::new(HOST, wanted)) {
-        list.push(SocketAddr::new(HOST, wanted));
+    if is_free(SocketAddr::new(host, wanted)) {
+        list.push(SocketAddr::new(host, wanted));
     } else if kept.is_some() {
         out::say(format!(
             "{what}: port {wanted} of the last start is taken by another program; another one is used"
         ));
     }
-    list.push(SocketAddr::new(HOST, 0));
+    list.push(SocketAddr::new(host, 0));
     list
 }
 

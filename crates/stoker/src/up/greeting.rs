@@ -1,11 +1,14 @@
 //! What `up` says when everything runs.
 
+use std::net::{IpAddr, SocketAddr};
+
 use serde_json::json;
 
 use crate::daemon::{CREDENTIALS, Credentials, Ready, nfs};
 use crate::failure::Failure;
 use crate::join::TOKEN_VARIABLE;
 use crate::shell::{program, quoted};
+use crate::sys::interfaces;
 use crate::{out, size};
 
 /// One line for programs.
@@ -28,11 +31,16 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
         "id": ready.status.node,
         "peers": ready.peers.first(),
         "join_token": ready.join_token,
+        "unreachable": ready.unreachable,
     }))
 }
 
 /// What has changed for the volumes of a cluster that this node joined.
 pub fn joined(ready: &Ready) {
+    if let Some(why) = &ready.unreachable {
+        out::say(format!("this node is a member, but {why}"));
+        return;
+    }
     for volume in &ready.protection {
         let copies = match volume.copies {
             1 => "commits to one node".to_owned(),
@@ -124,8 +132,30 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
             program()
         );
         rows.push(("", more));
+        rows.extend(elsewhere(ready, peers).map(|words| ("", words)));
     }
     rows
+}
+
+/// What to do before a node of another machine can join, if this one is reached on its own machine only.
+fn elsewhere(ready: &Ready, peers: &str) -> Option<String> {
+    let at: SocketAddr = peers.parse().ok()?;
+    let example = reachable(at.port()).filter(|_| at.ip().is_loopback())?;
+    let dir = quoted(&ready.dir.display().to_string());
+    Some(format!(
+        "on this machine only: {peers} is not reached from others; for them start this node with `{} up --dir {dir} --peers \
+         {example}`",
+        program()
+    ))
+}
+
+/// An address of this machine that others may reach, with a port; none if there is no network.
+pub fn reachable(port: u16) -> Option<String> {
+    let port = if port == 0 { 9002 } else { port };
+    let all = interfaces::addresses().ok()?;
+    let v4 = |address: &IpAddr| matches!(address, IpAddr::V4(v4) if !v4.is_link_local());
+    let found = all.into_iter().map(|(_, address)| address).find(v4)?;
+    Some(SocketAddr::new(found, port).to_string())
 }
 
 fn lake(ready: &Ready) -> String {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
-use stoker_node::{CatalogChoice, Labels, LakePrices};
+use stoker_node::{CatalogChoice, JoinAs, Labels, LakePrices};
 use stoker_store::{LakeMode, VolumePolicy};
 
 use crate::config::Config;
@@ -160,8 +160,14 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
     log::start(args.log, log::Format::Text, traces.as_ref());
     let place = Place::take(&args.dir)?;
     let mut kept = Kept::read(&place)?;
+    check_peers(args.peers)?;
     if let Some(Cluster { address, token }) = cluster {
-        kept.lake = daemon::join(&place, address, token)?.or(kept.lake);
+        let wanted = JoinAs {
+            name: args.name.clone().unwrap_or_else(sys::host_name),
+            is_name_chosen: args.name.is_some(),
+            peers: args.peers,
+        };
+        kept.lake = daemon::join(&place, address, token, &wanted)?.or(kept.lake);
     }
     let kept = kept.with(args.lake.as_deref(), &args.drive)?;
     let mut plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &kept)? };
@@ -181,6 +187,18 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
         }
         if args.json { greeting::json(ready) } else { greeting::words(ready, args.check) }
     })
+}
+
+/// Refuses an address for peers that nobody can dial: it is told to the others as it is.
+fn check_peers(peers: Option<SocketAddr>) -> Result<(), Failure> {
+    match peers.filter(|address| address.ip().is_unspecified()) {
+        None => Ok(()),
+        Some(address) => {
+            let example = greeting::reachable(address.port()).unwrap_or_else(|| "10.0.0.5:9002".to_owned());
+            Err(Failure::new(format!("--peers {address} is no address that other nodes can dial"))
+                .hint(format!("give one that this machine has in their network, such as --peers {example}")))
+        }
+    }
 }
 
 fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
@@ -222,7 +240,7 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
         nfs: NfsPlan { listen: args.nfs.into_iter().collect(), exports: args.nfs_export.clone() },
         peers: PeersPlan {
             listen: at(args.peers),
-            name: args.name.clone().unwrap_or_else(sys::host_name),
+            name: args.name.clone().map_or_else(|| daemon::default_name(dir), Ok)?,
             labels: args.domain.clone(),
             plaintext: false,
             grace: args.grace,

@@ -48,7 +48,7 @@ impl Net {
         format!("{}b", self.tag)
     }
 
-    fn space(&self, at: usize) -> String {
+    pub fn space(&self, at: usize) -> String {
         format!("{}n{at}", self.tag)
     }
 

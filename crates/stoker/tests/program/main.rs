@@ -9,6 +9,10 @@ mod doctor;
 mod files;
 mod fleet;
 mod gate;
+mod leaving;
+#[allow(dead_code, reason = "a part of it is for other tests")]
+#[path = "../faults/net.rs"]
+mod net;
 mod refusals;
 mod rig;
 mod service;

@@ -145,7 +145,10 @@ fn one_use_is_for_one_node() {
     let (peers, token) = (text(&node, "peers"), node.join_token());
     let joins = (0..12).map(|at| {
         let (place, token) = (dir.path().join(format!("b{at}")), &token);
-        async move { stoker_node::join(&place, peers, token).await }
+        async move {
+            let wanted = stoker_node::JoinAs { name: format!("b{at}"), is_name_chosen: true, peers: None };
+            stoker_node::join(&place, peers, token, &wanted).await
+        }
     });
     let ended = runtime.block_on(futures_util::future::join_all(joins));
     let refused: Vec<String> =

@@ -90,14 +90,17 @@ impl Keeper {
             leaving.clone()
         };
         let own = self.identity.node;
+        let attached = self.standbys.attached.lock().unwrap().clone();
         // A node that was declared down and came back can say so only in the catalog, which may wait for nobody but it.
         let asking = self.standbys.asking.lock().unwrap().clone();
         let able: Vec<NodeId> = view
             .nodes()
             .filter(|node| *node != own && !leaving.contains_key(node))
             .filter(|node| view.is_up(*node) || asking.contains(node))
+            // Commits would wait for somebody whom nobody reaches.
+            .filter(|node| !view.is_unreached(*node) || attached.contains(node))
+            .filter(|node| !view.is_removing(*node))
             .collect();
-        let attached = self.standbys.attached.lock().unwrap().clone();
         for node in choose(&able, &attached, WANTED) {
             if !attached.contains(&node) {
                 tracing::info!("node {node} follows the catalog of this node from now on");

@@ -119,9 +119,8 @@ impl Cluster {
         }
         // Before they know of each other, they commit like a node that is alone.
         for node in cluster.nodes.iter().flatten() {
-            cluster
-                .until("all nodes are known", async || node.status().await.unwrap().nodes.len() == count)
-                .await;
+            let is_met = async || cluster.nodes.iter().flatten().all(|other| node.has_reached(other.id()));
+            cluster.until("all nodes are met", is_met).await;
         }
         cluster.node(0).volume_create("data", VolumeOptions::default()).await.unwrap();
         cluster
@@ -188,6 +187,46 @@ impl Cluster {
             other.peer_health(node.id(), Health::Alive);
         }
         self.nodes[at] = Some(node);
+    }
+
+    /// A new node joins that nobody reaches.
+    pub async fn join_unreached(&mut self, policy: VolumePolicy) -> usize {
+        let at = self.homes.len();
+        self.homes.push(Home::new(policy));
+        self.nodes.push(None);
+        let (options, own) = self.options(at);
+        let node = Node::open(options).await.unwrap();
+        *own.lock().unwrap() = Some(node.id());
+        self.nodes[at] = Some(node);
+        at
+    }
+
+    /// Nodes that were not reached are.
+    pub fn plug_in(&self, at: usize) {
+        let node = self.node(at);
+        self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
+    }
+
+    /// A new node wants to join by a name, and is refused.
+    pub async fn join_as(&mut self, name: &str) -> StoreError {
+        let at = self.homes.len();
+        self.homes.push(Home::new(VolumePolicy::default()));
+        self.nodes.push(None);
+        let (mut options, _) = self.options(at);
+        options.cell.as_mut().expect("it has one").name = name.to_owned();
+        match Node::open(options).await {
+            Ok(_) => panic!("it starts"),
+            Err(refused) => refused,
+        }
+    }
+
+    /// Starts a node that is expected to be refused.
+    pub async fn start_refused(&self, at: usize) -> StoreError {
+        let (options, _) = self.options(at);
+        match Node::open(options).await {
+            Ok(_) => panic!("it starts"),
+            Err(refused) => refused,
+        }
     }
 
     pub fn node(&self, at: usize) -> &Arc<Node> {

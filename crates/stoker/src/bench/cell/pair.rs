@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_node::{ClusterOptions, DriveOptions, Labels, Member, Node, NodeOptions};
+use stoker_node::{ClusterOptions, DriveOptions, JoinAs, Labels, Member, Node, NodeOptions};
 use stoker_store::{
     Class, DrainPolicy, ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, LakeMode, Store, StoreError, VolumeOptions,
     VolumePolicy,
@@ -120,7 +120,8 @@ impl Pair {
         let far_dir = place.dir.join("far");
         let make = near.member.node().join_token_create(JOIN_TOKEN_TTL_MS_DEFAULT, 1);
         let (token, _) = near.runtime.block_on(make)?;
-        near.runtime.block_on(stoker_node::join(&far_dir, &address, &token))?;
+        let wanted = JoinAs { name: "far".to_owned(), is_name_chosen: true, peers: None };
+        near.runtime.block_on(stoker_node::join(&far_dir, &address, &token, &wanted))?;
         let far = Seat::start(&place, "far", security)?;
         let pair = Pair { near, far };
         pair.wait_for_each_other()?;

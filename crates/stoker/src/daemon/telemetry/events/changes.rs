@@ -242,6 +242,7 @@ fn state_kind(state: &str) -> (Severity, &'static str) {
         "leaving" => (Severity::Info, "node_leaving"),
         "quarantined" => (Severity::Warn, "node_quarantined"),
         "evacuating" => (Severity::Warn, "node_evacuating"),
+        "unreachable" => (Severity::Warn, "node_unreachable"),
         _ => (Severity::Info, "node_changed"),
     }
 }
