@@ -6,6 +6,7 @@ use crate::file::FileInfo;
 use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, RiskReport};
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
+use crate::outage::Outages;
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -345,6 +346,8 @@ pub enum Order {
         /// Its id; none for all of them.
         id: Option<String>,
     },
+    /// What does not answer, and what helps; asks nobody.
+    Outages,
 }
 
 /// What became of an [`Order`].
@@ -393,6 +396,8 @@ pub enum Report {
     },
     /// Of [`Order::JoinTokens`], and of [`Order::JoinTokenRevoke`] those that are revoked by it.
     JoinTokens(Vec<JoinTokenInfo>),
+    /// Of [`Order::Outages`].
+    Outages(Outages),
 }
 
 impl Order {
@@ -413,6 +418,7 @@ impl Order {
             | Order::Measures { .. }
             | Order::Note { .. }
             | Order::JoinTokens
+            | Order::Outages
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
