@@ -66,7 +66,9 @@ pub fn receipt_copies_words(receipt: &Receipt) -> String {
 /// How a class commits in a cluster where a write now makes so many copies.
 pub fn class_words(class: Class, copies: u32) -> String {
     match (class, copies) {
-        (Class::Auto, 0 | 1) => "auto: one copy, since there is one node; two as soon as there is another".to_owned(),
+        (Class::Auto, 0 | 1) => {
+            "auto: one copy, since there is one node; two as soon as there is another".to_owned()
+        }
         (Class::Auto, copies) => format!("auto: {copies} copies on {copies} nodes"),
         (class, _) => class.as_str().to_owned(),
     }
@@ -75,7 +77,8 @@ pub fn class_words(class: Class, copies: u32) -> String {
 /// What a write has reached when it is acknowledged, where writes make so many copies.
 pub fn commit_words(copies: u32) -> String {
     match copies {
-        0 | 1 => "one copy on this node: a file is lost if its drive dies before the file is in the lake".to_owned(),
+        0 | 1 => "one copy on this node: a file is lost if its drive dies before the file is in the lake"
+            .to_owned(),
         copies => format!(
             "{copies} copies on {copies} nodes before a write is acknowledged; a file that is not in the lake yet outlives {}",
             if copies == 2 { "one of them".to_owned() } else { format!("{} of them", copies - 1) }
@@ -88,7 +91,11 @@ impl CopyFacts {
     /// of some byte with any two of them.
     pub fn readable(&self) -> u32 {
         let (readable, nodes) = (self.count(Reach::Readable), self.places.len() as u32);
-        if nodes > self.copies { self.copies.saturating_sub(nodes - readable) } else { readable.min(self.copies) }
+        if nodes > self.copies {
+            self.copies.saturating_sub(nodes - readable)
+        } else {
+            readable.min(self.copies)
+        }
     }
 
     fn count(&self, reach: Reach) -> u32 {
@@ -100,7 +107,11 @@ impl CopyFacts {
             .places
             .iter()
             .filter(|place| place.reach == reach)
-            .map(|place| if place.is_here { format!("{} (this node)", place.node) } else { place.node.clone() })
+            .map(
+                |place| {
+                    if place.is_here { format!("{} (this node)", place.node) } else { place.node.clone() }
+                },
+            )
             .collect();
         names.sort_unstable();
         names.join(", ")
@@ -119,7 +130,10 @@ impl CopyFacts {
         let mut words = match (readable, nodes) {
             (0, 0) if self.count(Reach::Away) > 0 => "no copy can be read now".to_owned(),
             (0, 0) => "no copy is left".to_owned(),
-            (0, _) => format!("some of it may have no copy that can be read: the rest is on {}", self.names(Reach::Readable)),
+            (0, _) => format!(
+                "some of it may have no copy that can be read: the rest is on {}",
+                self.names(Reach::Readable)
+            ),
             (1, 1) => {
                 format!("one copy, on {}; lost if the drive dies{until}", self.names(Reach::Readable))
             }
@@ -132,7 +146,10 @@ impl CopyFacts {
             }
         };
         if self.count(Reach::Away) > 0 {
-            words.push_str(&format!("; {} may have a copy and cannot be read from now", self.names(Reach::Away)));
+            words.push_str(&format!(
+                "; {} may have a copy and cannot be read from now",
+                self.names(Reach::Away)
+            ));
         }
         if self.is_in_lake {
             words.push_str("; the lake has its bytes, too");
@@ -181,7 +198,12 @@ mod tests {
             "one copy, on n0 (this node); lost if the drive dies before the file is in the lake; n1 may have a copy and \
              cannot be read from now",
         );
-        check(2, DrainState::Dirty, &[("n1", Away), ("n2", Gone)], "no copy can be read now; n1 may have a copy and cannot be read from now");
+        check(
+            2,
+            DrainState::Dirty,
+            &[("n1", Away), ("n2", Gone)],
+            "no copy can be read now; n1 may have a copy and cannot be read from now",
+        );
         check(2, DrainState::Conflict, &[("n1", Gone), ("n2", Gone)], "no copy is left");
         check(
             2,

@@ -129,8 +129,9 @@ impl Outage {
             node: None,
             since_ms: None,
             summary: format!("lake: {trouble}"),
-            cure: "files stay on the drives until the lake takes them; `stoker doctor` looks at the way there"
-                .to_owned(),
+            cure:
+                "files stay on the drives until the lake takes them; `stoker doctor` looks at the way there"
+                    .to_owned(),
             action: None,
         }
     }
