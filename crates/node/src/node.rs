@@ -226,6 +226,15 @@ impl Node {
         self.core.node
     }
 
+    /// What people call nodes and drives, by their ids: the nodes of the cluster, and the drives of this one.
+    pub fn names(&self) -> Vec<(String, String)> {
+        let view = self.core.cell.view();
+        let nodes = view.nodes().map(|node| (node.to_string(), view.name(node)));
+        let drives = self.core.rings.drives();
+        let drives = drives.iter().map(|drive| (drive.id.to_string(), drive.path.display().to_string()));
+        nodes.chain(drives).filter(|(id, name)| id != name).collect()
+    }
+
     /// Who knows where the catalog is.
     pub(crate) fn set_keeper(&self, keeper: &Arc<Keeper>) {
         let _ = self.keeper.set(Arc::downgrade(keeper));

@@ -7,7 +7,7 @@ use stoker_catalog::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_store::{
     CatalogStatus, ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, Order, Report, Result, StandbyInfo, StopVerdict,
-    StoreError, VolumeProtection,
+    StoreError, VolumeProtection, name_ids,
 };
 
 use crate::cluster::Keeper;
@@ -16,7 +16,19 @@ use crate::node::Node;
 use crate::volumes::Volume;
 
 impl Node {
+    /// Carries an order out; what goes wrong is told with the names of nodes, not their ids.
     pub(crate) async fn carry_out(&self, order: Order) -> Result<Report> {
+        let report = self.carry_out_as(order).await;
+        report.map_err(|fault| {
+            let view = self.core.cell.view();
+            let name = |id: &str| {
+                id.parse().ok().and_then(|id| view.member(id)).map(|member| member.row.name.clone())
+            };
+            StoreError { message: name_ids(&fault.message, name).into_owned(), ..fault }
+        })
+    }
+
+    async fn carry_out_as(&self, order: Order) -> Result<Report> {
         match order {
             Order::Catalog => Ok(Report::Catalog(self.catalog_status().await?)),
             Order::CatalogPromote { accept_loss } => {

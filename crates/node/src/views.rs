@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use stoker_catalog::kv::Health;
 use stoker_catalog::rows::DriveState;
 use stoker_format::NodeId;
 use stoker_store::{
@@ -310,6 +311,11 @@ impl Node {
                 None => CatalogAt::Database,
             };
             lost.push(Outage::of_catalog(&at, silence.since_ms, now_ms, silence.trouble.as_deref()));
+        }
+        // One that is here and answers, and takes no changes.
+        if let (true, Health::ReadOnly(why) | Health::Failed(why)) = (lost.is_empty(), core.catalog.health())
+        {
+            lost.push(Outage::of_catalog_refusing(&view.name(core.node), &core.node.to_string(), &why));
         }
         let mut nodes: Vec<Outage> = view
             .nodes()

@@ -28,7 +28,7 @@ pub fn age(outages: &Outages, view: &str) -> Option<String> {
             let age = span::human(clock::unix_ms().saturating_sub(ms));
             format!("{age} ago, when the catalog last answered")
         }
-        None => "never: this is what the node knows without the catalog".to_owned(),
+        None => "now, as far as the node knows without the catalog".to_owned(),
     })
 }
 

@@ -18,6 +18,7 @@ mod key;
 mod lease;
 mod list;
 mod measures;
+mod name_ids;
 mod numbers;
 mod operator;
 mod outage;
@@ -50,6 +51,7 @@ pub use measures::{
     Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Leaning, Measures, PartFacts, PortFacts,
     Times,
 };
+pub use name_ids::name_ids;
 pub use numbers::{Counter, Histogram};
 pub use operator::{
     Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Explanation,

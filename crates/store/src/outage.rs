@@ -96,6 +96,21 @@ impl Outage {
         Outage { what: "catalog".to_owned(), name, node, since_ms: Some(since_ms), summary, cure, action }
     }
 
+    /// A catalog on the node that is asked, which can be read and takes no changes.
+    pub fn of_catalog_refusing(name: &str, id: &str, why: &str) -> Outage {
+        Outage {
+            what: "catalog".to_owned(),
+            name: name.to_owned(),
+            node: Some(id.to_owned()),
+            since_ms: None,
+            summary: format!("catalog: it takes no changes: {why}"),
+            cure:
+                "writes go on as soon as that is over; `stoker catalog status` and `stoker doctor` say more"
+                    .to_owned(),
+            action: None,
+        }
+    }
+
     /// A node that is silent or was declared down; none if it is neither.
     pub fn of_node(name: &str, id: &str, state: NodeWord, now_ms: u64) -> Option<Outage> {
         let (since_ms, cure) = match state {

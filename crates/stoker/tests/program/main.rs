@@ -9,6 +9,7 @@ mod doctor;
 mod files;
 mod fleet;
 mod gate;
+mod outages;
 mod refusals;
 mod rig;
 mod sets;
