@@ -146,8 +146,8 @@ pub fn receipt(receipt: &Receipt) -> String {
     let lake = name(receipt.lake.as_deref().unwrap_or("the lake").as_bytes());
     let next = match receipt.drain {
         DrainState::Clean => format!("drained to {lake}"),
-        DrainState::Dirty if receipt.lake_etag.is_some() => format!("drains to its own key soon, now {lake}"),
-        DrainState::Dirty => format!("drains to {lake} soon"),
+        DrainState::Dirty if receipt.lake_etag.is_some() => format!("drains to its own key, now {lake}"),
+        DrainState::Dirty => format!("drains to {lake}"),
         DrainState::Never => "stays in Stoker: this volume does not drain".to_owned(),
         DrainState::Conflict => {
             format!("not drained: somebody else changed {lake}; see `stoker conflict ls`")
