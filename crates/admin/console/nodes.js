@@ -7,7 +7,7 @@ import { act, badge, byName, card, empty, facts, failure, loading, pageHead, tab
 import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
 
-const stateOf = (node) => (node.silent_since_ms ? "silent" : node.state);
+const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
 
 export async function list(context) {
   const nodes = place("div");
@@ -29,7 +29,7 @@ export async function list(context) {
           ["power", (node) => node.power || "–"],
           ["drives", (node) => (node.drives_gone > 0 ? `${node.drives} (${node.drives_gone} gone)` : node.drives), "number"],
           ["not in the lake", (node) => bytes(node.undrained_bytes), "number"],
-          ["latency", (node) => (node.latency_us > 0 ? `${count(node.latency_us)} µs` : "this node"), "number"],
+          ["now", (node) => node.answers],
         ],
         rows,
       ),
@@ -96,8 +96,7 @@ const about = (node) =>
     ["switch", node.tor || "–"],
     ["power feed", node.power || "–"],
     ["in this state", ago(node.since_ms)],
-    ["silent", node.silent_since_ms ? ago(node.silent_since_ms) : null],
-    ["answers within", node.latency_us > 0 ? `${count(node.latency_us)} µs` : "this is the node that serves this page"],
+    ["now", node.answers],
     ["not in the lake", `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
   ]);
 

@@ -147,13 +147,13 @@ function drawMap({ nodes, drives, peers }) {
 }
 
 function nodeBox(node, drives, isSuspect) {
-  const state = node.silent_since_ms ? "silent" : isSuspect ? "suspect" : node.state;
+  const state = node.silent_since_ms && node.state !== "down" ? "silent" : isSuspect ? "suspect" : node.state;
   const labels = [node.tor, node.power].filter(Boolean).join(" · ");
   return h(
     "a",
     { class: `node ${tone(state)}`, href: `#/nodes/${encodeURIComponent(node.name || node.node)}` },
     h("span", { class: "node-head" }, h("b", {}, node.name || node.node.slice(0, 8)), badge(state)),
-    h("span", { class: "muted small" }, [labels, node.latency_us > 0 ? `${node.latency_us} µs away` : "this node"].filter(Boolean).join(" · ")),
+    h("span", { class: "muted small" }, [labels, node.answers].filter(Boolean).join(" · ")),
     drives.map((drive) =>
       h(
         "span",

@@ -178,6 +178,7 @@ impl Node {
             lost: tokio::sync::watch::Sender::new(None),
             catalog,
             catalog_times,
+            views: Default::default(),
         });
         if core.cell.is_joined() {
             core.load_view().await?;
@@ -226,6 +227,15 @@ impl Node {
     /// Its id.
     pub fn id(&self) -> NodeId {
         self.core.node
+    }
+
+    /// What people call nodes and drives, by their ids: the nodes of the cluster, and the drives of this one.
+    pub fn names(&self) -> Vec<(String, String)> {
+        let view = self.core.cell.view();
+        let nodes = view.nodes().map(|node| (node.to_string(), view.name(node)));
+        let drives = self.core.rings.drives();
+        let drives = drives.iter().map(|drive| (drive.id.to_string(), drive.path.display().to_string()));
+        nodes.chain(drives).filter(|(id, name)| id != name).collect()
     }
 
     /// Who knows where the catalog is.

@@ -64,7 +64,11 @@ fn tell(volume: &str, explanation: &Explanation) -> Result<(), Failure> {
     };
     rows.extend(holders.iter().map(|holder| ("drive", held(holder))));
     // The node says both in words, which releases before this one show as well.
-    let label = |words: &str| if words.starts_with("last slow read") { "slow" } else { "next" };
-    rows.extend(words.iter().map(|words| (label(words), words.clone())));
+    let label = |(at, words): (usize, &String)| match at {
+        _ if words.starts_with("last slow read") => "slow",
+        0 => "copies",
+        _ => "next",
+    };
+    rows.extend(words.iter().enumerate().map(|(at, words)| (label((at, words)), words.clone())));
     out::fields(&rows)
 }

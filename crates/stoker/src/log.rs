@@ -1,10 +1,13 @@
 //! Where `tracing` goes: what is logged to stderr, as text or as one JSON object per line; spans to a collector, if there is one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::{PoisonError, RwLock};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use stoker_store::name_ids;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
@@ -97,10 +100,36 @@ where
         *metadata.level() <= level && target != TRACE && !is_told_by_us
     };
     let filter = filter_fn(is_logged).with_max_level_hint(level);
-    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let layer = tracing_subscriber::fmt::layer();
     match format {
-        Format::Text => layer.with_target(false).with_filter(filter).boxed(),
-        Format::Json => layer.event_format(JsonLine).with_filter(filter).boxed(),
+        Format::Text => layer.with_writer(|| NamedLines).with_target(false).with_filter(filter).boxed(),
+        Format::Json => layer.with_writer(io::stderr).event_format(JsonLine).with_filter(filter).boxed(),
+    }
+}
+
+/// What people call nodes and drives, by id. Lines for people say these names, wherever they come from; lines for machines keep the
+/// ids.
+static NAMES: RwLock<BTreeMap<String, String>> = RwLock::new(BTreeMap::new());
+
+/// Tells what nodes and drives are called from now on.
+pub fn set_names(names: impl IntoIterator<Item = (String, String)>) {
+    *NAMES.write().unwrap_or_else(PoisonError::into_inner) = names.into_iter().collect();
+}
+
+/// Lines for people, on stderr.
+struct NamedLines;
+
+impl io::Write for NamedLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let names = NAMES.read().unwrap_or_else(PoisonError::into_inner);
+        let named = name_ids(&text, |id| names.get(id).cloned());
+        io::stderr().lock().write_all(named.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
     }
 }
 

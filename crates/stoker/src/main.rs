@@ -29,6 +29,7 @@ mod mount;
 mod mv;
 mod node;
 mod out;
+mod outages;
 mod pack;
 mod progress;
 mod put;

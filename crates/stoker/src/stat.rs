@@ -34,7 +34,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             if number > 0 {
                 out::line("")?;
             }
-            out::fields(&show::file_rows(&address.volume, &info))?;
+            let mut rows = show::file_rows(&address.volume, &info);
+            // What is true of its copies, in the words of `explain`.
+            let explained = client.explain(&address.volume, &info.key).await.ok();
+            let copies = explained.and_then(|told| told.words.into_iter().next());
+            rows.extend(copies.map(|words| ("copies", words)));
+            out::fields(&rows)?;
         }
         Ok(ExitCode::SUCCESS)
     })

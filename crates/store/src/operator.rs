@@ -8,6 +8,7 @@ use crate::fleet::{
 };
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
+use crate::outage::Outages;
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -359,6 +360,8 @@ pub enum Order {
         /// Although files are lost with it.
         accept_loss: bool,
     },
+    /// What does not answer, and what helps; asks nobody.
+    Outages,
 }
 
 /// What became of an [`Order`].
@@ -411,6 +414,8 @@ pub enum Report {
     Unreachable(Vec<Unreachable>),
     /// Of [`Order::NodeRemove`].
     Removal(Box<Removal>),
+    /// Of [`Order::Outages`].
+    Outages(Outages),
 }
 
 impl Order {
@@ -432,6 +437,7 @@ impl Order {
             | Order::Note { .. }
             | Order::JoinTokens
             | Order::Unreachable
+            | Order::Outages
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }

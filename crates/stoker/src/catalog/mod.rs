@@ -6,7 +6,7 @@ mod offline;
 use std::process::ExitCode;
 
 use serde_json::json;
-use stoker_store::{CatalogStatus, Order, Report, Store};
+use stoker_store::{CatalogStatus, Order, PeerStatus, Report, StandbyInfo, Store, name_ids};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Status(args) => connect::run(&args.target, async |client| {
             match client.operate(Order::Catalog).await? {
                 Report::Catalog(status) if args.json => out::json(&json!(status))?,
-                Report::Catalog(status) => tell(&status)?,
+                Report::Catalog(status) => tell(&status, &client.status().await?.nodes)?,
                 _ => return Err(Failure::confused()),
             }
             Ok(ExitCode::SUCCESS)
@@ -111,31 +111,45 @@ fn promote(args: &PromoteArgs) -> Result<ExitCode, Failure> {
             Some(loss) => out::line(format!("acknowledged changes may be lost: {loss}"))?,
             None => out::line("no acknowledged change is lost")?,
         }
+        let nodes = client.status().await?.nodes;
         out::line(format!(
             "node {} kept it before; it acknowledges nothing any more, and follows this node when it is back",
-            promotion.before
+            name_of(&nodes, &promotion.before)
         ))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn tell(status: &CatalogStatus) -> Result<(), Failure> {
+/// What people call a node.
+fn name_of<'n>(nodes: &'n [PeerStatus], id: &'n str) -> &'n str {
+    let found = nodes.iter().find(|node| node.node == id && !node.name.is_empty());
+    found.map_or(id, |node| node.name.as_str())
+}
+
+fn tell(status: &CatalogStatus, nodes: &[PeerStatus]) -> Result<(), Failure> {
     let Some(holder) = &status.holder else {
         return out::line(format!("{}, at commit {}", status.engine, status.seq));
     };
+    let holder = name_of(nodes, holder);
     out::line(format!("kept by node {holder}, epoch {}, at commit {}", status.epoch, status.seq))?;
     if let Some(trouble) = &status.trouble {
+        let trouble = name_ids(trouble, |id| Some(name_of(nodes, id).to_owned()));
         out::line(format!("it cannot be asked: {trouble}"))?;
         out::line("if that node is lost: `stoker catalog promote` on a node that followed it")?;
         return Ok(());
     }
-    for standby in &status.standbys {
+    let mut standbys: Vec<&StandbyInfo> = status.standbys.iter().collect();
+    standbys.sort_by_key(|standby| name_of(nodes, &standby.node));
+    for standby in standbys {
         let state = match (standby.in_sync, &standby.trouble) {
             (true, _) => "has every acknowledged change".to_owned(),
-            (false, Some(trouble)) => format!("does not follow: {trouble}"),
+            (false, Some(trouble)) => {
+                let trouble = name_ids(trouble, |id| Some(name_of(nodes, id).to_owned()));
+                format!("does not follow: {trouble}")
+            }
             (false, None) => format!("catches up, at commit {}", standby.seq.unwrap_or(0)),
         };
-        out::line(format!("  node {}  {state}", standby.node))?;
+        out::line(format!("  node {}  {state}", name_of(nodes, &standby.node)))?;
     }
     if status.stalled {
         out::line(

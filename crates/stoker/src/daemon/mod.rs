@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stoker_admin::{Admin, AdminOptions, Health, HealthSource, Source};
@@ -34,7 +34,7 @@ use stoker_store::{
 };
 
 use crate::failure::Failure;
-use crate::{out, shell};
+use crate::{log, out, shell};
 use joined::Joined;
 pub use joined::{default_name, join};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
@@ -117,6 +117,8 @@ pub struct Ready {
     pub protection: Vec<VolumeProtection>,
     /// Why others do not reach this node, if so.
     pub unreachable: Option<String>,
+    /// Copies that a write to the volume to begin with makes now.
+    pub copies: u32,
     /// Why the lake does not answer, if so.
     pub lake_trouble: Option<String>,
     pub status: NodeStatus,
@@ -314,15 +316,14 @@ impl Daemon {
             true => member.node().until_reached(REACHED_MAX).await.map(|one| one.to_string()),
             false => None,
         };
-        let protection = match plan.tells_protection {
-            true => store.operate(Order::Protection).await.map_err(refused)?,
-            false => Report::Done,
-        };
-        let protection = match protection {
+        let protection = match store.operate(Order::Protection).await.map_err(refused)? {
             Report::Protection(protection) => protection,
             _ => Vec::new(),
         };
-
+        let of_volume = protection.iter().find(|one| Some(&one.volume) == volume.as_ref());
+        let copies = of_volume.or(protection.first()).map_or(1, |one| one.copies);
+        let protection = if plan.tells_protection { protection } else { Vec::new() };
+        tokio::spawn(keep_known(Arc::downgrade(member.node())));
         let ready = Ready {
             dir: place.dir().to_path_buf(),
             s3: s3.as_ref().map_or_else(Vec::new, |s3| s3.urls()),
@@ -344,6 +345,7 @@ impl Daemon {
             lake: plan.lake.url.clone(),
             protection,
             unreachable,
+            copies,
             lake_trouble,
             status,
             cores,
@@ -494,6 +496,21 @@ async fn ask_lake(plan: &LakePlan) -> Result<Option<String>, Failure> {
     }
 }
 
+/// Keeps what is said of the cluster at hand for when the catalog does not answer: what nodes are called, for the log, and what is at
+/// risk. Ends with the node.
+async fn keep_known(node: Weak<Node>) {
+    for round in 0u64.. {
+        let Some(node) = node.upgrade() else { return };
+        log::set_names(node.names());
+        if round.is_multiple_of(RISK_ROUNDS) {
+            // What goes wrong is told to whoever asks.
+            let _ = tokio::join!(node.status(), node.operate(Order::Risk), node.operate(Order::Nodes));
+        }
+        drop(node);
+        tokio::time::sleep(KNOWN_EVERY).await;
+    }
+}
+
 /// What a node is good for, for `/healthz` and `/readyz`. Keeps no node alive.
 fn health(node: &Arc<Node>) -> HealthSource {
     let node = Arc::downgrade(node);
@@ -532,6 +549,10 @@ fn start_door(store: &Arc<dyn Store>, socket: &Path, plan: &Plan, token: &str) -
     Server::start(Arc::clone(store), listen, Some(token.into()), options)
         .map_err(|error| cannot_listen("door", &error))
 }
+
+/// How often names are looked up, and after how many of these rounds what is at risk is: that reads what the lake lacks, of all nodes.
+const KNOWN_EVERY: Duration = Duration::from_secs(2);
+const RISK_ROUNDS: u64 = 15;
 
 /// What a person types to put a first file into a node of this machine.
 fn first_line(dir: &Path, volume: &str) -> String {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use stoker_store::{Counter, DriveInfo, NodeInfo, NodeStatus, Order, Report, RiskReport, Store, VolumeInfo};
+use stoker_store::{
+    Counter, DriveInfo, NodeInfo, NodeStatus, Order, Outages, Report, RiskReport, Store, VolumeInfo,
+};
 
-use crate::clock;
+use crate::{clock, outages};
 
 /// All that is shown, as it was told. What was not told is empty, and why is in `trouble`.
 #[derive(Clone)]
@@ -19,6 +21,7 @@ pub struct Sample {
     pub volumes: Vec<VolumeInfo>,
     pub counters: Vec<Counter>,
     pub trouble: Option<String>,
+    pub outages: Outages,
 }
 
 impl Sample {
@@ -34,6 +37,7 @@ impl Sample {
             volumes: Vec::new(),
             counters: Vec::new(),
             trouble: Some(trouble),
+            outages: Outages::default(),
         }
     }
 
@@ -69,6 +73,7 @@ impl Sample {
                 Err(fault) => note(fault),
             }
         }
+        sample.outages = outages::ask(node).await;
         sample
     }
 

@@ -13,6 +13,7 @@ mod leaving;
 #[allow(dead_code, reason = "a part of it is for other tests")]
 #[path = "../faults/net.rs"]
 mod net;
+mod outages;
 mod refusals;
 mod rig;
 mod service;

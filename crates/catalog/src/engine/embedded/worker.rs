@@ -244,7 +244,7 @@ impl Worker {
         let transaction = self.begin()?;
         let seq = self.seq + 1;
         let Some(primary) = &mut self.primary else { return Ok(()) };
-        tracing::info!(?members, "who is in sync with the catalog changes");
+        tracing::info!("{}", members.words());
         primary.transaction();
         primary.members_set(&transaction, seq, members)?;
         self.finish(transaction, seq)

@@ -50,6 +50,27 @@ impl Members {
         self.in_sync.iter().copied().map(NodeId)
     }
 
+    /// Who has every acknowledged change, for the log.
+    pub(in super::super) fn words(&self) -> String {
+        let list = |nodes: Vec<NodeId>| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ");
+        let (in_sync, behind): (Vec<NodeId>, Vec<NodeId>) =
+            self.known().partition(|node| self.is_in_sync(*node));
+        match (in_sync.is_empty(), behind.is_empty()) {
+            (true, true) => "nobody follows the catalog".to_owned(),
+            (true, false) => {
+                format!("no standby has every change of the catalog: {} must catch up", list(behind))
+            }
+            (false, true) => format!("these standbys have every change of the catalog: {}", list(in_sync)),
+            (false, false) => {
+                format!(
+                    "these standbys have every change of the catalog: {}; behind: {}",
+                    list(in_sync),
+                    list(behind)
+                )
+            }
+        }
+    }
+
     pub(in super::super) fn knows(&self, node: NodeId) -> bool {
         self.known.contains(&node.0)
     }
