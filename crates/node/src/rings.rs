@@ -175,11 +175,16 @@ pub(crate) struct Rings {
     node: NodeId,
     slots: RwLock<Vec<Slot>>,
     pool: Arc<Pool>,
+    /// Share of each ring that volumes which never drain may fill.
+    never_share: f64,
     /// A drive failed.
     pub failed: tokio::sync::Notify,
     /// By chunk; see [`Rings::turn`].
     turns: Vec<Arc<tokio::sync::Mutex<()>>>,
 }
+
+/// Segments of a ring that are reserved, or begun by others.
+const KEPT_BACK: u64 = 4;
 
 /// Turns that there are. Two chunks that share one wait for each other now and then.
 const TURNS: usize = 512;
@@ -189,14 +194,14 @@ struct Slot {
     drive: Option<Arc<Drive>>,
 }
 
-/// The ids of a layout's chunks with their lengths. Holes have none.
+/// The ids of a layout's chunks with their lengths, as far as drives are to have them: not those of holes, nor spilled ones.
 pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> + '_ {
     placed_chunks(runs).map(|(_, chunk, len)| (chunk, len))
 }
 
 /// The same, with the place of each chunk in the file.
 pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, ChunkId, u32)> + '_ {
-    runs.iter().filter(|run| !run.is_hole()).flat_map(|run| {
+    runs.iter().filter(|run| !run.is_hole() && !run.is_spilled()).flat_map(|run| {
         (0..run.count).map(|at| {
             let len = if at + 1 == run.count { run.last_len } else { run.chunk_len };
             let start = run.file_offset + u64::from(at) * u64::from(run.chunk_len);
@@ -206,10 +211,11 @@ pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, Chu
 }
 
 impl Rings {
-    pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>) -> Rings {
+    pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>, never_share: f64) -> Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
         let turns = (0..TURNS).map(|_| Arc::default()).collect();
-        let rings = Rings { node, slots: RwLock::default(), pool, failed: tokio::sync::Notify::new(), turns };
+        let (slots, failed) = (RwLock::default(), tokio::sync::Notify::new());
+        let rings = Rings { node, slots, pool, never_share, failed, turns };
         for drive in drives {
             rings.add(drive);
         }
@@ -428,6 +434,23 @@ impl Rings {
     /// Bytes that all rings together hold at most.
     pub fn capacity(&self) -> u64 {
         self.drives().iter().filter(|drive| drive.is_serving()).map(|drive| drive.bytes).sum()
+    }
+
+    /// Bytes that must stay in the rings, and how many can.
+    pub async fn crowding(&self) -> (u64, u64) {
+        let (mut kept, mut room) = (0, 0);
+        for drive in self.drives().iter().filter(|drive| drive.is_serving()) {
+            let Ok(status) = drive.ring.status().await else { continue };
+            kept += status.keep_bytes + status.queued_bytes as u64;
+            // Some segments are kept back, and some are open for others.
+            room += drive.bytes.saturating_sub(KEPT_BACK * status.superblock.segment_size).max(drive.bytes / 4);
+        }
+        (kept, room)
+    }
+
+    /// Bytes of volumes that never drain that the rings hold at most.
+    pub fn never_room(&self) -> u64 {
+        (self.capacity() as f64 * self.never_share) as u64
     }
 
     /// Tells the rings that the lake has these chunks.

@@ -14,6 +14,7 @@ mod readers;
 mod rekeyer;
 mod sets;
 pub(crate) mod signature;
+pub(crate) mod spill;
 mod tombstones;
 mod upload;
 
@@ -65,6 +66,9 @@ pub(crate) struct Drainer {
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
+    /// Memory of writes that go to the lake as they come.
+    spill_memory: Arc<Semaphore>,
+    spill_units: usize,
     /// Longer files that are almost all holes stay here.
     sparse_bytes_max: u64,
     pub pace: Pace,
@@ -111,7 +115,8 @@ impl Drop for Busy<'_> {
 }
 
 impl Drainer {
-    pub fn new(concurrency: usize, sparse_bytes_max: u64) -> Drainer {
+    pub fn new(concurrency: usize, sparse_bytes_max: u64, memory_bytes: u64) -> Drainer {
+        let spill_units = spill::memory_units(memory_bytes);
         Drainer {
             planner: Mutex::default(),
             wake: Notify::new(),
@@ -120,6 +125,8 @@ impl Drainer {
             sets: sets::Progress::default(),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
+            spill_memory: Arc::new(Semaphore::new(spill_units)),
+            spill_units,
             sparse_bytes_max,
             pace: Pace::default(),
             trouble: Mutex::default(),

@@ -14,6 +14,7 @@ mod forged;
 mod harness;
 mod holes;
 mod judged;
+mod large;
 mod lake_limits;
 mod lake_trouble;
 mod leases;
