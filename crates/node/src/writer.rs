@@ -309,8 +309,10 @@ impl ChunkWriter {
             let wanted = self.size.unwrap_or(0).max(self.len() + more) + self.goes_on_with;
             return if wanted > most { Err(too_large(&self.volume, most)) } else { Ok(false) };
         }
-        let is_crowded = kept + more > room / 4 * 3;
-        let is_large = kept + more > room / 2 && all > room / 8;
+        // While the lake is in trouble the rings are used as far as they go.
+        let has_trouble = self.core.drainer.trouble(clock::now_ms()).is_some();
+        let is_crowded = kept + more > if has_trouble { room / 16 * 15 } else { room / 4 * 3 };
+        let is_large = !has_trouble && kept + more > room / 2 && all > room / 8;
         // Without enough nodes all of it goes to the lake when it ends.
         Ok((is_crowded || is_large) && !self.copies.is_alone())
     }
@@ -339,6 +341,7 @@ impl ChunkWriter {
             Some(spill) => spill.go_on().await,
             None => Ok(()),
         }
+        .inspect_err(|fault| self.core.drainer.note_fault(fault))
     }
 
     /// Ends the chunk that is on its way to the lake.
@@ -355,7 +358,7 @@ impl ChunkWriter {
         }
         self.cut_spill();
         let spilled = match &mut self.spill {
-            Some(spill) => spill.finish().await?,
+            Some(spill) => spill.finish().await.inspect_err(|fault| self.core.drainer.note_fault(fault))?,
             None => None,
         };
         let purpose = self.purpose.as_ref().expect("a writer is finished once");

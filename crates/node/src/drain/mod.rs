@@ -27,7 +27,7 @@ use futures_util::StreamExt;
 use stoker_catalog::kv::{Commit, Range, Row, Write, prefix_end};
 use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
-use stoker_store::{BoxFuture, DrainPolicy, Result};
+use stoker_store::{BoxFuture, DrainPolicy, Result, StoreError, Subject};
 use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
@@ -245,6 +245,13 @@ impl Drainer {
     pub fn trouble(&self, now_ms: u64) -> Option<String> {
         let trouble = self.trouble.lock().unwrap();
         trouble.as_ref().filter(|(at, _)| at + 60_000 > now_ms).map(|(_, words)| words.clone())
+    }
+
+    /// A write that goes to a lake as it comes failed.
+    pub fn note_fault(&self, fault: &StoreError) {
+        if fault.subject == Subject::Lake {
+            self.set_trouble(Some(fault.to_string()));
+        }
     }
 
     fn set_trouble(&self, words: Option<String>) {

@@ -10,7 +10,7 @@ use stoker_store::{
     Store, Subject, UploadId, VolumeOptions, VolumePolicy, WriteRequest,
 };
 
-const RING: u64 = 64 << 20;
+const RING: u64 = 32 << 20;
 const MIB: usize = 1 << 20;
 
 /// Four times the ring; more when all is tried.
@@ -113,11 +113,11 @@ async fn parts_in_any_order_become_a_file_larger_than_the_ring() {
     let cluster = alone(lazy()).await;
     let node = cluster.node(0);
     let bytes = pattern(2, 2 * RING as usize + 12_345);
-    let parts: Vec<&[u8]> = bytes.chunks(9 * MIB).collect();
+    let parts: Vec<&[u8]> = bytes.chunks(6 * MIB).collect();
     let upload = node.upload_create("data", &key("f"), Attributes::default(), None).await.unwrap().upload;
     let mut choices = Vec::new();
     // One that is not chosen, and one that comes twice.
-    part(node, "f", &upload, 99, &bytes[..6 * MIB]).await.unwrap();
+    part(node, "f", &upload, 99, &bytes[..5 * MIB]).await.unwrap();
     for number in (1..=parts.len() as u32).rev() {
         if number == 2 {
             part(node, "f", &upload, number, &bytes[..7 * MIB]).await.unwrap();
@@ -155,7 +155,7 @@ async fn what_is_given_up_leaves_nothing() {
     drop(writer);
     nothing_is_left(&cluster, 0).await;
     let upload = node.upload_create("data", &key("f"), Attributes::default(), None).await.unwrap().upload;
-    for (number, bytes) in (1..).zip(bytes.chunks(8 * MIB)) {
+    for (number, bytes) in (1..).zip(bytes.chunks(5 * MIB)) {
         part(node, "f", &upload, number, bytes).await.unwrap();
     }
     assert!(cluster.rows(b"w").await > 3);
@@ -255,11 +255,11 @@ async fn a_file_that_grows_and_is_changed_is_what_it_should_be() {
     let cluster = alone(lazy()).await;
     let node: &Arc<Node> = cluster.node(0);
     let mut bytes = pattern(8, 2 * RING as usize);
-    grow(node, "f", &bytes, 20 * MIB).await;
+    grow(node, "f", &bytes, 10 * MIB).await;
     assert!(cluster.rows(b"w").await > 2);
     check(node, "f", &bytes).await;
     // In the middle of what is only in the lake, and over its end.
-    for (at, len) in [(70 * MIB + 5, 100_000), (100 * MIB, 9 * MIB), (128 * MIB - 3, 10_000)] {
+    for (at, len) in [(35 * MIB + 5, 100_000), (50 * MIB, 5 * MIB), (64 * MIB - 3, 10_000)] {
         let new = pattern(at as u64, len);
         let base = Some(node.stat("data", &key("f")).await.unwrap().version);
         let size = bytes.len() as u64;
@@ -302,8 +302,8 @@ async fn where_nothing_leaves_a_file_that_does_not_fit_is_refused_with_the_size_
         assert_eq!((fault.kind, fault.subject), (ErrorKind::Full, Subject::Size), "{fault}");
         assert!(fault.message.contains(&(RING / 2).to_string()), "{fault}");
     }
-    let fits = put_if(&node, "kept", "f", &bytes[..20 * MIB], Condition::default()).await;
-    assert_eq!(fits.unwrap().size, 20 * MIB as u64);
+    let fits = put_if(&node, "kept", "f", &bytes[..10 * MIB], Condition::default()).await;
+    assert_eq!(fits.unwrap().size, 10 * MIB as u64);
     node.stop().await;
 }
 

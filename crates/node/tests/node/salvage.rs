@@ -477,13 +477,13 @@ async fn a_rotated_key_works_on_for_as_long_as_was_said() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chunks_that_went_to_the_lake_before_their_file_are_found_without_a_catalog() {
-    let home = Home { ring_bytes: 64 << 20, ..Home::new(lazy()) };
+    let home = Home { ring_bytes: 32 << 20, ..Home::new(lazy()) };
     let node = home.start().await;
-    let (one, two) = (pattern(31, 100 << 20), pattern(32, 60 << 20));
+    let (one, two) = (pattern(31, 50 << 20), pattern(32, 30 << 20));
     put(&node, "one", &one).await;
     put(&node, "two", &two).await;
     delete(&node, "two").await.unwrap();
-    assert!(counter(&node, "spilled_bytes_total").await > f64::from(80 << 20));
+    assert!(counter(&node, "spilled_bytes_total").await > f64::from(40 << 20));
     node.stop().await;
     drop(node);
     std::fs::remove_file(catalog(&home)).unwrap();
