@@ -177,11 +177,26 @@ pub(crate) struct Rings {
     pool: Arc<Pool>,
     /// Share of each ring that volumes which never drain may fill.
     never_share: f64,
+    crowd: Crowd,
     /// A drive failed.
     pub failed: tokio::sync::Notify,
     /// By chunk; see [`Rings::turn`].
     turns: Vec<Arc<tokio::sync::Mutex<()>>>,
 }
+
+/// How full the rings were when they were asked last.
+#[derive(Default)]
+struct Crowd {
+    kept: AtomicU64,
+    room: AtomicU64,
+    at_ms: AtomicU64,
+    /// Bytes that were written since.
+    since: AtomicU64,
+}
+
+/// They are asked again when so much of their room was written since, or so much time has passed.
+const CROWD_SHARE: u64 = 64;
+const CROWD_MS: u64 = 100;
 
 /// Segments of a ring that are reserved, or begun by others.
 const KEPT_BACK: u64 = 4;
@@ -215,7 +230,7 @@ impl Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
         let turns = (0..TURNS).map(|_| Arc::default()).collect();
         let (slots, failed) = (RwLock::default(), tokio::sync::Notify::new());
-        let rings = Rings { node, slots, pool, never_share, failed, turns };
+        let rings = Rings { node, slots, pool, never_share, crowd: Crowd::default(), failed, turns };
         for drive in drives {
             rings.add(drive);
         }
@@ -436,8 +451,15 @@ impl Rings {
         self.drives().iter().filter(|drive| drive.is_serving()).map(|drive| drive.bytes).sum()
     }
 
-    /// Bytes that must stay in the rings, and how many can.
-    pub async fn crowding(&self) -> (u64, u64) {
+    /// Bytes that must stay in the rings when so many more are there, and how many can. The rings are not asked for every chunk.
+    pub async fn crowding(&self, more: u64) -> (u64, u64) {
+        let now_ms = clock::now_ms();
+        let (crowd, order) = (&self.crowd, Ordering::Relaxed);
+        let since = crowd.since.fetch_add(more, order) + more;
+        let (kept, room) = (crowd.kept.load(order), crowd.room.load(order));
+        if since < room / CROWD_SHARE && crowd.at_ms.load(order).abs_diff(now_ms) < CROWD_MS {
+            return (kept + since, room);
+        }
         let (mut kept, mut room) = (0, 0);
         for drive in self.drives().iter().filter(|drive| drive.is_serving()) {
             let Ok(status) = drive.ring.status().await else { continue };
@@ -445,7 +467,10 @@ impl Rings {
             // Some segments are kept back, and some are open for others.
             room += drive.bytes.saturating_sub(KEPT_BACK * status.superblock.segment_size).max(drive.bytes / 4);
         }
-        (kept, room)
+        for (at, value) in [(&crowd.kept, kept), (&crowd.room, room), (&crowd.at_ms, now_ms), (&crowd.since, more)] {
+            at.store(value, order);
+        }
+        (kept + more, room)
     }
 
     /// Bytes of volumes that never drain that the rings hold at most.

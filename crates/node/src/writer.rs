@@ -302,17 +302,17 @@ impl ChunkWriter {
         if own < u64::from(self.core.chunk_bytes) {
             return Ok(false);
         }
-        let (kept, room) = self.core.rings.crowding().await;
         let stays = Core::retention(&self.volume) == Retention::Never;
         if stays {
             let most = self.core.rings.never_room();
             let wanted = self.size.unwrap_or(0).max(self.len() + more) + self.goes_on_with;
             return if wanted > most { Err(too_large(&self.volume, most)) } else { Ok(false) };
         }
+        let (kept, room) = self.core.rings.crowding(more).await;
         // While the lake is in trouble the rings are used as far as they go.
         let has_trouble = self.core.drainer.trouble(clock::now_ms()).is_some();
-        let is_crowded = kept + more > if has_trouble { room / 16 * 15 } else { room / 4 * 3 };
-        let is_large = !has_trouble && kept + more > room / 2 && all > room / 8;
+        let is_crowded = kept > if has_trouble { room / 16 * 15 } else { room / 4 * 3 };
+        let is_large = !has_trouble && kept > room / 2 && all > room / 8;
         // Without enough nodes all of it goes to the lake when it ends.
         Ok((is_crowded || is_large) && !self.copies.is_alone())
     }
