@@ -465,9 +465,12 @@ impl Rings {
             let Ok(status) = drive.ring.status().await else { continue };
             kept += status.keep_bytes + status.queued_bytes as u64;
             // Some segments are kept back, and some are open for others.
-            room += drive.bytes.saturating_sub(KEPT_BACK * status.superblock.segment_size).max(drive.bytes / 4);
+            room +=
+                drive.bytes.saturating_sub(KEPT_BACK * status.superblock.segment_size).max(drive.bytes / 4);
         }
-        for (at, value) in [(&crowd.kept, kept), (&crowd.room, room), (&crowd.at_ms, now_ms), (&crowd.since, more)] {
+        for (at, value) in
+            [(&crowd.kept, kept), (&crowd.room, room), (&crowd.at_ms, now_ms), (&crowd.since, more)]
+        {
             at.store(value, order);
         }
         (kept + more, room)

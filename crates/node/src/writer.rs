@@ -14,8 +14,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument as _;
 
 use crate::cell::{Copied, Copies};
-use crate::drain::spill::{Spill, Spilled};
 use crate::core::{Core, add};
+use crate::drain::spill::{Spill, Spilled};
 use crate::pins::Pin;
 use crate::rings::NAME_INDEX;
 use crate::tracker::Work;

@@ -208,8 +208,15 @@ mod tests {
         };
         let at = |index| row.offset(index | ChunkRun::SPILLED);
         assert_eq!((at(2), at(3), at(12), at(13)), (None, Some(0), Some(900), None));
-        for (first, count, is_over) in [(5, 2, false), (5, 2, false), (9, 4, false), (3, 1, false), (7, 2, false), (4, 1, true)] {
-            assert_eq!(row.forget(first | ChunkRun::SPILLED, count), is_over, "{first} {count} {:?}", row.gone);
+        for (first, count, is_over) in
+            [(5, 2, false), (5, 2, false), (9, 4, false), (3, 1, false), (7, 2, false), (4, 1, true)]
+        {
+            assert_eq!(
+                row.forget(first | ChunkRun::SPILLED, count),
+                is_over,
+                "{first} {count} {:?}",
+                row.gone
+            );
         }
         assert_eq!(row.gone, [(3, 13)]);
         assert_eq!(SpillRow::decode(&row.encode()).unwrap(), row);

@@ -75,6 +75,14 @@ fn object_bytes_max(parts_max: u32, first: u64, longest: u64) -> u64 {
     (1..=parts_max).map(|number| part_bytes(number, first, longest)).fold(0, u64::saturating_add)
 }
 
+/// The error for a write that its lake could not hold in one object.
+fn too_long(most: u64) -> StoreError {
+    let message = format!(
+        "what does not fit into the rings of one write can have {most} bytes: send the file as a multipart upload, or through a mount"
+    );
+    StoreError::about(ErrorKind::Invalid, Subject::Size, message)
+}
+
 /// A lake key that this write is busy with; free again when dropped.
 struct Held {
     core: Arc<Core>,
@@ -177,8 +185,13 @@ impl Spill {
         let at = spill_key(version, first, stride);
         let can = lake.capabilities();
         let longest = (core.drainer.spill_units as u64 * UNIT).min(PART_BYTES_MAX).min(can.part_bytes_max);
-        let evenly = announced.unwrap_or(0).div_ceil(u64::from(can.parts_max.max(2) - 1)).next_multiple_of(UNIT);
+        let evenly =
+            announced.unwrap_or(0).div_ceil(u64::from(can.parts_max.max(2) - 1)).next_multiple_of(UNIT);
         let lengths = (PART_BYTES.max(can.part_bytes_min).max(evenly.min(longest)), longest);
+        let most = object_bytes_max(can.parts_max, lengths.0, lengths.1);
+        if announced.is_some_and(|size| size > most) {
+            return Err(too_long(most));
+        }
         let busy = || StoreError::new(ErrorKind::Unavailable, "this version is on its way to the lake");
         let held = Held::take(core, volume.id, &at).ok_or_else(busy)?;
         let intent = match core.intend(volume, &at, version).await {
@@ -322,15 +335,10 @@ impl Spill {
             }
             self.upload = Some(Upload { id, sending: JoinSet::new(), tags: Vec::new(), next: 1 });
         }
-        let (parts_max, longest) = (self.lake.capabilities().parts_max, self.lengths);
+        let (parts_max, lengths) = (self.lake.capabilities().parts_max, self.lengths);
         let Some(upload) = &mut self.upload else { return Ok(()) };
         if upload.next > parts_max {
-            let most = object_bytes_max(parts_max, longest.0, longest.1);
-            let message = format!(
-                "a file of unknown length that does not fit into the rings can have {most} bytes: say how long it is, or send it as \
-                 a multipart upload"
-            );
-            return Err(StoreError::about(ErrorKind::Invalid, Subject::Size, message));
+            return Err(too_long(object_bytes_max(parts_max, lengths.0, lengths.1)));
         }
         let number = upload.next;
         upload.next += 1;
