@@ -174,6 +174,7 @@ impl Core {
     async fn collect(self: &Arc<Core>, versions: Vec<Vec<(Row, GarbageRow)>>) -> Result<bool> {
         let mut ids: Vec<ChunkId> = Vec::new();
         let mut commit = Commit::new();
+        let mut spilled = Vec::new();
         for rows in versions {
             let rows = match rows.iter().all(|(_, garbage)| garbage.settled) {
                 true => rows,
@@ -187,7 +188,13 @@ impl Core {
                 ids.extend(rings::chunks(&runs).map(|(chunk, _)| chunk));
                 ids.extend(version_of(&row).map(|version| ChunkId::new(version, NAME_INDEX)));
                 commit = commit.delete(row.key);
+                if runs.iter().any(ChunkRun::is_spilled) {
+                    spilled.push(garbage);
+                }
             }
+        }
+        if !spilled.is_empty() {
+            self.forget_spilled(&mut commit, &spilled).await?;
         }
         if commit.writes.is_empty() {
             return Ok(false);
@@ -197,6 +204,9 @@ impl Core {
         self.cell.tell_forget(&self.cell.others(), &ids).await;
         add(&self.stats.collected_chunks, ids.len() as u64);
         let _ = self.catalog.commit(commit).await.map_err(error::catalog)?;
+        if !spilled.is_empty() {
+            self.drainer.wake();
+        }
         Ok(true)
     }
 

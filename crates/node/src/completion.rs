@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Write, prefix_end};
 use stoker_catalog::rows::{CompletedRow, FileRow, PartRow, RowValue, keys};
-use stoker_format::VersionId;
+use stoker_format::{ChunkRun, VersionId};
 use stoker_store::{
     ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, Receipt, Result, SetId, ShardUpload,
     StoreError, Subject, UploadId,
@@ -153,7 +153,9 @@ impl Core {
                 return Err(gone(fault));
             }
             // A node that had some of the parts is lost: what is left of them is copied to another one.
-            let again = self.secure(volume, runs.runs(), &file.holders).await?.ok_or_else(|| gone(fault))?;
+            let on_drives: Vec<ChunkRun> =
+                runs.runs().iter().filter(|run| !run.is_spilled()).copied().collect();
+            let again = self.secure(volume, &on_drives, &file.holders).await?.ok_or_else(|| gone(fault))?;
             (file.holders, sessions) = (again.holders(), again.sessions());
             keeps.lock().unwrap().push(again);
         }

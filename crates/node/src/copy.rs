@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stoker_catalog::kv::Check;
 use stoker_catalog::names::{Located, Refusal};
 use stoker_catalog::rows::{Drain, FileRow, LakeRef, SourceRef};
+use stoker_format::ChunkRun;
 use stoker_store::{Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, Result, StoreError, Subject};
 
 use crate::cell::Keepers;
@@ -147,7 +148,8 @@ impl Core {
                 (row.source, row.holders) = (None, kept.holders());
             }
         } else if copies(&row.holders, from_volume.policy.class) < self.class(volume).copies() as u32 {
-            let kept = self.secure(volume, &runs, &row.holders).await?;
+            let on_drives: Vec<ChunkRun> = runs.iter().filter(|run| !run.is_spilled()).copied().collect();
+            let kept = self.secure(volume, &on_drives, &row.holders).await?;
             let gone =
                 || StoreError::new(ErrorKind::Unavailable, "the bytes of the source cannot be reached now");
             let kept = kept.ok_or_else(gone)?;

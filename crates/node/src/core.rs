@@ -135,6 +135,8 @@ pub(crate) struct NodeStats {
     pub scrubbed_records: AtomicU64,
     pub scrub_bad: AtomicU64,
     pub alone_publishes: AtomicU64,
+    /// Bytes that went to a lake before they were published.
+    pub spilled_bytes: AtomicU64,
     pub sets_published: AtomicU64,
     pub sets_expired: AtomicU64,
     /// Rounds that looked for uploads whose time is over.

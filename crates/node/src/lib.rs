@@ -56,6 +56,7 @@ mod scrubber;
 mod sets;
 mod snapshots;
 mod sources;
+mod spilled;
 mod stage;
 mod status;
 mod sum_notes;

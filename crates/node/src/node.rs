@@ -141,7 +141,7 @@ impl Node {
             started_ms: clock::now_ms(),
             names: Names::new(catalog.clone()),
             cell: Cell::new(identity.node, options.cell.as_ref(), options.rebuild),
-            rings: Rings::new(identity.node, drives, pool),
+            rings: Rings::new(identity.node, drives, pool, options.ring.never_share),
             workshop,
             volumes: Volumes::new(
                 catalog.clone(),
@@ -154,7 +154,11 @@ impl Node {
             objects: Arc::default(),
             turns: Default::default(),
             marks: Default::default(),
-            drainer: Drainer::new(options.drain_concurrency, options.drain_sparse_bytes_max),
+            drainer: Drainer::new(
+                options.drain_concurrency,
+                options.drain_sparse_bytes_max,
+                options.memory_bytes,
+            ),
             sums: Default::default(),
             signer: drain::signature::Signer::new(&secrets),
             flights: Flights::new(memory.landed_bytes),

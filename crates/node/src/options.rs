@@ -22,10 +22,10 @@ pub struct DriveOptions {
     pub size_bytes: Option<u64>,
 }
 
-/// Share of the free space that a new ring takes, in percent.
-const FREE_SHARE: u64 = 10;
+/// Share of the free space that new rings take, in percent. The rest is for the catalog, and for a lake that is a directory.
+const FREE_SHARE: u64 = 50;
 const SIZE_MIN: u64 = 2 << 30;
-const SIZE_MAX: u64 = 64 << 30;
+const SIZE_MAX: u64 = 256 << 30;
 
 /// Folder of the ring on a drive that is given as a directory: what is mounted is rarely quite empty.
 pub(crate) const RING_DIR: &str = "stoker-ring";
@@ -33,6 +33,11 @@ pub(crate) const RING_DIR: &str = "stoker-ring";
 impl DriveOptions {
     /// A drive that a person named; it has to be there.
     pub fn named(path: &Path, size: Option<u64>) -> Result<DriveOptions> {
+        DriveOptions::named_among(path, size, 1)
+    }
+
+    /// The same, one of so many whose rings are made on the same file system.
+    pub fn named_among(path: &Path, size: Option<u64>, count: usize) -> Result<DriveOptions> {
         let wrong = |what: String| Err(StoreError::new(ErrorKind::Invalid, what));
         if !path.is_absolute() {
             return wrong(format!(
@@ -44,11 +49,16 @@ impl DriveOptions {
             return wrong(format!("drive {} is not there: mount it, or make the directory", path.display()));
         }
         let is_folder = path.is_dir() && !holds_ring(path);
-        DriveOptions::sized(if is_folder { path.join(RING_DIR) } else { path.to_owned() }, size)
+        DriveOptions::sized_among(if is_folder { path.join(RING_DIR) } else { path.to_owned() }, size, count)
     }
 
     /// Finds a size for a ring that has to be made.
     pub fn sized(path: PathBuf, size: Option<u64>) -> Result<DriveOptions> {
+        DriveOptions::sized_among(path, size, 1)
+    }
+
+    /// The same for one of so many rings that are made on the same file system.
+    pub fn sized_among(path: PathBuf, size: Option<u64>, count: usize) -> Result<DriveOptions> {
         let io = |fault: std::io::Error| {
             StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", path.display()))
         };
@@ -59,7 +69,7 @@ impl DriveOptions {
             DriveKind::Device => true,
         };
         let size_bytes = match size {
-            None if !is_made => Some(size_for(&path)?),
+            None if !is_made => Some(size_for(&path, count)?),
             other => other,
         };
         Ok(DriveOptions { path, size_bytes })
@@ -70,23 +80,24 @@ fn holds_ring(dir: &Path) -> bool {
     dir.join("superblock").exists()
 }
 
-/// A tenth of what is free, within bounds; refuses where not even the least fits.
-fn size_for(path: &Path) -> Result<u64> {
+/// The share of one of so many rings in half of what is free, within bounds; refuses where not even the least fits.
+fn size_for(path: &Path, count: usize) -> Result<u64> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let io = |fault: std::io::Error| {
         StoreError::new(ErrorKind::Unavailable, format!("{}: {fault}", existing.display()))
     };
     let (free, _) = stoker_ring::disk_space(existing).map_err(io)?;
-    if free < SIZE_MIN {
+    let count = count.max(1) as u64;
+    if free / count < SIZE_MIN {
         let message = format!(
-            "{} has {} MiB free, a ring takes at least {} MiB: free some space, or choose a --size",
+            "{} has {} MiB free, and {count} new ring(s) take at least {} MiB: free some space, or choose a --size",
             existing.display(),
             free >> 20,
-            SIZE_MIN >> 20
+            (SIZE_MIN * count) >> 20
         );
         return Err(StoreError::new(ErrorKind::Full, message));
     }
-    Ok(share_of(free))
+    Ok(share_of(free / count))
 }
 
 fn share_of(free: u64) -> u64 {
@@ -269,10 +280,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_of_the_free_space_within_bounds() {
+    fn half_of_the_free_space_within_bounds() {
         let gb = 1_000_000_000;
         for (free, size) in
-            [(3 << 30, 2 << 30), (10 * gb, 2 << 30), (100 * gb, 10 * gb), (10_000 * gb, 64 << 30)]
+            [(3 << 30, 2 << 30), (10 * gb, 5 * gb), (100 * gb, 50 * gb), (10_000 * gb, 256 << 30)]
         {
             assert_eq!(share_of(free), size);
         }

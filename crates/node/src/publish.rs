@@ -12,6 +12,7 @@ use stoker_store::{
 
 use crate::cell::{Keepers, Protected, is_holders_lost};
 use crate::core::{Core, etag};
+use crate::drain::spill::Spilled;
 use crate::name_record::Cut;
 use crate::pins::Pin;
 use crate::properties::Properties;
@@ -129,14 +130,14 @@ impl Purpose for FilePurpose {
         Box::pin(async move {
             let row = self.row(&core, &written, &finish)?;
             let is_alone = written.is_alone;
-            let job = Job {
+            let mut job = Job {
                 condition: self.request.condition.clone(),
                 append: self.request.append,
                 base: self.base,
-                checks: self.checks,
                 keeps_links: self.keeps_links || self.request.append,
                 ..Job::of(row, written)
             };
+            job.checks.extend(self.checks);
             match is_alone {
                 true => core.publish_alone(&self.volume, &self.key, job).await,
                 false => core.publish(&self.volume, &self.key, job).await,
@@ -178,7 +179,8 @@ pub(crate) struct Job {
 impl Job {
     /// A file of its own chunks alone, under no condition.
     pub fn of(row: FileRow, written: Written) -> Job {
-        let (upload_parts, checks, writes) = Default::default();
+        let (checks, writes) = written.spilled.as_ref().map(Spilled::changes).unwrap_or_default();
+        let upload_parts = Vec::new();
         Job {
             row,
             runs: written.runs,
@@ -240,7 +242,10 @@ impl Core {
         // What it goes on with of the version before is looked after when it is planned. All else is its own, whichever version
         // it was written for: the parts of an upload, the source of a copy.
         let goes_on = job.append || job.base.is_some();
-        let is_own = |run: &&ChunkRun| !run.is_hole() && (!goes_on || run.version == job.row.version());
+        // What was spilled is in the lake, whoever is lost.
+        let is_own = |run: &&ChunkRun| {
+            !run.is_hole() && !run.is_spilled() && (!goes_on || run.version == job.row.version())
+        };
         let own: Vec<ChunkRun> = job.runs.runs().iter().filter(is_own).copied().collect();
         let again = match own.is_empty() {
             // Of a file without bytes the name is what is copied.

@@ -18,6 +18,7 @@ use crate::core::{Core, add};
 use crate::numbers::Tally;
 use crate::pins::Pin;
 use crate::sources::Wish;
+use crate::spilled::{Known, is_spilled};
 use crate::stage::Extent;
 use crate::volumes::Volume;
 use crate::{error, rings};
@@ -46,6 +47,7 @@ pub(crate) struct NodeFile {
     info: FileInfo,
     runs: Vec<ChunkRun>,
     whereabouts: RwLock<Arc<Whereabouts>>,
+    spilled: Known,
     _pins: Vec<Pin>,
 }
 
@@ -147,7 +149,7 @@ impl NodeFile {
     ) -> NodeFile {
         let tally = core.tallies.of(volume);
         let whereabouts = RwLock::new(Arc::new(whereabouts));
-        NodeFile { core, volume, tally, info, runs, whereabouts, _pins: pins }
+        NodeFile { core, volume, tally, info, runs, whereabouts, spilled: Known::default(), _pins: pins }
     }
 
     pub fn core(&self) -> &Arc<Core> {
@@ -193,7 +195,10 @@ impl NodeFile {
         loop {
             looks += 1;
             let is_home = at.is_home && slice.chunk.version == self.info.version;
-            let read = self.core.read_slice(slice, at.extent.as_ref(), &at.peers, is_home).await;
+            let read = match at.extent.is_none() && is_spilled(&slice.chunk) {
+                true => self.read_spilled(slice).await,
+                false => self.core.read_slice(slice, at.extent.as_ref(), &at.peers, is_home).await,
+            };
             let fault = match read {
                 Err(fault) if may_be_elsewhere(&fault) => fault,
                 read => return read,
@@ -219,6 +224,18 @@ impl NodeFile {
             self.whereabouts.write().unwrap().clone_from(&now);
             at = now;
         }
+    }
+
+    /// Bytes of a chunk that went to the lake before its file was published.
+    async fn read_spilled(&self, slice: &Slice) -> Result<Bytes> {
+        let read = match self.core.spilled_at(&self.spilled, slice).await {
+            Ok((slice, extent)) => self.core.read_slice(&slice, Some(&extent), &[], false).await,
+            Err(fault) => Err(fault),
+        };
+        if read.is_err() {
+            self.spilled.forget();
+        }
+        read
     }
 
     /// Who reads a version keeps it from being deleted, unless its node was declared down meanwhile. Then nothing is damaged.

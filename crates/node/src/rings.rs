@@ -175,11 +175,31 @@ pub(crate) struct Rings {
     node: NodeId,
     slots: RwLock<Vec<Slot>>,
     pool: Arc<Pool>,
+    /// Share of each ring that volumes which never drain may fill.
+    never_share: f64,
+    crowd: Crowd,
     /// A drive failed.
     pub failed: tokio::sync::Notify,
     /// By chunk; see [`Rings::turn`].
     turns: Vec<Arc<tokio::sync::Mutex<()>>>,
 }
+
+/// How full the rings were when they were asked last.
+#[derive(Default)]
+struct Crowd {
+    kept: AtomicU64,
+    room: AtomicU64,
+    at_ms: AtomicU64,
+    /// Bytes that were written since.
+    since: AtomicU64,
+}
+
+/// They are asked again when so much of their room was written since, or so much time has passed.
+const CROWD_SHARE: u64 = 64;
+const CROWD_MS: u64 = 100;
+
+/// Segments of a ring that are reserved, or begun by others.
+const KEPT_BACK: u64 = 4;
 
 /// Turns that there are. Two chunks that share one wait for each other now and then.
 const TURNS: usize = 512;
@@ -189,14 +209,14 @@ struct Slot {
     drive: Option<Arc<Drive>>,
 }
 
-/// The ids of a layout's chunks with their lengths. Holes have none.
+/// The ids of a layout's chunks with their lengths, as far as drives are to have them: not those of holes, nor spilled ones.
 pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> + '_ {
     placed_chunks(runs).map(|(_, chunk, len)| (chunk, len))
 }
 
 /// The same, with the place of each chunk in the file.
 pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, ChunkId, u32)> + '_ {
-    runs.iter().filter(|run| !run.is_hole()).flat_map(|run| {
+    runs.iter().filter(|run| !run.is_hole() && !run.is_spilled()).flat_map(|run| {
         (0..run.count).map(|at| {
             let len = if at + 1 == run.count { run.last_len } else { run.chunk_len };
             let start = run.file_offset + u64::from(at) * u64::from(run.chunk_len);
@@ -206,10 +226,11 @@ pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, Chu
 }
 
 impl Rings {
-    pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>) -> Rings {
+    pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>, never_share: f64) -> Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
         let turns = (0..TURNS).map(|_| Arc::default()).collect();
-        let rings = Rings { node, slots: RwLock::default(), pool, failed: tokio::sync::Notify::new(), turns };
+        let (slots, failed) = (RwLock::default(), tokio::sync::Notify::new());
+        let rings = Rings { node, slots, pool, never_share, crowd: Crowd::default(), failed, turns };
         for drive in drives {
             rings.add(drive);
         }
@@ -428,6 +449,36 @@ impl Rings {
     /// Bytes that all rings together hold at most.
     pub fn capacity(&self) -> u64 {
         self.drives().iter().filter(|drive| drive.is_serving()).map(|drive| drive.bytes).sum()
+    }
+
+    /// Bytes that must stay in the rings when so many more are there, and how many can. The rings are not asked for every chunk.
+    pub async fn crowding(&self, more: u64) -> (u64, u64) {
+        let now_ms = clock::now_ms();
+        let (crowd, order) = (&self.crowd, Ordering::Relaxed);
+        let since = crowd.since.fetch_add(more, order) + more;
+        let (kept, room) = (crowd.kept.load(order), crowd.room.load(order));
+        if since < room / CROWD_SHARE && crowd.at_ms.load(order).abs_diff(now_ms) < CROWD_MS {
+            return (kept + since, room);
+        }
+        let (mut kept, mut room) = (0, 0);
+        for drive in self.drives().iter().filter(|drive| drive.is_serving()) {
+            let Ok(status) = drive.ring.status().await else { continue };
+            kept += status.keep_bytes + status.queued_bytes as u64;
+            // Some segments are kept back, and some are open for others.
+            room +=
+                drive.bytes.saturating_sub(KEPT_BACK * status.superblock.segment_size).max(drive.bytes / 4);
+        }
+        for (at, value) in
+            [(&crowd.kept, kept), (&crowd.room, room), (&crowd.at_ms, now_ms), (&crowd.since, more)]
+        {
+            at.store(value, order);
+        }
+        (kept + more, room)
+    }
+
+    /// Bytes of volumes that never drain that the rings hold at most.
+    pub fn never_room(&self) -> u64 {
+        (self.capacity() as f64 * self.never_share) as u64
     }
 
     /// Tells the rings that the lake has these chunks.

@@ -366,6 +366,13 @@ impl Core {
                 "{missing} chunks are missing on the drives of {name}, which does not count as a holder until they are back"
             ));
         }
+        let spilled: u64 = runs.iter().filter(|run| run.is_spilled()).map(|run| run.byte_len()).sum();
+        if spilled > 0 && file.drain != Drain::Clean {
+            words.push(format!(
+                "too large for the rings: {spilled} of {} bytes are in the lake already, under a key of their own",
+                file.size
+            ));
+        }
         if file.allocated() < file.size {
             words.push(format!(
                 "sparse: {} of {} bytes are stored, the rest are holes",

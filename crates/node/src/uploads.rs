@@ -83,6 +83,9 @@ impl Purpose for PartPurpose {
             };
             let mut sessions = written.sessions;
             let mut extra = Commit::new();
+            if let Some(spilled) = &written.spilled {
+                (extra.checks, extra.writes) = spilled.changes();
+            }
             if let Some(borrowed) = &self.borrowed {
                 row.size += borrowed.runs.iter().map(ChunkRun::byte_len).sum::<u64>();
                 row.crc64 = borrowed.crc64;

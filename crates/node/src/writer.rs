@@ -8,13 +8,14 @@ use stoker_catalog::rows::{HolderRow, Layout};
 use stoker_format::{
     ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine, crc64_zeros,
 };
-use stoker_ring::Put;
+use stoker_ring::{Put, Retention};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument as _;
 
 use crate::cell::{Copied, Copies};
 use crate::core::{Core, add};
+use crate::drain::spill::{Spill, Spilled};
 use crate::pins::Pin;
 use crate::rings::NAME_INDEX;
 use crate::tracker::Work;
@@ -115,6 +116,8 @@ pub(crate) struct Written {
     pub sessions: Vec<(NodeId, [u8; 16])>,
     /// Too few nodes have it: the lake has to, before it is published.
     pub is_alone: bool,
+    /// Chunks of it that the lake has and no drive.
+    pub spilled: Option<Spilled>,
 }
 
 /// What happens when all bytes are there.
@@ -156,6 +159,12 @@ pub(crate) struct ChunkWriter {
     when_alone: WhenAlone,
     /// Chunks or a name record may be on drives that nothing refers to.
     has_litter: bool,
+    /// Bytes of it that went to drives.
+    in_rings: u64,
+    /// Bytes of the version that it goes on with.
+    pub goes_on_with: u64,
+    /// Where it goes when it has outgrown its share of the rings.
+    spill: Option<Box<Spill>>,
     /// Looks up the last commit while the bytes come: the name record comes after it (R6).
     look: Option<JoinHandle<u64>>,
     _work: Work,
@@ -186,6 +195,9 @@ impl ChunkWriter {
             when_alone: purpose.when_alone(),
             purpose: Some(purpose),
             has_litter: false,
+            in_rings: 0,
+            goes_on_with: 0,
+            spill: None,
             look: None,
             _work: core.work.begin(),
             core,
@@ -238,7 +250,7 @@ impl ChunkWriter {
             return Ok(());
         }
         let limit = self.size.unwrap_or(FILE_BYTES_MAX).min(FILE_BYTES_MAX);
-        if self.runs.size() + buf.len() as u64 > limit {
+        if self.len() + buf.len() as u64 > limit {
             let message = format!("more bytes came than the {limit} that were announced or allowed");
             return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
         }
@@ -251,6 +263,13 @@ impl ChunkWriter {
             self.crc64 = crc64_combine(self.crc64, sum, buf.len() as u64);
         }
         self.core.drainer.pace.wrote(buf.len() as u64);
+        if self.spill.is_none() && self.is_outgrown(buf.len() as u64).await? {
+            self.begin_spill().await?;
+        }
+        if self.spill.is_some() {
+            return self.spill_bytes(buf.as_slice()).await;
+        }
+        self.in_rings += buf.len() as u64;
         let runs = self.runs.runs().len();
         self.runs.push(self.version, self.next_index, buf.len() as u32);
         self.short_chunks += self.runs.runs().len() - runs;
@@ -271,11 +290,77 @@ impl ChunkWriter {
         Ok(())
     }
 
+    /// Bytes that came.
+    fn len(&self) -> u64 {
+        self.runs.size() + self.spill.as_ref().map_or(0, |spill| spill.pending())
+    }
+
+    /// Whether so many more bytes are for the lake, because the rings have no room for all of it. Small writes have what is left.
+    async fn is_outgrown(&mut self, more: u64) -> Result<bool> {
+        let own = self.in_rings + more;
+        let all = own + self.goes_on_with;
+        if own < u64::from(self.core.chunk_bytes) {
+            return Ok(false);
+        }
+        let stays = Core::retention(&self.volume) == Retention::Never;
+        if stays {
+            let most = self.core.rings.never_room();
+            let wanted = self.size.unwrap_or(0).max(self.len() + more) + self.goes_on_with;
+            return if wanted > most { Err(too_large(&self.volume, most)) } else { Ok(false) };
+        }
+        let (kept, room) = self.core.rings.crowding(more).await;
+        // While the lake is in trouble the rings are used as far as they go.
+        let has_trouble = self.core.drainer.trouble(clock::now_ms()).is_some();
+        let is_crowded = kept > if has_trouble { room / 16 * 15 } else { room / 4 * 3 };
+        let is_large = !has_trouble && kept > room / 2 && all > room / 8;
+        // Without enough nodes all of it goes to the lake when it ends.
+        Ok((is_crowded || is_large) && !self.copies.is_alone())
+    }
+
+    async fn begin_spill(&mut self) -> Result<()> {
+        if let Some((index, waiting)) = self.pending.take() {
+            self.send(index, waiting);
+        }
+        let rest = self.size.map(|size| size.saturating_sub(self.runs.size()));
+        let begun = Spill::begin(&self.core, &self.volume, (self.version, self.next_index), rest).await?;
+        self.spill = Some(Box::new(begun));
+        // What the lake has of it has no name until it is published, so it cannot be copied there as a whole.
+        self.when_alone = WhenAlone::Refuse;
+        Ok(())
+    }
+
+    async fn spill_bytes(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while let Some(spill) = self.spill.as_mut().filter(|_| !bytes.is_empty()) {
+            let len = spill.fill(bytes).await?;
+            bytes = &bytes[len..];
+            if spill.is_full() {
+                self.cut_spill();
+            }
+        }
+        match &mut self.spill {
+            Some(spill) => spill.go_on().await,
+            None => Ok(()),
+        }
+        .inspect_err(|fault| self.core.drainer.note_fault(fault))
+    }
+
+    /// Ends the chunk that is on its way to the lake.
+    fn cut_spill(&mut self) {
+        if let Some((index, len)) = self.spill.as_mut().and_then(|spill| spill.cut()) {
+            self.runs.push(self.version, index, len);
+        }
+    }
+
     /// Waits for the drives; the last chunk goes together with the name record.
     async fn settle(&mut self, finish: &Finish) -> Result<Written> {
         if let Some(look) = self.look.take() {
             let _ = look.await;
         }
+        self.cut_spill();
+        let spilled = match &mut self.spill {
+            Some(spill) => spill.finish().await.inspect_err(|fault| self.core.drainer.note_fault(fault))?,
+            None => None,
+        };
         let purpose = self.purpose.as_ref().expect("a writer is finished once");
         let mut written = Written {
             version: self.version,
@@ -284,6 +369,7 @@ impl ChunkWriter {
             holders: Vec::new(),
             sessions: Vec::new(),
             is_alone: false,
+            spilled,
         };
         let record = purpose.name_record(&self.core, &written, finish)?;
         let mut puts = Vec::new();
@@ -309,6 +395,10 @@ impl ChunkWriter {
         written.holders = self.copies.holders(&self.core.rings);
         written.sessions = self.copies.sessions();
         written.is_alone = self.copies.is_alone();
+        if written.is_alone && written.spilled.is_some() {
+            let message = "too few nodes took the front of a file that is too large for the rings; try again";
+            return Err(StoreError::new(ErrorKind::Unavailable, message));
+        }
         Ok(written)
     }
 
@@ -326,6 +416,10 @@ impl ChunkWriter {
 
     /// Goes on with chunks of another version, which the caller keeps where they are.
     pub fn refer(&mut self, run: &ChunkRun) {
+        self.cut_spill();
+        if !run.is_hole() && !run.is_spilled() {
+            self.goes_on_with += run.byte_len();
+        }
         self.runs.push_run(run);
         self.short_chunks = 0;
     }
@@ -340,6 +434,7 @@ impl ChunkWriter {
 
     /// All that was written comes behind these chunks of another version, which the caller keeps where they are.
     pub fn go_on_from(&mut self, runs: &[ChunkRun], purpose: Box<dyn Purpose>) -> Result<()> {
+        self.cut_spill();
         let mut all = RunList::default();
         runs.iter().chain(self.runs.runs()).for_each(|run| all.push_run(run));
         if all.size() > FILE_BYTES_MAX {
@@ -357,8 +452,8 @@ impl ChunkWriter {
     pub async fn complete(mut self, finish: Finish) -> Result<Receipt> {
         let begun = tokio::time::Instant::now();
         self.core.check_open()?;
-        if let Some(size) = self.size.filter(|size| *size != self.runs.size()) {
-            let message = format!("{} bytes came, {size} were announced", self.runs.size());
+        if let Some(size) = self.size.filter(|size| *size != self.len()) {
+            let message = format!("{} bytes came, {size} were announced", self.len());
             return Err(StoreError::about(ErrorKind::Invalid, stoker_store::Subject::Size, message));
         }
         let written = self.settle(&finish).await?;
@@ -375,6 +470,9 @@ impl ChunkWriter {
         if !self.has_litter {
             core.end_holds(self.copies.nodes(), vec![self.version], 0);
         }
+        if let (Ok(_), Some(spill)) = (&published, &mut self.spill) {
+            spill.keep();
+        }
         if let Ok(receipt) = &published {
             core.note_publish(self.volume.id, receipt, bytes);
             core.stats.commit_times.note(begun.elapsed());
@@ -383,11 +481,24 @@ impl ChunkWriter {
     }
 }
 
+/// The error for a file that can only be in the rings, and is too large for them.
+fn too_large(volume: &Volume, most: u64) -> StoreError {
+    let why = match &volume.lake_url {
+        None => "has no lake",
+        Some(_) => "never drains",
+    };
+    let message = format!(
+        "volume `{}` {why}, so that a file has to fit into the ring: it can have {most} bytes; add a drive or a larger ring",
+        volume.name
+    );
+    StoreError::about(ErrorKind::Full, stoker_store::Subject::Size, message)
+}
+
 impl Writer for ChunkWriter {
     fn buffer(&mut self) -> BoxFuture<'_, Result<Buf>> {
         Box::pin(async move {
             let chunk = u64::from(self.core.chunk_bytes);
-            let left = self.size.map_or(chunk, |size| size.saturating_sub(self.runs.size()));
+            let left = self.size.map_or(chunk, |size| size.saturating_sub(self.len()));
             self.room(left.clamp(1, chunk) as usize).await
         })
     }
@@ -419,7 +530,7 @@ impl Writer for ChunkWriter {
             target: TRACE,
             "commit",
             volume = self.volume.name.as_str(),
-            bytes = self.runs.size(),
+            bytes = self.len(),
         );
         Box::pin(async move { core.to_the_end(self.complete(finish).instrument(span)).await })
     }

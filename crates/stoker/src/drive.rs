@@ -52,7 +52,7 @@ pub struct AddArgs {
     node: String,
     /// Where the drive is on that node: a directory, a file or a block device.
     path: PathBuf,
-    /// Bytes of the ring if it has to be made, such as 500GiB [default: a tenth of what is free, a device whole]
+    /// Bytes of the ring if it has to be made, such as 500GiB [default: half of what is free, at most 256GiB; a device whole]
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// Print the drive as one object.

@@ -119,6 +119,7 @@ impl From<StoreError> for Failure {
             (StoreErrorKind::Full, Subject::Quota) => {
                 "delete files, or raise it with `stoker volume set --quota`"
             }
+            (StoreErrorKind::Full, Subject::Size) => "a file of at most that size goes through",
             (StoreErrorKind::Full, _) => "wait until more is drained (`stoker status`), then try again",
             (StoreErrorKind::Unavailable, Subject::Lake) => {
                 "the node tries again by itself; see `stoker status`"

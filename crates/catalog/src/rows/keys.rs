@@ -146,6 +146,16 @@ pub fn intent(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"i", &volume.0.to_be_bytes()[..], key].concat()
 }
 
+/// `w` version: where chunks of a version are that went to the lake before it was published.
+pub fn spill(version: VersionId) -> Vec<u8> {
+    [b"w", &version.0[..]].concat()
+}
+
+/// `T` volume version: such a version has an object in the lake of this volume.
+pub fn spilled(volume: VolumeId, version: VersionId) -> Vec<u8> {
+    [b"T", &volume.0.to_be_bytes()[..], &version.0].concat()
+}
+
 /// `t` volume lake-key: deleted here, not yet in the lake.
 pub fn tombstone(volume: VolumeId, key: &[u8]) -> Vec<u8> {
     [b"t", &volume.0.to_be_bytes()[..], key].concat()

@@ -61,6 +61,56 @@ impl RowValue for IntentRow {
     const TABLE: &'static str = "intents";
 }
 
+/// Chunks of a version that went to the lake before it was published, because the rings have no room for all of it: one object,
+/// in which every chunk begins at a multiple of the same length. Written by the publish; goes when no file needs the chunks any
+/// more, and leaves a tombstone for the object then.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpillRow {
+    /// Volume whose lake has the object.
+    pub volume: u32,
+    /// Lake key of the object.
+    pub key: Vec<u8>,
+    /// Its etag.
+    pub etag: String,
+    /// Number of the first chunk in it, without the bit that says that it is spilled.
+    pub first: u32,
+    /// Chunks in it.
+    pub count: u32,
+    /// From the beginning of a chunk to that of the next one.
+    pub stride: u32,
+    /// Chunks that nothing refers to any more, as the first and the one behind the last, in order.
+    pub gone: Vec<(u32, u32)>,
+}
+
+impl RowValue for SpillRow {
+    const TABLE: &'static str = "spills";
+}
+
+impl SpillRow {
+    /// Where a chunk of the version begins in the object; none if it is not there.
+    pub fn offset(&self, index: u32) -> Option<u64> {
+        let at = (index & !stoker_format::ChunkRun::SPILLED).checked_sub(self.first)?;
+        (at < self.count).then(|| u64::from(at) * u64::from(self.stride))
+    }
+
+    /// Takes note of chunks that nothing refers to any more; true if none is left.
+    pub fn forget(&mut self, first: u32, count: u32) -> bool {
+        let first = first & !stoker_format::ChunkRun::SPILLED;
+        self.gone.push((first, first.saturating_add(count)));
+        self.gone.sort_unstable();
+        let mut joined: Vec<(u32, u32)> = Vec::new();
+        for (start, end) in self.gone.drain(..) {
+            match joined.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => joined.push((start, end)),
+            }
+        }
+        self.gone = joined;
+        let all = (self.first, self.first.saturating_add(self.count));
+        self.gone.iter().any(|(start, end)| *start <= all.0 && *end >= all.1)
+    }
+}
+
 /// A key that is deleted here and not yet in the lake. Hides what the lake still shows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TombstoneRow {
@@ -138,4 +188,37 @@ pub struct ImportRow {
 
 impl RowValue for ImportRow {
     const TABLE: &'static str = "imports";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoker_format::ChunkRun;
+
+    #[test]
+    fn an_object_of_spilled_chunks_goes_with_the_last_of_them() {
+        let mut row = SpillRow {
+            volume: 1,
+            key: b"k".to_vec(),
+            etag: "e".into(),
+            first: 3,
+            count: 10,
+            stride: 100,
+            gone: Vec::new(),
+        };
+        let at = |index| row.offset(index | ChunkRun::SPILLED);
+        assert_eq!((at(2), at(3), at(12), at(13)), (None, Some(0), Some(900), None));
+        for (first, count, is_over) in
+            [(5, 2, false), (5, 2, false), (9, 4, false), (3, 1, false), (7, 2, false), (4, 1, true)]
+        {
+            assert_eq!(
+                row.forget(first | ChunkRun::SPILLED, count),
+                is_over,
+                "{first} {count} {:?}",
+                row.gone
+            );
+        }
+        assert_eq!(row.gone, [(3, 13)]);
+        assert_eq!(SpillRow::decode(&row.encode()).unwrap(), row);
+    }
 }

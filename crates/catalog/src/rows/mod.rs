@@ -22,7 +22,8 @@ pub use codec::RowValue;
 pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
 pub use join_token::{JoinTokenRow, JoinUse};
 pub use lake::{
-    ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, SUMS_PER_ROW, SumsRow, TombstoneRow,
+    ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, SUMS_PER_ROW, SpillRow, SumsRow,
+    TombstoneRow,
 };
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use links::LinksRow;

@@ -12,6 +12,7 @@ const HOLE_PIECE: u32 = 4 << 20;
 
 /// Chunks `first_index .. first_index + count` of a version, laid end to end in the file. All are `chunk_len`
 /// long but the last. A run of no version (all zero, which no version is) is a hole: as many zeros, stored nowhere.
+/// Chunks whose index has [`ChunkRun::SPILLED`] are spilled: on no drive, but in an object of the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkRun {
     /// Where in the file the first chunk begins.
@@ -44,6 +45,22 @@ impl ChunkRun {
             count: count as u32,
             chunk_len: HOLE_PIECE,
             last_len: last_len as u32,
+        }
+    }
+
+    /// The bit of an index that says that the chunk went to the lake before it was published. No file has so many chunks.
+    pub const SPILLED: u32 = 1 << 31;
+
+    /// Whether these chunks went to the lake before they were published, and are on no drive.
+    pub fn is_spilled(&self) -> bool {
+        !self.is_hole() && self.first_index & ChunkRun::SPILLED != 0
+    }
+
+    /// The same chunks as those of a file that is all in the lake under its own name.
+    pub fn unspilled(self) -> ChunkRun {
+        match self.is_spilled() {
+            true => ChunkRun { first_index: self.first_index & !ChunkRun::SPILLED, ..self },
+            false => self,
         }
     }
 

@@ -123,13 +123,17 @@ impl Core {
         })
     }
 
-    /// The same for bytes that the lake has as well: none if they are not all in rings that can be reached.
+    /// The same for bytes that the lake has as well: none if they are not all in rings that can be reached. Chunks that were
+    /// spilled are in none.
     pub async fn secure(
         self: &Arc<Core>,
         volume: &Volume,
         runs: &[ChunkRun],
         sources: &[HolderRow],
     ) -> Result<Option<Protected>> {
+        if runs.iter().any(ChunkRun::is_spilled) {
+            return Ok(None);
+        }
         let chunks: Vec<(ChunkId, u32)> = rings::chunks(runs).collect();
         let here = |(chunk, len): &(ChunkId, u32)| self.rings.position(chunk, *len as usize).is_some();
         if !self.cell.is_joined() && !chunks.iter().all(here) {

@@ -93,7 +93,7 @@ impl Core {
         published
     }
 
-    async fn intend(&self, volume: &Volume, at: &[u8], version: VersionId) -> Result<IntentRow> {
+    pub(super) async fn intend(&self, volume: &Volume, at: &[u8], version: VersionId) -> Result<IntentRow> {
         let row = IntentRow { version: version.0, session: self.session_id, since_ms: clock::now_ms() };
         let key = keys::intent(volume.id, at);
         let mut commit = Commit::new().absent(key.clone()).put(key, row.encode());
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Undoes a write of this node that failed, in the background. If this boot ends before, the next one does it.
-    fn undo_soon(self: &Arc<Core>, volume: VolumeId, at: Vec<u8>) {
+    pub(super) fn undo_soon(self: &Arc<Core>, volume: VolumeId, at: Vec<u8>) {
         let core = self.clone();
         self.tasks.spawn(async move {
             while core.check_open().is_ok() {

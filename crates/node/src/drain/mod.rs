@@ -14,6 +14,7 @@ mod readers;
 mod rekeyer;
 mod sets;
 pub(crate) mod signature;
+pub(crate) mod spill;
 mod tombstones;
 mod upload;
 
@@ -26,7 +27,7 @@ use futures_util::StreamExt;
 use stoker_catalog::kv::{Commit, Range, Row, Write, prefix_end};
 use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
-use stoker_store::{BoxFuture, DrainPolicy, Result};
+use stoker_store::{BoxFuture, DrainPolicy, Result, StoreError, Subject};
 use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
 
@@ -65,6 +66,9 @@ pub(crate) struct Drainer {
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
     pub turns: Arc<Semaphore>,
+    /// Memory of writes that go to the lake as they come.
+    spill_memory: Arc<Semaphore>,
+    spill_units: usize,
     /// Longer files that are almost all holes stay here.
     sparse_bytes_max: u64,
     pub pace: Pace,
@@ -111,7 +115,8 @@ impl Drop for Busy<'_> {
 }
 
 impl Drainer {
-    pub fn new(concurrency: usize, sparse_bytes_max: u64) -> Drainer {
+    pub fn new(concurrency: usize, sparse_bytes_max: u64, memory_bytes: u64) -> Drainer {
+        let spill_units = spill::memory_units(memory_bytes);
         Drainer {
             planner: Mutex::default(),
             wake: Notify::new(),
@@ -120,6 +125,8 @@ impl Drainer {
             sets: sets::Progress::default(),
             busy: Mutex::default(),
             turns: Arc::new(Semaphore::new(concurrency.max(1))),
+            spill_memory: Arc::new(Semaphore::new(spill_units)),
+            spill_units,
             sparse_bytes_max,
             pace: Pace::default(),
             trouble: Mutex::default(),
@@ -238,6 +245,13 @@ impl Drainer {
     pub fn trouble(&self, now_ms: u64) -> Option<String> {
         let trouble = self.trouble.lock().unwrap();
         trouble.as_ref().filter(|(at, _)| at + 60_000 > now_ms).map(|(_, words)| words.clone())
+    }
+
+    /// A write that goes to a lake as it comes failed.
+    pub fn note_fault(&self, fault: &StoreError) {
+        if fault.subject == Subject::Lake {
+            self.set_trouble(Some(fault.to_string()));
+        }
     }
 
     fn set_trouble(&self, words: Option<String>) {

@@ -9,7 +9,7 @@ use stoker_catalog::names::{Located, Spot, dirty_writes};
 use stoker_catalog::rows::{
     ConflictRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys,
 };
-use stoker_format::{ChunkId, DriveId, NodeId, VersionId, VolumeId};
+use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
 use stoker_store::{ErrorKind, Result, StoreError};
 
@@ -580,6 +580,8 @@ impl Core {
             let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), version);
             change.writes.push(Write::Delete(key));
         }
+        let runs = self.names.runs(&names[0].file).await.map_err(error::catalog)?;
+        let sharers = self.unspill(&mut change, version, &runs).await?;
         // A new name would add a reference, which the count of rows shows.
         let all = keys::references(version);
         let end = stoker_catalog::kv::prefix_end(&all).expect("a table is not 0xff");
@@ -587,6 +589,10 @@ impl Core {
         if let Outcome::Failed { .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             // Whoever changed something tells the drainer.
             return Ok(());
+        }
+        sharers.into_iter().for_each(|sharer| self.drainer.reconsider(sharer));
+        if runs.iter().any(ChunkRun::is_spilled) {
+            self.drainer.wake();
         }
         let holders = names.iter().flat_map(|located| &located.file.holders);
         let peers: Vec<NodeId> = holders.map(|holder| NodeId(holder.node)).collect();
@@ -634,7 +640,7 @@ impl Core {
     }
 
     /// Whether nobody but `version`, which is clean, and others that are clean use the chunks of an owner.
-    async fn is_free(&self, owner: VersionId, version: VersionId) -> Result<bool> {
+    pub(crate) async fn is_free(&self, owner: VersionId, version: VersionId) -> Result<bool> {
         let range = Range::prefix(&keys::shares(owner), USERS_MAX);
         let page = self.catalog.range(range).await.map_err(error::catalog)?;
         if page.rows.is_empty() {

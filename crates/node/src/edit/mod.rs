@@ -87,6 +87,7 @@ impl Core {
         }
         let late = late_len.map(|len| Late { volume: volume.clone(), key: key.clone(), request, inode, len });
         let mut inner = ChunkWriter::new(self.clone(), volume, None, Box::new(purpose));
+        inner.goes_on_with = late_len.unwrap_or(0);
         // Of what it goes on with, nobody knows the sum.
         inner.has_crc64 = base.is_none() && late.is_none();
         let crc64 = crc64(b"");

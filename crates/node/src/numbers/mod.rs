@@ -104,13 +104,18 @@ impl Core {
     fn totals(&self) -> Vec<Counter> {
         let (stats, drain) = (&self.stats, &self.drainer.stats);
         let (cell, mends) = (&self.cell.stats, &self.mender.stats);
-        let totals: [(&str, &str, &AtomicU64); 36] = [
+        let totals: [(&str, &str, &AtomicU64); 37] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
             (
                 "alone_publishes_total",
                 "Versions made visible by the lake's copy, because too few nodes could take one.",
                 &stats.alone_publishes,
+            ),
+            (
+                "spilled_bytes_total",
+                "Bytes of files too large for the rings that went to a lake before they were published.",
+                &stats.spilled_bytes,
             ),
             ("sets_published_total", "Checkpoint sets made visible.", &stats.sets_published),
             ("sets_expired_total", "Checkpoint sets given up at their deadline.", &stats.sets_expired),

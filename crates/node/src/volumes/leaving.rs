@@ -16,8 +16,8 @@ use crate::{clock, error};
 /// Tables whose rows belong to users: files and directories, uploads, checkpoint sets, seals.
 const CONTENTS: [&[u8]; 4] = [b"E", b"u", b"c", b"Z"];
 
-/// Tables whose rows are work in the lake: deletes, requests without a known end, moves.
-const WORK: [&[u8]; 3] = [b"t", b"a", b"R"];
+/// Tables whose rows are work in the lake: deletes, requests without a known end, moves, chunks that are only there.
+const WORK: [&[u8]; 4] = [b"t", b"a", b"R", b"T"];
 
 fn empty(tables: &[&[u8]], id: VolumeId) -> Vec<Check> {
     let check = |letter: &&[u8]| {

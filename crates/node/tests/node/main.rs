@@ -16,6 +16,7 @@ mod holes;
 mod judged;
 mod lake_limits;
 mod lake_trouble;
+mod large;
 mod leases;
 mod leaving;
 mod links;

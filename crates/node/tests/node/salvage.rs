@@ -474,3 +474,34 @@ async fn a_rotated_key_works_on_for_as_long_as_was_said() {
     assert_eq!(rotate(&third.access_key, u64::MAX).await.unwrap_err().kind, ErrorKind::Invalid);
     stop(node).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_that_went_to_the_lake_before_their_file_are_found_without_a_catalog() {
+    let home = Home { ring_bytes: 32 << 20, ..Home::new(lazy()) };
+    let node = home.start().await;
+    let (one, two) = (pattern(31, 50 << 20), pattern(32, 30 << 20));
+    put(&node, "one", &one).await;
+    put(&node, "two", &two).await;
+    delete(&node, "two").await.unwrap();
+    assert!(counter(&node, "spilled_bytes_total").await > f64::from(40 << 20));
+    node.stop().await;
+    drop(node);
+    std::fs::remove_file(catalog(&home)).unwrap();
+    let report = salvaged(&home, None).await;
+    assert_eq!((report.files, report.lost_files), (1, 0), "{report:?}");
+    let node = home.open().await;
+    assert!(get(&node, "one").await.unwrap() == one);
+    node.drain("data", b"one").await.unwrap();
+    drained(&node, "one").await;
+    assert!(get(&node, "one").await.unwrap() == one);
+    let aside = home.lake().join("data/.stoker-alone");
+    let left = || std::fs::read_dir(&aside).map_or(0, |entries| entries.count());
+    for _ in 0..1_000 {
+        if left() == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(left(), 0, "nothing of either is left beside the file");
+    node.stop().await;
+}

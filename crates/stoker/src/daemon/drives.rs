@@ -1,5 +1,6 @@
 //! Which rings a node has, and how large a new one becomes.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use stoker_node::DriveOptions;
@@ -22,19 +23,29 @@ pub fn configured<'p>(
         let absolute = std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e))?;
         let is_it = |gone: &PathBuf| *gone == absolute || gone.parent() == Some(&absolute);
         if !removed.iter().any(is_it) {
-            all.push(named(&absolute, size)?);
+            all.push((absolute, size));
         }
     }
-    Ok(all)
+    // Rings that are made on one file system share what is free there.
+    let place = |path: &PathBuf| path.metadata().ok().map(|meta| meta.dev());
+    let share = |(path, size): &(PathBuf, Option<u64>)| {
+        let beside = all.iter().filter(|(other, _)| place(other) == place(path)).count();
+        named_among(path, *size, beside)
+    };
+    all.iter().map(share).collect()
 }
 
 /// A drive that a person named.
 pub fn named(path: &Path, size: Option<u64>) -> Result<DriveOptions, Failure> {
+    named_among(path, size, 1)
+}
+
+fn named_among(path: &Path, size: Option<u64>, count: usize) -> Result<DriveOptions, Failure> {
     if !path.exists() {
         let cause = format!("drive {} is not there", path.display());
         return Err(Failure::new(cause).hint("mount it, or make the directory"));
     }
-    Ok(DriveOptions::named(path, size)?)
+    Ok(DriveOptions::named_among(path, size, count)?)
 }
 
 /// Where drives were that a person calls gone for good.

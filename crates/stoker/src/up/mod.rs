@@ -44,7 +44,8 @@ pub struct Args {
     /// The drive that was here is gone for good: use what is there, or make a new ring; may be given many times.
     #[arg(long, value_name = "PATH")]
     new_drive: Vec<PathBuf>,
-    /// Size of a ring that has to be made; by default 10 % of the free space, at least 2GiB, at most 64GiB.
+    /// Size of a ring that has to be made; by default half of the free space, at least 2GiB, at most 256GiB; rings on
+    /// one file system share it.
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// Address of the S3 door; by default 127.0.0.1:9000, or a free port that is kept.

@@ -148,7 +148,9 @@ fn spawn(args: &Args, dir: &Path, at: usize, count: usize, last: Option<&Value>)
         .env_remove("STOKER_DIR")
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    if let Some(size) = args.size {
+    // Their rings are on one file system, unless they are there already.
+    let ring = stoker_node::DriveOptions::sized_among(node_dir(dir, at).join("ring"), args.size, count)?;
+    if let Some(size) = ring.size_bytes {
         command.args(["--size", &size.to_string()]);
     }
     sys::stop_with_parent(&mut command);

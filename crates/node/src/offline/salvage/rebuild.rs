@@ -79,7 +79,11 @@ impl Rebuild {
                 self.report.dirty_bytes += file.row.allocated();
             }
         }
-        let dead = dead_records(&settled);
+        let mut dead = dead_records(&settled);
+        for (version, row) in &settled.spills {
+            dead.push(Write::Put(keys::spill(*version), row.encode()));
+            dead.push(Write::Put(keys::spilled(volume.id(), *version), Vec::new()));
+        }
         let done_before = self.report.files - settled.files.len() as u64;
         let names = &self.names;
         let written = settled.files.into_iter().map(|file| put(names, volume, file, &sets));

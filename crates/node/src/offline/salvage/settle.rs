@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stoker_catalog::rows::{Drain, FileRow, LakeRef, SourceRef, TombstoneRow};
+use stoker_catalog::rows::{Drain, FileRow, LakeRef, SourceRef, SpillRow, TombstoneRow};
 use stoker_format::{ChunkRun, VersionId, VolumeId};
 use stoker_lake::ObjectInfo;
 use stoker_store::Result;
@@ -11,7 +11,7 @@ use stoker_store::Result;
 use super::drives::Inventory;
 use super::replay::{Moment, Named, Replayed};
 use crate::clock::minted_ms;
-use crate::drain::{AWAY, OPEN, attributes, open_key};
+use crate::drain::{AWAY, OPEN, attributes, open_key, spill};
 use crate::lookup::lake_row;
 use crate::properties::Properties;
 use crate::writer::RunList;
@@ -44,6 +44,8 @@ pub(super) struct Settled {
 pub(super) struct Outcome {
     pub files: Vec<Settled>,
     pub tombstones: Vec<(Vec<u8>, TombstoneRow)>,
+    /// Where chunks are that files need and that are on no drive.
+    pub spills: Vec<(VersionId, SpillRow)>,
     /// Keys of which records tell and whose bytes are nowhere.
     pub lost: Vec<Vec<u8>>,
     /// Records of what was deleted or replaced.
@@ -79,6 +81,7 @@ pub(super) fn settle(
     let recorded = names.iter().flat_map(|(key, versions)| versions.iter().map(move |named| (key, named)));
     let recorded = recorded.map(|(key, named)| (named.id, (key.as_slice(), named.seq))).collect();
     settler.lake_only(replayed, &recorded)?;
+    settler.spills();
     settler.out.dead.extend_from_slice(&replayed.buried);
     Ok(settler.out)
 }
@@ -108,6 +111,8 @@ struct Lake<'l> {
     /// From a name to the object.
     shown: BTreeMap<Vec<u8>, &'l ObjectInfo>,
     by_version: HashMap<VersionId, Vec<&'l ObjectInfo>>,
+    /// Chunks of versions that went there before those were published.
+    spills: HashMap<VersionId, SpillRow>,
     /// Where each name is now, and the commit before that.
     by_name: HashMap<VersionId, (Vec<u8>, u64)>,
     /// Objects whose names moved on; what is to be removed of them.
@@ -116,8 +121,8 @@ struct Lake<'l> {
 
 impl<'l> Lake<'l> {
     fn new(replayed: &Replayed, objects: &'l BTreeMap<Vec<u8>, ObjectInfo>) -> Lake<'l> {
-        let (shown, by_version, by_name, left) = Default::default();
-        let mut lake = Lake { objects, shown, by_version, by_name, left };
+        let (shown, by_version, spills, by_name, left) = Default::default();
+        let mut lake = Lake { objects, shown, by_version, spills, by_name, left };
         let mut latest: HashMap<VersionId, (u64, &[u8])> = HashMap::new();
         let mut moved = Vec::new();
         // What was kept for open reads has no name, and nobody reads it any more.
@@ -134,6 +139,13 @@ impl<'l> Lake<'l> {
             }
         }
         for (key, object) in named {
+            if let Some((version, first, stride)) = spill::parse(key) {
+                let count = u32::try_from(object.size.div_ceil(u64::from(stride))).unwrap_or(0);
+                let (key, etag) = (key.clone(), object.etag.clone());
+                let row = SpillRow { volume: 0, key, etag, first, count, stride, gone: Vec::new() };
+                lake.spills.insert(version, row);
+                continue;
+            }
             if let Some(version) = version_of(object) {
                 lake.by_version.entry(version).or_default().push(object);
             }
@@ -171,6 +183,14 @@ impl<'l> Lake<'l> {
         lake
     }
 
+    /// Whether the lake has these chunks.
+    fn has_spilled(&self, run: &ChunkRun) -> bool {
+        let Some(row) = self.spills.get(&run.version) else { return false };
+        let size = self.objects.get(&row.key).map_or(0, |object| object.size);
+        let last = row.offset(run.first_index.saturating_add(run.count - 1));
+        row.offset(run.first_index).is_some() && last.is_some_and(|at| at + u64::from(run.last_len) <= size)
+    }
+
     /// The key that a name has now, if the lake has heard of it later than its record.
     fn moved(&self, named: &Named) -> Option<&[u8]> {
         let (key, seq) = self.by_name.get(&named.id)?;
@@ -195,7 +215,11 @@ impl Settler<'_> {
         if size != named.size {
             return None;
         }
-        match runs.iter().all(ChunkRun::is_hole) {
+        let spilled = runs.iter().filter(|run| run.is_spilled());
+        if !spilled.clone().all(|run| self.lake.has_spilled(run)) {
+            return None;
+        }
+        match runs.iter().all(|run| run.is_hole() || run.is_spilled()) {
             true => Some(1 << named.drive.unwrap_or(0)),
             false => self.inventory.holders(runs),
         }
@@ -308,6 +332,36 @@ impl Settler<'_> {
         Ok(())
     }
 
+    /// Where the chunks are that went to the lake before their files were published; what nobody needs is to go.
+    fn spills(&mut self) {
+        let mut needed: HashMap<VersionId, Vec<(u32, u32)>> = HashMap::new();
+        for run in self.out.files.iter().flat_map(|file| &file.runs).filter(|run| run.is_spilled()) {
+            let first = run.unspilled().first_index;
+            needed.entry(run.version).or_default().push((first, first + run.count));
+        }
+        for (version, mut row) in std::mem::take(&mut self.lake.spills) {
+            let Some(mut needed) = needed.remove(&version) else {
+                if self.whose.drains {
+                    let etag = Some(row.etag);
+                    let tombstone = TombstoneRow { since_ms: self.whose.now_ms, etag, name_record: None };
+                    self.out.tombstones.push((row.key, tombstone));
+                }
+                continue;
+            };
+            needed.sort_unstable();
+            needed.push((row.first.saturating_add(row.count), u32::MAX));
+            let mut at = row.first;
+            for (start, end) in needed {
+                if start > at {
+                    row.forget(at, start - at);
+                }
+                at = at.max(end);
+            }
+            row.volume = self.whose.volume.0;
+            self.out.spills.push((version, row));
+        }
+    }
+
     /// The lake has it.
     fn clean(&mut self, key: &[u8], named: &Named, object: &ObjectInfo) {
         let lake = Some(LakeRef { key: object.key.clone(), etag: object.etag.clone() });
@@ -331,7 +385,10 @@ impl Settler<'_> {
         drives: u64,
     ) {
         let mut list = RunList::default();
-        named.runs.iter().flatten().for_each(|run| list.push_run(run));
+        // Of what the lake has by itself, chunks that went there before are not needed.
+        let is_there = drain == Drain::Clean || source.is_some();
+        let runs = named.runs.iter().flatten();
+        runs.for_each(|run| list.push_run(&if is_there { run.unspilled() } else { *run }));
         let holders = self.inventory.rows(drives);
         let row = FileRow {
             inode: 0,

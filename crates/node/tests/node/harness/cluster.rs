@@ -103,10 +103,20 @@ impl Cluster {
 
     /// The same, each with so many drives.
     pub async fn with_drives(cells: &[&str], drives: usize, policy: VolumePolicy) -> Cluster {
+        let ring_bytes = Home::new(policy.clone()).ring_bytes;
+        Cluster::with_rings(cells, (drives, ring_bytes), policy).await
+    }
+
+    /// The same, with rings of that size.
+    pub async fn with_rings(
+        cells: &[&str],
+        (drives, ring_bytes): (usize, u64),
+        policy: VolumePolicy,
+    ) -> Cluster {
         let count = cells.len();
         let catalog = Arc::new(Memory::with_running_clock());
         let mut cluster = Cluster {
-            homes: (0..count).map(|_| Home { drives, ..Home::new(policy.clone()) }).collect(),
+            homes: (0..count).map(|_| Home { drives, ring_bytes, ..Home::new(policy.clone()) }).collect(),
             net: Arc::default(),
             given: catalog.clone(),
             catalog,
