@@ -5,7 +5,7 @@
 
 mod archive;
 mod facts;
-mod redact;
+pub mod redact;
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;

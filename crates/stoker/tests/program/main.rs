@@ -12,6 +12,7 @@ mod gate;
 mod refusals;
 mod rig;
 mod sets;
+mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
 mod up;
