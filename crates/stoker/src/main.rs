@@ -56,6 +56,7 @@ mod umount;
 mod up;
 mod volume;
 mod wait;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -16,3 +16,4 @@ mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
 mod up;
+mod waiting;

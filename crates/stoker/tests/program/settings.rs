@@ -43,8 +43,7 @@ impl Up {
 
     /// As a terminal sends it: to everybody in the group.
     fn key(&self, signal: &str) {
-        let kill =
-            Command::new("sh").args(["-c", &format!("kill -{signal} -{}", self.child.id())]).status();
+        let kill = Command::new("sh").args(["-c", &format!("kill -{signal} -{}", self.child.id())]).status();
         assert!(kill.unwrap().success());
     }
 
