@@ -410,7 +410,14 @@ async fn open_ring(drive: &DriveOptions, identity: Identity, open: OpenOptions) 
     let path = drive.path.clone();
     let opened = tokio::task::spawn_blocking(move || Ring::open(&path, open)).await;
     let closed = |fault: tokio::task::JoinError| StoreError::new(ErrorKind::Closed, fault.to_string());
-    opened.map_err(closed)?.map_err(error::opening)
+    let ring = opened.map_err(closed)?.map_err(error::opening)?;
+    if let Ok(status) = ring.status().await
+        && let Some(why) = status.io_fallback
+    {
+        let advice = "reads and writes cost more CPU; `stoker doctor` says how to allow it";
+        tracing::warn!(drive = %drive.path.display(), "{why}: {advice}");
+    }
+    Ok(ring)
 }
 
 /// Opens a drive, makes its ring if there is none, and has the catalog know it as one of this node. Its records must be able

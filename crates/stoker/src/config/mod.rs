@@ -76,7 +76,7 @@ pub struct Drive {
 #[derive(Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lake {
-    #[serde(deserialize_with = "value::optional")]
+    #[serde(deserialize_with = "value::optional_lake")]
     pub url: Option<String>,
     #[serde(deserialize_with = "value::optional")]
     pub endpoint: Option<String>,

@@ -7,7 +7,7 @@ mod database;
 mod probe;
 mod subject;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -58,6 +58,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         out::bytes(report.text().as_bytes())?;
     }
     Ok(ExitCode::from(report.exit_code()))
+}
+
+/// What is said of the machine of a node, for others to read.
+pub fn report(dir: &Path, config: Option<&Path>) -> Result<String, Failure> {
+    let subject = Subject::find(dir, config, &[])?;
+    let plan = probe::with_probes(&subject);
+    let report = examine(&Machine::at("/"), &plan, clock::unix_ms() / 1_000);
+    Ok(format!("{}\n\n{}", words(&plan), report.text()))
 }
 
 fn node(plan: &Plan) -> Value {

@@ -95,7 +95,7 @@ pub struct Args {
     #[command(flatten)]
     promote: Promotion,
     /// What to log on stderr.
-    #[arg(long, value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
+    #[arg(long, alias = "log-level", value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
     log: log::Level,
     /// Print one line of JSON when ready: s3, access_key, secret_key, region, nfs, admin, token, view_token, lake, dir,
     /// socket, pid, volume.
@@ -135,7 +135,10 @@ impl Args {
     fn flags(&self) -> Result<Values, Failure> {
         let mut flags = Values::default();
         let mut take = |setting: Setting, texts: Vec<String>| {
-            flags.set(setting, &texts).map_err(|wrong| Failure::new(format!("--{}: {wrong}", setting.name())))
+            flags.set(setting, &texts).map_err(|wrong| {
+                Failure::new(format!("--{}: {wrong}", setting.name()))
+                    .hint("`stoker up --help` says what it can be")
+            })
         };
         fn text<T: ToString>(value: Option<&T>) -> Vec<String> {
             value.map(T::to_string).into_iter().collect()

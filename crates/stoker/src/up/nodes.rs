@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::settings::{self, Effective, Origin, Setting, Values};
 use super::{Args, limits};
+use crate::daemon::place::check_directory;
 use crate::failure::Failure;
 use crate::join::TOKEN_VARIABLE;
 use crate::sys::StopSignals;
@@ -125,6 +126,7 @@ impl Cell {
     /// The nodes that are asked for, or that were in this directory before; none for a single node.
     pub fn of(args: &Args) -> Result<Option<Cell>, Failure> {
         let dir = std::path::absolute(&args.dir).map_err(|e| Failure::io(args.dir.display(), &e))?;
+        check_directory(&dir)?;
         let flags = args.flags()?;
         let is_single = stoker_node::is_node(&dir);
         let file = if is_single { Values::default() } else { settings::file::read(&dir)? };

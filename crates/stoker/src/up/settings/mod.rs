@@ -319,6 +319,14 @@ fn lake_url(text: &str) -> Result<String, String> {
     if text.contains("://") {
         return Ok(text.to_owned());
     }
+    // A slip in a url must not become a directory of that name.
+    for scheme in ["s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "file"] {
+        let rest = text.strip_prefix(scheme).filter(|rest| rest.starts_with(':') || rest.starts_with("//"));
+        if let Some(rest) = rest {
+            let meant = format!("{scheme}://{}", rest.trim_start_matches([':', '/']));
+            return Err(format!("`{text}` is not a lake; did you mean {meant}?"));
+        }
+    }
     absolute(Path::new(text)).map(|path| format!("file://{path}"))
 }
 
@@ -390,6 +398,10 @@ mod tests {
                 Setting::Grace => check(setting, "30s", "soon"),
             }
         }
+        for slip in ["s3//bucket", "s3:bucket", "s3:/bucket", "gs//b/p"] {
+            assert!(lake_url(slip).unwrap_err().contains("did you mean"), "{slip}");
+        }
+        assert!(lake_url("s3").unwrap().starts_with("file:///"), "a directory may be called so");
         assert!(Values::default().set(Setting::Name, &["a".into(), "b".into()]).is_err());
         assert_eq!(labels_text(&parse_labels("power=p,cell=c").unwrap()), "cell=c,power=p");
     }
