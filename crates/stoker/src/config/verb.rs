@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::reference::{EXAMPLES, sections};
 use super::{Config, export};
+use crate::connect::node_directory;
 use crate::daemon::limits;
 use crate::daemon::place::{read_small, write_small};
 use crate::daemon::ports::{self, Ports};
@@ -77,12 +78,12 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Show(args) => {
             let rows = match &args.config {
                 Some(file) => rows_of_file(file)?,
-                None => rows_of_directory(&args.dir)?,
+                None => rows_of_directory(&node_directory(&args.dir))?,
             };
             show(rows, args.json)?;
         }
         Verb::Export(args) => {
-            let text = export::text(&known(&args.dir)?)?;
+            let text = export::text(&known(&node_directory(&args.dir))?)?;
             match &args.output {
                 None => out::bytes(text.as_bytes())?,
                 Some(file) => save(file, &text)?,

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use stoker_doctor::{Machine, Plan, examine};
 
 use self::subject::Subject;
+use crate::connect::node_directory;
 use crate::failure::Failure;
 use crate::{clock, out, show};
 
@@ -43,7 +44,7 @@ pub struct Args {
 
 /// Examines the machine.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let subject = Subject::find(&args.dir, args.config.as_deref(), &args.drive)?;
+    let subject = Subject::find(&node_directory(&args.dir), args.config.as_deref(), &args.drive)?;
     let (machine, plan) = match &args.root {
         Some(root) => (Machine::at(root), subject.plan_elsewhere()),
         None => (Machine::at("/"), probe::with_probes(&subject)),

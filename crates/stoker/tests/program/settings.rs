@@ -292,3 +292,59 @@ fn several_nodes_stop_together_and_come_back_together_or_alone() {
     let refused = ask(&dir, "config export");
     assert!(refused.code == 1 && refused.err.contains("node-1"), "{}", refused.err);
 }
+
+#[test]
+fn a_machine_without_authorities_and_a_ring_without_a_cluster() {
+    let folder = folder();
+    let up = |name: &str, more: &[&str]| {
+        let mut command = binary();
+        command.args([
+            "up",
+            "--check",
+            "--memory",
+            "256MiB",
+            "--s3",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--dir",
+        ]);
+        command.arg(folder.path().join(name)).args(more);
+        // Nothing that a directory as a lake needs is there.
+        ran(command.env("SSL_CERT_FILE", "/nonexistent").env("SSL_CERT_DIR", "/nonexistent"))
+    };
+    let plain = up("plain", &["--size", "256MiB", "--log-level", "error"]);
+    assert_eq!(plain.code, 0, "{}", plain.err);
+
+    // Slips are refused with what was meant, before anything is made.
+    for (args, cause, hint) in [
+        (&["--size", "1MiB"][..], "1048576 bytes are too small for a ring", "choose a --size of at least 64MiB"),
+        (&["--lake", "s3//bucket"], "did you mean s3://bucket?", "`stoker up --help` says what it can be"),
+    ] {
+        let refused = up("slip", args);
+        assert_eq!(refused.code, 1, "{args:?}: {}", refused.err);
+        assert!(refused.err.contains(cause) && refused.err.contains(&format!("  hint: {hint}")), "{args:?}: {}", refused.err);
+    }
+    fs::write(folder.path().join("file"), "").unwrap();
+    let refused = up("file", &[]);
+    assert!(refused.err.contains("file is not a directory\n  hint: --dir names the directory"), "{}", refused.err);
+
+    // The ring that a person made gets the cluster of the node by the line that the node prints.
+    let drive = folder.path().join("nvme0");
+    let at = drive.to_str().unwrap();
+    assert_eq!(ran(binary().args(["ring", "init", "--size", "256MiB", "--dir", at])).code, 0);
+    let refused = up("own", &["--drive", at]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("holds a ring without a cluster"), "{}", refused.err);
+    let line = refused
+        .err
+        .split('`')
+        .find(|part| part.starts_with("stoker ring init"))
+        .unwrap_or_else(|| panic!("{}", refused.err));
+    let words: Vec<&str> =
+        line.split(' ').skip(1).map(|word| if word == "SIZE" { "256MiB" } else { word }).collect();
+    let made = ran(binary().args(&words));
+    assert_eq!(made.code, 0, "{words:?}: {}", made.err);
+    let works = up("own", &["--drive", at]);
+    assert_eq!(works.code, 0, "{}", works.err);
+}
