@@ -394,15 +394,20 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
     Ok(())
 }
 
-fn has_ring(path: &Path) -> bool {
-    stoker_ring::Drive::open_read_only(path).is_ok()
+/// Whether a file or device holds a ring. One that cannot be read may hold one: nothing is made there.
+fn has_ring(path: &Path) -> Result<bool> {
+    match stoker_ring::Drive::open_read_only(path) {
+        Ok(_) => Ok(true),
+        Err(fault) if fault.kind == stoker_ring::ErrorKind::Io => Err(error::opening(fault)),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Opens the ring of a drive, and makes it if there is none.
 async fn open_ring(drive: &DriveOptions, identity: Identity, open: OpenOptions) -> Result<Ring> {
     let is_new = match drive.path.is_dir() || !drive.path.exists() {
         true => !drive.path.join("superblock").exists(),
-        false => !has_ring(&drive.path),
+        false => !has_ring(&drive.path)?,
     };
     if is_new {
         make_ring(drive, identity)?;

@@ -76,10 +76,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             "load the kernel module (`modprobe fuse`); a container needs --device /dev/fuse --cap-add SYS_ADMIN",
         ));
     }
-    // Root and fusermount3 both open it; who may not, cannot mount, whatever else is right.
-    if let Err(error) = std::fs::File::options().read(true).write(true).open(DEVICE) {
-        return Err(no_device(&error));
-    }
     mount_options(args)?;
     let directory = usable(&args.directory)?;
     if args.background {
@@ -130,8 +126,12 @@ async fn mount(args: &Args, directory: &Path, runtime: tokio::runtime::Handle) -
     let files = Files::open(Arc::new(client), &args.volume, options).await?;
     let options = mount_options(args)?;
     Mount::new(files, runtime, directory, &options).map_err(|error| {
-        Failure::io(format!("mounting on {}", directory.display()), &error)
-            .hint("mount as root, or install fusermount3 (package fuse3)")
+        let failure = Failure::new(format!("mounting on {}: {error}", directory.display()));
+        // Who may not open the device cannot mount, whatever else is right.
+        match std::fs::File::options().read(true).write(true).open(DEVICE) {
+            Err(error) => failure.hint(no_device(&error)),
+            Ok(_) => failure.hint("mount as root, or install fusermount3 (package fuse3)"),
+        }
     })
 }
 
@@ -216,14 +216,18 @@ fn take_away(directory: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Why the device cannot be opened, and who can change that.
-fn no_device(error: &std::io::Error) -> Failure {
-    let failure = Failure::new(format!("{DEVICE} cannot be opened: {error}"));
-    failure.hint(match error.raw_os_error() {
-        Some(libc::EPERM) => "a container needs --device /dev/fuse and --cap-add SYS_ADMIN; Kubernetes a device plugin or a privileged pod",
-        Some(libc::EACCES) => "the device is usually for everybody (mode 0666): `chmod 666 /dev/fuse`, or mount as root",
+/// What helps where the device cannot be opened.
+fn no_device(error: &std::io::Error) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "a container needs --device /dev/fuse and --cap-add SYS_ADMIN; Kubernetes a device plugin or a privileged pod"
+        }
+        Some(libc::EACCES) => {
+            "it is usually for everybody (mode 0666): `chmod 666 /dev/fuse`, mount as root, or install fusermount3 (package fuse3)"
+        }
         _ => "load the kernel module: `modprobe fuse`",
-    })
+    };
+    format!("{DEVICE} cannot be opened ({error}): {advice}")
 }
 
 /// Tells this mount from those on other machines and directories.
@@ -270,11 +274,7 @@ mod tests {
     #[test]
     fn the_device_that_cannot_be_opened_says_who_can_change_that() {
         let check = |number, part: &str| {
-            let Failure::Failed { hint: Some(hint), .. } =
-                no_device(&std::io::Error::from_raw_os_error(number))
-            else {
-                panic!("no hint for {number}")
-            };
+            let hint = no_device(&std::io::Error::from_raw_os_error(number));
             assert!(hint.contains(part), "{number}: {hint}");
         };
         check(libc::EPERM, "--device /dev/fuse");

@@ -496,4 +496,21 @@ mod tests {
         }
         assert_eq!(segment_size_for(0), SEGMENT_SIZE_MIN);
     }
+
+    #[test]
+    fn a_device_that_was_removed_is_gone_and_not_damaged() {
+        let file = tempfile::tempfile().unwrap();
+        for (number, expect) in
+            [(libc::ENXIO, true), (libc::ENODEV, true), (libc::EIO, false), (libc::EINVAL, false)]
+        {
+            assert_eq!(is_gone(&file, &io::Error::from_raw_os_error(number)), expect, "{number}");
+        }
+        // An empty file is cut short; only a device without bytes is gone.
+        assert!(!is_gone(&file, &io::Error::from(io::ErrorKind::UnexpectedEof)));
+        let fault = gone(Path::new("/dev/nvme9n1"));
+        assert_eq!(fault.kind, ErrorKind::Io);
+        assert!(fault.message.contains("/dev/nvme9n1 is gone"), "{}", fault.message);
+        let cut = read_superblock(&file, Path::new("f")).unwrap_err();
+        assert_eq!(cut.kind, ErrorKind::Foreign, "{}", cut.message);
+    }
 }

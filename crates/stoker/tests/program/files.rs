@@ -300,7 +300,7 @@ fn a_node_is_found_and_its_absence_explained() {
     assert_eq!((here.code, here.json_lines().len()), (0, 1), "{}", here.err);
     rig.write("file", b"x");
     rig.refuse("ls --dir file", "file is not a directory", "--dir names the directory");
-    rig.refuse("node quarantine nobody", "there is no node nobody", "see the nodes with `stoker node ls`");
+    rig.refuse("node quarantine nobody", "no node `nobody`", "see the nodes with `stoker node ls`");
     rig.refuse("put nofile data/a", "nofile", "check the path");
     rig.refuse("get data/a nowhere/b", "there is no key", "");
 }

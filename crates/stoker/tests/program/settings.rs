@@ -231,6 +231,12 @@ fn several_nodes_stop_together_and_come_back_together_or_alone() {
     let folder = folder();
     let dir = folder.path().join("cell");
     let home = dir.to_str().unwrap();
+    // Ports that no other test wants: the usual ones change hands between two starts.
+    for name in ["node-1", "node-2"] {
+        let [s3, admin] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        fs::create_dir_all(dir.join(name)).unwrap();
+        fs::write(dir.join(name).join("ports.json"), format!("{{\"s3\":{s3},\"admin\":{admin}}}")).unwrap();
+    }
     let told = ["--nodes", "2", "--size", "256MiB", "--memory", "512MiB", "--cores", "1"];
     let first = Up::start(&[&["up", "--json", "--dir", home][..], &told].concat(), &[]);
     let nodes = first.ready.clone();
@@ -318,16 +324,28 @@ fn a_machine_without_authorities_and_a_ring_without_a_cluster() {
 
     // Slips are refused with what was meant, before anything is made.
     for (args, cause, hint) in [
-        (&["--size", "1MiB"][..], "1048576 bytes are too small for a ring", "choose a --size of at least 64MiB"),
+        (
+            &["--size", "1MiB"][..],
+            "1048576 bytes are too small for a ring",
+            "choose a --size of at least 64MiB",
+        ),
         (&["--lake", "s3//bucket"], "did you mean s3://bucket?", "`stoker up --help` says what it can be"),
     ] {
         let refused = up("slip", args);
         assert_eq!(refused.code, 1, "{args:?}: {}", refused.err);
-        assert!(refused.err.contains(cause) && refused.err.contains(&format!("  hint: {hint}")), "{args:?}: {}", refused.err);
+        assert!(
+            refused.err.contains(cause) && refused.err.contains(&format!("  hint: {hint}")),
+            "{args:?}: {}",
+            refused.err
+        );
     }
     fs::write(folder.path().join("file"), "").unwrap();
     let refused = up("file", &[]);
-    assert!(refused.err.contains("file is not a directory\n  hint: --dir names the directory"), "{}", refused.err);
+    assert!(
+        refused.err.contains("file is not a directory\n  hint: --dir names the directory"),
+        "{}",
+        refused.err
+    );
 
     // The ring that a person made gets the cluster of the node by the line that the node prints.
     let drive = folder.path().join("nvme0");
