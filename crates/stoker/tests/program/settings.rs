@@ -233,7 +233,8 @@ fn several_nodes_stop_together_and_come_back_together_or_alone() {
     let home = dir.to_str().unwrap();
     // Ports that no other test wants: the usual ones change hands between two starts.
     for name in ["node-1", "node-2"] {
-        let [s3, admin] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let [s3, admin] =
+            [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
         fs::create_dir_all(dir.join(name)).unwrap();
         fs::write(dir.join(name).join("ports.json"), format!("{{\"s3\":{s3},\"admin\":{admin}}}")).unwrap();
     }
