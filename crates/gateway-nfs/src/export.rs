@@ -150,6 +150,21 @@ impl FromStr for Export {
     }
 }
 
+/// As it is read.
+impl fmt::Display for Export {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (uid, gid) = self.anonymous;
+        write!(f, "{}:anonymous={uid}:{gid}", self.volume.as_deref().unwrap_or_default())?;
+        self.allow.iter().try_for_each(|network| write!(f, ",allow={network}"))?;
+        for (is_so, name) in [(self.read_only, "read-only"), (self.keep_root, "keep-root")] {
+            if is_so {
+                write!(f, ",{name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
     parsed.ok_or_else(|| format!("`{text}`: expected UID:GID, two numbers"))
@@ -202,6 +217,7 @@ mod tests {
             "data:allow=10.0.0.0/8,allow=fd00::/8,read-only,anonymous=1000:100".parse().unwrap();
         assert!(export.allows("10.1.2.3".parse().unwrap()) && !export.allows("127.0.0.1".parse().unwrap()));
         assert_eq!((export.read_only, export.keep_root, export.anonymous), (true, false, (1000, 100)));
+        assert_eq!(export.to_string().parse(), Ok(export));
         let plain: Export = "data".parse().unwrap();
         assert!(plain.allows("127.0.0.1".parse().unwrap()) && !plain.allows("10.0.0.1".parse().unwrap()));
         for (text, word) in

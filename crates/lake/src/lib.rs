@@ -143,6 +143,11 @@ pub trait Lake: Send + Sync + 'static {
     }
 }
 
+/// Whether a url can be one of a lake; nobody is asked.
+pub fn check_url(url: &str) -> Result<()> {
+    url::LakeUrl::parse(url).map(|_| ())
+}
+
 /// Opens the lake of a url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
 /// `file:///directory`, or an absolute path.
 ///

@@ -411,15 +411,20 @@ fn make_ring(drive: &DriveOptions, identity: Identity) -> Result<()> {
     Ok(())
 }
 
-fn has_ring(path: &Path) -> bool {
-    stoker_ring::Drive::open_read_only(path).is_ok()
+/// Whether a file or device holds a ring. One that cannot be read may hold one: nothing is made there.
+fn has_ring(path: &Path) -> Result<bool> {
+    match stoker_ring::Drive::open_read_only(path) {
+        Ok(_) => Ok(true),
+        Err(fault) if fault.kind == stoker_ring::ErrorKind::Io => Err(error::opening(fault)),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Opens the ring of a drive, and makes it if there is none.
 async fn open_ring(drive: &DriveOptions, identity: Identity, open: OpenOptions) -> Result<Ring> {
     let is_new = match drive.path.is_dir() || !drive.path.exists() {
         true => !drive.path.join("superblock").exists(),
-        false => !has_ring(&drive.path),
+        false => !has_ring(&drive.path)?,
     };
     if is_new {
         make_ring(drive, identity)?;
@@ -427,7 +432,14 @@ async fn open_ring(drive: &DriveOptions, identity: Identity, open: OpenOptions) 
     let path = drive.path.clone();
     let opened = tokio::task::spawn_blocking(move || Ring::open(&path, open)).await;
     let closed = |fault: tokio::task::JoinError| StoreError::new(ErrorKind::Closed, fault.to_string());
-    opened.map_err(closed)?.map_err(error::opening)
+    let ring = opened.map_err(closed)?.map_err(error::opening)?;
+    if let Ok(status) = ring.status().await
+        && let Some(why) = status.io_fallback
+    {
+        let advice = "reads and writes cost more CPU; `stoker doctor` says how to allow it";
+        tracing::warn!(drive = %drive.path.display(), "{why}: {advice}");
+    }
+    Ok(ring)
 }
 
 /// Opens a drive, makes its ring if there is none, and has the catalog know it as one of this node. Its records must be able

@@ -70,11 +70,21 @@ impl DriveOptions {
         };
         let size_bytes = match size {
             None if !is_made => Some(size_for(&path, count)?),
+            // A ring that cannot hold one chunk for each of its parts takes no write.
+            Some(bytes @ 1..RING_MIN) if !is_made => {
+                let least = RING_MIN >> 20;
+                let message =
+                    format!("{bytes} bytes are too small for a ring: choose a --size of at least {least}MiB");
+                return Err(StoreError::new(ErrorKind::Invalid, message));
+            }
             other => other,
         };
         Ok(DriveOptions { path, size_bytes })
     }
 }
+
+/// Least bytes of a ring that a node makes.
+const RING_MIN: u64 = 64 << 20;
 
 fn holds_ring(dir: &Path) -> bool {
     dir.join("superblock").exists()

@@ -1,23 +1,30 @@
 //! How a subcommand reaches a node.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Deserialize;
 use stoker_client::{Client, Endpoint};
-use stoker_store::ErrorKind;
+use stoker_store::{ErrorKind, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::daemon::place::read_small;
 use crate::failure::Failure;
 
-const DIR_DEFAULT: &str = "stoker-data";
+/// Where nodes are if nobody says otherwise: those of `stoker up`, and those of the service.
+const USUAL_DIRS: [&str; 2] = ["stoker-data", "/var/lib/stoker"];
+/// Below the directory for configurations of the user.
+const CLIENT_FILE: &str = "stoker/client.json";
 const SOCKET: &str = "stoker.sock";
 
 /// Which node is meant.
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Node")]
 pub struct Target {
-    /// The folder of a node on this machine [env: STOKER_DIR] [default: stoker-data]
+    /// The folder of a node on this machine [env: STOKER_DIR] [default: stoker-data, then /var/lib/stoker, then what
+    /// ~/.config/stoker/client.json says]
     #[arg(long, value_name = "PATH", conflicts_with = "endpoint")]
     dir: Option<PathBuf>,
     /// The address of a node, with its token [env: STOKER_ENDPOINT]
@@ -37,28 +44,42 @@ impl Target {
         Target { dir: Some(dir.to_owned()), endpoint: None, token: None, token_file: None }
     }
 
-    /// Flags count before the environment, a named endpoint before a folder.
-    fn endpoint(&self) -> Result<Endpoint, Failure> {
-        let of_env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let env_text = |name: &str| of_env(name).map(|value| value.to_string_lossy().into_owned());
-        let named = match (&self.endpoint, &self.dir) {
-            (Some(endpoint), _) => Some(endpoint.clone()),
-            (None, Some(_)) => None,
-            (None, None) => env_text("STOKER_ENDPOINT"),
-        };
-        if let Some(text) = named {
-            return text.parse().map_err(|error| Failure::new(format!("{error}")));
+    /// Where a node may be, first the most likely. Flags count before the environment, a named endpoint before a folder; if nobody
+    /// says anything, the usual places, then what the client configuration says. `stoker.connect()` of Python looks in the same order.
+    fn candidates(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<Candidate>, Failure> {
+        let one =
+            |endpoint: Endpoint, why: &str| vec![Candidate { endpoint, why: why.to_owned(), token: None }];
+        let parsed = |text: &str| text.parse().map_err(|error| Failure::new(format!("{error}")));
+        let text = |name: &str| env(name).map(|value| value.to_string_lossy().into_owned());
+        if let Some(endpoint) = &self.endpoint {
+            return Ok(one(parsed(endpoint)?, "--endpoint"));
         }
-        let dir = self.dir.clone().or_else(|| of_env("STOKER_DIR").map(PathBuf::from));
-        Ok(Endpoint::Unix(dir.unwrap_or_else(|| DIR_DEFAULT.into()).join(SOCKET)))
+        if let Some(dir) = &self.dir {
+            return Ok(one(socket_in(dir), "--dir"));
+        }
+        if let Some(endpoint) = text("STOKER_ENDPOINT") {
+            return Ok(one(parsed(&endpoint)?, "STOKER_ENDPOINT"));
+        }
+        if let Some(dir) = env("STOKER_DIR") {
+            return Ok(one(socket_in(Path::new(&dir)), "STOKER_DIR"));
+        }
+        let mut all: Vec<Candidate> = USUAL_DIRS
+            .iter()
+            .flat_map(|dir| one(socket_in(Path::new(dir)), &format!("the usual place {dir}")))
+            .collect();
+        all.extend(client_file(env).map(|path| of_client_file(&path)).transpose()?.flatten());
+        Ok(all)
     }
 
-    /// The folder of the node, if it is one of this machine.
+    /// The folder of the node, if it is one of this machine: the first place that is there.
     pub fn folder(&self) -> Result<Option<PathBuf>, Failure> {
-        Ok(match self.endpoint()? {
+        let candidates = self.candidates(&of_env)?;
+        let folder = |candidate: &Candidate| match &candidate.endpoint {
             Endpoint::Unix(socket) => socket.parent().map(Path::to_path_buf),
             Endpoint::Tcp(_) => None,
-        })
+        };
+        let found = candidates.iter().filter_map(folder).find(|dir| dir.join("node.json").exists());
+        Ok(found.or_else(|| candidates.first().and_then(folder)))
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {
@@ -75,29 +96,114 @@ impl Target {
         Ok(token.filter(|token| !token.is_empty()))
     }
 
-    /// A connection to it.
+    /// A connection to it: to the first candidate that answers.
     pub async fn connect(&self) -> Result<Client, Failure> {
-        let endpoint = self.endpoint()?;
-        Client::connect(&endpoint, self.token()?.as_deref()).await.map_err(|error| {
-            let advice = match (&endpoint, error.kind) {
-                (_, ErrorKind::Denied) => {
-                    "give the node's token with --token-file, --token or STOKER_TOKEN".to_owned()
+        let candidates = self.candidates(&of_env)?;
+        let given = self.token()?;
+        if let [only] = candidates.as_slice() {
+            return Client::connect(&only.endpoint, given.as_deref())
+                .await
+                .map_err(|e| refused(&only.endpoint, e));
+        }
+        let mut tried = Vec::new();
+        for candidate in &candidates {
+            let token = given.as_deref().or(candidate.token.as_deref());
+            match Client::connect(&candidate.endpoint, token).await {
+                Ok(client) => return Ok(client),
+                // There is one, and it does not want us: another one is not what is meant.
+                Err(error) if error.kind == ErrorKind::Denied => {
+                    return Err(refused(&candidate.endpoint, error));
                 }
-                (Endpoint::Unix(path), ErrorKind::Unavailable) => {
-                    let dir = path.parent().unwrap_or(path).display();
-                    format!(
-                        "start a node with `stoker up --dir {dir}`, or name another with --dir or --endpoint"
-                    )
-                }
-                (Endpoint::Tcp(_), ErrorKind::Unavailable) => {
-                    "check that the node runs and that this is its client address; on its machine use --dir"
-                        .to_owned()
-                }
-                _ => return Failure::from(error),
-            };
-            Failure::new(error.message).hint(advice)
-        })
+                Err(error) => tried.push(format!("\n  {}: {}", candidate.why, error.message)),
+            }
+        }
+        let cause = format!("no node answers; tried{}", tried.concat());
+        Err(Failure::new(cause)
+            .hint("start a node with `stoker up`, or name one with --dir, --endpoint or STOKER_DIR"))
     }
+}
+
+/// A place where a node may be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Candidate {
+    endpoint: Endpoint,
+    /// Why it is one.
+    why: String,
+    /// The token that goes with it.
+    token: Option<String>,
+}
+
+/// What a person says once for all commands of theirs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientFile {
+    endpoint: Option<String>,
+    dir: Option<PathBuf>,
+    token: Option<String>,
+}
+
+fn of_env(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn socket_in(dir: &Path) -> Endpoint {
+    Endpoint::Unix(dir.join(SOCKET))
+}
+
+/// Where the client configuration is, if there is a home for it.
+fn client_file(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let base =
+        env("XDG_CONFIG_HOME").map(PathBuf::from).or_else(|| Some(Path::new(&env("HOME")?).join(".config")));
+    base.map(|base| base.join(CLIENT_FILE))
+}
+
+/// What it says; nothing if it is not there.
+fn of_client_file(path: &Path) -> Result<Option<Candidate>, Failure> {
+    let Some(text) = read_small(path)? else { return Ok(None) };
+    let wrong = |why: String| {
+        Failure::new(format!("{}: {why}", path.display()))
+            .hint("it is {\"endpoint\": \"HOST:PORT\", \"token\": \"...\"} or {\"dir\": \"/path\"}")
+    };
+    let file: ClientFile = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let endpoint = match (file.endpoint, file.dir) {
+        (Some(endpoint), _) => endpoint.parse().map_err(|error| wrong(format!("{error}")))?,
+        (None, Some(dir)) => socket_in(&dir),
+        (None, None) => return Err(wrong("it names neither an endpoint nor a dir".to_owned())),
+    };
+    Ok(Some(Candidate { endpoint, why: path.display().to_string(), token: file.token }))
+}
+
+/// The directory of a node for commands that need none that runs: the one that was said, or the usual one of a service.
+pub fn node_directory(dir: &Path) -> PathBuf {
+    let is_default = dir == Path::new(USUAL_DIRS[0]) && !dir.exists();
+    let service = Path::new(USUAL_DIRS[1]);
+    if is_default && stoker_node::is_node(service) { service.to_owned() } else { dir.to_owned() }
+}
+
+/// Why a place that was named does not answer, and what to do.
+fn refused(endpoint: &Endpoint, error: StoreError) -> Failure {
+    let advice = match (endpoint, error.kind) {
+        (_, ErrorKind::Denied) => {
+            "give the node's token with --token-file, --token or STOKER_TOKEN".to_owned()
+        }
+        (Endpoint::Unix(path), ErrorKind::Unavailable) => {
+            let dir = path.parent().unwrap_or(path);
+            if dir.exists() && !dir.is_dir() {
+                return Failure::new(format!("{} is not a directory", dir.display()))
+                    .hint("--dir names the directory of a node");
+            }
+            format!(
+                "start a node with `stoker up --dir {}`, or name another with --dir or --endpoint",
+                dir.display()
+            )
+        }
+        (Endpoint::Tcp(_), ErrorKind::Unavailable) => {
+            "check that the node runs and that this is its client address; on its machine use --dir"
+                .to_owned()
+        }
+        _ => return Failure::from(error),
+    };
+    Failure::new(error.message).hint(advice)
 }
 
 /// Connects and acts. A signal drops what is under way, so that nothing half-made stays behind.
@@ -124,4 +230,40 @@ pub fn run(
     // ends without it.
     runtime.shutdown_timeout(Duration::from_millis(500));
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_looked_for_where_python_looks() {
+        let home = tempfile::tempdir().unwrap();
+        let check = |target: &Target, set: &[(&str, &str)], expect: &[&str]| {
+            let env = |name: &str| match name {
+                "HOME" => Some(home.path().into()),
+                _ => set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into()),
+            };
+            let found = target.candidates(&env).unwrap();
+            let found: Vec<String> = found.iter().map(|candidate| candidate.endpoint.to_string()).collect();
+            assert_eq!(found, expect, "{set:?}");
+        };
+        let nothing = Target { dir: None, endpoint: None, token: None, token_file: None };
+        let usual = ["unix:stoker-data/stoker.sock", "unix:/var/lib/stoker/stoker.sock"];
+        check(&nothing, &[], &usual);
+        check(&Target::in_folder(Path::new("d")), &[("STOKER_ENDPOINT", "h:1")], &["unix:d/stoker.sock"]);
+        check(&nothing, &[("STOKER_ENDPOINT", "h:1"), ("STOKER_DIR", "d")], &["h:1"]);
+        check(&nothing, &[("STOKER_DIR", "d")], &["unix:d/stoker.sock"]);
+        let file = home.path().join(".config").join(CLIENT_FILE);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, r#"{"endpoint": "node-1:9010", "token": "t"}"#).unwrap();
+        check(&nothing, &[], &[usual[0], usual[1], "node-1:9010"]);
+        std::fs::write(&file, r#"{"dir": "/srv/node"}"#).unwrap();
+        check(&nothing, &[], &[usual[0], usual[1], "unix:/srv/node/stoker.sock"]);
+        check(&nothing, &[("XDG_CONFIG_HOME", "/nowhere")], &usual);
+        for wrong in ["", "{}", "[]", "{\"endpoint\": \"nonsense\"}", "{\"dri\": \"/d\"}"] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(of_client_file(&file).unwrap_err().cause().contains("client.json: "), "{wrong}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `stoker drive`: the drives of nodes that run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ use crate::{out, show, size};
 
 /// Pause between two looks at a drive that goes.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Below a directory that is a drive.
+const RING_DIR: &str = "stoker-ring";
 
 /// Files that are named before they are lost.
 const NAMED_MAX: usize = 20;
@@ -132,7 +135,8 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }),
         Verb::Remove(args) => connect::run(&args.target, async |client| {
-            remove(&client, &args.node, &args.drive, args.force, args.no_wait).await
+            let drive = find(&client, &args.node, &args.drive).await?.drive;
+            remove(&client, &args.node, &drive, args.force, args.no_wait).await
         }),
         Verb::Replace(args) => connect::run(&args.target, async |client| {
             // By its id: the new one may have the path of the old one.
@@ -141,7 +145,8 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             remove(&client, &args.node, &old.drive, args.force, args.no_wait).await
         }),
         Verb::Rest(args) => connect::run(&args.target, async |client| {
-            let (node, drive) = (args.node.clone(), args.drive.clone());
+            let node = args.node.clone();
+            let drive = find(&client, &node, &args.drive).await?.drive;
             let rests = drives(&client, Order::DriveRest { node, drive, rests: !args.end }).await?;
             list(&rests, args.json)?;
             Ok(ExitCode::SUCCESS)
@@ -158,17 +163,25 @@ async fn drives(client: &Client, order: Order) -> Result<Vec<DriveInfo>, Failure
 
 async fn find(client: &Client, node: &str, drive: &str) -> Result<DriveInfo, Failure> {
     let mut all = drives(client, Order::Drives { node: Some(node.to_owned()) }).await?;
-    all.retain(|one| one.drive == drive || one.path == drive);
+    let absolute = std::path::absolute(drive).unwrap_or_else(|_| drive.into());
+    all.retain(|one| is_meant(one, drive, &absolute));
     all.sort_by_key(|one| one.state == "live");
     all.into_iter().next().ok_or_else(|| {
         Failure::new(format!("node {node} has no drive {drive}")).hint("see them with `stoker drive ls`")
     })
 }
 
+/// A drive by its id, by its path, or by what `drive add` was given: a path from here, or the folder that its ring is in.
+fn is_meant(one: &DriveInfo, text: &str, absolute: &Path) -> bool {
+    let path = Path::new(&one.path);
+    let is_in = path.file_name().is_some_and(|name| name == RING_DIR) && path.parent() == Some(absolute);
+    one.drive == text || one.path == text || path == absolute || is_in
+}
+
 async fn add(
     client: &Client,
     node: &str,
-    path: &std::path::Path,
+    path: &Path,
     size_bytes: Option<u64>,
 ) -> Result<Vec<DriveInfo>, Failure> {
     let path = std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e))?;
@@ -252,4 +265,31 @@ fn list(drives: &[DriveInfo], json: bool) -> Result<(), Failure> {
         ]
     }));
     out::table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_goes_by_the_name_it_came_with() {
+        let drive = |path: &str| -> DriveInfo {
+            let value = serde_json::json!({
+                "drive": "d1", "node": "n1", "name": "n", "path": path, "state": "live", "why": null, "incarnation": 1,
+                "bytes": 1, "keep_bytes": 0, "clean_bytes": 0, "undrained_files": 0, "undrained_bytes": 0,
+            });
+            serde_json::from_value(value).unwrap()
+        };
+        let check = |path: &str, text: &str, expect: bool| {
+            let absolute = Path::new("/here").join(text);
+            assert_eq!(is_meant(&drive(path), text, &absolute), expect, "{path} {text}");
+        };
+        for text in ["d1", "/here/dA/stoker-ring", "/here/dA", "dA", "dA/stoker-ring"] {
+            check("/here/dA/stoker-ring", text, true);
+        }
+        check("/here/dA/stoker-ring", "dB", false);
+        check("/here/dA/stoker-ring", "/here", false);
+        check("/here/dA", "dA", true);
+        check("/dev/nvme0n1", "/dev", false);
+    }
 }

@@ -1,25 +1,30 @@
 //! Where `tracing` goes: what is logged to stderr, as text or as one JSON object per line; spans to a collector, if there is one.
 
+mod repeats;
+
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoker_store::name_ids;
 use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::clock;
 use crate::daemon::{TRACE, Traces};
+use crate::{clock, out};
+use repeats::Repeats;
 
 /// How much is logged.
 #[derive(clap::ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,14 +97,7 @@ fn lines<S>(level: Level, format: Format) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
-    let level = LevelFilter::from(level);
-    let is_logged = move |metadata: &Metadata<'_>| {
-        let target = metadata.target();
-        // The client of Kafka tells of each try; we tell once, when it begins to fail.
-        let is_told_by_us = target.starts_with("rskafka") && level < LevelFilter::DEBUG;
-        *metadata.level() <= level && target != TRACE && !is_told_by_us
-    };
-    let filter = filter_fn(is_logged).with_max_level_hint(level);
+    let filter = Wanted { level: LevelFilter::from(level), format, repeats: Mutex::default() };
     let layer = tracing_subscriber::fmt::layer();
     match format {
         Format::Text => layer.with_writer(|| NamedLines).with_target(false).with_filter(filter).boxed(),
@@ -130,6 +128,70 @@ impl io::Write for NamedLines {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
+    }
+}
+
+/// What is wanted in the log.
+struct Wanted {
+    level: LevelFilter,
+    format: Format,
+    repeats: Mutex<Repeats>,
+}
+
+impl Wanted {
+    fn is_logged(&self, metadata: &Metadata<'_>) -> bool {
+        let target = metadata.target();
+        // The client of Kafka tells of each try; we tell once, when it begins to fail.
+        let is_told_by_us = target.starts_with("rskafka") && self.level < LevelFilter::DEBUG;
+        *metadata.level() <= self.level && target != TRACE && !is_told_by_us
+    }
+}
+
+impl<S> Filter<S> for Wanted {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.is_logged(metadata)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.is_logged(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    /// A warning is not said again within seconds, word for word; what is not the same in every field is another.
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        if *event.metadata().level() > tracing::Level::WARN {
+            return true;
+        }
+        let mut line = LineHash(DefaultHasher::new());
+        event.metadata().callsite().hash(&mut line.0);
+        event.record(&mut line);
+        let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(skipped) = repeats.admit(line.0.finish(), clock::now()) else { return false };
+        drop(repeats);
+        if skipped > 0 {
+            let words = format!("the next line came {skipped} more times");
+            match self.format {
+                Format::Text => out::say(words),
+                Format::Json => {
+                    let time = clock::rfc3339(clock::unix_ms());
+                    out::say(serde_json::json!({ "time": time, "level": "info", "message": words }));
+                }
+            }
+        }
+        true
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+}
+
+/// What a line says, as one number.
+struct LineHash(DefaultHasher);
+
+impl Visit for LineHash {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        field.name().hash(&mut self.0);
+        format!("{value:?}").hash(&mut self.0);
     }
 }
 
@@ -214,6 +276,47 @@ mod tests {
                 assert_eq!(seen_by(subscriber), (false, false, true), "{level:?} {format:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_warning_is_not_said_again_word_for_word() {
+        use tracing_subscriber::fmt::MakeWriter;
+        #[derive(Clone, Default)]
+        struct Lines(std::sync::Arc<Mutex<Vec<u8>>>);
+        impl io::Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().write(bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        impl MakeWriter<'_> for Lines {
+            type Writer = Lines;
+            fn make_writer(&self) -> Lines {
+                self.clone()
+            }
+        }
+        let lines = Lines::default();
+        let wanted = Wanted { level: LevelFilter::INFO, format: Format::Text, repeats: Mutex::default() };
+        let layer =
+            tracing_subscriber::fmt::layer().with_writer(lines.clone()).with_ansi(false).with_filter(wanted);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            for at in 0..200 {
+                let error = io::Error::from_raw_os_error(libc::EMFILE);
+                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::info!("happens often");
+                tracing::warn!(file = at % 3, "is lost");
+                tracing::debug!("is not wanted");
+            }
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+        assert_eq!(
+            (count("be accepted"), count("often"), count("is lost"), count("not wanted")),
+            (1, 200, 3, 0),
+            "{text}"
+        );
     }
 
     #[cfg(feature = "otel")]

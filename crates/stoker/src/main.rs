@@ -57,6 +57,7 @@ mod umount;
 mod up;
 mod volume;
 mod wait;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -88,6 +89,9 @@ enum Verb {
     Demo(demo::Args),
     /// Start a node by its configuration file.
     Serve(serve::Args),
+    /// Show what a node is started with and where each setting comes from; make the file for `serve`.
+    #[command(subcommand)]
+    Config(config::Verb),
     /// Copy a file, a folder or stdin into Stoker.
     Put(put::Args),
     /// Copy a file or a folder out of Stoker.
@@ -171,6 +175,7 @@ fn main() -> ExitCode {
         Verb::JoinToken(verb) => join_token::run(&verb),
         Verb::Demo(args) => demo::run(&args),
         Verb::Serve(args) => serve::run(&args),
+        Verb::Config(verb) => config::run(&verb),
         Verb::Put(args) => put::run(&args),
         Verb::Get(args) => get::run(&args),
         Verb::Ls(args) => ls::run(&args),

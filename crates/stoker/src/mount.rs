@@ -17,6 +17,12 @@ use crate::connect::Target;
 use crate::failure::Failure;
 use crate::{clock, log, out, size, sys};
 
+/// What the kernel offers file systems by.
+const DEVICE: &str = "/dev/fuse";
+
+/// Dead mounts on one directory that are taken away.
+const DEAD_MAX: usize = 64;
+
 /// What the process says when the volume can be used.
 const READY: &str = "mounted";
 
@@ -51,8 +57,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 32)]
     threads: usize,
     /// How much is logged.
-    #[arg(long, value_enum, default_value_t = log::Level::Warn)]
-    log_level: log::Level,
+    #[arg(long, alias = "log-level", value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
+    log: log::Level,
     #[command(flatten)]
     target: Target,
 }
@@ -65,17 +71,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if !(1..=1024).contains(&args.threads) {
         return Err(Failure::new("--threads is a number from 1 to 1024"));
     }
-    if !Path::new("/dev/fuse").exists() {
-        return Err(
-            Failure::new("this machine has no /dev/fuse").hint("load the kernel module: `modprobe fuse`")
-        );
+    if !Path::new(DEVICE).exists() {
+        return Err(Failure::new("this machine has no /dev/fuse").hint(
+            "load the kernel module (`modprobe fuse`); a container needs --device /dev/fuse --cap-add SYS_ADMIN",
+        ));
     }
     mount_options(args)?;
     let directory = usable(&args.directory)?;
     if args.background {
         return in_background();
     }
-    log::start(args.log_level, log::Format::Text, None);
+    log::start(args.log, log::Format::Text, None);
     sys::bound_spare_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -120,8 +126,12 @@ async fn mount(args: &Args, directory: &Path, runtime: tokio::runtime::Handle) -
     let files = Files::open(Arc::new(client), &args.volume, options).await?;
     let options = mount_options(args)?;
     Mount::new(files, runtime, directory, &options).map_err(|error| {
-        Failure::io(format!("mounting on {}", directory.display()), &error)
-            .hint("mount as root, or install fusermount3 (package fuse3)")
+        let failure = Failure::new(format!("mounting on {}: {error}", directory.display()));
+        // Who may not open the device cannot mount, whatever else is right.
+        match std::fs::File::options().read(true).write(true).open(DEVICE) {
+            Err(error) => failure.hint(no_device(&error)),
+            Ok(_) => failure.hint("mount as root, or install fusermount3 (package fuse3)"),
+        }
     })
 }
 
@@ -163,23 +173,61 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
 /// The directory as an absolute path. What a process that was killed left mounted there is taken away.
 fn usable(directory: &Path) -> Result<PathBuf, Failure> {
     let what = || format!("the directory {}", directory.display());
-    // The kernel may remember what the directory is, and not what is in it.
-    let asked = std::fs::metadata(directory).and_then(|found| match std::fs::read_dir(directory) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(error),
-        _ => Ok(found),
-    });
-    let found = match asked {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            sys::unmount(directory, sys::Unmount::Now).map_err(|error| Failure::io(what(), &error))?;
-            std::fs::metadata(directory)
+    // A container that is started again and again may have left one on top of another.
+    for _ in 0..DEAD_MAX {
+        let Err(error) = alive(directory) else { break };
+        if !is_dead(&error) {
+            break;
         }
-        found => found,
-    };
-    let found = found.map_err(|error| Failure::io(what(), &error))?;
+        take_away(directory).map_err(|error| {
+            Failure::io(format!("{}: a dead mount is there and cannot be taken away", what()), &error)
+                .hint("`stoker umount --lazy DIRECTORY`, as the user who mounted it or as root")
+        })?;
+    }
+    let found = std::fs::metadata(directory).map_err(|error| Failure::io(what(), &error))?;
     if !found.is_dir() {
         return Err(Failure::new(format!("{} is not a directory", directory.display())));
     }
     std::fs::canonicalize(directory).map_err(|error| Failure::io(what(), &error))
+}
+
+/// Whether something answers there. The kernel may remember what the directory is, and not what is in it.
+fn alive(directory: &Path) -> std::io::Result<()> {
+    std::fs::metadata(directory)?;
+    match std::fs::read_dir(directory) {
+        Err(error) if is_dead(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What the kernel says of a mount whose process is gone: killed, or cut off by an abort.
+fn is_dead(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+}
+
+/// Unmounts what is on top; who may not do that himself asks fusermount3.
+fn take_away(directory: &Path) -> std::io::Result<()> {
+    match sys::unmount(directory, sys::Unmount::Now) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            let done = Command::new("fusermount3").args(["-u", "-z"]).arg(directory).output();
+            if done.is_ok_and(|done| done.status.success()) { Ok(()) } else { Err(error) }
+        }
+        done => done,
+    }
+}
+
+/// What helps where the device cannot be opened.
+fn no_device(error: &std::io::Error) -> String {
+    let advice = match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            "a container needs --device /dev/fuse and --cap-add SYS_ADMIN; Kubernetes a device plugin or a privileged pod"
+        }
+        Some(libc::EACCES) => {
+            "it is usually for everybody (mode 0666): `chmod 666 /dev/fuse`, mount as root, or install fusermount3 (package fuse3)"
+        }
+        _ => "load the kernel module: `modprobe fuse`",
+    };
+    format!("{DEVICE} cannot be opened ({error}): {advice}")
 }
 
 /// Tells this mount from those on other machines and directories.
@@ -217,4 +265,20 @@ fn in_background() -> Result<ExitCode, Failure> {
     let _ = child.wait();
     out::say(said.trim_end());
     Ok(ExitCode::FAILURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_that_cannot_be_opened_says_who_can_change_that() {
+        let check = |number, part: &str| {
+            let hint = no_device(&std::io::Error::from_raw_os_error(number));
+            assert!(hint.contains(part), "{number}: {hint}");
+        };
+        check(libc::EPERM, "--device /dev/fuse");
+        check(libc::EACCES, "chmod 666 /dev/fuse");
+        check(libc::ENODEV, "modprobe fuse");
+    }
 }

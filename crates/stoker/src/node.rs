@@ -2,6 +2,7 @@
 
 mod remove;
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use stoker_store::{Evacuation, NodeInfo, NodeWord, Order, Report, Store, Unreach
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{clock, out, outages, show, size};
+use crate::waiting::{self, Sight};
+use crate::{clock, out, outages, show, size, span};
 
 /// Pause between two looks at an evacuation.
 const LOOK: Duration = Duration::from_millis(500);
@@ -76,6 +78,9 @@ pub struct EvacuateArgs {
     /// Do not wait; ask again with the same command.
     #[arg(long)]
     no_wait: bool,
+    /// Give up waiting after this long, such as 5m; exit code 1. The evacuation goes on.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    timeout: Option<Duration>,
     /// Print one object: node, name, state, files_left, bytes_left, files_only_there, bytes_only_there,
     /// parts_only_there, trouble, done.
     #[arg(long)]
@@ -189,28 +194,41 @@ fn row(node: &NodeInfo, unreachable: Option<&Unreachable>) -> Vec<String> {
 }
 
 async fn evacuate(args: &EvacuateArgs, client: &Client) -> Result<ExitCode, Failure> {
-    let mut order = Order::Evacuate { node: args.node.clone(), force: args.force };
-    let mut told_bytes = None;
-    let told = loop {
-        let Report::Evacuation(told) = client.operate(order).await? else { return Err(Failure::confused()) };
-        if told.done || args.no_wait {
-            break told;
-        }
-        if !args.json && told_bytes != Some(told.bytes_left) {
-            out::say(format!("{} left on {}", left(&told), told.name));
-            if let Some(trouble) = &told.trouble {
-                out::say(format!("  some of it cannot be moved now: {trouble}"));
+    let seen: RefCell<Option<Evacuation>> = RefCell::new(None);
+    let work = async {
+        let mut order = Order::Evacuate { node: args.node.clone(), force: args.force };
+        loop {
+            let Report::Evacuation(told) = client.operate(order).await? else {
+                return Err(Failure::confused());
+            };
+            if told.done || args.no_wait {
+                return Ok(told);
             }
-            told_bytes = Some(told.bytes_left);
+            if told.state != "evacuating" {
+                let cause =
+                    format!("the evacuation of {} ended before it was done: it is {}", told.name, told.state);
+                return Err(Failure::new(cause).hint("see `stoker node ls` and `stoker rebuild status`"));
+            }
+            *seen.borrow_mut() = Some(told);
+            tokio::time::sleep(LOOK).await;
+            order = Order::Evacuation { node: args.node.clone() };
         }
-        if told.state != "evacuating" {
-            let cause =
-                format!("the evacuation of {} ended before it was done: it is {}", told.name, told.state);
-            return Err(Failure::new(cause).hint("see `stoker node ls` and `stoker rebuild status`"));
-        }
-        tokio::time::sleep(LOOK).await;
-        order = Order::Evacuation { node: args.node.clone() };
     };
+    let look = async || {
+        let told = seen.borrow();
+        let Some(told) = told.as_ref() else { return Ok(Sight { text: "asked for".into(), why: None }) };
+        let trouble =
+            told.trouble.as_ref().map(|trouble| format!("some of it cannot be moved now: {trouble}"));
+        Ok(Sight { text: format!("{} left on {}", left(told), told.name), why: trouble })
+    };
+    let late = |failure: Failure| match failure.cause().starts_with(waiting::TOO_LATE) {
+        true => failure.hint(format!(
+            "it goes on without this command, which can be given again; `stoker node rejoin {}` ends it",
+            args.node
+        )),
+        false => failure,
+    };
+    let told = waiting::wait(work, args.timeout, args.json, look).await.map_err(late)?;
     if args.json {
         out::json(&show::plain(&told))?;
     } else if told.done {

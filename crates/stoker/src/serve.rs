@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// What to log on stderr; comes before the configuration's.
-    #[arg(long, value_name = "LEVEL", env = "STOKER_LOG")]
+    #[arg(long, alias = "log-level", value_name = "LEVEL", env = "STOKER_LOG")]
     log: Option<log::Level>,
     /// Print one line of JSON when ready: s3, region, nfs, admin, door, peers, lake, dir, socket, pid.
     #[arg(long)]

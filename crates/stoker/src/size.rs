@@ -47,6 +47,13 @@ pub fn human(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
+/// Writes a size as [`parse`] reads it, without loss: `256MiB`, `1536`.
+pub fn exact(bytes: u64) -> String {
+    let units = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let whole = units.into_iter().find(|(_, scale)| bytes >= *scale && bytes.is_multiple_of(*scale));
+    whole.map_or_else(|| bytes.to_string(), |(unit, scale)| format!("{}{unit}", bytes / scale))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +81,9 @@ mod tests {
         for (bytes, text) in [(100, "100 B"), (1 << 20, "1 MiB"), (3 << 29, "1.5 GiB"), (4096, "4 KiB")] {
             assert_eq!(human(bytes), text);
         }
+        for bytes in [0, 1, 1536, 1 << 20, 3 << 29, (1 << 40) + 1, u64::MAX] {
+            assert_eq!(parse(&exact(bytes)), Ok(bytes));
+        }
+        assert_eq!(exact(3 << 29), "1536MiB");
     }
 }

@@ -100,7 +100,8 @@ async fn nodes(client: &Client) -> Result<Vec<NodeInfo>, Failure> {
     }
 }
 
-async fn note(client: &Client) -> Result<Option<String>, Failure> {
+/// What the nodes tell of objectives and parts, as they wrote it.
+pub async fn note(client: &Client) -> Result<Option<String>, Failure> {
     match client.operate(Order::Note { name: NOTE.to_owned() }).await? {
         Report::Note(text) => Ok(text),
         _ => Err(Failure::confused()),

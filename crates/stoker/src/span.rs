@@ -41,6 +41,14 @@ pub fn human(ms: u64) -> String {
     }
 }
 
+/// Writes a span as [`parse`] reads it: `30s`, `1500ms`.
+pub fn exact(span: Duration) -> String {
+    match span.subsec_millis() {
+        0 => format!("{}s", span.as_secs()),
+        _ => format!("{}ms", span.as_millis()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +67,7 @@ mod tests {
         for (ms, text) in [(340, "340 ms"), (12_000, "12 s"), (200_000, "3 m 20 s"), (90_000_000, "1 d 1 h")]
         {
             assert_eq!(human(ms), text);
+            assert_eq!(parse(&exact(Duration::from_millis(ms))), Ok(Duration::from_millis(ms)));
         }
     }
 }

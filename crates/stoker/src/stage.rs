@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use stoker_client::Client;
 use stoker_store::{FileInfo, Store};
 
 use crate::address::Address;
@@ -10,7 +13,8 @@ use crate::connect::{self, Target};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::transfer::{self, listing};
-use crate::{out, size};
+use crate::waiting::{self, Sight};
+use crate::{out, show, size, span};
 
 /// Arguments of `stage`.
 #[derive(clap::Args)]
@@ -23,6 +27,9 @@ pub struct Args {
     /// Files at once, for a tree.
     #[arg(short, long, value_name = "N", default_value_t = transfer::JOBS_DEFAULT, value_parser = transfer::parse_jobs)]
     jobs: usize,
+    /// Give up after this long, such as 30s or 5m; exit code 1.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    timeout: Option<Duration>,
     /// For a single file: print one object: bytes.
     #[arg(long)]
     json: bool,
@@ -32,25 +39,68 @@ pub struct Args {
 
 /// Stages.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let address = &args.address;
-    connect::run(&args.target, async |client| {
-        if args.recursive || address.is_folder() {
-            client.volume(&address.volume).await?;
-            let progress = Arc::new(Progress::over_bytes(0, true));
-            let volume = Arc::new(address.volume.clone());
-            let work = |info: Box<FileInfo>| {
-                let (client, volume) = (client.clone(), volume.clone());
-                async move { Ok(client.stage(&volume, &info.key).await?) }
-            };
-            let items = listing::files(&client, &address.volume, address.folder());
-            return Ok(transfer::run(items, args.jobs, &progress, work).await?.report("staged"));
-        }
-        let bytes = client.stage(&address.volume, &address.key()?).await?;
-        if args.json {
-            out::json(&serde_json::json!({"bytes": bytes}))?;
-        } else {
-            out::line(format!("{} came from the lake", size::human(bytes)))?;
-        }
-        Ok(ExitCode::SUCCESS)
+    connect::run(&args.target, async |client| match args.recursive || args.address.is_folder() {
+        true => tree(args, &client).await,
+        false => file(args, &client).await,
     })
+}
+
+/// Everything below a prefix.
+async fn tree(args: &Args, client: &Client) -> Result<ExitCode, Failure> {
+    let address = &args.address;
+    client.volume(&address.volume).await?;
+    let progress = Arc::new(Progress::over_bytes(0, true));
+    let volume = Arc::new(address.volume.clone());
+    let done = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+    let work = |info: Box<FileInfo>| {
+        let (client, volume, done) = (client.clone(), volume.clone(), done.clone());
+        async move {
+            let bytes = client.stage(&volume, &info.key).await?;
+            done.0.fetch_add(1, Ordering::Relaxed);
+            done.1.fetch_add(bytes, Ordering::Relaxed);
+            Ok(bytes)
+        }
+    };
+    let items = listing::files(client, &address.volume, address.folder());
+    let look = async || {
+        let (files, bytes) = (done.0.load(Ordering::Relaxed), done.1.load(Ordering::Relaxed));
+        let text =
+            format!("{} staged, {} of it from the lake", show::count(files, "file"), size::human(bytes));
+        let trouble = client.status().await?.lake_trouble;
+        Ok(Sight { text, why: trouble.map(|trouble| format!("the lake does not answer: {trouble}")) })
+    };
+    let work = transfer::run(items, args.jobs, &progress, work);
+    let tally = waiting::wait(work, args.timeout, args.json, look).await.map_err(late)?;
+    Ok(tally.report("staged"))
+}
+
+/// One file.
+async fn file(args: &Args, client: &Client) -> Result<ExitCode, Failure> {
+    let (volume, key) = (&args.address.volume, args.address.key()?);
+    let work = async { Ok(client.stage(volume, &key).await?) };
+    let look = async || {
+        let explained = client.explain(volume, &key).await?;
+        let text = format!(
+            "{} of {} on drives here",
+            explained.chunks_local,
+            show::count(explained.chunks, "chunk")
+        );
+        let trouble = client.status().await?.lake_trouble;
+        Ok(Sight { text, why: trouble.map(|trouble| format!("the lake does not answer: {trouble}")) })
+    };
+    let bytes = waiting::wait(work, args.timeout, args.json, look).await.map_err(late)?;
+    if args.json {
+        out::json(&serde_json::json!({"bytes": bytes}))?;
+    } else {
+        out::line(format!("{} came from the lake", size::human(bytes)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a wait that was too short leaves behind.
+fn late(failure: Failure) -> Failure {
+    match failure.cause().starts_with(waiting::TOO_LATE) {
+        true => failure.hint("what came is kept: the same command goes on from there"),
+        false => failure,
+    }
 }

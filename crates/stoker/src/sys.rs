@@ -67,6 +67,30 @@ pub fn terminate(child: u32) {
     unsafe { libc::kill(child as libc::pid_t, libc::SIGTERM) };
 }
 
+/// Kills (SIGKILL) a child of ours that was not waited for yet.
+pub fn kill(child: u32) {
+    // SAFETY: kill touches no memory; the number cannot be another process's before the child was waited for.
+    unsafe { libc::kill(child as libc::pid_t, libc::SIGKILL) };
+}
+
+/// Waits until a child of ours has ended, and leaves its number to it: it still has to be waited for.
+pub fn wait_until_ended(child: u32) -> io::Result<()> {
+    loop {
+        // SAFETY: a zeroed siginfo is valid for the call to fill.
+        let result = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, child, &mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        match result {
+            0 => return Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
 /// Kills (SIGKILL) a child of ours that was not waited for yet and leads a process group, with all of the group.
 pub fn kill_group(child: u32) {
     // SAFETY: kill touches no memory; the number cannot be another group's before the child was waited for.
@@ -132,6 +156,15 @@ impl StopSignals {
         // SAFETY: the set was made by `hold`, the result goes to a local integer.
         while unsafe { libc::sigwait(&self.0, &mut signal) } != 0 {}
         signal
+    }
+
+    /// What people call a signal of these.
+    pub fn name(signal: i32) -> &'static str {
+        match signal {
+            libc::SIGINT => "SIGINT",
+            libc::SIGTERM => "SIGTERM",
+            _ => "SIGHUP",
+        }
     }
 }
 

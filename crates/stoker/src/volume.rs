@@ -177,14 +177,19 @@ fn parse_when_alone(text: &str) -> Result<WhenAlone, String> {
     }
 }
 
-fn parse_drain(text: &str) -> Result<DrainPolicy, String> {
+/// When files leave for the lake: `every N` and `every:N` are the same.
+pub fn parse_drain(text: &str) -> Result<DrainPolicy, String> {
     match text {
         "always" => Ok(DrainPolicy::Always),
         "never" => Ok(DrainPolicy::Never),
         "on-demand" => Ok(DrainPolicy::OnDemand),
-        _ => match text.strip_prefix("every:").map(str::parse) {
+        _ => match text
+            .strip_prefix("every")
+            .and_then(|rest| rest.strip_prefix([':', ' ']))
+            .map(|count| count.trim().parse())
+        {
             Some(Ok(count @ 1..)) => Ok(DrainPolicy::Every(count)),
-            _ => Err("expected always, never, on-demand or every:N".into()),
+            _ => Err("expected always, never, on-demand or every:N (`every N` is the same)".into()),
         },
     }
 }
@@ -290,8 +295,10 @@ mod tests {
 
     #[test]
     fn policies_are_read() {
-        assert_eq!(parse_drain("every:5"), Ok(DrainPolicy::Every(5)));
-        for text in ["every:0", "every:", "every:x", "sometimes"] {
+        for text in ["every:5", "every 5"] {
+            assert_eq!(parse_drain(text), Ok(DrainPolicy::Every(5)), "{text}");
+        }
+        for text in ["every:0", "every:", "every:x", "every5", "every", "sometimes"] {
             assert!(parse_drain(text).is_err(), "{text}");
         }
         assert_eq!(parse_class("two"), Ok(Class::Two));

@@ -9,6 +9,7 @@ use stoker_store::{Awaited, Store};
 use crate::address::Address;
 use crate::connect::{self, Target};
 use crate::failure::Failure;
+use crate::waiting::{self, Sight};
 use crate::{out, show, span};
 
 /// Arguments of `wait`.
@@ -37,18 +38,18 @@ pub struct Args {
 
 /// Waits.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let key = args.address.key()?;
+    let (volume, key) = (&args.address.volume, args.address.key()?);
     let (awaited, state) =
         if args.committed { (Awaited::Committed, "committed") } else { (Awaited::Drained, "drained") };
     connect::run(&args.target, async |client| {
-        let waited = client.wait(&args.address.volume, &key, args.version, awaited);
-        let receipt = match args.timeout {
-            None => waited.await?,
-            Some(limit) => tokio::time::timeout(limit, waited).await.map_err(|_| {
-                let cause = format!("{} is not {state} after {limit:?}", args.address);
-                Failure::new(cause).hint(format!("`stoker explain {}` says why", args.address))
-            })??,
+        let work = async { Ok(client.wait(volume, &key, args.version, awaited).await?) };
+        let look = async || {
+            let text = format!("{} is not {state} yet", args.address);
+            Ok(Sight { text, why: waiting::why(&client, volume, &key, args.version).await? })
         };
+        let receipt = waiting::wait(work, args.timeout, args.json, look)
+            .await
+            .map_err(|failure| late(failure, &args.address, state))?;
         if args.json {
             out::json(&show::receipt_json(&receipt))?
         } else {
@@ -56,4 +57,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// A wait that was too short says of what, and who knows more.
+fn late(failure: Failure, address: &Address, state: &str) -> Failure {
+    match failure {
+        Failure::Failed { cause, hint: None } if cause.starts_with(waiting::TOO_LATE) => {
+            Failure::new(format!("{address} is not {state}: {cause}"))
+                .hint(format!("`stoker explain {address}` says more; it goes on without this command"))
+        }
+        other => other,
+    }
 }

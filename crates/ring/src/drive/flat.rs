@@ -67,6 +67,9 @@ pub fn check_size(drive: &Drive, file: &File) -> Result<()> {
     };
     let superblock = &drive.superblock;
     let want = superblock.data_offset + u64::from(superblock.segment_count) * superblock.segment_size;
+    if have == 0 && drive.kind == DriveKind::Device {
+        return Err(super::gone(&drive.path));
+    }
     if have < want {
         let path = drive.path.display();
         let message =

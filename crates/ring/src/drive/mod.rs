@@ -158,8 +158,17 @@ impl Drive {
         let mut drive = Drive::open_any(path, true)?;
         let found = drive.superblock.cluster;
         if let Some(cluster) = cluster.filter(|c| *c != found) {
-            let message =
-                format!("{} belongs to cluster {found}, not to {cluster}: it is left alone", path.display());
+            let message = match found {
+                ClusterId::ZERO => format!(
+                    "{} holds a ring without a cluster (give the empty ring this one: `stoker ring init --force --cluster \
+                     {cluster} --size SIZE --dir {0}`, or remove it and let the node make its ring)",
+                    path.display()
+                ),
+                _ => format!(
+                    "{} belongs to cluster {found}, not to {cluster}: it is left alone",
+                    path.display()
+                ),
+            };
             return Err(RingError::new(ErrorKind::Foreign, message));
         }
         if drive.read_only {
@@ -419,9 +428,29 @@ fn lock(path: &Path, kind: DriveKind) -> Result<File> {
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
+/// Whether a read failed because the device behind an open file was taken away: the kernel says so, or has nothing left of it.
+fn is_gone(file: &File, error: &io::Error) -> bool {
+    let is_empty = || {
+        use std::os::unix::fs::FileTypeExt;
+        file.metadata().is_ok_and(|meta| meta.file_type().is_block_device())
+            && sys::device_geometry(file).is_ok_and(|(bytes, _)| bytes == 0)
+    };
+    matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) || is_empty()
+}
+
+/// The error for a device that was taken away. Its bytes are not bad: they are elsewhere.
+fn gone(place: &Path) -> RingError {
+    let message =
+        format!("{} is gone: the device was removed, or does not answer (put it back)", place.display());
+    RingError::new(ErrorKind::Io, message)
+}
+
 fn read_superblock(file: &File, place: &Path) -> Result<Superblock> {
     let mut buf = Buf::heap(2 * BLOCK);
     read_exact(file, 0, &mut buf).map_err(|e| {
+        if is_gone(file, &e) {
+            return gone(place);
+        }
         let hint = match e.raw_os_error() {
             Some(libc::EINVAL) => " (the device's logical block size is larger than 4 KiB: not supported)",
             _ => " (the superblock is cut short)",
@@ -466,5 +495,22 @@ mod tests {
             assert_eq!(segment_size_for(ring), segment);
         }
         assert_eq!(segment_size_for(0), SEGMENT_SIZE_MIN);
+    }
+
+    #[test]
+    fn a_device_that_was_removed_is_gone_and_not_damaged() {
+        let file = tempfile::tempfile().unwrap();
+        for (number, expect) in
+            [(libc::ENXIO, true), (libc::ENODEV, true), (libc::EIO, false), (libc::EINVAL, false)]
+        {
+            assert_eq!(is_gone(&file, &io::Error::from_raw_os_error(number)), expect, "{number}");
+        }
+        // An empty file is cut short; only a device without bytes is gone.
+        assert!(!is_gone(&file, &io::Error::from(io::ErrorKind::UnexpectedEof)));
+        let fault = gone(Path::new("/dev/nvme9n1"));
+        assert_eq!(fault.kind, ErrorKind::Io);
+        assert!(fault.message.contains("/dev/nvme9n1 is gone"), "{}", fault.message);
+        let cut = read_superblock(&file, Path::new("f")).unwrap_err();
+        assert_eq!(cut.kind, ErrorKind::Foreign, "{}", cut.message);
     }
 }

@@ -16,7 +16,7 @@ use crate::daemon::drives;
 use crate::daemon::place::Place;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::up::kept::Kept;
+use crate::up::settings;
 use crate::{clock, out, serve, size};
 
 /// Most differences that are shown.
@@ -101,7 +101,7 @@ impl Stopped {
         let place = Place::of_node(dir)?;
         let named = match (drives, &config) {
             ([], Some(config)) => config.drive.iter().map(|drive| drive.path.clone()).collect(),
-            ([], None) => Kept::read(&place)?.drives,
+            ([], None) => settings::file::read(place.dir())?.drives(),
             (drives, _) => drives.to_vec(),
         };
         let url = config.as_ref().and_then(|config| match config.catalog.kind() {
@@ -196,7 +196,7 @@ pub fn salvage(args: &SalvageArgs) -> Result<ExitCode, Failure> {
     let mut others = Vec::new();
     for dir in &args.with {
         let place = Place::of_node(dir)?;
-        let drives = drive_paths(place.dir(), &Kept::read(&place)?.drives)?;
+        let drives = drive_paths(place.dir(), &settings::file::read(place.dir())?.drives())?;
         others.push(StoppedNode { dir: place.dir().to_owned(), drives });
         places.push(place);
     }

@@ -3,9 +3,12 @@
 //! A mistake is reported with its line and column. `deploy/stoker.toml` shows every setting; a test keeps it equal to
 //! the defaults here.
 
+mod export;
+mod reference;
 #[cfg(test)]
 mod tests;
 mod value;
+mod verb;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -22,6 +25,7 @@ use crate::daemon::TracesPlan;
 use crate::failure::Failure;
 use crate::log;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
+pub use verb::{Verb, run};
 
 /// Largest file that is read as a configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -72,7 +76,7 @@ pub struct Drive {
 #[derive(Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lake {
-    #[serde(deserialize_with = "value::optional")]
+    #[serde(deserialize_with = "value::optional_lake")]
     pub url: Option<String>,
     #[serde(deserialize_with = "value::optional")]
     pub endpoint: Option<String>,

@@ -2,36 +2,8 @@
 
 use std::path::Path;
 
+use super::reference::{EXAMPLES, SHIPPED, sections as shipped};
 use super::*;
-
-/// The file that is shipped.
-const SHIPPED: &str = include_str!("../../../../deploy/stoker.toml");
-
-/// A commented setting: the line with its comment taken away.
-fn setting(line: &str) -> Option<&str> {
-    let line = line.strip_prefix("# ")?;
-    let (name, _) = line.split_once(" = ")?;
-    name.bytes()
-        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        .then_some(line)
-}
-
-/// Sections that are examples: they have no defaults.
-const EXAMPLES: [&str; 3] = ["drive", "slo.target", "slo.hook"];
-
-/// Every section of the shipped file with its settings.
-fn shipped() -> Vec<(&'static str, Vec<&'static str>)> {
-    let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
-    for line in SHIPPED.lines() {
-        let bare = line.trim_start_matches("# ");
-        if bare.starts_with('[') && bare.ends_with(']') {
-            sections.push((bare.trim_matches(['[', ']']), Vec::new()));
-        } else if let Some(setting) = setting(line) {
-            sections.last_mut().unwrap().1.push(setting);
-        }
-    }
-    sections
-}
 
 /// The names that the code knows in a section: it tells them to those who use a wrong one.
 fn known(section: &str) -> Vec<String> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, de};
 use stoker_store::DrainPolicy;
 
 use crate::daemon::check_url;
-use crate::size;
+use crate::{size, volume};
 
 /// Bytes, written as `64GiB` or as a plain number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,19 +185,8 @@ impl From<Drain> for DrainPolicy {
 impl<'de> Deserialize<'de> for Drain {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Drain, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let every = text.strip_prefix("every ").and_then(|count| count.trim().parse().ok());
-        let policy = match text.as_str() {
-            "always" => DrainPolicy::Always,
-            "never" => DrainPolicy::Never,
-            "on-demand" => DrainPolicy::OnDemand,
-            _ => match every {
-                Some(count) if count > 0 => DrainPolicy::Every(count),
-                _ => {
-                    let known = &["always", "never", "on-demand", "every N"];
-                    return Err(D::Error::unknown_variant(&text, known));
-                }
-            },
-        };
+        let known = &["always", "never", "on-demand", "every N"];
+        let policy = volume::parse_drain(&text).map_err(|_| D::Error::unknown_variant(&text, known))?;
         Ok(Drain(policy))
     }
 }
@@ -212,4 +201,13 @@ pub fn optional<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> 
 pub fn optional_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WebUrl>, D::Error> {
     let text: Option<String> = optional(deserializer)?;
     text.map(WebUrl::try_from).transpose().map_err(D::Error::custom)
+}
+
+/// The same for the url of a lake.
+pub fn optional_lake<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text: Option<String> = optional(deserializer)?;
+    match text.as_deref().map(stoker_lake::check_url) {
+        Some(Err(error)) => Err(D::Error::custom(error.message)),
+        _ => Ok(text),
+    }
 }

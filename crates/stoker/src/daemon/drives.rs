@@ -4,12 +4,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use stoker_node::DriveOptions;
+use stoker_store::{ErrorKind, StoreError};
 
 use crate::failure::Failure;
 
 /// The drive in the node's own directory.
 pub fn own(dir: &Path, size: Option<u64>) -> Result<DriveOptions, Failure> {
-    Ok(DriveOptions::sized(dir.join("ring"), size)?)
+    DriveOptions::sized(dir.join("ring"), size).map_err(cannot)
 }
 
 /// The drives of a configuration, without those that were taken out while the node ran.
@@ -45,7 +46,15 @@ fn named_among(path: &Path, size: Option<u64>, count: usize) -> Result<DriveOpti
         let cause = format!("drive {} is not there", path.display());
         return Err(Failure::new(cause).hint("mount it, or make the directory"));
     }
-    Ok(DriveOptions::named_among(path, size, count)?)
+    DriveOptions::named_among(path, size, count).map_err(cannot)
+}
+
+/// Why a ring cannot be made. The node says what to do about it behind a colon; nothing drains before there is a ring.
+fn cannot(fault: StoreError) -> Failure {
+    match fault.message.rsplit_once(": ") {
+        Some((cause, advice)) if fault.kind != ErrorKind::Unavailable => Failure::new(cause).hint(advice),
+        _ => Failure::new(fault.message),
+    }
 }
 
 /// Where drives were that a person calls gone for good.

@@ -10,7 +10,7 @@ pub mod nfs;
 mod notify;
 pub mod place;
 mod plan;
-mod ports;
+pub mod ports;
 pub mod reflex;
 mod s3;
 mod signals;
@@ -208,7 +208,7 @@ async fn serve(
     let doors = format!("S3 at {}, console at {}", ready.s3.join(" "), ready.admin);
     notify.ready(&doors, health(daemon.member.node()));
     let ended = match told.is_ok() && !plan.check_only {
-        true => daemon.watch(&mut signals).await,
+        true => daemon.watch(&mut signals, &plan.peers.name).await,
         false => Ended::Asked,
     };
     let patience = match ended {
@@ -220,7 +220,11 @@ async fn serve(
         notify.stopping();
     }
     tokio::select! {
-        _ = tokio::time::timeout(patience, daemon.stop()) => {}
+        _ = tokio::time::timeout(patience, daemon.stop()) => {
+            if matches!(ended, Ended::Asked) && told.is_ok() && !plan.check_only {
+                out::say(format!("{} stopped", plan.peers.name));
+            }
+        }
         wish = stop_wish(&mut signals) => {
             out::say(format!("{wish} again: stopped at once; the next start recovers"));
             return told.map(|()| Ended::Asked);
@@ -356,7 +360,7 @@ impl Daemon {
     }
 
     /// Waits until a stop is asked for, or called for.
-    async fn watch(&self, signals: &mut Signals) -> Ended {
+    async fn watch(&self, signals: &mut Signals, node: &str) -> Ended {
         loop {
             let wish = tokio::select! {
                 wish = signals.next() => wish,
@@ -364,7 +368,8 @@ impl Daemon {
             };
             match wish {
                 Wish::Stop(name) => {
-                    out::say(format!("{name}: stopping; requests under way have {} s", STOP_GRACE.as_secs()));
+                    let seconds = STOP_GRACE.as_secs();
+                    out::say(format!("{name}: stopping {node}; requests under way have {seconds} s"));
                     return Ended::Asked;
                 }
                 Wish::Reload => {

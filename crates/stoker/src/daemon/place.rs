@@ -21,6 +21,7 @@ impl Place {
     /// Makes the directory if it is not there, and takes it.
     pub fn take(dir: &Path) -> Result<Place, Failure> {
         let dir = std::path::absolute(dir).map_err(|e| Failure::io(dir.display(), &e))?;
+        check_directory(&dir)?;
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -70,6 +71,15 @@ impl Place {
     /// Replaces a small file, durably and at once; only the owner can read it.
     pub fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
         write_small(&self.dir, name, text)
+    }
+}
+
+/// Refuses what is there and is no directory.
+pub fn check_directory(dir: &Path) -> Result<(), Failure> {
+    match fs::metadata(dir) {
+        Ok(meta) if !meta.is_dir() => Err(Failure::new(format!("{} is not a directory", dir.display()))
+            .hint("--dir names the directory of a node; it is made if it is not there")),
+        _ => Ok(()),
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::place::{Place, read_small};
 use crate::failure::Failure;
 use crate::out;
 
-const FILE: &str = "ports.json";
+/// Its name in the node's directory.
+pub const FILE: &str = "ports.json";
 /// Where doors listen if nobody says otherwise.
 pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -25,7 +27,12 @@ pub struct Ports {
 impl Ports {
     /// Those of the last start; none are no error, and neither is a file that cannot be understood.
     pub fn read(place: &Place) -> Result<Ports, Failure> {
-        let text = place.read(FILE)?.unwrap_or_default();
+        Ports::read_in(place.dir())
+    }
+
+    /// Those of a node that somebody else may use.
+    pub fn read_in(dir: &Path) -> Result<Ports, Failure> {
+        let text = read_small(&dir.join(FILE))?.unwrap_or_default();
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 

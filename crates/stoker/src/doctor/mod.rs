@@ -7,13 +7,14 @@ mod database;
 mod probe;
 mod subject;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use stoker_doctor::{Machine, Plan, examine};
 
 use self::subject::Subject;
+use crate::connect::node_directory;
 use crate::failure::Failure;
 use crate::{clock, out, show};
 
@@ -43,7 +44,7 @@ pub struct Args {
 
 /// Examines the machine.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let subject = Subject::find(&args.dir, args.config.as_deref(), &args.drive)?;
+    let subject = Subject::find(&node_directory(&args.dir), args.config.as_deref(), &args.drive)?;
     let (machine, plan) = match &args.root {
         Some(root) => (Machine::at(root), subject.plan_elsewhere()),
         None => (Machine::at("/"), probe::with_probes(&subject)),
@@ -58,6 +59,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         out::bytes(report.text().as_bytes())?;
     }
     Ok(ExitCode::from(report.exit_code()))
+}
+
+/// What is said of the machine of a node, for others to read.
+pub fn report(dir: &Path, config: Option<&Path>) -> Result<String, Failure> {
+    let subject = Subject::find(dir, config, &[])?;
+    let plan = probe::with_probes(&subject);
+    let report = examine(&Machine::at("/"), &plan, clock::unix_ms() / 1_000);
+    Ok(format!("{}\n\n{}", words(&plan), report.text()))
 }
 
 fn node(plan: &Plan) -> Value {

@@ -16,7 +16,7 @@ use crate::daemon::place::read_small;
 use crate::daemon::{SOCKET, limits};
 use crate::failure::Failure;
 use crate::size;
-use crate::up::kept::Kept;
+use crate::up::settings::{self, Setting};
 
 /// A node that takes longer is asked nothing.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl Subject {
         }
         let configured: Vec<PathBuf> = match self.config_path {
             Some(_) => self.config.drive.iter().map(|drive| drive.path.clone()).collect(),
-            None => Kept::read_in(&self.dir)?.drives,
+            None => settings::file::read(&self.dir)?.drives(),
         };
         let removed = stoker_node::drives_removed(&self.dir)?;
         let is_there =
@@ -140,6 +140,10 @@ impl Subject {
 
     /// What a running `up` was told.
     fn told_memory(&self) -> Option<u64> {
+        self.memory_of_command_line().or_else(|| settings::file::read(&self.dir).ok()?.bytes(Setting::Memory))
+    }
+
+    fn memory_of_command_line(&self) -> Option<u64> {
         let line = fs::read(format!("/proc/{}/cmdline", self.process?)).ok()?;
         let line = String::from_utf8_lossy(&line).into_owned();
         let mut words = line.split('\0');

@@ -20,7 +20,7 @@ use self::door::Door;
 use self::leftovers::Leftovers;
 use self::site::Site;
 use self::step::{Outcome, STEPS, Verdict};
-use crate::connect::Target;
+use crate::connect::{Target, node_directory};
 use crate::failure::Failure;
 use crate::{clock, out};
 
@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn look(args: &Args, leftovers: &Leftovers) -> Result<ExitCode, Failure> {
     let wants = chosen(&args.steps)?;
     let extent = if args.quick { &QUICK } else { &FULL };
-    let mut site = Site::find(&args.dir, args.config.as_deref())?;
+    let mut site = Site::find(&node_directory(&args.dir), args.config.as_deref())?;
     let path = args.baseline.clone().unwrap_or_else(|| site.dir.join(baseline::FILE));
     let mut baselines = Baselines::read(&path)?;
     let door = Door::open(&Target::in_folder(&site.dir));

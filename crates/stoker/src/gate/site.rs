@@ -13,7 +13,7 @@ use crate::daemon::place::read_small;
 use crate::daemon::{LakePlan, drives};
 use crate::failure::Failure;
 use crate::serve;
-use crate::up::kept::Kept;
+use crate::up::settings::{self, Setting};
 
 /// Held while a gate looks at a node.
 const LOCK: &str = "gate.lock";
@@ -68,17 +68,19 @@ impl Site {
             return Err(Failure::new(format!("{} holds no id of a node", path.display())));
         }
         let lock = take(&dir)?;
-        let kept = Kept::read_in(&dir)?;
+        let kept = settings::file::read(&dir)?;
         let named: Vec<PathBuf> = match &config {
             Some(config) => config.drive.iter().map(|drive| drive.path.clone()).collect(),
-            None => kept.drives.clone(),
+            None => kept.drives(),
         };
         let lake = match &config {
             Some(config) => serve::lake(&config.lake, &dir),
             None => LakePlan {
-                url: kept.lake.clone().unwrap_or_else(|| format!("file://{}", dir.join("lake").display())),
+                url: kept
+                    .one(Setting::Lake)
+                    .map_or_else(|| format!("file://{}", dir.join("lake").display()), str::to_owned),
                 options: LakeOptions::default(),
-                is_own: kept.lake.is_none(),
+                is_own: !kept.has(Setting::Lake),
                 prices: LakePrices::default(),
             },
         };

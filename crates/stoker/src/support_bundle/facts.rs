@@ -108,6 +108,12 @@ pub fn environment_names(variables: impl Iterator<Item = (OsString, OsString)>) 
     names
 }
 
+/// The end of a file, if it is there.
+pub fn end_of(path: &Path) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(path).ok()?;
+    Some(bytes[bytes.len().saturating_sub(BYTES_MAX)..].to_vec())
+}
+
 /// The end of the log: of a file, or of the journal. Also says why there is none.
 pub fn log(file: Option<&Path>) -> (Vec<u8>, Option<String>) {
     if let Some(path) = file {

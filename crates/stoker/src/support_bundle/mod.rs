@@ -5,7 +5,7 @@
 
 mod archive;
 mod facts;
-mod redact;
+pub mod redact;
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,10 +21,13 @@ use self::redact::Redactor;
 use crate::connect::{self, Target};
 use crate::daemon::place::read_small;
 use crate::failure::Failure;
-use crate::{clock, out, size};
+use crate::{clock, doctor, out, size, slo};
 
 /// Small files of a node's directory that say how it is set up.
-const FILES: [&str; 5] = ["node.json", "up.json", "ports.json", "seq", "cluster.peers"];
+const FILES: [&str; 6] = ["node.json", "up.json", "ports.json", "seq", "cluster.peers", "gate.json"];
+
+/// Files of a node's directory of which the end counts: what happened.
+const JOURNALS: [&str; 2] = ["events.jsonl.1", "events.jsonl"];
 
 /// Arguments of `support-bundle`.
 #[derive(clap::Args)]
@@ -83,7 +86,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         for name in FILES {
             bundle.add_file(&format!("node/{name}"), &dir.join(name));
         }
+        for name in JOURNALS {
+            if let Some(end) = facts::end_of(&dir.join(name)) {
+                bundle.add(&format!("node/{name}"), end);
+            }
+        }
         bundle.add("node/files.txt", facts::listing(dir));
+        match doctor::report(dir, args.config.as_deref()) {
+            Ok(report) => bundle.add("doctor.txt", report),
+            Err(failure) => bundle.trouble.push(format!("doctor: {}", failure.cause())),
+        }
     }
     if let Some(config) = &args.config {
         bundle.add_file("node/config.toml", config);
@@ -148,6 +160,10 @@ async fn ask(client: &Client, bundle: &mut Bundle) {
             bundle.add("metrics.txt", counters.iter().map(line).collect::<String>());
         }
         Err(fault) => bundle.trouble.push(fault.message),
+    }
+    match slo::note(client).await {
+        Ok(note) => bundle.add("slo.json", note.unwrap_or_default()),
+        Err(failure) => bundle.trouble.push(format!("slo: {}", failure.cause())),
     }
     for (name, order) in [("catalog.json", Order::Catalog), ("protection.json", Order::Protection)] {
         match client.operate(order).await {

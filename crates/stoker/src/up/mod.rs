@@ -1,8 +1,8 @@
 //! `stoker up`: a node on this machine by one command, without a configuration.
 
 mod greeting;
-pub mod kept;
 mod nodes;
+pub mod settings;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, JoinAs, Labels, LakePrices};
@@ -23,16 +24,19 @@ use crate::daemon::{
 };
 use crate::failure::Failure;
 use crate::{log, out, size, span, sys};
-use kept::Kept;
+use settings::{Effective, Setting, Values, labels_text, parse_labels};
 
 /// The volume that a new node begins with.
 const VOLUME: &str = "data";
+
+/// How long a node may be silent, if nobody says otherwise.
+pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Arguments of `up`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where everything is kept that has no other place.
-    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = "stoker-data")]
+    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = Args::DIR)]
     dir: PathBuf,
     /// Where files end up as plain objects: s3://bucket/prefix, gs://…, az://…, or a directory; by default `lake` in
     /// the directory.
@@ -56,7 +60,7 @@ pub struct Args {
     nfs: Option<SocketAddr>,
     /// A volume that the NFS door shows, and to whom: VOLUME[:allow=NETWORK,…,read-only,keep-root,anonymous=UID:GID]; may
     /// be given many times. By default every volume, to this machine.
-    #[arg(long, value_name = "EXPORT", requires = "nfs")]
+    #[arg(long, value_name = "EXPORT")]
     nfs_export: Vec<Export>,
     /// Address for the console, the admin API, health and metrics; by default 127.0.0.1:9001, or a free port that is kept.
     #[arg(long, value_name = "ADDR")]
@@ -69,11 +73,11 @@ pub struct Args {
     name: Option<String>,
     /// Where the node stands: cell=NAME,tor=SWITCH,power=FEED. Copies stay in the cell as long as they can, and are kept
     /// apart by the others.
-    #[arg(long, value_name = "LABELS", default_value = "", value_parser = parse_labels)]
-    domain: Labels,
-    /// How long a node may be silent before it is declared down and its files are protected again.
-    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = span::parse)]
-    grace: Duration,
+    #[arg(long, value_name = "LABELS", value_parser = parse_labels)]
+    domain: Option<Labels>,
+    /// How long a node may be silent before it is declared down and its files are protected again; by default 30s.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    grace: Option<Duration>,
     /// Who else writes to the lake of the first volume; by default nobody, or read-only if the lake is not empty.
     #[arg(long, value_name = "MODE")]
     lake_mode: Option<Mode>,
@@ -81,18 +85,18 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     nodes: Option<NonZeroUsize>,
     /// Put these nodes into so many cells: copies stay within a cell, reads go everywhere.
-    #[arg(long, value_name = "N", requires = "nodes", default_value = "1")]
-    cells: NonZeroUsize,
-    /// Cores to use at most.
-    #[arg(long, value_name = "N", default_value = "2")]
-    cores: NonZeroUsize,
+    #[arg(long, value_name = "N")]
+    cells: Option<NonZeroUsize>,
+    /// Cores to use at most; by default 2.
+    #[arg(long, value_name = "N")]
+    cores: Option<NonZeroUsize>,
     /// Memory to use at most; by default 8GiB, or half of the machine's if that is less.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
     #[command(flatten)]
     promote: Promotion,
     /// What to log on stderr.
-    #[arg(long, value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
+    #[arg(long, alias = "log-level", value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
     log: log::Level,
     /// Print one line of JSON when ready: s3, access_key, secret_key, region, nfs, admin, token, view_token, lake, dir,
     /// socket, pid, volume.
@@ -103,22 +107,9 @@ pub struct Args {
     check: bool,
 }
 
-fn parse_labels(text: &str) -> Result<Labels, String> {
-    let mut labels = Labels::default();
-    for label in text.split(',').filter(|label| !label.is_empty()) {
-        match label.split_once('=') {
-            Some(("cell", value)) => labels.cell = value.to_owned(),
-            Some(("tor", value)) => labels.tor = value.to_owned(),
-            Some(("power", value)) => labels.power = value.to_owned(),
-            _ => return Err(format!("`{label}`: expected cell=NAME, tor=SWITCH or power=FEED")),
-        }
-    }
-    Ok(labels)
-}
-
 /// A lake mode as people write it.
-#[derive(clap::ValueEnum, Clone, Copy)]
-enum Mode {
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
     /// Nobody else writes there.
     Owned,
     /// Others write there too.
@@ -137,15 +128,48 @@ impl From<Mode> for LakeMode {
     }
 }
 
+impl Args {
+    /// Where a node is, if nobody says otherwise.
+    pub const DIR: &str = "stoker-data";
+
+    /// What the command line says of settings that last.
+    fn flags(&self) -> Result<Values, Failure> {
+        let mut flags = Values::default();
+        let mut take = |setting: Setting, texts: Vec<String>| {
+            flags.set(setting, &texts).map_err(|wrong| {
+                Failure::new(format!("--{}: {wrong}", setting.name()))
+                    .hint("`stoker up --help` says what it can be")
+            })
+        };
+        fn text<T: ToString>(value: Option<&T>) -> Vec<String> {
+            value.map(T::to_string).into_iter().collect()
+        }
+        let mode = |mode: Mode| mode.to_possible_value().map(|value| value.get_name().to_owned());
+        take(Setting::Name, text(self.name.as_ref()))?;
+        take(Setting::Domain, self.domain.iter().map(labels_text).filter(|text| !text.is_empty()).collect())?;
+        take(Setting::Lake, text(self.lake.as_ref()))?;
+        take(Setting::LakeMode, self.lake_mode.and_then(mode).into_iter().collect())?;
+        take(Setting::Drive, self.drive.iter().map(|path| path.display().to_string()).collect())?;
+        take(Setting::Size, self.size.map(size::exact).into_iter().collect())?;
+        take(Setting::Cores, text(self.cores.as_ref()))?;
+        take(Setting::Memory, self.memory.map(size::exact).into_iter().collect())?;
+        take(Setting::S3, text(self.s3.as_ref()))?;
+        take(Setting::Nfs, text(self.nfs.as_ref()))?;
+        take(Setting::NfsExport, self.nfs_export.iter().map(Export::to_string).collect())?;
+        take(Setting::Admin, text(self.admin.as_ref()))?;
+        take(Setting::Peers, text(self.peers.as_ref()))?;
+        take(Setting::Grace, self.grace.map(span::exact).into_iter().collect())?;
+        take(Setting::Nodes, text(self.nodes.as_ref()))?;
+        take(Setting::Cells, text(self.cells.as_ref()))?;
+        Ok(flags)
+    }
+}
+
 /// Starts a node and its doors, or several, and waits to be stopped.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    match args.nodes.map(NonZeroUsize::get) {
-        Some(count) if args.cells.get() > count => {
-            Err(Failure::new(format!("{count} nodes cannot be {} cells", args.cells)))
-        }
-        None | Some(1) => run_member(args, None),
-        Some(count) if count <= nodes::NODES_MAX => nodes::run(args, count),
-        Some(_) => Err(Failure::new(format!("at most {} nodes run on one machine", nodes::NODES_MAX))),
+    match nodes::Cell::of(args)? {
+        None => run_member(args, None),
+        Some(cell) => cell.run(args),
     }
 }
 
@@ -160,29 +184,38 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
     let traces = Traces::open(&TracesPlan::default())?;
     log::start(args.log, log::Format::Text, traces.as_ref());
     let place = Place::take(&args.dir)?;
-    let mut kept = Kept::read(&place)?;
-    check_peers(args.peers)?;
+    let file = settings::file::read(place.dir())?;
+    let mut settings = Effective::of(&args.flags()?, &Values::of_environment()?, &file);
+    let peers: Option<SocketAddr> = settings.values.parsed(Setting::Peers);
+    check_peers(peers)?;
     if let Some(Cluster { address, token }) = cluster {
+        let name = settings.values.one(Setting::Name).map(str::to_owned);
         let wanted = JoinAs {
-            name: args.name.clone().unwrap_or_else(sys::host_name),
-            is_name_chosen: args.name.is_some(),
-            peers: args.peers,
+            is_name_chosen: name.is_some(),
+            name: name.unwrap_or_else(sys::host_name),
+            peers,
         };
-        kept.lake = daemon::join(&place, address, token, &wanted)?.or(kept.lake);
+        if let Some(lake) = daemon::join(&place, address, token, &wanted)? {
+            settings.take_lake_of_cluster(&lake)?;
+        }
     }
-    let kept = kept.with(args.lake.as_deref(), &args.drive)?;
-    let mut plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &kept)? };
+    if let Some(summary) = settings.summary(place.dir()) {
+        out::say(summary);
+    }
+    let mut plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &settings.values)? };
     plan.telemetry.traces = traces;
-    for (door, address) in [("--s3", args.s3), ("--admin", args.admin)] {
+    for (door, advice) in
+        [(Setting::S3, "`stoker serve` has TLS"), (Setting::Admin, "put a proxy with TLS before it")]
+    {
+        let address: Option<SocketAddr> = settings.values.parsed(door);
         if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
-            out::say(format!(
-                "{door} {address} is plain HTTP: everybody on the way can read it; `stoker serve` has TLS"
-            ));
+            let door = door.name();
+            out::say(format!("--{door} {address} is plain HTTP: everybody on the way can read it; {advice}"));
         }
     }
     daemon::run(&place, &plan, |ready| {
         // Only now: a choice that does not work is not one to come back to.
-        kept.write(&place)?;
+        settings::file::write(place.dir(), &settings.values)?;
         if cluster.is_some() {
             greeting::joined(ready);
         }
@@ -202,34 +235,42 @@ fn check_peers(peers: Option<SocketAddr>) -> Result<(), Failure> {
     }
 }
 
-fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
+fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
     let defaults = Config::default();
-    let drives = match kept.drives.as_slice() {
-        [] => vec![drives::own(dir, args.size)?],
-        paths => drives::configured(dir, paths.iter().map(|path| (path.as_path(), args.size)))?,
+    let size = settings.bytes(Setting::Size);
+    let drives = match settings.drives().as_slice() {
+        [] => vec![drives::own(dir, size)?],
+        paths => drives::configured(dir, paths.iter().map(|path| (path.as_path(), size)))?,
     };
     let own_lake = || format!("file://{}", dir.join("lake").display());
     let policy =
-        args.lake_mode.map(|mode| VolumePolicy { lake_mode: mode.into(), ..VolumePolicy::default() });
-    let at = |address: Option<SocketAddr>| address.map_or(Listen::Kept, |address| Listen::At(vec![address]));
+        settings.lake_mode().map(|mode| VolumePolicy { lake_mode: mode.into(), ..VolumePolicy::default() });
+    let at = |setting| settings.parsed(setting).map_or(Listen::Kept, |address| Listen::At(vec![address]));
+    let nfs: Option<SocketAddr> = settings.parsed(Setting::Nfs);
+    let exports: Vec<Export> =
+        settings.all(Setting::NfsExport).iter().filter_map(|text| text.parse().ok()).collect();
+    if nfs.is_none() && !exports.is_empty() {
+        return Err(Failure::new("--nfs-export shows nothing without --nfs")
+            .hint("add --nfs ADDRESS, such as 127.0.0.1:2049"));
+    }
     Ok(Plan {
         drives,
         new_drives: drives::given_up(&args.new_drive)?,
         lake: LakePlan {
-            url: kept.lake.clone().unwrap_or_else(own_lake),
+            url: settings.one(Setting::Lake).map_or_else(own_lake, str::to_owned),
             options: LakeOptions::default(),
             prices: LakePrices::default(),
-            is_own: kept.lake.is_none(),
+            is_own: !settings.has(Setting::Lake),
         },
         catalog: CatalogChoice::Embedded,
         volume_defaults: VolumePolicy::default(),
         first_volume: Some(FirstVolume { name: VOLUME.into(), policy }),
-        cores: args.cores.get(),
-        memory_bytes: limits::memory(args.memory)?,
+        cores: settings.parsed(Setting::Cores).unwrap_or(defaults.node.cores).get(),
+        memory_bytes: limits::memory(settings.bytes(Setting::Memory))?,
         drains_max: defaults.lake.drains_max.0.get(),
         sparse_bytes_max: defaults.lake.sparse_max.0,
         s3: S3Plan {
-            listen: at(args.s3),
+            listen: at(Setting::S3),
             region: defaults.s3.region,
             // Browsers and most resolvers lead every name below `localhost` to this machine.
             domains: vec!["localhost".into()],
@@ -238,19 +279,19 @@ fn plan(args: &Args, dir: &Path, kept: &Kept) -> Result<Plan, Failure> {
             connections_max: defaults.s3.connections_max.get(),
             tls: None,
         },
-        nfs: NfsPlan { listen: args.nfs.into_iter().collect(), exports: args.nfs_export.clone() },
+        nfs: NfsPlan { listen: nfs.into_iter().collect(), exports },
         peers: PeersPlan {
-            listen: at(args.peers),
-            name: args.name.clone().map_or_else(|| daemon::default_name(dir), Ok)?,
-            labels: args.domain.clone(),
+            listen: at(Setting::Peers),
+            name: settings.one(Setting::Name).map_or_else(|| daemon::default_name(dir), |name| Ok(name.to_owned()))?,
+            labels: settings.labels(),
             plaintext: false,
-            grace: args.grace,
+            grace: settings.span(Setting::Grace).unwrap_or(GRACE),
             rebuild_bytes_per_s: defaults.peers.rebuild_rate.0,
         },
         tells_protection: false,
         makes_join_token: true,
         promote: args.promote.wish(),
-        admin: at(args.admin),
+        admin: at(Setting::Admin),
         token_file: None,
         view_token_file: None,
         metrics_open: false,

@@ -86,6 +86,10 @@ fn a_bundle_tells_much_and_no_secret() {
     assert!(text("catalog.json").contains("seq") && text("files.txt").contains("catalog.redb"));
     assert!(text("machine/version.txt").contains("Linux") && !text("drives.txt").is_empty());
 
+    assert!(text("events.jsonl").contains("\"kind\""), "{}", text("events.jsonl"));
+    assert!(text("doctor.txt").contains("node ") && text("doctor.txt").contains("drive"));
+    assert!(text("slo.json").is_empty() || text("slo.json").contains("leader"));
+
     // It is not written over, and a node that does not run is one of the things to tell.
     rig.refuse("support-bundle -o bundle.tar.gz", "is there already", "choose another name");
     drop(rig.node);

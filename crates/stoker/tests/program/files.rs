@@ -270,6 +270,37 @@ fn a_node_is_found_and_its_absence_explained() {
     assert_eq!(ran(command.env("STOKER_ENDPOINT", "127.0.0.1:1")).code, 0);
     let mut command = rig.command(&["ls"]);
     assert_eq!(ran(command.env("STOKER_ENDPOINT", "127.0.0.1:1")).code, 1);
+    // Nobody says where: the folder here, then what the client configuration says; otherwise everything that was tried is told.
+    let away = rig.path("away");
+    fs::create_dir(&away).unwrap();
+    let client = away.join("stoker/client.json");
+    let mut command = binary();
+    let lost = ran(command.args(["ls"]).current_dir(&away).env("XDG_CONFIG_HOME", &away));
+    if !Path::new("/var/lib/stoker/stoker.sock").exists() {
+        assert_eq!(lost.code, 1);
+        for part in [
+            "no node answers; tried",
+            "the usual place stoker-data: ",
+            "the usual place /var/lib/stoker: ",
+            "  hint: start",
+        ] {
+            assert!(lost.err.contains(part), "{part} in {}", lost.err);
+        }
+        fs::create_dir(client.parent().unwrap()).unwrap();
+        fs::write(&client, json!({ "dir": rig.node.dir }).to_string()).unwrap();
+        let mut command = binary();
+        let found = ran(command.args(["ls", "--json"]).current_dir(&away).env("XDG_CONFIG_HOME", &away));
+        assert_eq!((found.code, found.json_lines().len()), (0, 1), "{}", found.err);
+    }
+    std::os::unix::fs::symlink(&rig.node.dir, away.join("stoker-data")).unwrap();
+    fs::write(&client, "{}").ok();
+    let mut command = binary();
+    let here =
+        ran(command.args(["ls", "--json"]).current_dir(&away).env("XDG_CONFIG_HOME", rig.path("none")));
+    assert_eq!((here.code, here.json_lines().len()), (0, 1), "{}", here.err);
+    rig.write("file", b"x");
+    rig.refuse("ls --dir file", "file is not a directory", "--dir names the directory");
+    rig.refuse("node quarantine nobody", "no node `nobody`", "see the nodes with `stoker node ls`");
     rig.refuse("put nofile data/a", "nofile", "check the path");
     rig.refuse("get data/a nowhere/b", "there is no key", "");
 }

@@ -120,7 +120,7 @@ fn a_drive_is_replaced_in_a_running_node_and_a_node_is_emptied() {
     done(&n0, &["node", "quarantine", "n1"]);
     refused(&n0, &["node", "evacuate", "n2"], "commits to 2 nodes");
     done(&at("n2"), &["node", "rejoin", "n1"]);
-    let empty = done(&at("n1"), &["node", "evacuate", "n2", "--json"]).json();
+    let empty = done(&at("n1"), &["node", "evacuate", "n2", "--timeout", "300s", "--json"]).json();
     assert_eq!((&empty["done"], &empty["files_left"]), (&Value::from(true), &Value::from(0)), "{empty}");
     let status = done(&n0, &["rebuild", "status", "--json"]).json();
     assert_eq!(

@@ -18,6 +18,8 @@ mod refusals;
 mod rig;
 mod service;
 mod sets;
+mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
 mod up;
+mod waiting;

@@ -678,6 +678,8 @@ fn mistakes_in_a_configuration_are_named_with_their_place() {
         ("[volume_defaults]\nclass = \"four\"\n", ":2:9: unknown value `four`", "known here: auto, one"),
         ("[node]\nmemory = \"lots\"\n", ":2:10: \"lots\": ", "deploy/stoker.toml"),
         ("[node\n", ":1:6: ", "deploy/stoker.toml"),
+        ("[lake]\nurl = \"s3//bucket\"\n", ":2:7: `s3//bucket` is not a lake", "deploy/stoker.toml"),
+        ("[volume_defaults]\ndrain = \"every:0\"\n", ":2:9: unknown value `every:0`", "known here: always"),
     ] {
         fs::write(&file, text).unwrap();
         for more in [&[][..], &["--check"]] {

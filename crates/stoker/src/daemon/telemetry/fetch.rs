@@ -20,7 +20,11 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// A client for plain HTTP and HTTPS; certificates are those that the machine trusts.
 #[derive(Clone)]
-pub struct Http(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+pub struct Http {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Why no certificate is trusted, if so.
+    untrusting: Option<Arc<str>>,
+}
 
 /// An answer, whole.
 pub struct Answer {
@@ -45,11 +49,27 @@ impl Http {
         http.set_nodelay(true);
         http.set_connect_timeout(Some(REQUEST_MAX));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(rustls_platform_verifier::BuilderVerifierExt::with_platform_verifier)
-            .map_err(|error| Failure::new(format!("TLS cannot be set up: {error}")))?
-            .with_no_client_auth();
+        let builder = || {
+            rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+                .with_safe_default_protocol_versions()
+        };
+        let failed = |error: rustls::Error| Failure::new(format!("TLS cannot be set up: {error}"));
+        // A machine without certificates of authorities can do all that needs none. Whoever needs them is told then.
+        let trusting =
+            builder().and_then(rustls_platform_verifier::BuilderVerifierExt::with_platform_verifier);
+        let (tls, untrusting) = match trusting {
+            Ok(tls) => (tls.with_no_client_auth(), None),
+            Err(error) => {
+                let nobody = rustls::RootCertStore::empty();
+                let tls = builder().map_err(failed)?.with_root_certificates(nobody).with_no_client_auth();
+                (
+                    tls,
+                    Some(format!(
+                        "this machine has no certificates of authorities ({error}): install ca-certificates"
+                    )),
+                )
+            }
+        };
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -60,14 +80,22 @@ impl Http {
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(1)
             .build(https);
-        Ok(Http(client))
+        Ok(Http { client, untrusting: untrusting.map(Arc::from) })
+    }
+
+    /// Why a request was not answered.
+    fn failed(&self, url: &str, error: &dyn std::error::Error) -> String {
+        match &self.untrusting {
+            Some(why) if url.starts_with("https:") => why.to_string(),
+            _ => with_causes(error),
+        }
     }
 
     /// Gets a page of at most so many bytes.
     pub async fn get(&self, url: &str, bytes_max: usize) -> Result<Answer, String> {
         let request = request(Method::GET, url, &[], Bytes::new())?;
         let whole = async {
-            let response = self.0.request(request).await.map_err(|error| with_causes(&error))?;
+            let response = self.client.request(request).await.map_err(|error| self.failed(url, &error))?;
             let status = response.status().as_u16();
             let body = Limited::new(response.into_body(), bytes_max).collect().await;
             let body = body.map_err(|error| format!("its answer cannot be read: {error}"))?.to_bytes();
@@ -87,7 +115,8 @@ impl Http {
         bytes_max: usize,
     ) -> Result<Answer, String> {
         let request = request(method, url, headers, body)?;
-        let begun = in_time(async { self.0.request(request).await.map_err(|error| with_causes(&error)) });
+        let begun =
+            in_time(async { self.client.request(request).await.map_err(|error| self.failed(url, &error)) });
         let response = begun.await?;
         let status = response.status().as_u16();
         let mut bytes = Vec::new();
@@ -116,7 +145,7 @@ impl Http {
     ) -> Result<u16, String> {
         let request = request(method, url, headers, body)?;
         let told = async {
-            let response = self.0.request(request).await.map_err(|error| with_causes(&error))?;
+            let response = self.client.request(request).await.map_err(|error| self.failed(url, &error))?;
             Ok(response.status().as_u16())
         };
         in_time(told).await

@@ -49,6 +49,9 @@ const RISING: [(&str, Severity, &str, &str); 9] = [
     ("sets_expired_total", Severity::Warn, "set_expired", "checkpoint sets were given up at their deadline"),
 ];
 
+/// Looks without trouble until it is over: a minute.
+const CALM_LOOKS: u32 = 30;
+
 /// What is on or off: name, severity and kind while it is on, what that means, and kind when it is over.
 const SWITCHES: [(&str, Severity, &str, &str, &str); 2] = [
     (
@@ -80,6 +83,8 @@ pub struct Seen {
     /// Lake objects with damaged bytes, and how often that was found.
     objects: BTreeMap<String, f64>,
     switches: [bool; SWITCHES.len()],
+    /// For how many looks each has been off again.
+    off_for: [u32; SWITCHES.len()],
     rising: [f64; RISING.len()],
 }
 
@@ -124,7 +129,20 @@ impl Seen {
                 }
             }
         }
+        if let Some(before) = before {
+            seen.settle(before);
+        }
         seen
+    }
+
+    /// What comes and goes is one trouble, and not an event each time: it is over once it stayed away for a while.
+    fn settle(&mut self, before: &Seen) {
+        for at in 0..SWITCHES.len() {
+            if !self.switches[at] && before.switches[at] {
+                self.off_for[at] = before.off_for[at] + 1;
+                self.switches[at] = self.off_for[at] < CALM_LOOKS;
+            }
+        }
     }
 }
 
@@ -333,7 +351,6 @@ mod tests {
     #[test]
     fn switches_and_counters() {
         check(one("lake_trouble", 0.0), Some(one("lake_trouble", 1.0)), &[("lake_trouble", "")]);
-        check(one("lake_trouble", 1.0), Some(one("lake_trouble", 0.0)), &[("lake_fine", "")]);
         check(one("ready", 1.0), Some(one("ready", 0.0)), &[("not_ready", "")]);
         check(one("conflicts_total", 2.0), Some(one("conflicts_total", 5.0)), &[("conflict", "")]);
         // Of two drives.
@@ -344,6 +361,27 @@ mod tests {
         };
         check(errors(1.0, 1.0), Some(errors(1.0, 2.0)), &[("drive_error", "")]);
         check(errors(1.0, 1.0), Some(errors(1.0, 1.0)), &[]);
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_one_trouble_and_one_end() {
+        let mut told = Vec::new();
+        let mut seen = Seen::of(Some(&one("rebuild_trouble", 0.0)), None);
+        let mut look = |is_on: bool| {
+            let now = Seen::of(Some(&one("rebuild_trouble", f64::from(is_on))), Some(&seen));
+            told.extend(between(&seen, &now).into_iter().map(|change| change.kind));
+            seen = now;
+            told.clone()
+        };
+        for at in 0..500 {
+            look(at % 7 < 3);
+        }
+        assert_eq!(look(false), ["rebuild_trouble"]);
+        for _ in 0..CALM_LOOKS {
+            look(false);
+        }
+        assert_eq!(look(false), ["rebuild_trouble", "rebuild_fine"]);
+        assert_eq!(look(true), ["rebuild_trouble", "rebuild_fine", "rebuild_trouble"]);
     }
 
     #[test]
