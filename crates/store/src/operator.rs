@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::FileInfo;
 use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, RiskReport};
+use crate::history::History;
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::receipt::Receipt;
@@ -345,6 +346,15 @@ pub enum Order {
         /// Its id; none for all of them.
         id: Option<String>,
     },
+    /// What was, as figures over time.
+    History {
+        /// Of this node, by its id or its name; none for all that answer soon.
+        node: Option<String>,
+        /// The first moment, milliseconds since 1970.
+        since_ms: u64,
+        /// Time between two points.
+        every_ms: u64,
+    },
 }
 
 /// What became of an [`Order`].
@@ -393,6 +403,8 @@ pub enum Report {
     },
     /// Of [`Order::JoinTokens`], and of [`Order::JoinTokenRevoke`] those that are revoked by it.
     JoinTokens(Vec<JoinTokenInfo>),
+    /// Of [`Order::History`].
+    History(Box<History>),
 }
 
 impl Order {
@@ -413,6 +425,7 @@ impl Order {
             | Order::Measures { .. }
             | Order::Note { .. }
             | Order::JoinTokens
+            | Order::History { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
