@@ -4,11 +4,14 @@
 use serde_json::{Value, json};
 use stoker_store::{DriveInfo, NodeInfo, Risk, SourceStatus, VolumeInfo};
 
+use super::cluster;
 use super::sample::Sample;
-use crate::{clock, show, size, span};
+use crate::{clock, paint, show, size, span};
 
 /// Rows of a list that are shown even if that leaves less for others: its head and one more.
 const ROWS_MIN: usize = 2;
+/// Characters of a bar of use.
+const USE_WIDTH: usize = 8;
 
 /// A moment and the one before it.
 pub struct View<'s> {
@@ -20,6 +23,7 @@ impl View<'_> {
     /// The lines, none wider than `columns` and not more than `rows`.
     pub fn lines(&self, columns: usize, rows: usize) -> Vec<String> {
         let mut lines = vec![self.head(), self.risk(), self.drain(), self.traffic()];
+        lines.extend(self.now.history.as_ref().into_iter().flat_map(cluster::lines));
         lines.extend(
             self.now.trouble.as_ref().map(|trouble| format!("trouble  {}", show::name(trouble.as_bytes()))),
         );
@@ -33,7 +37,7 @@ impl View<'_> {
             lines.extend(cut(list, share));
         }
         lines.truncate(rows);
-        lines.into_iter().map(|line| fitted(&line, columns)).collect()
+        lines.into_iter().map(|line| paint::table_line(&fitted(&line, columns))).collect()
     }
 
     fn head(&self) -> String {
@@ -130,7 +134,9 @@ impl View<'_> {
     fn nodes(&self) -> Vec<Vec<String>> {
         let mut rows =
             vec![["NODE", "STATE", "ANSWERS", "DRIVES", "UNDRAINED", "LATENCY"].map(String::from).to_vec()];
-        rows.extend(self.now.nodes.iter().map(|node| self.node(node)));
+        let mut nodes: Vec<&NodeInfo> = self.now.nodes.iter().collect();
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        rows.extend(nodes.into_iter().map(|node| self.node(node)));
         rows
     }
 
@@ -156,7 +162,7 @@ impl View<'_> {
     }
 
     fn drives(&self) -> Vec<Vec<String>> {
-        let heads = ["DRIVE", "STATE", "WRITE", "READ", "SMALL", "P95", "LARGE", "TO KEEP"];
+        let heads = ["DRIVE", "STATE", "USE", "TO KEEP", "WRITE", "READ", "SMALL", "P95", "LARGE"];
         let mut rows = vec![heads.map(String::from).to_vec()];
         rows.extend(self.now.drives.iter().map(|drive| self.drive(drive)));
         rows
@@ -171,12 +177,13 @@ impl View<'_> {
         vec![
             format!("{} {path}", show::name(drive.name.as_bytes())),
             drive.state.clone(),
+            used(drive),
+            size::human(drive.keep_bytes),
             rate("ring_user_bytes_total"),
             rate("ring_read_bytes_total"),
             us(source.and_then(|source| source.small_mean_us)),
             us(source.and_then(|source| source.small_p95_us)),
             us(source.and_then(|source| source.large_mean_us)),
-            size::human(drive.keep_bytes),
         ]
     }
 
@@ -236,7 +243,13 @@ impl View<'_> {
     }
 }
 
-fn mb_s(bytes_per_s: Option<f64>) -> String {
+/// How much of a drive must stay, as a bar and in percent.
+fn used(drive: &DriveInfo) -> String {
+    let share = if drive.bytes == 0 { 0.0 } else { drive.keep_bytes as f64 / drive.bytes as f64 };
+    format!("{} {:>3.0}%", paint::bar(share, USE_WIDTH), 100.0 * share)
+}
+
+pub fn mb_s(bytes_per_s: Option<f64>) -> String {
     bytes_per_s.map_or("-".to_owned(), |rate| format!("{:.1} MB/s", rate / 1e6))
 }
 
@@ -275,8 +288,20 @@ fn cut(rows: &[Vec<String>], share: usize) -> Vec<String> {
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(|at| width(at).unwrap_or(0)).collect();
+    // Numbers with their heads lie to the right, so that they can be compared.
+    let is_number = |column: usize| {
+        let cells = rows.iter().skip(1).filter_map(|row| row.get(column)).filter(|cell| *cell != "-");
+        column > 0
+            && cells.clone().count() > 0
+            && cells.clone().all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let to_right: Vec<bool> = (0..widths.len()).map(is_number).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
+        let cells =
+            row.iter().zip(widths.iter().zip(&to_right)).map(|(cell, (width, to_right))| match to_right {
+                true => format!("{cell:>width$}", width = *width),
+                false => format!("{cell:width$}", width = *width),
+            });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     if rows.len() <= share {
