@@ -168,7 +168,9 @@ for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
           if (name !== "overview" || size !== "390") continue;
           const height = await page.evaluate(() => document.documentElement.scrollHeight);
           expect(height <= 3 * NARROW.height, `the overview is ${height} pixels high, more than three screens`);
-          for (const fold of await page.locator("details:not([open]) > summary").all()) await fold.click();
+          await page.locator("summary", { hasText: "Topology" }).click();
+          await page.locator(".node").first().waitFor();
+          await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
           await sound(page, `overview-open-${size}-${colorScheme}`);
         }
       }),
@@ -201,7 +203,7 @@ await scenario("plots have a past when the page opens", () =>
     await login(page, node, node.view_token);
     await page.getByText(/sum of 3 nodes/).waitFor();
     for (const title of ["Throughput", "Latency of S3 requests", "Requests", "Space", "Drain lag", "Drain age"]) {
-      const plot = page.getByRole("figure", { name: title });
+      const plot = page.getByRole("figure", { name: title, exact: true });
       await plot.locator("svg").waitFor();
       const drawn = () => plot.evaluate((figure) => [...figure.querySelectorAll("path.line")].some((line) => line.getAttribute("d").length > 0) || figure.querySelector("circle") !== null);
       const patience = Date.now() + 30000;

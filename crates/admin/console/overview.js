@@ -18,7 +18,7 @@ export async function page(context) {
   const risk = place("section", { class: "card risk", "aria-label": "Risk" });
   const tiles = place("div", { class: "tiles" });
   const first = place("div");
-  const map = place("div", { class: "cells" });
+  const map = place("div");
   const volumes = place("div");
   const events = place("div");
   [alerts, risk, tiles, map, volumes].forEach((part) => part.append(loading()));
@@ -165,22 +165,19 @@ function drawMap({ nodes, drives, peers }) {
       NODES_SHOWN,
     );
   };
-  return [
-    ...cells.map(([cell, members]) =>
-      h(
-        "div",
-        { class: "cell" },
-        h("h3", {}, cell === "" ? (cells.length > 1 ? "no cell" : "One cell") : /^cell/i.test(cell) ? cell : `Cell ${cell}`, " ", h("span", { class: "muted" }, things(members.length, "node"))),
-        racks(cell, members),
-      ),
-    ),
-    legend(DRIVE_LEGEND),
-  ];
+  const one = ([cell, members]) =>
+    h(
+      "div",
+      { class: "cell" },
+      h("h3", {}, cell === "" ? (cells.length > 1 ? "no cell" : "One cell") : /^cell/i.test(cell) ? cell : `Cell ${cell}`, " ", h("span", { class: "muted" }, things(members.length, "node"))),
+      racks(cell, members),
+    );
+  return [paged("cells", cells, (some) => h("div", { class: "cells" }, some.map(one)), 12), legend(DRIVE_LEGEND)];
 }
 
 function nodeBox(node, drives, isSuspect) {
   const state = node.silent_since_ms ? "silent" : isSuspect ? "suspect" : node.state;
-  const labels = node.power ? `power ${node.power}` : "";
+  const labels = node.power ? (/^power/i.test(node.power) ? node.power : `power ${node.power}`) : "";
   return h(
     "a",
     { class: `node ${tone(state)}`, href: `#/nodes/${encodeURIComponent(node.name || node.node)}` },
@@ -231,7 +228,7 @@ export function volumeTable(volumes, tiers) {
 
 async function lately(context) {
   const [told, audit] = await Promise.all([context.get("events?limit=8"), context.get("audit?limit=8")]);
-  const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: `${event.name || kindWords(event.subject)}: ${event.words}` }));
+  const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: event.words.startsWith(event.name) && event.name ? event.words : `${event.name || kindWords(event.subject)}: ${event.words}` }));
   const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.status < 400 ? "info" : "warn", words: `${entry.role}: ${callWords(entry)}${entry.status < 400 ? "" : `, refused: ${entry.error}`}` }));
   return [...events, ...calls].sort((a, b) => b.at - a.at).slice(0, 8);
 }

@@ -76,7 +76,8 @@ mod tests {
                 && told[0].ends_with("▁▅█  1 node, without b\\u{1b}"),
             "{told:?}"
         );
-        let place = |line: &str, what: char| line.chars().position(|c| c == what);
+        let place =
+            |line: &str, what: char| line.chars().collect::<Vec<_>>().iter().rposition(|c| *c == what);
         assert_eq!(place(&told[0], '█'), place(&told[3], '█'), "{told:?}");
         assert!(told[3].ends_with("behind by 5 s"), "{told:?}");
     }

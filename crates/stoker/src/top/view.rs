@@ -11,7 +11,7 @@ use crate::{clock, paint, show, size, span};
 /// Rows of a list that are shown even if that leaves less for others: its head and one more.
 const ROWS_MIN: usize = 2;
 /// Characters of a bar of use.
-const USE_WIDTH: usize = 8;
+const USE_WIDTH: usize = 4;
 
 /// A moment and the one before it.
 pub struct View<'s> {
@@ -162,7 +162,7 @@ impl View<'_> {
     }
 
     fn drives(&self) -> Vec<Vec<String>> {
-        let heads = ["DRIVE", "STATE", "USE", "TO KEEP", "WRITE", "READ", "SMALL", "P95", "LARGE"];
+        let heads = ["DRIVE", "STATE", "WRITE", "READ", "SMALL", "P95", "LARGE", "TO KEEP"];
         let mut rows = vec![heads.map(String::from).to_vec()];
         rows.extend(self.now.drives.iter().map(|drive| self.drive(drive)));
         rows
@@ -173,17 +173,16 @@ impl View<'_> {
         let rate = |name: &str| mb_s(self.now.rate(self.before, name, Some(("drive", &drive.drive))));
         let source = self.source(drive);
         let us = |time: Option<u64>| time.map_or("-".to_owned(), |us| format!("{us} us"));
-        let path = end_of(&show::name(drive.path.as_bytes()), 18);
+        let path = end_of(&show::name(drive.path.as_bytes()), 13);
         vec![
             format!("{} {path}", show::name(drive.name.as_bytes())),
             drive.state.clone(),
-            used(drive),
-            size::human(drive.keep_bytes),
             rate("ring_user_bytes_total"),
             rate("ring_read_bytes_total"),
             us(source.and_then(|source| source.small_mean_us)),
             us(source.and_then(|source| source.small_p95_us)),
             us(source.and_then(|source| source.large_mean_us)),
+            used(drive),
         ]
     }
 
@@ -243,10 +242,10 @@ impl View<'_> {
     }
 }
 
-/// How much of a drive must stay, as a bar and in percent.
+/// How much of a drive must stay: its share as a bar, then its bytes.
 fn used(drive: &DriveInfo) -> String {
     let share = if drive.bytes == 0 { 0.0 } else { drive.keep_bytes as f64 / drive.bytes as f64 };
-    format!("{} {:>3.0}%", paint::bar(share, USE_WIDTH), 100.0 * share)
+    format!("{} {}", paint::bar(share, USE_WIDTH), size::human(drive.keep_bytes))
 }
 
 pub fn mb_s(bytes_per_s: Option<f64>) -> String {
