@@ -9,6 +9,7 @@ import * as file from "./file.js";
 import * as lake from "./lake.js";
 import * as log from "./log.js";
 import * as nodes from "./nodes.js";
+import * as outages from "./outages.js";
 import * as overview from "./overview.js";
 import * as reads from "./reads.js";
 import * as sets from "./sets.js";
@@ -115,6 +116,13 @@ function switchTheme() {
   localStorage.setItem("stoker-theme", next);
 }
 
+/** What does not answer is asked of this node alone, which always knows. */
+async function watchOutages() {
+  const told = await api.get("outages").catch(() => null);
+  if (told) outages.show(told, who, go);
+  setTimeout(watchOutages, document.hidden ? 20000 : 4000);
+}
+
 async function start() {
   document.getElementById("nav").append(
     ...PAGES.filter(([, name]) => name).map(([path, name]) => h("a", { href: `#/${path}`, "data-section": path }, name)),
@@ -143,6 +151,7 @@ async function start() {
     scrollTo(0, 0);
   });
   go();
+  watchOutages();
   const about = await api.get("about").catch(() => null);
   if (about) {
     document.getElementById("node").textContent = about.name || about.node.slice(0, 8);

@@ -48,7 +48,7 @@ function draw(context, told, nodes, { volume, name, trail, path }) {
         "Receipt",
         {},
         facts([
-          ["copies", `${receipt.copies} on different nodes (class ${receipt.class})`],
+          ["copies", `${receipt.copies === 1 ? "1" : `${receipt.copies}, on different nodes`} (class ${receipt.class})`],
           ["lake", receipt.lake ? h("span", { class: "break" }, receipt.lake) : "none"],
           ["lake etag", receipt.lake_etag],
           ["version", h("code", {}, receipt.version)],

@@ -3,7 +3,7 @@
 import { h, place } from "./dom.js";
 import { date } from "./units.js";
 import { badge, card, empty, loading, paged, pageHead, table } from "./parts.js";
-import { callWords, kindWords } from "./words.js";
+import { callWords, kindWords, namer } from "./words.js";
 
 export async function page(context) {
   const events = place("div");
@@ -13,7 +13,9 @@ export async function page(context) {
   audit.append(loading());
   context.show(pageHead([], "Log"), lost, card("Events", {}, events), card("Changes through this node", { note: "the log of the node has all of them" }, audit));
   await context.poll(4000, async () => {
-    const [told, calls, gone] = await Promise.all([context.get("events?limit=200"), context.get("audit?limit=200"), context.get("lost")]);
+    const [told, calls, gone] = await Promise.all([context.get("events?limit=200"), context.get("audit?limit=200"), context.get("lost").catch(() => ({ files: [] }))]);
+    const [nodes, drives] = await Promise.all(["nodes", "drives"].map((path) => context.get(path).catch(() => ({}))));
+    const named = namer(nodes.nodes, drives.drives);
     lost.update(gone.files, (files) =>
       files.length === 0
         ? []
@@ -37,8 +39,8 @@ export async function page(context) {
               [
                 ["when", (event) => date(event.at_ms)],
                 ["level", (event) => badge(event.level)],
-                ["about", (event) => h("div", {}, event.name || kindWords(event.subject), event.name && h("div", { class: "muted small", title: event.subject }, kindWords(event.subject)))],
-                ["what", (event) => event.words, "wide"],
+                ["about", (event) => h("div", { class: "break" }, named(event.name) || kindWords(event.subject), event.name && h("div", { class: "muted small", title: event.subject }, kindWords(event.subject)))],
+                ["what", (event) => h("span", { class: "break" }, named(event.words)), "wide"],
               ],
               rows,
               "Nothing happened yet.",

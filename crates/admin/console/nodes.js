@@ -8,7 +8,7 @@ import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
 import { history } from "./history.js";
 
-const stateOf = (node) => (node.silent_since_ms ? "silent" : node.state);
+const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
 
 export async function list(context) {
   const nodes = place("div");
@@ -18,6 +18,8 @@ export async function list(context) {
   const load = place("div");
   load.append(loading());
   const told = h("div");
+  // The line for a first file names the node's directory.
+  const dir = (await context.get("about").catch(() => ({}))).first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
   context.show(
     pageHead([], "Nodes", null, act(context.session, "Add a node", () => addNode(context, told), "primary")),
     told,
@@ -43,7 +45,7 @@ export async function list(context) {
           ["power", (node) => node.power || "–"],
           ["drives", (node) => (node.drives_gone > 0 ? `${node.drives} (${node.drives_gone} gone)` : node.drives), "number"],
           ["not in the lake", (node) => bytes(node.undrained_bytes), "number"],
-          ["latency", (node) => (node.latency_us > 0 ? `${count(node.latency_us)} µs` : "this node"), "number"],
+          ["now", (node) => node.answers],
         ],
         rows,
       )),
@@ -61,12 +63,12 @@ export async function list(context) {
           ["state", (standby) => (standby.in_sync ? badge("in sync") : badge("warn", "behind"))],
           ["last commit", (standby) => count(standby.seq), "number"],
         ],
-        where.standbys,
+        [...where.standbys].sort((a, b) => (names.get(a.node) ?? "").localeCompare(names.get(b.node) ?? "", "en", { numeric: true })),
         "Nobody follows it: names are on one node.",
       ),
       h("div", { class: "actions spaced" }, where.holder !== undefined && act(context.session, "Promote this node", () => promote(context)), where.standbys.length > 0 && act(context.session, "Detach a follower", () => detach(context, where.standbys.map((standby) => names.get(standby.node) ?? standby.node)))),
       h("p", { class: "muted small spaced" }, "A backup of the catalog, on this machine, while the node runs:"),
-      copyLine("stoker catalog backup catalog.backup --dir DIR"),
+      copyLine(`stoker catalog backup catalog.backup --dir ${dir}`),
     ]);
     rebuild.update(left, (left) =>
       left.files_left + left.lost_files === 0
@@ -177,8 +179,7 @@ const about = (node) =>
     ["switch", node.tor || "–"],
     ["power feed", node.power || "–"],
     ["in this state", ago(node.since_ms)],
-    ["silent", node.silent_since_ms ? ago(node.silent_since_ms) : null],
-    ["answers within", node.latency_us > 0 ? `${count(node.latency_us)} µs` : "this is the node that serves this page"],
+    ["now", node.answers],
     ["not in the lake", `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
   ]);
 

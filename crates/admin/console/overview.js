@@ -2,10 +2,10 @@
 
 import { h, place } from "./dom.js";
 import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
-import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, foldable, legend, loading, meter, paged, table, tone } from "./parts.js";
+import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, table, tone } from "./parts.js";
 import { history } from "./history.js";
 import { objectives } from "./objectives.js";
-import { callWords, kindWords } from "./words.js";
+import { callWords, kindWords, namer } from "./words.js";
 
 const TIERS_MAX = 12;
 /** Volumes of a page of the list. */
@@ -37,14 +37,20 @@ export async function page(context) {
     foldable("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
   );
   context.poll(5000, async () => {
-    const [report, status, nodes, drives, all, about] = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(context.get));
-    Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
-    risk.update(report, drawRisk);
-    drawTiles();
-    map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
-    const nothing = all.volumes.every((volume) => volume.files === 0);
+    // One that does not answer leaves the others to be seen.
+    const ask = (path) => context.get(path).catch((error) => (error.name === "AbortError" ? Promise.reject(error) : { error }));
+    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(ask));
+    const [report, status, nodes, drives, all, about] = told;
+    if (told.every((one) => one.error)) throw report.error;
+    risk.update(report.error?.message ?? report, () => (report.error ? failure(report.error) : drawRisk(report)));
+    if (!status.error && !nodes.error && !drives.error) {
+      Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
+      drawTiles();
+      map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
+    }
+    const nothing = !all.error && all.volumes.every((volume) => volume.files === 0);
     first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
-      nothing ? [card(null, { class: "start" }, h("h2", {}, "No data yet. Copy this line."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
+      nothing ? [card(null, { class: "start" }, h("h2", {}, line ? "No data yet. Copy this line." : "No data yet."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
     );
   });
   context.poll(5000, async () => {
@@ -58,7 +64,7 @@ export async function page(context) {
     const shown = all.slice(0, TIERS_MAX);
     const tiers = await Promise.all(shown.map((volume) => context.get(`volumes/${encodeURIComponent(volume.name)}/tiers`).catch(() => null)));
     volumes.update([shown, tiers], () => volumeTable(shown, tiers));
-    events.update(await lately(context), drawEvents);
+    events.update(await lately(context, namer(seen.nodes, seen.drives)), drawEvents);
   });
 }
 
@@ -176,13 +182,13 @@ function drawMap({ nodes, drives, peers }) {
 }
 
 function nodeBox(node, drives, isSuspect) {
-  const state = node.silent_since_ms ? "silent" : isSuspect ? "suspect" : node.state;
+  const state = node.silent_since_ms && node.state !== "down" ? "silent" : isSuspect ? "suspect" : node.state;
   const labels = node.power ? (/^power/i.test(node.power) ? node.power : `power ${node.power}`) : "";
   return h(
     "a",
     { class: `node ${tone(state)}`, href: `#/nodes/${encodeURIComponent(node.name || node.node)}` },
     h("span", { class: "node-head" }, h("b", {}, node.name || node.node.slice(0, 8)), badge(state)),
-    h("span", { class: "muted small" }, [labels, node.latency_us > 0 ? `${node.latency_us} µs away` : "this node"].filter(Boolean).join(" · ")),
+    h("span", { class: "muted small" }, [labels, node.answers].filter(Boolean).join(" · ")),
     drives.map((drive) =>
       h(
         "span",
@@ -226,9 +232,9 @@ export function volumeTable(volumes, tiers) {
   ];
 }
 
-async function lately(context) {
+async function lately(context, named) {
   const [told, audit] = await Promise.all([context.get("events?limit=8"), context.get("audit?limit=8")]);
-  const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: event.words.startsWith(event.name) && event.name ? event.words : `${event.name || kindWords(event.subject)}: ${event.words}` }));
+  const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: named(event.words.startsWith(event.name) && event.name ? event.words : `${event.name || kindWords(event.subject)}: ${event.words}`) }));
   const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.status < 400 ? "info" : "warn", words: `${entry.role}: ${callWords(entry)}${entry.status < 400 ? "" : `, refused: ${entry.error}`}` }));
   return [...events, ...calls].sort((a, b) => b.at - a.at).slice(0, 8);
 }

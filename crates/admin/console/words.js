@@ -41,6 +41,13 @@ const CALLS = [
   [/^join-token/, () => "make or revoke a join token"],
 ];
 
+/** Puts names where ids stand: those of nodes, and of drives with the node that they are in. */
+export function namer(nodes, drives) {
+  const names = new Map((nodes ?? []).filter((node) => node.name).map((node) => [node.node, node.name]));
+  for (const drive of drives ?? []) names.set(drive.drive, `drive ${drive.path} of ${drive.name}`);
+  return (text) => text.replace(/\b[0-9a-f]{32}\b/g, (id) => names.get(id) ?? id);
+}
+
 function plain(text) {
   try {
     return decodeURIComponent(text);

@@ -10,7 +10,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTI
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use stoker_store::{BoxFuture, Counter, NodeStatus, Store, StoreError};
+use stoker_store::{BoxFuture, Counter, NodeStatus, Outages, Store, StoreError};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
@@ -209,7 +209,7 @@ async fn recently_ready(asked: &Asked) -> Result<(), String> {
     }
     let answer = match within(asked.timeout, asked.watched.status()).await {
         Ok(status) if status.ready => Ok(()),
-        Ok(status) => Err(reasons(&status)),
+        Ok(status) => Err(reasons(&status, &api::outages(asked).await)),
         Err(words) => Err(words),
     };
     *last = Some((Instant::now(), answer.clone()));
@@ -217,12 +217,14 @@ async fn recently_ready(asked: &Asked) -> Result<(), String> {
 }
 
 /// Why a node is not ready, from what its status holds.
-pub fn reasons(status: &NodeStatus) -> String {
+pub fn reasons(status: &NodeStatus, outages: &Outages) -> String {
     let poisoned = status.rings.iter().filter_map(|ring| {
         let why = ring.poisoned.as_ref()?;
         Some(format!("drive {} takes no more writes: {why}", ring.path))
     });
-    let reasons: Vec<String> = poisoned.chain(status.lake_trouble.clone()).collect();
+    let lost = outages.lost.iter().filter(|outage| outage.what == "catalog");
+    let lost = lost.map(|outage| format!("{}; {}", outage.summary, outage.cure));
+    let reasons: Vec<String> = lost.chain(poisoned).chain(status.lake_trouble.clone()).collect();
     if reasons.is_empty() {
         format!("still starting; catalog: {}", status.catalog)
     } else {

@@ -67,6 +67,7 @@ const ASSETS: &[Asset] = &[
     asset!("/console/volumes.js", "volumes.js", SCRIPT),
     asset!("/console/file.js", "file.js", SCRIPT),
     asset!("/console/sets.js", "sets.js", SCRIPT),
+    asset!("/console/outages.js", "outages.js", SCRIPT),
     asset!("/console/reads.js", "reads.js", SCRIPT),
     asset!("/console/log.js", "log.js", SCRIPT),
     asset!("/console/access.js", "access.js", SCRIPT),

@@ -131,10 +131,10 @@ pub(crate) fn xml(status: StatusCode, document: impl Into<Bytes>) -> Answer {
 /// A refusal as an answer.
 pub(crate) fn refused(refusal: &Refusal, resource: &str, request_id: &str, is_head: bool) -> Answer {
     let status = refusal.code.status();
-    if is_head {
-        return bare(status);
-    }
-    let mut answer = xml(status, refusal.to_xml(resource, request_id));
+    let mut answer = match is_head {
+        true => bare(status),
+        false => xml(status, refusal.to_xml(resource, request_id)),
+    };
     if status == StatusCode::SERVICE_UNAVAILABLE {
         answer.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
     }

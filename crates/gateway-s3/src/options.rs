@@ -52,6 +52,9 @@ pub struct GatewayOptions {
     pub idle_timeout: Duration,
     /// Longest time without a byte of a body, in either direction.
     pub body_timeout: Duration,
+    /// How long a request waits for a catalog that answers nobody, before the client is told to try again. Clients that hear nothing for
+    /// half a minute to a minute give up by themselves, and call that an error.
+    pub catalog_patience: Duration,
     /// Most bytes of one file or part in one request.
     pub body_bytes_max: u64,
     /// Who knows the parents of traces.
@@ -71,6 +74,7 @@ impl Default for GatewayOptions {
             header_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(60),
+            catalog_patience: Duration::from_secs(10),
             body_bytes_max: 5 << 30,
             trace_parent: None,
         }

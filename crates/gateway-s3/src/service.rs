@@ -94,7 +94,8 @@ impl Service {
         let (mut head, body) = request.into_parts();
         let (counters, memory) = (Arc::clone(&self.counters), Arc::clone(&self.memory));
         let mut arrivals = Arrivals::new(body, self.options.body_timeout, counters, memory);
-        let mut answer = match self.answer(&mut head, &mut arrivals, &id, &mut exchange).await {
+        let answered = self.answer(&mut head, &mut arrivals, &id, &mut exchange);
+        let mut answer = match stoker_store::patiently(Some(self.options.catalog_patience), answered).await {
             Ok(answer) => answer,
             Err(refusal) => {
                 if matches!(refusal.code, Code::InternalError | Code::ServiceUnavailable) {

@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub catalog: Arc<dyn Catalog>,
     /// How often this node asked it, and how long that took.
     pub catalog_times: Arc<crate::numbers::CatalogTimes>,
+    /// The last good answers to operators.
+    pub views: crate::views::Views,
     pub names: Names,
     pub cell: Cell,
     pub rings: Rings,
@@ -165,6 +167,8 @@ impl Core {
         change: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let stopped = |_| StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere");
+        // A change that outlives the patience of whoever asked could be made after the same client made a newer one.
+        let change = stoker_store::patiently(stoker_store::patience(), change);
         self.tasks.spawn(change).await.map_err(stopped)?
     }
 

@@ -146,13 +146,7 @@ impl Core {
 
 impl Store for Node {
     fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>> {
-        Box::pin(async move {
-            let mut infos = Vec::new();
-            for volume in self.core.volumes.all().await? {
-                infos.push(self.core.volumes.info(&volume).await?);
-            }
-            Ok(infos)
-        })
+        Box::pin(self.core.volumes_view())
     }
 
     fn volume<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<VolumeInfo>> {

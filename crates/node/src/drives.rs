@@ -461,7 +461,7 @@ impl Core {
         Ok(all)
     }
 
-    async fn drive_info(&self, drive: &Drive, census: &Census) -> DriveInfo {
+    pub(crate) async fn drive_info(&self, drive: &Drive, census: &Census) -> DriveInfo {
         let (state, why) = match drive.standing() {
             Standing::Serving => ("live", None),
             Standing::Resting => {
@@ -470,7 +470,7 @@ impl Core {
             Standing::Leaving => ("leaving", Some("it goes when nothing is only there".to_owned())),
             Standing::Failed(why) => ("failed", Some(why)),
         };
-        let status = drive.ring.status().await.ok();
+        let status = Core::ring_status(drive).await.ok();
         let (undrained_files, undrained_bytes) = undrained_on(census, drive.id);
         DriveInfo {
             drive: drive.id.to_string(),
@@ -492,7 +492,12 @@ impl Core {
     async fn drives_of(&self, node: NodeId, is_patient: bool) -> Option<Vec<DriveInfo>> {
         let end = tokio::time::Instant::now() + if is_patient { PATIENCE } else { Duration::ZERO };
         loop {
-            match self.cell.order_on(node, Order::Drives { node: None }).await {
+            let order = Order::Drives { node: None };
+            let told = match is_patient {
+                true => self.cell.order_on(node, order).await,
+                false => self.cell.order_soon(node, order).await,
+            };
+            match told {
                 Ok(Report::Drives(theirs)) => return Some(theirs),
                 other if tokio::time::Instant::now() >= end => {
                     tracing::debug!(%node, "its drives are not known: {:?}", other.err());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use stoker_catalog::kv::{Commit, Outcome};
 use stoker_catalog::rows::{Duty, NodeRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId};
-use stoker_store::{ErrorKind, Evacuation, NodeInfo, Result, StoreError};
+use stoker_store::{ErrorKind, Evacuation, NodeInfo, NodeWord, Result, StoreError};
 
 use crate::census::{Census, Fate};
 use crate::core::Core;
@@ -33,18 +33,32 @@ impl Core {
                 (*files, *bytes) = (*files + 1, *bytes + one.bytes);
             }
         }
+        let mut nodes = self.nodes_known(&held);
+        let view = self.cell.view();
+        for info in &mut nodes {
+            let Ok(node) = info.node.parse::<NodeId>() else { continue };
+            let left =
+                |drive: &DriveId| census.versions.values().any(|one| one.places.contains(&(node, *drive)));
+            let mine = view.drives().iter().filter(|(_, row)| row.node == node.0).map(|(id, _)| id);
+            let gone = mine.filter(|id| !view.is_drive_live(**id) && left(id)).count();
+            info.drives_gone = gone as u32;
+        }
+        Ok(nodes)
+    }
+
+    /// Every node by name, from what is known of the cluster here, with these files and bytes that the lake lacks.
+    pub(crate) fn nodes_known(&self, held: &HashMap<NodeId, (u64, u64)>) -> Vec<NodeInfo> {
         let view = self.cell.view();
         let one = |node: NodeId| {
             let row = &view.member(node)?.row;
-            let mine = |live: bool| {
-                let of = |(id, drive): &(&DriveId, &stoker_catalog::rows::DriveRow)| {
-                    drive.node == node.0 && view.is_drive_live(**id) == live
-                };
-                view.drives().iter().filter(of).map(|(id, _)| *id).collect::<Vec<DriveId>>()
+            let is_live = |(id, drive): &(&DriveId, &stoker_catalog::rows::DriveRow)| {
+                drive.node == node.0 && view.is_drive_live(**id)
             };
-            let left =
-                |drive: &&DriveId| census.versions.values().any(|one| one.places.contains(&(node, **drive)));
             let (undrained_files, undrained_bytes) = held.get(&node).copied().unwrap_or_default();
+            let latency_us = match self.node_word(node) {
+                NodeWord::Answers { latency_us } => latency_us,
+                _ => 0,
+            };
             Some(NodeInfo {
                 node: node.to_string(),
                 name: row.name.clone(),
@@ -54,14 +68,16 @@ impl Core {
                 state: view.state_word(node).to_owned(),
                 since_ms: row.since_ms,
                 silent_since_ms: self.cell.silent_since(node),
-                drives: mine(true).len() as u32,
-                drives_gone: mine(false).iter().filter(left).count() as u32,
+                drives: view.drives().iter().filter(is_live).count() as u32,
+                drives_gone: 0,
                 undrained_files,
                 undrained_bytes,
-                latency_us: if node == self.node { 0 } else { self.cell.latency_us(node) },
+                latency_us,
             })
         };
-        Ok(view.nodes().filter_map(one).collect())
+        let mut nodes: Vec<NodeInfo> = view.nodes().filter_map(one).collect();
+        nodes.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
+        nodes
     }
 
     /// Puts no new chunks on a node. Refused if that leaves too few for some volume, unless that is wanted.

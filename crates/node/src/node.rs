@@ -177,6 +177,7 @@ impl Node {
             lost: tokio::sync::watch::Sender::new(None),
             catalog,
             catalog_times,
+            views: Default::default(),
         });
         if core.cell.is_joined() {
             core.load_view().await?;

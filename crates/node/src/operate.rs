@@ -31,7 +31,8 @@ impl Node {
                 let node = node.map_or(Ok(self.core.node), |node| self.core.node_named(&node))?;
                 self.can_stop(node).await.map(Report::CanStop)
             }
-            Order::Protection => self.core.protection().await.map(Report::Protection),
+            Order::Protection => self.core.protection_view().await.map(Report::Protection),
+            Order::Outages => Ok(Report::Outages(self.outages())),
             Order::CatalogRows { state, after } => {
                 let page = self.core.catalog_rows(state, after.as_deref()).await;
                 page.map(Report::CatalogRows).map_err(|fault| self.where_catalog(fault))
@@ -143,7 +144,7 @@ impl Core {
     /// What concerns nodes and drives.
     async fn carry_out(self: &Arc<Core>, order: Order) -> Result<Report> {
         match order {
-            Order::Nodes => self.node_list().await.map(Report::Nodes),
+            Order::Nodes => self.nodes_view().await.map(Report::Nodes),
             Order::Quarantine { node, force } => {
                 self.quarantine(self.node_named(&node)?, force).await?;
                 Ok(Report::Done)
@@ -158,13 +159,13 @@ impl Core {
             Order::Evacuation { node } => {
                 self.evacuation(self.node_named(&node)?).await.map(Report::Evacuation)
             }
-            Order::Risk => self.risk().await.map(Report::Risk),
+            Order::Risk => self.risk_view().await.map(Report::Risk),
             Order::Lost => self.lost_files().await.map(Report::Lost),
-            Order::Rebuild => self.rebuild_status().await.map(Report::Rebuild),
+            Order::Rebuild => self.rebuild_view().await.map(Report::Rebuild),
             Order::Fabric { from, to } => self.fabric(&from, &to).await.map(Report::Fabric),
             Order::Drives { node } => {
                 let only = node.map(|node| self.node_named(&node)).transpose()?;
-                self.drive_list(only).await.map(Report::Drives)
+                self.drives_view(only).await.map(Report::Drives)
             }
             Order::Note { name } => {
                 let note = self.note(&name).await?;
@@ -213,7 +214,7 @@ impl Core {
     }
 
     /// What volumes commit to, and how many of their undrained files are on fewer nodes.
-    async fn protection(&self) -> Result<Vec<VolumeProtection>> {
+    pub(crate) async fn protection(&self) -> Result<Vec<VolumeProtection>> {
         let mut versions: HashMap<VersionId, (u32, u32)> = HashMap::new();
         for node in self.cell.view().nodes().collect::<Vec<_>>() {
             let mut here: HashSet<VersionId> = HashSet::new();

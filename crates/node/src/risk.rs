@@ -42,6 +42,7 @@ impl Core {
             lost_bytes: 0,
             at_least: census.at_least,
         };
+        report.nodes.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
         for one in census.versions.values().filter(|one| census.fate(one, counts) == Fate::Lost) {
             report.lost_files += 1;
             report.lost_bytes += one.bytes;

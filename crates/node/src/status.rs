@@ -4,24 +4,43 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stoker_catalog::kv::{Health, Range};
 use stoker_catalog::rows::{DirtyRow, Drain, RowValue, keys};
-use stoker_store::{DrainPolicy, Explanation, HolderInfo, Key, NodeStatus, Result, RingStatus};
+use stoker_format::{DriveId, NodeId};
+use stoker_store::{
+    CopyFacts, CopyPlace, DrainPolicy, ErrorKind, Explanation, HolderInfo, Key, NodeStatus, Reach, Receipt,
+    Result, RingStatus, StoreError,
+};
 
 use crate::cache::PIECE;
 use crate::core::Core;
 use crate::lookup::no_such_key;
 use crate::rings::Drive;
 use crate::sources::Source;
+use crate::views::Seen;
 use crate::volumes::Volume;
 use crate::{clock, error, rings};
 
 /// Dirty rows counted one by one; beyond, the numbers are what the drainer has planned.
 const COUNTED_MAX: usize = 100_000;
 
+/// A drive of this node that takes longer to say how it is hangs.
+const DRIVE_MAX: Duration = Duration::from_millis(500);
+
+/// What the catalog says of this node.
+#[derive(Clone, Default)]
+pub(crate) struct Counts {
+    alone: Alone,
+    /// Files that wait for a decision.
+    conflicts: u64,
+    /// Drives that are not there: what to say of them, and whether something is there that the lake lacks.
+    missing: Vec<(String, DriveId, bool)>,
+}
+
 /// What only this node has.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Alone {
     /// Files that will be drained.
     files: u64,
@@ -123,31 +142,69 @@ impl Core {
         }
     }
 
-    /// The state of the node.
-    pub async fn node_status(&self) -> Result<NodeStatus> {
-        let now_ms = clock::now_ms();
-        let mut ring_states = Vec::new();
-        for drive in self.rings.drives() {
-            let status = drive.ring.status().await.map_err(error::ring)?;
-            let superblock = &status.superblock;
-            ring_states.push(RingStatus {
-                path: drive.path.display().to_string(),
-                drive: drive.id.to_string(),
-                bytes: superblock.segment_size * u64::from(superblock.segment_count),
-                keep_bytes: status.keep_bytes,
-                clean_bytes: status.clean_bytes,
-                records: status.records as u64,
-                poisoned: drive.why_failed().or(status.poisoned.clone()),
-                io: status.io_engine.clone(),
-            });
+    /// The state of the node. What the catalog would have to be asked for is what was known last, if it does not answer.
+    pub async fn node_status(self: &Arc<Core>) -> Result<NodeStatus> {
+        match self.view(&self.views.status, self.counts()).await? {
+            Seen::Now(counts) => self.status_with(counts, true).await,
+            Seen::Before(counts) => self.status_with(counts, false).await,
+            Seen::Never => {
+                let (files, bytes, oldest_ms) = self.drainer.sums();
+                let alone = Alone { files, bytes, oldest_ms, ..Alone::default() };
+                self.status_with(Counts { alone, ..Counts::default() }, false).await
+            }
         }
-        let alone = self.alone().await?;
-        let mut conflicts = 0;
+    }
+
+    /// What the catalog is asked for.
+    async fn counts(&self) -> Result<Counts> {
+        let mut counts = Counts { alone: self.alone().await?, ..Counts::default() };
         self.each(b"x".to_vec(), |_| {
-            conflicts += 1;
+            counts.conflicts += 1;
             Ok(())
         })
         .await?;
+        for missing in self.workshop.missing() {
+            let Ok(id) = missing.drive.parse() else { continue };
+            counts.missing.push((missing.summary(), id, self.has_undrained(id).await?));
+        }
+        Ok(counts)
+    }
+
+    /// A drive of this node says how it is, unless it hangs.
+    pub(crate) async fn ring_status(drive: &Drive) -> Result<stoker_ring::Status> {
+        let hangs = |_| StoreError::new(ErrorKind::Unavailable, "the drive does not answer");
+        tokio::time::timeout(DRIVE_MAX, drive.ring.status()).await.map_err(hangs)?.map_err(error::ring)
+    }
+
+    async fn status_with(&self, counts: Counts, is_fresh: bool) -> Result<NodeStatus> {
+        let now_ms = clock::now_ms();
+        let mut ring_states = Vec::new();
+        for drive in self.rings.drives() {
+            let path = drive.path.display().to_string();
+            ring_states.push(match Core::ring_status(&drive).await {
+                Ok(status) => RingStatus {
+                    path,
+                    drive: drive.id.to_string(),
+                    bytes: status.superblock.segment_size * u64::from(status.superblock.segment_count),
+                    keep_bytes: status.keep_bytes,
+                    clean_bytes: status.clean_bytes,
+                    records: status.records as u64,
+                    poisoned: drive.why_failed().or(status.poisoned.clone()),
+                    io: status.io_engine.clone(),
+                },
+                Err(fault) => RingStatus {
+                    path,
+                    drive: drive.id.to_string(),
+                    bytes: drive.bytes,
+                    keep_bytes: 0,
+                    clean_bytes: 0,
+                    records: 0,
+                    poisoned: drive.why_failed().or(Some(fault.message)),
+                    io: String::new(),
+                },
+            });
+        }
+        let Counts { alone, conflicts, missing } = counts;
         let lake_trouble = self.drainer.trouble(now_ms);
         let failed = ring_states.iter().filter(|ring| ring.poisoned.is_some());
         let failed: Vec<String> = failed.map(|ring| ring.path.clone()).collect();
@@ -156,11 +213,10 @@ impl Core {
             false => alone.words(),
         };
         let mut is_whole = true;
-        for missing in self.workshop.missing() {
-            let Ok(id) = missing.drive.parse() else { continue };
-            words.push(missing.summary());
+        for (summary, id, has_undrained) in missing {
+            words.push(summary);
             // Until others have what was there, or it is given up, there are files that nobody can read.
-            if self.has_undrained(id).await? {
+            if has_undrained {
                 is_whole = false;
                 words.push(format!(
                     "files that are not in the lake are on drive {id}, which is missing: `stoker risk --lost`"
@@ -174,7 +230,7 @@ impl Core {
             words.push(format!("the lake makes trouble: {trouble}"));
         }
         let is_written = match self.catalog.health() {
-            Health::Good => true,
+            Health::Good => is_fresh,
             Health::ReadOnly(why) | Health::Failed(why) => {
                 words.push(format!("the catalog takes no changes: {why}"));
                 false
@@ -191,7 +247,7 @@ impl Core {
             catalog: self.catalog.describe(),
             nodes: self.cell.status(),
             rings: ring_states,
-            sources: self.sources.status(self.source_names(self.volumes.all().await?)),
+            sources: self.sources.status(self.source_names(self.volumes.known())),
             dirty_files: alone.files,
             dirty_bytes: alone.bytes,
             dirty_age_ms: alone.oldest_ms.map_or(0, |since| now_ms.saturating_sub(since)),
@@ -233,6 +289,32 @@ impl Core {
         }
     }
 
+    /// What receipt and membership say of the copies of a file.
+    pub(crate) fn copy_facts(&self, receipt: &Receipt) -> CopyFacts {
+        let view = self.cell.view();
+        let mut places: Vec<CopyPlace> = Vec::new();
+        for holder in &receipt.holders {
+            let (Ok(node), Ok(drive)) = (holder.node.parse::<NodeId>(), holder.drive.parse::<DriveId>())
+            else {
+                continue;
+            };
+            let reach = match self.is_readable(&view, node, drive) {
+                true => Reach::Readable,
+                // Of a node that is in no cluster the catalog need not be asked.
+                false if !self.cell.is_joined() || view.is_drive_live(drive) => Reach::Away,
+                false => Reach::Gone,
+            };
+            let name = view.name(node);
+            match places.iter_mut().find(|place| place.node == name) {
+                // Parts of it are on another drive of that node: what can be read is as much as the worse of them gives.
+                Some(place) => place.reach = worse(place.reach, reach),
+                None => places.push(CopyPlace { node: name, is_here: node == self.node, reach }),
+            }
+        }
+        let is_in_lake = receipt.lake_etag.is_some();
+        CopyFacts { copies: receipt.copies, places, drain: receipt.drain.clone(), is_in_lake }
+    }
+
     /// Where a file is, and what happens to it next.
     pub async fn explain_file(self: &Arc<Core>, volume: &Arc<Volume>, key: &Key) -> Result<Explanation> {
         let path = key.as_bytes();
@@ -264,40 +346,20 @@ impl Core {
         holders.retain(|holder| holder.chunks > 0);
         let seq = seen.located.as_ref().map_or(0, |located| located.seq);
         let receipt = self.receipt_now(volume, path, file, seq).await?;
-        let policy = &volume.policy;
-        let mut words = match file.drain {
-            Drain::Clean if local == chunks => {
-                vec!["in the lake, confirmed; all of it is on drives here too".into()]
-            }
-            Drain::Clean => {
-                vec![format!("in the lake, confirmed; {local} of {chunks} chunks are on drives here")]
-            }
-            Drain::Never => {
-                vec!["on this node only: the volume does not drain. Lost if the drive dies".into()]
-            }
-            Drain::Conflict => match self.why_parked(volume, path).await? {
-                Some(reason) => vec![format!("not in the lake: {reason}. See `stoker conflict ls`")],
-                None => {
-                    vec!["not in the lake: somebody else changed the object. See `stoker conflict ls`".into()]
-                }
-            },
-            Drain::Dirty => {
-                let when = match policy.drain {
-                    DrainPolicy::OnDemand => "when `stoker drain` asks for it".to_owned(),
-                    DrainPolicy::Every(n) => format!("with every {n}th version of its name"),
-                    _ => format!(
-                        "once it was left alone for {} s, or {} s after its oldest change",
-                        policy.drain_quiet_s, policy.drain_lag_max_s
-                    ),
-                };
-                let copies = match receipt.copies {
-                    0 => "no whole copy is left".to_owned(),
-                    1 => "one copy, lost if its drive dies before it is drained".to_owned(),
-                    copies => format!("{copies} copies"),
-                };
-                vec![format!("not in the lake yet: {copies}. It drains {when}")]
-            }
-        };
+        let mut words = vec![match chunks {
+            0 => "it has no bytes; its name is in the catalog".to_owned(),
+            _ => self.copy_facts(&receipt).words(),
+        }];
+        words.extend(match file.drain {
+            Drain::Clean if local == chunks => Some("all of it is on drives here, too".to_owned()),
+            Drain::Clean => Some(format!("{local} of {chunks} chunks are on drives here, too")),
+            Drain::Never => Some("it stays on the drives: the volume does not drain".to_owned()),
+            Drain::Conflict => Some(match self.why_parked(volume, path).await? {
+                Some(reason) => format!("not in the lake: {reason}. See `stoker conflict ls`"),
+                None => "not in the lake: somebody else changed the object. See `stoker conflict ls`".into(),
+            }),
+            Drain::Dirty => Some(format!("not in the lake yet; it drains {}", when_drained(volume))),
+        });
         for (node, missing) in self.lacking(file.version()).await? {
             let name = self.cell.view().name(node);
             words.push(format!(
@@ -322,5 +384,25 @@ impl Core {
             holders,
             words,
         })
+    }
+}
+
+fn worse(one: Reach, two: Reach) -> Reach {
+    match (one, two) {
+        (Reach::Gone, _) | (_, Reach::Gone) => Reach::Gone,
+        (Reach::Away, _) | (_, Reach::Away) => Reach::Away,
+        _ => Reach::Readable,
+    }
+}
+
+fn when_drained(volume: &Volume) -> String {
+    let policy = &volume.policy;
+    match policy.drain {
+        DrainPolicy::OnDemand => "when `stoker drain` asks for it".to_owned(),
+        DrainPolicy::Every(n) => format!("with every {n}th version of its name"),
+        _ => format!(
+            "once it was left alone for {} s, or {} s after its oldest change",
+            policy.drain_quiet_s, policy.drain_lag_max_s
+        ),
     }
 }

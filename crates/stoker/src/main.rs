@@ -30,6 +30,7 @@ mod mount;
 mod mv;
 mod node;
 mod out;
+mod outages;
 mod pack;
 mod paint;
 mod progress;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use stoker_client::Client;
-use stoker_store::{Evacuation, NodeInfo, Order, Report, Store};
+use stoker_store::{Evacuation, NodeInfo, NodeWord, Order, Report, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{clock, out, show, size, span};
+use crate::{clock, out, outages, show, size};
 
 /// Pause between two looks at an evacuation.
 const LOOK: Duration = Duration::from_millis(500);
@@ -100,6 +100,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
                 return Err(Failure::confused());
             };
             list(&nodes, args.json)?;
+            outages::tell(&outages::ask(&client).await, "nodes");
             Ok(ExitCode::SUCCESS)
         }),
         Verb::Quarantine(args) => connect::run(&args.target, async |client| {
@@ -144,10 +145,10 @@ fn list(nodes: &[NodeInfo], json: bool) -> Result<(), Failure> {
 }
 
 fn row(node: &NodeInfo) -> Vec<String> {
-    let answers = match node.silent_since_ms {
-        Some(since_ms) => format!("silent for {}", span::human(clock::unix_ms().saturating_sub(since_ms))),
-        None if node.state == "down" => "no".to_owned(),
-        None => "yes".to_owned(),
+    let word = NodeWord::of(&node.state, node.since_ms, node.silent_since_ms, 0);
+    let answers = match word {
+        NodeWord::Answers { .. } => "yes".to_owned(),
+        word => word.words(clock::unix_ms()),
     };
     let drives = match node.drives_gone {
         0 => node.drives.to_string(),

@@ -8,7 +8,7 @@ use stoker_store::{LostFile, Order, Report, Risk, RiskReport, Store};
 use crate::connect::{self, Target};
 use crate::failure::Failure;
 use crate::paint::{self, Tone};
-use crate::{clock, out, show, size, span};
+use crate::{clock, out, outages, show, size, span};
 
 /// Arguments of `risk`.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub struct Args {
     /// Name the files of which no copy can be read now; the exit code is 1 if there are any.
     #[arg(long)]
     lost: bool,
-    /// Print one object: nodes, cells, lost_files, lost_bytes, at_least. With --lost one per line: volume, key, version,
+    /// Print one object: nodes, cells, lost_files, lost_bytes, at_least, outages, stale. With --lost one per line: volume, key, version,
     /// bytes, since, whole, nodes, may_return.
     #[arg(long)]
     json: bool,
@@ -40,10 +40,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         let Report::Risk(report) = client.operate(Order::Risk).await? else {
             return Err(Failure::confused());
         };
+        let outages = outages::ask(&client).await;
         if args.json {
-            out::json(&show::plain(&report))?;
+            out::json(&outages::beside(show::plain(&report), &outages))?;
         } else {
             tell(&report)?;
+            outages::tell(&outages, "risk");
         }
         Ok(ExitCode::SUCCESS)
     })

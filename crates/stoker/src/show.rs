@@ -3,14 +3,13 @@
 //! JSON names are those of the door's types. Bytes that are not UTF-8 are shown lossily, with the exact bytes beside
 //! them in hex; checksums are in base64, as in S3.
 
-use std::collections::BTreeSet;
-
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use stoker_store::{
-    Checksum, ChecksumKind, DrainPolicy, DrainState, FileInfo, LakeMode, Receipt, VolumeInfo,
+    Checksum, ChecksumKind, DrainPolicy, DrainState, FileInfo, LakeMode, Receipt, VolumeInfo, class_words,
+    receipt_copies_words,
 };
 
 use crate::{clock, out, size, span};
@@ -142,17 +141,7 @@ pub fn lake_mode(mode: LakeMode) -> &'static str {
 
 /// A receipt in words: what is true of the bytes now, and what happens next.
 pub fn receipt(receipt: &Receipt) -> String {
-    let nodes: BTreeSet<&str> = receipt.holders.iter().map(|holder| holder.node.as_str()).collect();
-    let mut copies = match (receipt.copies, nodes.len()) {
-        (1, 0 | 1) => "1 copy on 1 node".to_owned(),
-        (1, nodes) => format!("1 copy, on {nodes} nodes"),
-        (count, nodes) if nodes <= count as usize => format!("{count} copies on {count} nodes"),
-        // The chunks of a large file go to different peers.
-        (count, nodes) => format!("{count} copies of each byte, on {nodes} nodes"),
-    };
-    if receipt.drain == DrainState::Dirty && receipt.lake_etag.is_some() {
-        copies.push_str(" and one in the lake, for want of nodes");
-    }
+    let copies = receipt_copies_words(receipt);
     // It ends with a key, which may be anything.
     let lake = name(receipt.lake.as_deref().unwrap_or("the lake").as_bytes());
     let next = match receipt.drain {
@@ -194,8 +183,8 @@ pub fn file_rows(volume: &str, info: &FileInfo) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A volume as rows of `name  value`.
-pub fn volume_rows(volume: &VolumeInfo) -> Vec<(&'static str, String)> {
+/// A volume as rows of `name  value`, with how many copies a write makes now if that is known.
+pub fn volume_rows(volume: &VolumeInfo, copies: Option<u32>) -> Vec<(&'static str, String)> {
     let policy = &volume.policy;
     let drain = match policy.drain {
         DrainPolicy::Always | DrainPolicy::Every(_) => format!(
@@ -211,7 +200,10 @@ pub fn volume_rows(volume: &VolumeInfo) -> Vec<(&'static str, String)> {
         ("volume", volume.name.clone()),
         ("made", clock::rfc3339(volume.created_ms)),
         ("holds", format!("{}, {}", count(volume.files, "file"), size::human(volume.bytes))),
-        ("class", policy.class.as_str().to_owned()),
+        (
+            "class",
+            copies.map_or(policy.class.as_str().to_owned(), |copies| class_words(policy.class, copies)),
+        ),
         ("lake", volume.lake.clone().unwrap_or_else(|| "none".to_owned())),
         ("lake mode", lake_mode(policy.lake_mode).to_owned()),
         ("drain", drain),

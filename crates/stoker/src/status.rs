@@ -2,16 +2,17 @@
 
 use std::process::ExitCode;
 
-use stoker_store::{NodeStatus, PeerStatus, RingStatus, SourceStatus, Store};
+use stoker_store::{NodeStatus, Outages, PeerStatus, RingStatus, SourceStatus, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{clock, out, show, size, span};
+use crate::{clock, out, outages, show, size, span};
 
 /// Arguments of `status`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print one object: node, version, rings, dirty_files, dirty_bytes, dirty_age_ms, conflicts, ready and more.
+    /// Print one object: node, version, rings, dirty_files, dirty_bytes, dirty_age_ms, conflicts, ready, outages (what, name,
+    /// since_ms, summary, cure), stale (view, as_of_ms) and more.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -22,23 +23,27 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     connect::run(&args.target, async |client| {
         let status = client.status().await?;
+        let outages = outages::ask(&client).await;
         if args.json {
-            out::json(&show::plain(&status))?
+            out::json(&outages::beside(show::plain(&status), &outages))?
         } else {
-            tell(&status)?
+            tell(&status, &outages)?
         }
         Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
 
-fn tell(status: &NodeStatus) -> Result<(), Failure> {
+fn tell(status: &NodeStatus, outages: &Outages) -> Result<(), Failure> {
     let running = span::human(clock::unix_ms().saturating_sub(status.started_ms));
     let ready = if status.ready { "ready" } else { "not ready" };
-    let mut rows = vec![
-        ("node", format!("{}, {ready}, version {}, running for {running}", status.node, status.version)),
-        ("cluster", status.cluster.clone()),
-        ("catalog", status.catalog.clone()),
-    ];
+    let name = own_name(status);
+    let mut rows =
+        vec![("node", format!("{name}, {ready}, version {}, running for {running}", status.version))];
+    for outage in &outages.lost {
+        rows.extend([("lost", outage.summary.clone()), ("cure", outage.cure.clone())]);
+    }
+    rows.extend(outages::age(outages, "status").map(|age| ("as of", age)));
+    rows.extend([("cluster", status.cluster.clone()), ("catalog", status.catalog.clone())]);
     rows.extend(status.nodes.iter().filter(|_| status.nodes.len() > 1).map(|node| ("member", member(node))));
     rows.extend(status.rings.iter().map(|ring| ("drive", drive(ring))));
     rows.extend(status.sources.iter().filter(|source| source.reads > 0).map(|one| ("reads", source(one))));
@@ -53,8 +58,17 @@ fn tell(status: &NodeStatus) -> Result<(), Failure> {
     out::fields(&rows)
 }
 
+/// How people call the node that was asked.
+fn own_name(status: &NodeStatus) -> String {
+    let own = status.nodes.iter().find(|peer| peer.node == status.node);
+    match own.filter(|peer| !peer.name.is_empty()) {
+        Some(peer) => format!("{} ({})", peer.name, status.node),
+        None => status.node.clone(),
+    }
+}
+
 fn member(node: &PeerStatus) -> String {
-    let silent = if node.suspect { ", does not answer" } else { "" };
+    let silent = if node.suspect && node.state != "down" { ", does not answer" } else { "" };
     let latency = match node.latency_us {
         0 => String::new(),
         us => format!(", {us} us away"),

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use stoker_client::Client;
 use stoker_store::{
-    Class, DrainPolicy, LakeMode, Spread, Store, VolumeInfo, VolumeOptions, VolumePolicy, WhenAlone,
+    Class, DrainPolicy, LakeMode, Order, Report, Spread, Store, VolumeInfo, VolumeOptions, VolumePolicy,
+    WhenAlone,
 };
 
 use crate::connect::{self, Target};
@@ -206,18 +207,18 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         }),
         Verb::Create(args) => connect::run(&args.target, async |client| {
             let made = create(&client, args).await?;
-            tell(&made, args.json)
+            tell(&client, &made, args.json).await
         }),
         Verb::Set(args) => connect::run(&args.target, async |client| {
             if args.policy.is_empty() {
                 return Err(Failure::new("nothing to change").hint("name at least one of the options"));
             }
             let policy = args.policy.apply(client.volume(&args.name).await?.policy);
-            tell(&client.volume_set(&args.name, policy).await?, args.json)
+            tell(&client, &client.volume_set(&args.name, policy).await?, args.json).await
         }),
-        Verb::Show(args) => {
-            connect::run(&args.target, async |client| tell(&client.volume(&args.name).await?, args.json))
-        }
+        Verb::Show(args) => connect::run(&args.target, async |client| {
+            tell(&client, &client.volume(&args.name).await?, args.json).await
+        }),
         Verb::Rm(args) => connect::run(&args.target, async |client| {
             client.volume_delete(&args.name).await?;
             Ok(ExitCode::SUCCESS)
@@ -244,11 +245,18 @@ async fn create(client: &Client, args: &CreateArgs) -> Result<VolumeInfo, Failur
     }
 }
 
-fn tell(volume: &VolumeInfo, json: bool) -> Result<ExitCode, Failure> {
+async fn tell(client: &Client, volume: &VolumeInfo, json: bool) -> Result<ExitCode, Failure> {
     if json {
         out::json(&show::plain(volume))?
     } else {
-        out::fields(&show::volume_rows(volume))?
+        // What `auto` comes to is the node's to say.
+        let copies = match client.operate(Order::Protection).await {
+            Ok(Report::Protection(all)) => {
+                all.iter().find(|one| one.volume == volume.name).map(|one| one.copies)
+            }
+            _ => None,
+        };
+        out::fields(&show::volume_rows(volume, copies))?
     }
     Ok(ExitCode::SUCCESS)
 }

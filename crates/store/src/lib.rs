@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod alone;
+mod copies;
 mod edit;
 mod error;
 mod file;
@@ -20,6 +21,8 @@ mod list;
 mod measures;
 mod numbers;
 mod operator;
+mod outage;
+mod patience;
 mod receipt;
 mod set;
 mod store;
@@ -28,6 +31,9 @@ mod volume;
 mod write;
 
 pub use alone::{alone, alone_many, is_alone};
+pub use copies::{
+    CopyFacts, CopyPlace, Reach, class_words, commit_words, copies_words, receipt_copies_words,
+};
 pub use edit::{
     DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece, Seek,
 };
@@ -55,6 +61,8 @@ pub use operator::{
     HolderInfo, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus, StandbyInfo,
     StopVerdict, VolumeProtection,
 };
+pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
+pub use patience::{patience, patiently};
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{
     SET_DEADLINE_S_DEFAULT, SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId,

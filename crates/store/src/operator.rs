@@ -7,6 +7,7 @@ use crate::fleet::{DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild
 use crate::history::History;
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
+use crate::outage::Outages;
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -346,6 +347,8 @@ pub enum Order {
         /// Its id; none for all of them.
         id: Option<String>,
     },
+    /// What does not answer, and what helps; asks nobody.
+    Outages,
     /// What was, as figures over time.
     History {
         /// Of this node, by its id or its name; none for all that answer soon.
@@ -403,6 +406,8 @@ pub enum Report {
     },
     /// Of [`Order::JoinTokens`], and of [`Order::JoinTokenRevoke`] those that are revoked by it.
     JoinTokens(Vec<JoinTokenInfo>),
+    /// Of [`Order::Outages`].
+    Outages(Outages),
     /// Of [`Order::History`].
     History(Box<History>),
 }
@@ -425,6 +430,7 @@ impl Order {
             | Order::Measures { .. }
             | Order::Note { .. }
             | Order::JoinTokens
+            | Order::Outages
             | Order::History { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }

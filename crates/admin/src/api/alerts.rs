@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 use stoker_store::{
-    CatalogStatus, DriveInfo, HistoryPoint, NodeInfo, NodeStatus, Order, Rebuild, Report, RiskReport, figure,
+    CatalogStatus, DriveInfo, HistoryPoint, NodeInfo, NodeStatus, Order, Outages, Rebuild, Report, RiskReport,
+    figure,
 };
 
 use super::given::Given;
@@ -55,6 +56,7 @@ struct Seen {
     burning: Vec<String>,
     capacity: Capacity,
     latest: Option<HistoryPoint>,
+    outages: Outages,
 }
 
 /// Collects alerts.
@@ -99,7 +101,8 @@ fn of_nodes(seen: &Seen, alerts: &mut Alerts) {
         let (name, path) = (&drive.name, &drive.path);
         if ["failed", "gone"].contains(&drive.state.as_str()) {
             let why = drive.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-            let summary = format!("the drive {path} of {name} is {}{why}", drive.state);
+            let has = if drive.state == "gone" { "is gone" } else { "has failed" };
+            let summary = format!("the drive {path} of {name} {has}{why}");
             let action = "Replace it: `stoker drive replace`. Or take it out on the page of its node.";
             alerts.of_node("page", "StokerDriveFailed", name, summary, action);
         } else if share >= FULL {
@@ -151,7 +154,7 @@ fn of_data(seen: &Seen, alerts: &mut Alerts) {
     }
     if let Some(status) = &seen.status {
         if !status.ready {
-            let summary = format!("this node takes no requests: {}", reasons(status));
+            let summary = format!("this node takes no requests: {}", reasons(status, &seen.outages));
             alerts.add("page", "StokerNotReady", summary, "Its log says more.");
         }
         if let Some(trouble) = &status.lake_trouble {
@@ -233,7 +236,7 @@ pub async fn all(asked: Arc<Asked>, _: Given) -> Answered {
     );
     let (capacity, latest) = past.unwrap_or_default();
     let mut seen = Seen { now_ms: clock::unix_ms(), status, capacity, latest, ..Seen::default() };
-    seen.burning = burning.unwrap_or_default();
+    (seen.burning, seen.outages) = (burning.unwrap_or_default(), super::outages(&asked).await);
     for report in [nodes, drives, risk, catalog, rebuild].into_iter().flatten() {
         match report {
             Report::Nodes(nodes) => seen.nodes = nodes,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::json;
-use stoker_store::{LostFile, NodeInfo, Order, Report};
+use serde_json::{Value, json};
+use stoker_store::{LostFile, NodeInfo, NodeWord, Order, Report};
 use tokio::time::Instant;
 
 use super::given::Given;
@@ -102,8 +102,17 @@ async fn node_list(asked: &Asked) -> Result<Vec<NodeInfo>, Fault> {
     }
 }
 
+/// A node, with whether it answers in words.
+fn node_value(node: &NodeInfo) -> Value {
+    let mut value = plain(node);
+    let word = NodeWord::of(&node.state, node.since_ms, node.silent_since_ms, node.latency_us);
+    value["answers"] = word.words(crate::clock::unix_ms()).into();
+    value
+}
+
 pub async fn nodes(asked: Arc<Asked>, _: Given) -> Answered {
-    Ok(json!({ "nodes": plain(&node_list(&asked).await?) }).into())
+    let nodes: Vec<Value> = node_list(&asked).await?.iter().map(node_value).collect();
+    Ok(json!({ "nodes": nodes }).into())
 }
 
 pub async fn one(asked: Arc<Asked>, given: Given) -> Answered {
@@ -117,7 +126,7 @@ pub async fn one(asked: Arc<Asked>, given: Given) -> Answered {
     let Report::Drives(drives) = operate(&asked, order).await? else { return Err(confused()) };
     let Report::Risk(report) = operate(&asked, Order::Risk).await? else { return Err(confused()) };
     let risk = report.nodes.iter().find(|risk| risk.node == node.node);
-    Ok(json!({ "node": plain(node), "drives": plain(&drives), "risk": risk.map(plain) }).into())
+    Ok(json!({ "node": node_value(node), "drives": plain(&drives), "risk": risk.map(plain) }).into())
 }
 
 pub async fn can_stop(asked: Arc<Asked>, given: Given) -> Answered {

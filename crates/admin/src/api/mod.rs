@@ -20,6 +20,7 @@ mod volumes;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -29,7 +30,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use stoker_store::{BoxFuture, Order, Report, Store, StoreError};
+use stoker_store::{BoxFuture, Order, Outages, Report, Store, StoreError, patiently};
 use tokio::time::Instant;
 
 use crate::access::{self, CSRF_HEADER, Caller, Role, Stranger};
@@ -42,6 +43,9 @@ pub use slo::can_be_repaired;
 
 /// Bytes of a body.
 pub const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long somebody who looks waits for a catalog that answers nobody. The views that matter then need none.
+const CATALOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Names in a path, with what stands in their place.
 type Names<'p> = Vec<(&'static str, &'p str)>;
@@ -212,7 +216,8 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Fault> {
 }
 
 async fn read(asked: &Arc<Asked>, route: &Route, given: Given) -> Answered {
-    match tokio::time::timeout(asked.timeout, (route.call)(Arc::clone(asked), given)).await {
+    let called = patiently(Some(CATALOG_PATIENCE), (route.call)(Arc::clone(asked), given));
+    match tokio::time::timeout(asked.timeout, called).await {
         Ok(answered) => answered,
         Err(_) => Err(Fault::unavailable(format!("no answer within {} s", asked.timeout.as_secs_f64()))),
     }
@@ -309,6 +314,14 @@ fn store(asked: &Asked) -> Result<&dyn Store, Fault> {
 /// Asks the door for a report.
 fn operate(asked: &Asked, order: Order) -> BoxFuture<'_, Result<Report, Fault>> {
     Box::pin(async move { store(asked)?.operate(order).await.map_err(Fault::from) })
+}
+
+/// What does not answer; nothing if the node does not tell.
+pub async fn outages(asked: &Asked) -> Outages {
+    match operate(asked, Order::Outages).await {
+        Ok(Report::Outages(outages)) => outages,
+        _ => Outages::default(),
+    }
 }
 
 /// The door gave another report than was asked for.

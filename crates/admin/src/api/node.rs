@@ -28,7 +28,15 @@ pub async fn about(asked: Arc<Asked>, _: Given) -> Answered {
 
 pub async fn status(asked: Arc<Asked>, _: Given) -> Answered {
     let status = within(asked.timeout, asked.watched.status()).await.map_err(Fault::unavailable)?;
-    Ok(super::shape::plain(&status).into())
+    let mut value = super::shape::plain(&status);
+    let outages = super::outages(&asked).await;
+    value["outages"] = super::shape::plain(&outages.lost);
+    value["stale"] = super::shape::plain(&outages.stale);
+    Ok(value.into())
+}
+
+pub async fn outages(asked: Arc<Asked>, _: Given) -> Answered {
+    Ok(super::shape::plain(&super::outages(&asked).await).into())
 }
 
 pub async fn series(asked: Arc<Asked>, given: Given) -> Answered {

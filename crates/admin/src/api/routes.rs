@@ -175,6 +175,13 @@ pub static ROUTES: &[Route] = &[
     get("/api/v1/about", call!(node::about), "The node that answers, and how to begin.", NONE, "About"),
     get("/api/v1/status", call!(node::status), "The state of the node.", NONE, "Status"),
     get(
+        "/api/v1/outages",
+        call!(node::outages),
+        "What does not answer, since when, and what helps. Asks nobody.",
+        NONE,
+        "Outages",
+    ),
+    get(
         "/api/v1/series",
         call!(node::series),
         "Rates and latencies of the node, lately.",

@@ -16,8 +16,14 @@ pub const SHAPES: &[(&str, &str)] = &[
         "Status",
         "node:text cluster:text version:text started_ms:int catalog:text nodes:[Peer] rings:[Ring] sources:[Source] \
          dirty_files:int dirty_bytes:int dirty_age_ms:int conflicts:int drains:int lake_trouble:text? cache_bytes:int \
-         ready:bool words:[text]",
+         ready:bool words:[text] outages:[Outage] stale:[StaleView]",
     ),
+    ("Outages", "lost:[Outage] stale:[StaleView]"),
+    (
+        "Outage",
+        "what:catalog|node|lake name:text node:text? since_ms:int? summary:text cure:text action:promote?",
+    ),
+    ("StaleView", "view:text as_of_ms:int?"),
     (
         "Peer",
         "node:text name:text state:text suspect:bool addresses:[text] cell:text tor:text power:text latency_us:int",
@@ -88,7 +94,7 @@ pub const SHAPES: &[(&str, &str)] = &[
     (
         "Node",
         "node:text name:text cell:text tor:text power:text state:text since_ms:int silent_since_ms:int? drives:int \
-         drives_gone:int undrained_files:int undrained_bytes:int latency_us:int",
+         drives_gone:int undrained_files:int undrained_bytes:int latency_us:int answers:text",
     ),
     ("NodePage", "node:Node drives:[Drive] risk:Risk?"),
     ("StopVerdict", "node:text name:text reasons:[text] can_stop:bool"),

@@ -379,8 +379,10 @@ impl Cell {
         let one = |node: NodeId| {
             let row = &view.member(node)?.row;
             let state = view.state_word(node);
+            // What was measured before it fell silent is not how long it takes to answer.
+            let answers = view.became(node) == "up" && !self.is_suspect(node);
             let latency_us = match &self.wire {
-                Some(wire) if node != self.node => wire.latency_us(node),
+                Some(wire) if node != self.node && answers => wire.latency_us(node),
                 _ => 0,
             };
             Some(PeerStatus {
@@ -395,7 +397,9 @@ impl Cell {
                 latency_us,
             })
         };
-        view.nodes().filter_map(one).collect()
+        let mut nodes: Vec<PeerStatus> = view.nodes().filter_map(one).collect();
+        nodes.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
+        nodes
     }
 
     /// What is true about the safety of files that are not in the lake yet.

@@ -11,7 +11,7 @@ use crate::core::Core;
 impl Cell {
     /// The share that a node has in rebuilds.
     pub(super) async fn rebuild_of(&self, node: NodeId) -> Result<Rebuild> {
-        match self.order_on(node, Order::Rebuild).await? {
+        match self.order_soon(node, Order::Rebuild).await? {
             Report::Rebuild(rebuild) => Ok(rebuild),
             _ => Err(StoreError::new(ErrorKind::Invalid, format!("node {node} gave another answer"))),
         }

@@ -9,6 +9,9 @@ use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
 use super::{Body, Cell, Summed, unreachable};
 
+/// Longest wait for a node that is one of many in a view.
+const VIEW_MAX: Duration = Duration::from_millis(1_200);
+
 /// Longest wait for small questions.
 const ASK_MAX: Duration = Duration::from_secs(3);
 
@@ -188,6 +191,15 @@ impl Cell {
     /// Has a node carry out what concerns it alone.
     pub(crate) async fn order_on(&self, node: NodeId, order: Order) -> Result<Report> {
         let deadline = if order.only_reads() { ASK_MAX } else { ORDER_MAX };
+        self.order_within(node, order, deadline).await
+    }
+
+    /// The same for a view of all nodes, which does not wait for one of them.
+    pub(crate) async fn order_soon(&self, node: NodeId, order: Order) -> Result<Report> {
+        self.order_within(node, order, VIEW_MAX).await
+    }
+
+    async fn order_within(&self, node: NodeId, order: Order, deadline: Duration) -> Result<Report> {
         match self.ask(node, &Ask::Order(order), Body::None, deadline).await?.0 {
             Answer::Report(report) => Ok(*report),
             other => Err(confused(&other)),

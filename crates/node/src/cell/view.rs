@@ -92,6 +92,15 @@ impl View {
         }
     }
 
+    /// The same without what persons decided about it: `up`, `leaving` or `down`.
+    pub fn became(&self, node: NodeId) -> &'static str {
+        match self.members.get(&node).map(|member| member.row.state) {
+            None | Some(NodeState::Down) => "down",
+            Some(NodeState::Leaving) => "leaving",
+            Some(NodeState::Up) => "up",
+        }
+    }
+
     /// How people call a node.
     pub fn name(&self, node: NodeId) -> String {
         match self.members.get(&node) {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stoker_catalog::kv::{Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
-use stoker_catalog::{BoxFuture, Calls, Counted, Result};
+use stoker_catalog::{BoxFuture, Calls, CatalogError, Counted, ErrorKind, Result};
 use stoker_store::{Counter, Histogram};
 use tokio::time::Instant;
 
 use crate::core::add;
+use crate::pulse::Pulse;
 
 /// What is known of a catalog as this node asks it.
 pub(crate) struct CatalogTimes {
@@ -17,6 +18,8 @@ pub(crate) struct CatalogTimes {
     commits: Histogram,
     failures: AtomicU64,
     conflicts: AtomicU64,
+    /// Whether it answers.
+    pub pulse: Pulse,
 }
 
 impl CatalogTimes {
@@ -29,6 +32,7 @@ impl CatalogTimes {
             commits: Histogram::default(),
             failures: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
+            pulse: Pulse::default(),
         });
         (Arc::new(Timed { inner: counted, times: times.clone() }), times)
     }
@@ -64,12 +68,48 @@ impl Timed {
     fn read<'a, T: 'a>(&'a self, call: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             let begun = Instant::now();
-            let answer = call.await;
+            let answer = match self.waited(call, Call::Read).await {
+                Ok(answer) => answer,
+                Err(silent) => Err(CatalogError::unavailable(no_answer(silent))),
+            };
             self.times.reads.note(begun.elapsed());
             add(&self.times.failures, u64::from(answer.is_err()));
             answer
         })
     }
+
+    /// Waits for a call as long as whoever asked does, and notes whether the catalog answers.
+    async fn waited<T>(
+        &self,
+        call: BoxFuture<'_, Result<T>>,
+        kind: Call,
+    ) -> std::result::Result<Result<T>, std::time::Duration> {
+        let pulse = &self.times.pulse;
+        let noted = async {
+            let waiting = pulse.begin();
+            let answer = call.await;
+            let is_lost =
+                |fault: &CatalogError| matches!(fault.kind, ErrorKind::Unavailable | ErrorKind::Unknown);
+            match (&answer, kind) {
+                (Err(fault), Call::Read) if is_lost(fault) => waiting.failed(&fault.message),
+                (Err(fault), Call::Commit) if is_lost(fault) => waiting.refused(),
+                _ => waiting.answered(),
+            }
+            answer
+        };
+        pulse.within_patience(noted).await
+    }
+}
+
+/// What was asked.
+#[derive(Clone, Copy)]
+enum Call {
+    Read,
+    Commit,
+}
+
+fn no_answer(silent: std::time::Duration) -> String {
+    format!("no answer for {} s", silent.as_secs())
 }
 
 impl Catalog for Timed {
@@ -84,7 +124,13 @@ impl Catalog for Timed {
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Outcome>> {
         Box::pin(async move {
             let begun = Instant::now();
-            let outcome = self.inner.commit(commit).await;
+            let outcome = match self.waited(self.inner.commit(commit), Call::Commit).await {
+                Ok(outcome) => outcome,
+                Err(silent) => Err(CatalogError::unknown(format!(
+                    "{}; the change may have been made, or may be made yet",
+                    no_answer(silent)
+                ))),
+            };
             self.times.commits.note(begun.elapsed());
             match &outcome {
                 Ok(Outcome::Done { .. }) => {}

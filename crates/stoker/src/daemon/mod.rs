@@ -107,6 +107,8 @@ pub struct Ready {
     pub lake: String,
     /// What volumes commit to, if that is to be told.
     pub protection: Vec<VolumeProtection>,
+    /// Copies that a write to the volume to begin with makes now.
+    pub copies: u32,
     /// Why the lake does not answer, if so.
     pub lake_trouble: Option<String>,
     pub status: NodeStatus,
@@ -305,15 +307,13 @@ impl Daemon {
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
         ports.write(place)?;
-        let protection = match plan.tells_protection {
-            true => store.operate(Order::Protection).await.map_err(refused)?,
-            false => Report::Done,
-        };
-        let protection = match protection {
+        let protection = match store.operate(Order::Protection).await.map_err(refused)? {
             Report::Protection(protection) => protection,
             _ => Vec::new(),
         };
-
+        let of_volume = protection.iter().find(|one| Some(&one.volume) == volume.as_ref());
+        let copies = of_volume.or(protection.first()).map_or(1, |one| one.copies);
+        let protection = if plan.tells_protection { protection } else { Vec::new() };
         let ready = Ready {
             dir: place.dir().to_path_buf(),
             s3: s3.as_ref().map_or_else(Vec::new, |s3| s3.urls()),
@@ -334,6 +334,7 @@ impl Daemon {
             volume,
             lake: plan.lake.url.clone(),
             protection,
+            copies,
             lake_trouble,
             status,
             cores,

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     once: bool,
     /// Print one object per look: at, node, ready, risk, drain, commits_per_s, commits_per_s_by_class, commit_bytes_per_s,
-    /// read_bytes_per_s, nodes, drives, volumes, trouble.
+    /// read_bytes_per_s, nodes, drives, volumes, trouble, outages, stale.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

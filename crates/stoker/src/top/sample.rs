@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use stoker_store::{
-    Counter, DriveInfo, History, NodeInfo, NodeStatus, Order, Report, RiskReport, Store, VolumeInfo,
+    Counter, DriveInfo, History, NodeInfo, NodeStatus, Order, Outages, Report, RiskReport, Store, VolumeInfo,
 };
 
-use crate::clock;
+use crate::{clock, outages};
 
 /// How far back the small bars go, and their step: what nodes have in memory.
 const HISTORY_AGE_MS: u64 = 600_000;
@@ -27,6 +27,7 @@ pub struct Sample {
     /// The last minutes of all nodes; none from a node of a release that does not keep them.
     pub history: Option<History>,
     pub trouble: Option<String>,
+    pub outages: Outages,
 }
 
 impl Sample {
@@ -43,6 +44,7 @@ impl Sample {
             counters: Vec::new(),
             history: None,
             trouble: Some(trouble),
+            outages: Outages::default(),
         }
     }
 
@@ -89,6 +91,7 @@ impl Sample {
                 Err(fault) => note(fault),
             }
         }
+        sample.outages = outages::ask(node).await;
         sample
     }
 

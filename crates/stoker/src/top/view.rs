@@ -2,11 +2,11 @@
 //! the first rows are, with the number of the others.
 
 use serde_json::{Value, json};
-use stoker_store::{DriveInfo, NodeInfo, Risk, SourceStatus, VolumeInfo};
+use stoker_store::{DriveInfo, NodeInfo, NodeWord, Risk, SourceStatus, VolumeInfo};
 
 use super::cluster;
 use super::sample::Sample;
-use crate::{clock, paint, show, size, span};
+use crate::{clock, outages, paint, show, size, span};
 
 /// Rows of a list that are shown even if that leaves less for others: its head and one more.
 const ROWS_MIN: usize = 2;
@@ -27,6 +27,15 @@ impl View<'_> {
         lines.extend(
             self.now.trouble.as_ref().map(|trouble| format!("trouble  {}", show::name(trouble.as_bytes()))),
         );
+        lines.extend(
+            self.now
+                .outages
+                .lost
+                .iter()
+                .flat_map(|outage| ["LOST    ", "cure    "].into_iter().zip([&outage.summary, &outage.cure]))
+                .map(|(what, words)| format!("{what} {}", show::name(words.as_bytes()))),
+        );
+        lines.extend(outages::age(&self.now.outages, "risk").map(|age| format!("as of    {age}")));
         let lists = [self.nodes(), self.drives(), self.volumes()];
         let lists: Vec<&Vec<Vec<String>>> = lists.iter().filter(|list| list.len() > 1).collect();
         // A blank line before each.
@@ -141,10 +150,9 @@ impl View<'_> {
     }
 
     fn node(&self, node: &NodeInfo) -> Vec<String> {
-        let answers = match node.silent_since_ms {
-            Some(since_ms) => format!("silent {}", span::human(self.now.at_ms.saturating_sub(since_ms))),
-            None if node.state == "down" => "no".to_owned(),
-            None => "yes".to_owned(),
+        let answers = match NodeWord::of(&node.state, node.since_ms, node.silent_since_ms, 0) {
+            NodeWord::Answers { .. } => "yes".to_owned(),
+            word => word.words(self.now.at_ms),
         };
         let drives = match node.drives_gone {
             0 => node.drives.to_string(),
@@ -220,6 +228,8 @@ impl View<'_> {
         json!({
             "at": clock::rfc3339(self.now.at_ms),
             "trouble": self.now.trouble,
+            "outages": show::plain(&self.now.outages.lost),
+            "stale": show::plain(&self.now.outages.stale),
             "node": self.now.status.as_ref().map(|status| &status.node),
             "ready": self.now.status.as_ref().map(|status| status.ready),
             "risk": self.now.risk.as_ref().map(show::plain),

@@ -1,6 +1,7 @@
 //! What `up` says when everything runs.
 
 use serde_json::json;
+use stoker_store::commit_words;
 
 use crate::daemon::{CREDENTIALS, Credentials, Ready, nfs};
 use crate::failure::Failure;
@@ -112,10 +113,7 @@ fn rows(ready: &Ready) -> Vec<(&'static str, String)> {
         let (files, bytes) = (out::count(status.dirty_files), size::human(status.dirty_bytes));
         rows.push(("draining", format!("{files} files, {bytes}, left from the last run")));
     }
-    rows.push((
-        "safety",
-        "one copy on this node: a file is lost if its drive dies before the file is in the lake".into(),
-    ));
+    rows.push(("safety", commit_words(ready.copies)));
     if let (Some(peers), Some(token)) = (ready.peers.first(), &ready.join_token) {
         let line = format!("{TOKEN_VARIABLE}={token} {} join {peers} --dir OTHER_DIR", program());
         rows.push(("add a node", line));

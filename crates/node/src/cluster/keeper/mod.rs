@@ -43,6 +43,9 @@ const ACK_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for an answer of another node about the catalog.
 const ASK_MAX: Duration = Duration::from_secs(2);
 
+/// The same for somebody who looks at how the catalog is.
+const STATUS_MAX: Duration = Duration::from_millis(1_200);
+
 /// Pause between two looks around for whoever rules.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -432,8 +435,12 @@ impl Keeper {
     }
 
     async fn ask(&self, node: NodeId, ask: &Ask) -> Result<Answer> {
+        self.ask_within(node, ask, ASK_MAX).await
+    }
+
+    async fn ask_within(&self, node: NodeId, ask: &Ask, limit: Duration) -> Result<Answer> {
         let request = Message::new(KIND_KEEPER, message::encode(ask));
-        let answer = self.transport.call(node, request, Call::within(ASK_MAX)).await;
+        let answer = self.transport.call(node, request, Call::within(limit)).await;
         let answer = answer.map_err(|fault| {
             StoreError::new(ErrorKind::Unavailable, format!("node {node} does not answer: {fault}"))
         })?;

@@ -11,7 +11,7 @@ use stoker_store::{CatalogStatus, StandbyInfo};
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{Keeper, elsewhere};
+use super::{Keeper, STATUS_MAX, elsewhere};
 use crate::clock;
 use crate::cluster::wire::StandbyWire;
 
@@ -164,7 +164,7 @@ impl Keeper {
             return self.status_of(&catalog).await;
         }
         let holder = self.holder();
-        let (trouble, seq) = match self.ask(holder, &Ask::Status).await {
+        let (trouble, seq) = match self.ask_within(holder, &Ask::Status, STATUS_MAX).await {
             Ok(Answer::Status(status)) => return status,
             Ok(Answer::No(why)) => (why, 0),
             Ok(_) => ("an answer to another question".to_owned(), 0),

@@ -1,0 +1,43 @@
+//! What does not answer, beside what a view shows: the same words in every command.
+
+use serde_json::Value;
+use stoker_store::{Order, Outages, Report, Store};
+
+use crate::{clock, out, show, span};
+
+/// Asks the node; nothing if it is of a release that does not know.
+pub async fn ask(node: &impl Store) -> Outages {
+    match node.operate(Order::Outages).await {
+        Ok(Report::Outages(outages)) => outages,
+        _ => Outages::default(),
+    }
+}
+
+/// A view as JSON, with `outages` and `stale`.
+pub fn beside(mut view: Value, outages: &Outages) -> Value {
+    view["outages"] = show::plain(&outages.lost);
+    view["stale"] = show::plain(&outages.stale);
+    view
+}
+
+/// How old a view is, if the catalog did not answer for it.
+pub fn age(outages: &Outages, view: &str) -> Option<String> {
+    let stale = outages.stale.iter().find(|stale| stale.view == view)?;
+    Some(match stale.as_of_ms {
+        Some(ms) => {
+            let age = span::human(clock::unix_ms().saturating_sub(ms));
+            format!("{age} ago, when the catalog last answered")
+        }
+        None => "never: this is what the node knows without the catalog".to_owned(),
+    })
+}
+
+/// Says what is lost and what helps, and how old the view is.
+pub fn tell(outages: &Outages, view: &str) {
+    for outage in &outages.lost {
+        out::say(format!("{}\n  {}", outage.summary, outage.cure));
+    }
+    if let Some(age) = age(outages, view) {
+        out::say(format!("as of {age}"));
+    }
+}
