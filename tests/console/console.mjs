@@ -497,6 +497,28 @@ await scenario("a session that is over leads to the login form and back", () =>
   }),
 );
 
+// The last ones: what they do cannot be undone.
+process.kill(told.pids[2], "SIGKILL");
+const lost = told.nodes[2].name;
+
+for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
+  for (const colorScheme of ["light", "dark"]) {
+    await scenario(`a node is lost, at ${size} pixels, ${colorScheme}`, () =>
+      visit({ viewport, colorScheme }, async (page) => {
+        await login(page, node, node.token);
+        await page.locator(".alerts-list li", { hasText: lost }).first().waitFor({ timeout: 60000 });
+        await page.getByText(new RegExp(`without ${lost}, which does not answer`)).waitFor({ timeout: 60000 });
+        await page.locator(".tile", { hasText: "Nodes up" }).getByText("2 of 3").waitFor({ timeout: 60000 });
+        await sound(page, `lost-${size}-${colorScheme}`);
+        if (size === "390") expect((await page.evaluate(() => document.documentElement.scrollHeight)) <= 3 * NARROW.height, "the overview is higher than three screens");
+        await open(page, "#/nodes", "Load and clients");
+        await page.locator("section", { hasText: "Load and clients" }).getByText("does not answer").waitFor();
+        await sound(page, `lost-nodes-${size}-${colorScheme}`);
+      }),
+    );
+  }
+}
+
 await browser.close();
 console.log(failures.length === 0 ? "console: all scenarios passed" : `console: FAILED: ${failures.join(", ")}`);
 process.exit(failures.length === 0 ? 0 : 1);

@@ -6,6 +6,7 @@ const KINDS = {
   node_down: "node down",
   node_up: "node is back",
   node_silent: "node silent",
+  part_moved: "part changed its state",
   node_answers: "node answers",
   drive_added: "drive added",
   drive_removed: "drive removed",
@@ -45,7 +46,7 @@ const CALLS = [
 export function namer(nodes, drives) {
   const names = new Map((nodes ?? []).filter((node) => node.name).map((node) => [node.node, node.name]));
   for (const drive of drives ?? []) names.set(drive.drive, `drive ${drive.path} of ${drive.name}`);
-  return (text) => text.replace(/\b[0-9a-f]{32}\b/g, (id) => names.get(id) ?? id);
+  return (text) => text.replace(/\b[0-9a-f]{32}\b/g, (id) => names.get(id) ?? id).replace(/(^|[\s(])(node|drive|port|switch|power|cell)\/(?=\S)/g, "$1$2 ");
 }
 
 function plain(text) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 use stoker_store::{
-    CatalogStatus, DriveInfo, HistoryPoint, NodeInfo, NodeStatus, Order, Outages, Rebuild, Report, RiskReport,
-    figure,
+    CatalogStatus, DriveInfo, HistoryPoint, NodeInfo, NodeStatus, Order, Outages, Rebuild, Report,
+    RiskReport, figure,
 };
 
 use super::given::Given;
