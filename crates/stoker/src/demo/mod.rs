@@ -74,7 +74,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         teller.picture.end();
         drawing.iter().for_each(tokio::task::JoinHandle::abort);
         if let (Ok(nodes), true, true) = (&told, args.keep, teller.picture.is_on()) {
-            linger(nodes).await?;
+            scratch.keep_when_stopped();
+            linger(nodes, &dir).await?;
         }
         // The nodes that are left end here.
         told.map(drop)
@@ -93,14 +94,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Lets people look at the nodes that are left, until they have seen enough.
-async fn linger(nodes: &[cell::Node]) -> Result<(), Failure> {
+async fn linger(nodes: &[cell::Node], dir: &std::path::Path) -> Result<(), Failure> {
     for node in nodes {
         let dir = crate::shell::quoted(&node.dir.display().to_string());
-        out::line(format!("console {}  log in with the word in {dir}/token", node.console()))?;
+        out::line(format!("console {}  log in with the token in {dir}/token", node.console()))?;
         out::line(format!("        {} status --dir {dir}", crate::shell::program()))?;
     }
-    out::say("they go on until Ctrl-C");
-    tokio::signal::ctrl_c().await.map_err(|error| Failure::io("signals", &error))
+    out::say(format!("the nodes go on until Ctrl-C; their files stay in {}", dir.display()));
+    // Whoever watches for signals ends the process.
+    std::future::pending().await
 }
 
 /// Tells what happens, for people and for programs.

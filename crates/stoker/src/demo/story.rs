@@ -38,7 +38,7 @@ pub async fn tell(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result
     // A token is for one node; the second one has another.
     let third = started(3, Some(&second))?;
     picture.link(&format!(
-        "console {}  (log in with the word in {}/token)",
+        "console {}  (log in with the token in {}/token)",
         third.console(),
         third.dir.display()
     ));
@@ -255,7 +255,7 @@ async fn rejoin(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result<N
     let begun = clock::now();
     teller.picture.node(2, NodeState::Starting, "comes back");
     let node = tokio::task::block_in_place(|| shape.start(2, None))?;
-    teller.picture.node(2, NodeState::Up, "is back, nothing to copy");
+    teller.picture.node(2, NodeState::Up, "is back as it was");
     let client = node.connect().await?;
     let seconds = begun.elapsed().as_secs_f64();
     shards.verify(&client, 0).await?;
