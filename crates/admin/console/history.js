@@ -62,7 +62,8 @@ export function history(context, { title, names, node = null, wrap, told = () =>
     const [window_s] = WINDOWS[chosen];
     const answer = await context.get(`history?window_s=${window_s}${node ? `&node=${enc(node)}` : ""}`);
     if (mine !== turn) return;
-    const data = gapped(answer, window_s * 1000);
+    // The last minutes are shown as long as they are: a cluster that has just begun has few of them.
+    const data = gapped(answer, window_s > WINDOWS[0][0] ? window_s * 1000 : null);
     plots.forEach((one) => one.show(data));
     const away = answer.nodes.filter((one) => !one.answers).map((one) => one.name || one.node.slice(0, 8));
     missing.update([answer.nodes.length, away], ([count, away]) => {

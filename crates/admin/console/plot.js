@@ -23,7 +23,7 @@ export function plot(title, lines, { format, floor, base = 1000, none, note }) {
     if (!data || width === 0) return;
     const times = data.at_ms;
     if (times.length === 0) {
-      area.replaceChildren(h("p", { class: "loading" }, "The first points come in a few seconds."));
+      area.replaceChildren(h("p", { class: "muted" }, data.window_ms > 900000 ? none : "The first points come in a few seconds."));
       return;
     }
     const end = times[times.length - 1];

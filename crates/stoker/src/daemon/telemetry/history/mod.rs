@@ -78,16 +78,18 @@ impl PastKeeper {
         changed.extend(kept.iter_mut().enumerate().map(|(tier, circle)| (tier, circle.add(at_ms, &values))));
     }
 
-    /// Finished points: of the finest circle that reaches far enough back, or else of the longest one.
+    /// Finished points: of the coarsest circle that is fine enough and reaches far enough back, or of a finer one as long as that has
+    /// none; else of the longest one.
     pub fn points(&self, request: HistoryRequest, now_ms: u64) -> Vec<HistoryPoint> {
         let circles = self.circles.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = || std::iter::once(&circles.recent).chain(&circles.kept);
+        let all: Vec<&Tier> = std::iter::once(&circles.recent).chain(&circles.kept).collect();
         let reaches =
-            |tier: &&Tier| request.since_ms >= now_ms.saturating_sub(tier.every_ms() * tier.len() as u64);
-        // A step of an hour needs no point of ten seconds, and memory forgets with the process: take the coarsest that is fine enough.
-        let chosen = all().filter(reaches).rfind(|tier| tier.every_ms() <= request.every_ms);
-        let chosen = chosen.or_else(|| all().find(reaches)).or_else(|| all().next_back());
-        chosen.map(|tier| tier.points(request, now_ms)).unwrap_or_default()
+            |tier: &Tier| request.since_ms >= now_ms.saturating_sub(tier.every_ms() * tier.len() as u64);
+        let is_fine = |tier: &Tier| tier.every_ms() <= request.every_ms;
+        let best = all.iter().rposition(|tier| is_fine(tier) && reaches(tier));
+        let best = best.or_else(|| all.iter().position(|tier| reaches(tier))).unwrap_or(all.len() - 1);
+        let points = all[..=best].iter().rev().map(|tier| tier.points(request, now_ms));
+        points.into_iter().find(|points| !points.is_empty()).unwrap_or_default()
     }
 
     /// What tells it to others.

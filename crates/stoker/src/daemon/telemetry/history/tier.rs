@@ -75,13 +75,13 @@ impl Tier {
         (begin_ms, slot.samples, averages)
     }
 
-    /// Finished points, at a step that is no finer than this circle's.
+    /// Finished points, at a step that is no finer than this circle's. A longer step that has not ended is made of those that have.
     pub fn points(&self, request: HistoryRequest, now_ms: u64) -> Vec<HistoryPoint> {
         let every_ms = request.every_ms.max(self.every_ms);
         let begin_ms = request.since_ms.saturating_sub(request.since_ms % every_ms);
         // What is older than the circle is long is of its last round; what is in the future was written by another clock.
         let oldest_ms = now_ms.saturating_sub(self.every_ms * self.slots.len() as u64);
-        let end_ms = now_ms - now_ms % every_ms;
+        let end_ms = now_ms - now_ms % self.every_ms;
         let mut slots: Vec<&Slot> = self.slots.iter().flatten().collect();
         slots.retain(|slot| slot.at_ms >= begin_ms.max(oldest_ms) && slot.at_ms < end_ms);
         slots.sort_unstable_by_key(|slot| slot.at_ms);
@@ -119,6 +119,7 @@ mod tests {
         }
         assert_eq!(all(&tier, EVERY, 122), [(100, Some(2.0)), (110, Some(15.0))], "120 has not ended");
         assert_eq!(all(&tier, 40, 170), [(80, Some(8.5)), (120, Some(7.0))]);
+        assert_eq!(all(&tier, 40, 122), [(80, Some(8.5))], "what has ended of it");
         assert_eq!(all(&tier, EVERY, 200), [(120, Some(7.0))], "the circle is over for the others");
     }
 
