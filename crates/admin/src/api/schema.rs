@@ -21,7 +21,7 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("Outages", "lost:[Outage] stale:[StaleView]"),
     (
         "Outage",
-        "what:catalog|node|lake name:text node:text? since_ms:int? summary:text cure:text action:promote?",
+        "what:catalog|node|lake name:text node:text? since_ms:int? summary:text cure:text action:text?",
     ),
     ("StaleView", "view:text as_of_ms:int?"),
     (
