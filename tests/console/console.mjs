@@ -100,7 +100,7 @@ async function sound(page, name) {
 }
 
 const PAGES = [
-  ["overview", "#/", "Cell map"],
+  ["overview", "#/", "Topology"],
   ["nodes", "#/nodes", "Catalog"],
   ["node", `#/nodes/${told.nodes[1].name}`, "If it dies now"],
   ["volumes", "#/volumes", "ckpt"],
@@ -108,6 +108,7 @@ const PAGES = [
   ["file", "#/file/data/train%2Fshard-003.tar", "What is true now"],
   ["sets", "#/sets", "step-1000/"],
   ["set", "#/sets/ckpt/", "Receipts"],
+  ["lake", "#/lake", "Requests and cost"],
   ["reads", "#/reads", "Read weights"],
   ["log", "#/log", "Changes through this node"],
   ["access", "#/access", "Access keys"],
@@ -164,6 +165,13 @@ for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
         for (const [name, hash, words] of PAGES) {
           await open(page, name === "set" ? hash + set : hash, words);
           await sound(page, `${name}-${size}-${colorScheme}`);
+          if (name !== "overview" || size !== "390") continue;
+          const height = await page.evaluate(() => document.documentElement.scrollHeight);
+          expect(height <= 3 * NARROW.height, `the overview is ${height} pixels high, more than three screens`);
+          await page.locator("summary", { hasText: "Topology" }).click();
+          await page.locator(".node").first().waitFor();
+          await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
+          await sound(page, `overview-open-${size}-${colorScheme}`);
         }
       }),
     );
@@ -193,16 +201,44 @@ await scenario("what a person clicks leads on", () =>
 await scenario("plots have a past when the page opens", () =>
   visit({}, async (page) => {
     await login(page, node, node.view_token);
-    for (const title of ["Throughput", "Latency of S3 requests", "Commits by class", "Drain lag"]) {
-      const plot = page.getByRole("figure", { name: title });
+    await page.getByText(/sum of 3 nodes/).waitFor();
+    for (const title of ["Throughput", "Latency of S3 requests", "Requests", "Space", "Drain lag", "Drain age"]) {
+      const plot = page.getByRole("figure", { name: title, exact: true });
       await plot.locator("svg").waitFor();
-      const drawn = await plot.evaluate((figure) => [...figure.querySelectorAll("path.line")].some((line) => line.getAttribute("d").length > 0));
-      expect(drawn, `${title} is empty`);
+      const drawn = () => plot.evaluate((figure) => [...figure.querySelectorAll("path.line")].some((line) => line.getAttribute("d").length > 0) || figure.querySelector("circle") !== null);
+      const patience = Date.now() + 30000;
+      while (!(await drawn()) && Date.now() < patience) await page.waitForTimeout(500);
+      expect(await drawn(), `${title} is empty`);
     }
     const plot = page.getByRole("figure", { name: "Throughput" });
-    await plot.locator(".plot-area").hover({ position: { x: 500, y: 80 } });
+    await plot.locator(".plot-area").hover({ position: { x: 400, y: 80 } });
     await plot.locator(".cross").waitFor({ state: "attached" });
     expect(/\d\d:\d\d:\d\d/.test(await plot.locator(".when").innerText()), "no time under the pointer");
+    await page.getByRole("button", { name: "30 days" }).click();
+    await page.locator("svg[aria-label='Throughput, the last 30 d']").waitFor();
+    await sound(page, "overview-30-days");
+    await page.getByRole("button", { name: "15 min" }).click();
+    await open(page, `#/nodes/${told.nodes[1].name}`, "If it dies now");
+    await page.getByRole("figure", { name: "Space" }).locator("svg").waitFor();
+  }),
+);
+
+await scenario("whole-cluster figures, clients and how to add a node", () =>
+  visit({}, async (page) => {
+    await login(page, node, node.token);
+    for (const name of ["Nodes up", "Space that must stay", "Waiting for the lake", "Read", "Written", "Clients"]) await page.locator(".tile", { hasText: name }).first().waitFor();
+    await page.locator(".bars", { hasText: "must stay" }).first().waitFor();
+    await open(page, "#/nodes", "Load and clients");
+    for (const other of told.nodes) await page.locator("section", { hasText: "Load and clients" }).getByRole("link", { name: other.name }).waitFor();
+    await page.getByRole("button", { name: "Add a node" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: "Make a join token" }).click();
+    const line = await page.locator(".start code").innerText();
+    expect(/^STOKER_JOIN_TOKEN=\S+ stoker join \S+:\d+/.test(line), line);
+    await sound(page, "nodes-join");
+    await page.getByRole("button", { name: "Promote this node" }).click();
+    expect(await dialog.getByRole("button", { name: "Promote" }).isDisabled(), "it goes without the word");
+    await page.keyboard.press("Escape");
   }),
 );
 
@@ -215,7 +251,7 @@ await scenario("the theme is switched and kept", () =>
     const after = await colour();
     expect(before !== after, "nothing changed");
     await page.reload();
-    await page.getByText("Cell map").waitFor();
+    await page.getByText("Topology").waitFor();
     expect((await colour()) === after, "it was forgotten");
   }),
 );
@@ -316,7 +352,9 @@ for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
     await scenario(`trouble at ${size} pixels, ${colorScheme}`, () =>
       visit({ viewport, colorScheme }, async (page) => {
         await login(page, sick, sick.token);
+        if (size === "390") await page.locator("summary", { hasText: "Objectives" }).click();
         await page.getByText("Parts in trouble").waitFor();
+        await page.locator(".alerts-list li", { hasText: "act now" }).first().waitFor();
         await sound(page, `trouble-${size}-${colorScheme}`);
         await page.locator(".objectives tr", { hasText: taken }).getByRole("link").click();
         await page.getByRole("heading", { name: sick.name }).waitFor();
@@ -391,10 +429,11 @@ await scenario("what happened is told, whatever somebody asked for", () =>
     const refused = await page.request.post(`${node.admin}/api/v1/volumes/%ff/drain`, { headers });
     expect(refused.status() === 403, `it was answered with ${refused.status()}`);
     await login(page, node, node.token);
-    await page.locator(".events li", { hasText: "volumes %ff drain" }).waitFor();
+    await page.locator("summary", { hasText: "Events" }).click();
+    await page.locator(".events li", { hasText: "drain %ff" }).waitFor();
     await open(page, "#/log", "Changes through this node");
     await page.getByText("POST /api/v1/volumes/%ff/drain").first().waitFor();
-    await page.locator("tr", { hasText: "node_started" }).getByText("the node runs").waitFor();
+    await page.locator("tr", { hasText: "node started" }).getByText("the node runs").waitFor();
     const shown = await page.locator('#nav a[aria-current="page"]').evaluate((link) => {
       const [own, nav] = [link, link.parentElement].map((element) => element.getBoundingClientRect());
       return own.left >= nav.left && own.right <= nav.right;
@@ -457,6 +496,28 @@ await scenario("a session that is over leads to the login form and back", () =>
     page.complaints.length = 0;
   }),
 );
+
+// The last ones: what they do cannot be undone.
+process.kill(told.pids[2], "SIGKILL");
+const lost = told.nodes[2].name;
+
+for (const [size, viewport] of [["1280", WIDE], ["390", NARROW]]) {
+  for (const colorScheme of ["light", "dark"]) {
+    await scenario(`a node is lost, at ${size} pixels, ${colorScheme}`, () =>
+      visit({ viewport, colorScheme }, async (page) => {
+        await login(page, node, node.token);
+        await page.locator(".alerts-list li", { hasText: lost }).first().waitFor({ timeout: 60000 });
+        await page.getByText(new RegExp(`without ${lost}, which does not answer`)).waitFor({ timeout: 60000 });
+        await page.locator(".tile", { hasText: "Nodes up" }).getByText("2 of 3").waitFor({ timeout: 60000 });
+        await sound(page, `lost-${size}-${colorScheme}`);
+        if (size === "390") expect((await page.evaluate(() => document.documentElement.scrollHeight)) <= 3 * NARROW.height, "the overview is higher than three screens");
+        await open(page, "#/nodes", "Load and clients");
+        await page.locator("section", { hasText: "Load and clients" }).getByText("does not answer").waitFor();
+        await sound(page, `lost-nodes-${size}-${colorScheme}`);
+      }),
+    );
+  }
+}
 
 await browser.close();
 console.log(failures.length === 0 ? "console: all scenarios passed" : `console: FAILED: ${failures.join(", ")}`);

@@ -53,7 +53,7 @@ def main() -> int:
             SickNode(program, place / "sick") as sick,
         ):
             cell.fill()
-            told = {"chromium": chromium, "shots": str(shots), "fresh": fresh.nodes[0], "nodes": cell.nodes, "stoker": cell.stoker, "sick": sick.told}
+            told = {"chromium": chromium, "shots": str(shots), "fresh": fresh.nodes[0], "nodes": cell.nodes, "stoker": cell.stoker, "sick": sick.told, "pids": pids(cell)}
             # Beside the library, because that is where node looks for it.
             for script in HERE.glob("*.mjs"):
                 shutil.copy(script, library)
@@ -64,6 +64,15 @@ def main() -> int:
                 print(sick.log(), file=sys.stderr)
     print(f"console: screenshots are in {shots}")
     return 1 if done.returncode else 0
+
+
+def pids(cell):
+    """The processes of the nodes of a cell, in their order."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{cell.process.pid}/task/{cell.process.pid}/children").read_text().split():
+        words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        found.update({node["name"]: int(child) for node in cell.nodes if node["dir"] in words})
+    return [found[node["name"]] for node in cell.nodes]
 
 
 def browser():

@@ -6,6 +6,7 @@ import { failure, loading } from "./parts.js";
 import { toast } from "./dialog.js";
 import * as access from "./access.js";
 import * as file from "./file.js";
+import * as lake from "./lake.js";
 import * as log from "./log.js";
 import * as nodes from "./nodes.js";
 import * as outages from "./outages.js";
@@ -23,6 +24,7 @@ const PAGES = [
   ["file/:volume/:key", null, file.page],
   ["sets", "Checkpoint sets", sets.list],
   ["sets/:volume/:set", null, sets.page],
+  ["lake", "Lake", lake.page],
   ["reads", "Reads", reads.page],
   ["log", "Log", log.page],
   ["access", "Access", access.page],

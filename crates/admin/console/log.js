@@ -2,7 +2,8 @@
 
 import { h, place } from "./dom.js";
 import { date } from "./units.js";
-import { badge, card, empty, loading, pageHead, table } from "./parts.js";
+import { badge, card, empty, loading, paged, pageHead, table } from "./parts.js";
+import { callWords, kindWords, namer } from "./words.js";
 
 export async function page(context) {
   const events = place("div");
@@ -12,47 +13,53 @@ export async function page(context) {
   audit.append(loading());
   context.show(pageHead([], "Log"), lost, card("Events", {}, events), card("Changes through this node", { note: "the log of the node has all of them" }, audit));
   await context.poll(4000, async () => {
-    const [told, calls, gone] = await Promise.all([context.get("events?limit=200"), context.get("audit?limit=200"), context.get("lost")]);
-    lost.update(gone.files.slice(0, 100), (files) =>
+    const [told, calls, gone] = await Promise.all([context.get("events?limit=200"), context.get("audit?limit=200"), context.get("lost").catch(() => ({ files: [] }))]);
+    const [nodes, drives] = await Promise.all(["nodes", "drives"].map((path) => context.get(path).catch(() => ({}))));
+    const named = namer(nodes.nodes, drives.drives);
+    lost.update(gone.files, (files) =>
       files.length === 0
         ? []
         : card(
             "Cannot be read now",
             {},
-            table(
+            paged("lost", files, (files) => table(
               [
                 ["file", (file) => h("span", { class: "break" }, `${file.volume}/${file.key || "(a shard without a name)"}`)],
                 ["copies are on", (file) => file.nodes.join(", ")],
                 ["may come back", (file) => (file.may_return ? "yes: bring one of these nodes back" : "no")],
               ],
               files,
-            ),
+            )),
           ),
     );
     events.update(told, (told) =>
       told.configured
-        ? table(
-            [
-              ["when", (event) => date(event.at_ms)],
-              ["level", (event) => badge(event.level)],
-              ["about", (event) => [event.subject, event.name].filter(Boolean).join(" ")],
-              ["what", (event) => event.words, "wide"],
-            ],
-            [...told.events].reverse(),
-            "Nothing happened yet.",
+        ? paged("events", [...told.events].reverse(), (rows) =>
+            table(
+              [
+                ["when", (event) => date(event.at_ms)],
+                ["level", (event) => badge(event.level)],
+                ["about", (event) => h("div", { class: "break" }, named(event.name) || kindWords(event.subject), event.name && h("div", { class: "muted small", title: event.subject }, kindWords(event.subject)))],
+                ["what", (event) => h("span", { class: "break" }, named(event.words)), "wide"],
+              ],
+              rows,
+              "Nothing happened yet.",
+            ),
           )
         : empty("This node keeps no events yet. What it logs is on its stderr or in the journal."),
     );
     audit.update(calls.entries, (entries) =>
-      table(
-        [
-          ["when", (entry) => date(entry.at_ms)],
-          ["who", (entry) => `${entry.role}, ${entry.address} (${entry.by})`],
-          ["what", (entry) => h("div", {}, h("code", { class: "break" }, entry.call), entry.request && entry.request !== "{}" && h("div", { class: "muted small break" }, entry.request)), "wide"],
-          ["outcome", (entry) => h("div", {}, badge(entry.status < 400 ? "ok" : "error", String(entry.status)), entry.error && h("div", { class: "small" }, entry.error))],
-        ],
-        entries,
-        "Nobody changed anything through this node since it started.",
+      paged("audit", entries, (entries) =>
+        table(
+          [
+            ["when", (entry) => date(entry.at_ms)],
+            ["who", (entry) => `${entry.role}, ${entry.address} (${entry.by})`],
+            ["what", (entry) => h("div", {}, h("span", { class: "break" }, callWords(entry)), h("div", { class: "muted small" }, h("code", { class: "break" }, entry.call)), entry.request && entry.request !== "{}" && h("div", { class: "muted small break" }, entry.request)), "wide"],
+            ["outcome", (entry) => h("div", {}, badge(entry.status < 400 ? "ok" : "error", entry.status < 400 ? "done" : `refused (${entry.status})`), entry.error && h("div", { class: "small" }, entry.error))],
+          ],
+          entries,
+          "Nobody changed anything through this node since it started.",
+        ),
       ),
     );
   });

@@ -2,10 +2,11 @@
 
 import { enc, get, post } from "./api.js";
 import { h, place } from "./dom.js";
-import { bytes, count, span, things } from "./units.js";
-import { act, badge, byName, card, empty, facts, failure, loading, pageHead, table, ago } from "./parts.js";
+import { bytes, count, digits, perSecond, rate, span, things } from "./units.js";
+import { act, badge, byName, card, copyLine, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
+import { history } from "./history.js";
 
 const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
 
@@ -14,12 +15,27 @@ export async function list(context) {
   nodes.append(loading());
   const catalog = place("div");
   const rebuild = place("div");
-  context.show(pageHead([], "Nodes"), card(null, {}, nodes), h("div", { class: "grid two" }, card("Catalog", {}, catalog), card("Rebuild", {}, rebuild)));
+  const load = place("div");
+  load.append(loading());
+  const told = h("div");
+  // The line for a first file names the node's directory.
+  const dir = (await context.get("about").catch(() => ({}))).first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
+  context.show(
+    pageHead([], "Nodes", null, act(context.session, "Add a node", () => addNode(context, told), "primary")),
+    told,
+    card(null, {}, nodes),
+    card("Load and clients", { note: "in the last seconds" }, load),
+    h("div", { class: "grid two" }, card("Catalog", {}, catalog), card("Rebuild", {}, rebuild)),
+  );
+  context.poll(5000, async () => {
+    const { nodes: all } = await context.get("history?window_s=900");
+    load.update(all, (all) => paged("load", byName(all), loadTable));
+  });
   await context.poll(4000, async () => {
     const [all, where, left] = await Promise.all(["nodes", "catalog", "rebuild"].map(context.get));
     const names = new Map(all.nodes.map((node) => [node.node, node.name || node.node.slice(0, 8)]));
-    nodes.update(byName(all.nodes), (rows) =>
-      table(
+    nodes.update(byName(all.nodes), (all) =>
+      paged("nodes", all, (rows) => table(
         [
           ["node", (node) => h("a", { href: `#/nodes/${enc(node.name || node.node)}` }, node.name || node.node.slice(0, 8))],
           ["state", (node) => badge(stateOf(node))],
@@ -32,7 +48,7 @@ export async function list(context) {
           ["now", (node) => node.answers],
         ],
         rows,
-      ),
+      )),
     );
     catalog.update(where, (where) => [
       facts([
@@ -47,9 +63,12 @@ export async function list(context) {
           ["state", (standby) => (standby.in_sync ? badge("in sync") : badge("warn", "behind"))],
           ["last commit", (standby) => count(standby.seq), "number"],
         ],
-        where.standbys,
+        [...where.standbys].sort((a, b) => (names.get(a.node) ?? "").localeCompare(names.get(b.node) ?? "", "en", { numeric: true })),
         "Nobody follows it: names are on one node.",
       ),
+      h("div", { class: "actions spaced" }, where.holder !== undefined && act(context.session, "Promote this node", () => promote(context)), where.standbys.length > 0 && act(context.session, "Detach a follower", () => detach(context, where.standbys.map((standby) => names.get(standby.node) ?? standby.node)))),
+      h("p", { class: "muted small spaced" }, "A backup of the catalog, on this machine, while the node runs:"),
+      copyLine(`stoker catalog backup catalog.backup --dir ${dir}`),
     ]);
     rebuild.update(left, (left) =>
       left.files_left + left.lost_files === 0
@@ -67,6 +86,67 @@ export async function list(context) {
   });
 }
 
+const share = (latest, name, format) => (latest == null ? "–" : format(latest[name]));
+
+function loadTable(rows) {
+  return table(
+    [
+      ["node", (one) => h("a", { href: `#/nodes/${enc(one.name || one.node)}` }, one.name || one.node.slice(0, 8))],
+      ["reads", (one) => (one.answers ? share(one.latest, "read_bytes_per_s", rate) : badge("warn", "does not answer")), "number"],
+      ["writes", (one) => share(one.latest, "write_bytes_per_s", rate), "number"],
+      ["S3", (one) => share(one.latest, "requests_per_s", perSecond), "number"],
+      ["S3 clients", (one) => share(one.latest, "s3_connections", count), "number"],
+      ["NFS clients", (one) => share(one.latest, "nfs_connections", count), "number"],
+      ["local programs", (one) => share(one.latest, "door_connections", count), "number"],
+      ["cores", (one) => share(one.latest, "cpu_cores", digits), "number"],
+      ["memory", (one) => share(one.latest, "memory_bytes", bytes), "number"],
+    ],
+    rows,
+    "Nothing was measured yet.",
+  );
+}
+
+async function addNode(context, told) {
+  const made = await confirm({
+    title: "Add a node",
+    words: "This makes a join token. The line that is shown then is run on the new machine.",
+    fields: [
+      { name: "uses", kind: "number", label: "How many nodes it lets join", value: 1 },
+      { name: "hours", kind: "number", label: "Hours that it works", value: 1 },
+    ],
+    action: "Make a join token",
+    act: ({ uses, hours }) => post("join-tokens", { uses, ttl_s: hours * 3600 }),
+  });
+  if (!made) return;
+  const status = await get("status").catch(() => null);
+  const own = status?.nodes.find((peer) => peer.node === status.node);
+  const line = `STOKER_JOIN_TOKEN=${made.join_token} stoker join ${(own?.addresses ?? ["ADDRESS"]).join(",")}`;
+  told.replaceChildren(card("The token is told once", { class: "start" }, h("p", {}, "Run this on the new machine, with an address of this node that it can reach."), copyLine(line)));
+}
+
+function promote(context) {
+  return confirm({
+    title: "Let this node keep the catalog?",
+    words: ["For when the node that kept it is gone. This node must have followed it.", "The node that kept it is fenced off: it acknowledges nothing more."],
+    fields: [{ name: "accept_loss", kind: "flag", label: "Although acknowledged changes may be lost" }],
+    typed: "promote",
+    action: "Promote",
+    danger: true,
+    act: (values) => post("catalog/promote", values),
+  }).then((done) => done && (toast(done.loss ? `This node keeps the catalog. Lost: ${done.loss}` : "This node keeps the catalog, and no change was lost."), context.again()));
+}
+
+function detach(context, followers) {
+  return confirm({
+    title: "Let a follower of the catalog go for good?",
+    words: "The catalog waits for it no longer. It has to join anew to follow again.",
+    fields: [{ name: "node", kind: "choice", label: "Which one", choices: followers, value: followers[0] }],
+    action: "Detach",
+    danger: true,
+    act: (values) => post("catalog/detach", values),
+  }).then((done) => done && (toast("It follows no longer."), context.again()));
+}
+
 export async function page(context) {
   const node = decodeURIComponent(context.args.node);
   const path = `nodes/${enc(node)}`;
@@ -79,7 +159,10 @@ export async function page(context) {
     const state = stateOf(page.node);
     evacuating = page.node.state === "evacuating";
     const evacuation = evacuating ? await context.get(`${path}/evacuation`) : null;
-    if (!head.isConnected) context.show(head, verdict, body);
+    if (!head.isConnected) {
+      const plots = history(context, { title: "Over time", names: ["throughput", "latency", "lag", "space"], node: page.node.node, wrap: card });
+      context.show(head, verdict, body, plots);
+    }
     head.update([page.node.name, state], () => pageHead([["Nodes", "#/nodes"]], page.node.name || node, badge(state), actions(context, page.node, path, verdict)));
     body.update({ ...page, evacuation }, () => [
       evacuation && card("Evacuation", {}, progress(evacuation)),
@@ -122,7 +205,7 @@ const progress = (told) =>
       ]);
 
 function drives(context, page, path) {
-  return table(
+  const list = (rows) => table(
     [
       ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "–"), h("div", { class: "muted small" }, drive.drive))],
       ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, drive.why))],
@@ -130,9 +213,10 @@ function drives(context, page, path) {
       ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
       ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
     ],
-    page.drives,
+    rows,
     "No drive is known.",
   );
+  return [paged(`drives-${page.node.node}`, page.drives, list), page.drives.length > 0 && legend(DRIVE_LEGEND)];
 }
 
 function actions(context, node, path, verdict) {

@@ -3,7 +3,7 @@
 import { enc, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { count, digits, things } from "./units.js";
-import { act, ago, badge, card, empty, failure, loading, meter, table } from "./parts.js";
+import { act, ago, badge, empty, failure, foldable, loading, meter, paged, table } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 const STATES = {
@@ -44,7 +44,7 @@ export function objectives(context) {
       body.update(error.message, () => failure(error));
     }
   });
-  return card("Objectives", { note: leader, class: "objectives" }, body);
+  return foldable("Objectives", { note: leader, class: "objectives" }, body);
 }
 
 function leading(told) {
@@ -75,7 +75,7 @@ function troubled(context, told) {
     "div",
     {},
     h("h3", {}, "Parts in trouble"),
-    table(
+    paged("parts", told.parts, (parts) => table(
       [
         ["part", (part) => h("div", {}, part.node ? h("a", { class: "break", href: `#/nodes/${enc(part.name || part.node)}` }, nameOf(part)) : h("b", {}, nameOf(part)), part.has_order && h("div", { class: "muted small" }, "has a work order"))],
         ["state", (part) => h("div", {}, badge(part.state), h("div", { class: "muted small" }, STATES[part.state] ?? ""))],
@@ -83,8 +83,8 @@ function troubled(context, told) {
         ["why", (part) => h("div", { class: "break" }, named(part, part.reason), part.evidence.length > 0 && h("ul", { class: "words muted small" }, part.evidence.map((one) => finding(part, one)))), "wide"],
         ["", (part) => part.can_be_repaired && h("div", { class: "actions" }, act(context.session, "It was repaired", () => repaired(context, part)))],
       ],
-      told.parts,
-    ),
+      parts,
+    )),
     told.parts_more > 0 && h("p", { class: "muted" }, `And ${things(told.parts_more, "more part")}.`),
   );
 }

@@ -1,84 +1,88 @@
-// Everything at a glance, what is at risk first.
+// Everything at a glance: what wants a person first, then what is at risk.
 
 import { h, place } from "./dom.js";
-import { bytes, count, ms, perSecond, rate, span, things } from "./units.js";
-import { ago, badge, byName, callWords, card, copyLine, empty, loading, meter, table, tone } from "./parts.js";
+import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
+import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, table, tone } from "./parts.js";
+import { history } from "./history.js";
 import { objectives } from "./objectives.js";
-import { merged, plot } from "./plot.js";
+import { callWords, kindWords, namer } from "./words.js";
 
 const TIERS_MAX = 12;
+/** Volumes of a page of the list. */
+export const VOLUMES_SHOWN = 20;
+const NODES_SHOWN = 24;
+const ALERTS_SHOWN = 4;
 
 export async function page(context) {
+  const alerts = place("section", { class: "card alerts", "aria-label": "Alerts" });
   const risk = place("section", { class: "card risk", "aria-label": "Risk" });
   const tiles = place("div", { class: "tiles" });
   const first = place("div");
-  const map = place("div", { class: "cells" });
-  const volumes = place();
-  const events = place();
-  const plots = [
-    plot("Throughput", [
-      { name: "read_bytes_per_s", label: "read" },
-      { name: "write_bytes_per_s", label: "written" },
-      { name: "drain_bytes_per_s", label: "drained" },
-      { name: "lake_read_bytes_per_s", label: "read from lakes" },
-    ], { format: rate, floor: 1e6, none: "Nothing was measured." }),
-    plot("Latency of S3 requests", [
-      { name: "read_p50_ms", label: "read P50" },
-      { name: "read_p99_ms", label: "read P99" },
-      { name: "write_p50_ms", label: "write P50" },
-      { name: "write_p99_ms", label: "write P99" },
-    ], { format: ms, floor: 1, none: "No S3 request in this time." }),
-    plot("Commits by class", [
-      { name: "commits_one_per_s", label: "one" },
-      { name: "commits_two_per_s", label: "two" },
-      { name: "commits_three_per_s", label: "three" },
-      { name: "commits_lake_per_s", label: "by the lake" },
-    ], { format: perSecond, floor: 1, none: "Nothing was measured." }),
-    plot("Drain lag", [{ name: "drain_lag_bytes", label: "waiting for the lake" }], { format: bytes, floor: 2 ** 20, base: 1024, none: "Nothing was measured." }),
-  ];
-  risk.append(loading());
-  tiles.append(loading());
-  map.append(loading());
-  volumes.append(loading());
+  const map = place("div");
+  const volumes = place("div");
+  const events = place("div");
+  [alerts, risk, tiles, map, volumes].forEach((part) => part.append(loading()));
+  // What tiles are made of comes from three polls; each draws with what the others told last.
+  const seen = { status: null, nodes: null, drives: null, recent: null, capacity: null };
+  const drawTiles = () => seen.status && seen.nodes && tiles.update([seen.status, seen.nodes, seen.drives, seen.recent?.at_ms.at(-1), seen.capacity], () => tileRow(seen));
   context.show(
+    alerts,
     risk,
     first,
     tiles,
-    card("Cell map", { note: "states as this node sees them" }, map),
+    history(context, { title: "The cluster over time", names: ["throughput", "latency", "requests", "space", "lag", "age"], wrap: foldable }),
+    foldable("Topology", { note: "states as this node sees them" }, map),
     objectives(context),
-    h("div", { class: "section-head" }, h("h2", {}, "This node, lately"), h("span", { class: "muted small" }, "what came in and went out through it")),
-    h("div", { class: "grid two" }, plots),
-    card("Volumes", { actions: h("a", { href: "#/volumes" }, "All volumes") }, volumes),
-    card("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
+    foldable("Volumes", { actions: h("a", { href: "#/volumes" }, "All volumes") }, volumes),
+    foldable("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
   );
-
-  let series = null;
-  const every = (await context.get("about").catch(() => ({ series_every_ms: 2000 }))).series_every_ms;
-  context.poll(every, async () => {
-    const after = series?.at_ms.at(-1) ?? 0;
-    series = merged(series, await context.get(`series?after_ms=${after}`));
-    plots.forEach((one) => one.show(series));
+  context.poll(5000, async () => {
+    // One that does not answer leaves the others to be seen.
+    const ask = (path) => context.get(path).catch((error) => (error.name === "AbortError" ? Promise.reject(error) : { error }));
+    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(ask));
+    const [report, status, nodes, drives, all, about] = told;
+    if (told.every((one) => one.error)) throw report.error;
+    risk.update(report.error?.message ?? report, () => (report.error ? failure(report.error) : drawRisk(report)));
+    if (!status.error && !nodes.error && !drives.error) {
+      Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
+      drawTiles();
+      map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
+    }
+    const nothing = !all.error && all.volumes.every((volume) => volume.files === 0);
+    first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
+      nothing ? [card(null, { class: "start" }, h("h2", {}, line ? "No data yet. Copy this line." : "No data yet."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
+    );
   });
   context.poll(5000, async () => {
-    const [report, status, nodes, drives, all] = await Promise.all(
-      ["risk", "status", "nodes", "drives", "volumes"].map(context.get),
-    );
-    risk.update(report, drawRisk);
-    tiles.update([status, nodes.nodes, drives.drives].map((part) => part), () => drawTiles(status, nodes.nodes, drives.drives));
-    map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
-    const about = await context.get("about");
-    const nothing = all.volumes.every((volume) => volume.files === 0);
-    first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
-      nothing ? [card(null, { class: "start" }, h("h2", {}, "No data yet. Copy this line."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
-    );
+    const [told, recent] = await Promise.all([context.get("alerts"), context.get("history?window_s=900")]);
+    Object.assign(seen, { recent, capacity: told.capacity });
+    alerts.update([told.alerts, told.not_known], () => drawAlerts(told));
+    drawTiles();
   });
   context.poll(10000, async () => {
     const { volumes: all } = await context.get("volumes");
     const shown = all.slice(0, TIERS_MAX);
     const tiers = await Promise.all(shown.map((volume) => context.get(`volumes/${encodeURIComponent(volume.name)}/tiers`).catch(() => null)));
     volumes.update([shown, tiers], () => volumeTable(shown, tiers));
-    events.update(await lately(context), drawEvents);
+    events.update(await lately(context, namer(seen.nodes, seen.drives)), drawEvents);
   });
+}
+
+function drawAlerts({ alerts, not_known }) {
+  const one = (alert) =>
+    h(
+      "li",
+      {},
+      badge(alert.severity === "page" ? "error" : "warn", alert.severity === "page" ? "act now" : "look today"),
+      h("div", {}, h("b", {}, alert.node ? h("a", { href: `#/nodes/${encodeURIComponent(alert.node)}` }, alert.summary) : alert.summary), h("div", { class: "muted small" }, alert.action)),
+    );
+  const list = (rows) => h("ul", { class: "alerts-list" }, rows.map(one));
+  return [
+    alerts.length === 0
+      ? h("p", { class: "well" }, h("span", { class: `dot ${not_known.length > 0 ? "warn" : "ok"}` }), not_known.length > 0 ? "No active alert, as far as is known." : "No active alert.")
+      : [h("h2", {}, things(alerts.length, "active alert")), paged("alerts", alerts, list, ALERTS_SHOWN)],
+    not_known.length > 0 && h("p", { class: "warn small break" }, `Not known now: ${not_known.join("; ")}`),
+  ];
 }
 
 function drawRisk(report) {
@@ -105,50 +109,81 @@ function drawRisk(report) {
   ];
   return [
     h("div", { class: `headline ${kind}` }, h("span", { class: "dot" }), h("h1", {}, words)),
-    table(columns("if this node dies now", true), byName(report.nodes)),
-    report.cells.length > 1 && table(columns("if this cell dies now", false), byName(report.cells)),
+    h(
+      "details",
+      { class: "more", open: worst.lost_files > 0 || !matchMedia("(max-width: 760px)").matches },
+      h("summary", { class: "muted small" }, "By node"),
+      paged("risk", byName(report.nodes), (rows) => table(columns("if this node dies now", true), rows), 12),
+      report.cells.length > 1 && paged("risk-cells", byName(report.cells), (rows) => table(columns("if this cell dies now", false), rows), 12),
+    ),
     lost && h("p", {}, h("a", { href: "#/log" }, "Which files: "), h("code", {}, "stoker risk --lost")),
     report.at_least && h("p", { class: "muted" }, "There is more than was looked at: each number is at least that."),
   ];
 }
 
-function tile(name, value, kind, note) {
-  return h("div", { class: `tile ${kind ?? ""}` }, h("span", { class: "muted small" }, name), h("b", {}, value), note && h("span", { class: "muted small" }, note));
+function tile(name, value, kind, note, href) {
+  return h(href ? "a" : "div", { class: `tile ${kind ?? ""}`, href }, h("span", { class: "muted small" }, name), h("b", {}, value), note && h("span", { class: "muted small" }, note));
 }
 
-function drawTiles(status, nodes, drives) {
+/** The newest figures of all nodes together. */
+const newest = (recent) => (name) => recent?.series[name]?.at(-1) ?? null;
+
+function tileRow({ status, nodes, drives, recent, capacity }) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
   const resting = drives.filter((drive) => drive.state === "resting").length;
-  const space = drives.reduce((sum, drive) => sum + drive.bytes, 0);
-  const used = drives.reduce((sum, drive) => sum + drive.keep_bytes, 0);
+  const now = newest(recent);
+  const clients = ["s3_connections", "nfs_connections", "door_connections"].map(now);
+  const known = clients.filter((value) => value != null);
+  const full = capacity?.full_in_s;
+  const used = capacity?.space_bytes > 0 ? (100 * capacity.keep_bytes) / capacity.space_bytes : null;
   return [
-    tile("This node", status.ready ? "ready" : "not ready", status.ready ? "ok" : "bad", ["started ", ago(status.started_ms)]),
-    tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad"),
-    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting === drives.length ? "warn" : "bad", resting > 0 ? `${resting} resting` : `${bytes(used)} to keep of ${bytes(space)}`),
-    tile("Not in the lake", bytes(status.dirty_bytes), status.lake_trouble ? "warn" : "", status.dirty_files > 0 ? things(status.dirty_files, "file") : "all drained"),
-    tile("Conflicts", count(status.conflicts), status.conflicts > 0 ? "bad" : "ok", status.conflicts > 0 ? "stoker conflict ls" : "none"),
-    tile("Memory cache", bytes(status.cache_bytes), "", "of hot pieces"),
+    tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad", status.ready ? "this node is ready" : "this node is not ready", "#/nodes"),
+    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting === drives.length ? "warn" : "bad", resting > 0 ? `${resting} resting` : null),
+    tile("Space that must stay", used == null ? "–" : percent(used), used > 80 || (full != null && full < 86400) ? "bad" : "", used == null ? "not known yet" : `${bytes(capacity.keep_bytes)} of ${bytes(capacity.space_bytes)}; ${full != null ? `full in ${span(full * 1000)} at this rate` : capacity.fill_bytes_per_s == null ? "no forecast yet" : "does not fill up"}`),
+    tile("Waiting for the lake", now("drain_lag_bytes") == null ? bytes(status.dirty_bytes) : bytes(now("drain_lag_bytes")), status.lake_trouble ? "warn" : "", (now("drain_lag_bytes") ?? status.dirty_bytes) > 0 ? `oldest for ${seconds(now("drain_lag_s") ?? status.dirty_age_ms / 1000)}` : "all drained", "#/lake"),
+    tile("Read", rate(now("read_bytes_per_s")), "", "all nodes"),
+    tile("Written", rate(now("write_bytes_per_s")), "", now("commits_per_s") == null ? "all nodes" : `${now("commits_per_s").toFixed(1)} commits/s`),
+    tile("Clients", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),
+    tile("Conflicts", count(status.conflicts), status.conflicts > 0 ? "bad" : "ok", status.conflicts > 0 ? "decide which stays" : "none", "#/volumes"),
   ];
 }
 
+/** Nodes by a label, in the order of names. */
+function grouped(nodes, label) {
+  const groups = new Map();
+  for (const node of nodes) groups.set(label(node), [...(groups.get(label(node)) ?? []), node]);
+  return [...groups].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
+}
+
 function drawMap({ nodes, drives, peers }) {
-  const cells = new Map();
-  for (const node of byName(nodes)) cells.set(node.cell, [...(cells.get(node.cell) ?? []), node]);
   const suspect = new Set(peers.filter((peer) => peer.suspect).map((peer) => peer.node));
-  return [...cells].sort(([a], [b]) => a.localeCompare(b)).map(([cell, members]) =>
+  const box = (node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node));
+  const cells = grouped(byName(nodes), (node) => node.cell);
+  const racks = (cell, members) => {
+    const all = grouped(members, (node) => node.tor);
+    // One switch for all says nothing.
+    if (all.length === 1 && all[0][0] === "") return paged(`map-${cell}`, members, (rows) => h("div", { class: "nodes" }, rows.map(box)), NODES_SHOWN);
+    return paged(
+      `map-${cell}`,
+      all,
+      (rows) => h("div", { class: "racks" }, rows.map(([tor, some]) => h("div", { class: "rack" }, h("h4", { class: "muted small" }, tor === "" ? "no switch named" : `Rack ${tor}`), h("div", { class: "nodes" }, some.map(box))))),
+      NODES_SHOWN,
+    );
+  };
+  const one = ([cell, members]) =>
     h(
       "div",
       { class: "cell" },
-      h("h3", {}, cell === "" ? (cells.size > 1 ? "no cell" : "One cell") : /^cell/i.test(cell) ? cell : `Cell ${cell}`, " ", h("span", { class: "muted" }, things(members.length, "node"))),
-      h("div", { class: "nodes" }, members.map((node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node)))),
-    ),
-  );
+      h("h3", {}, cell === "" ? (cells.length > 1 ? "no cell" : "One cell") : /^cell/i.test(cell) ? cell : `Cell ${cell}`, " ", h("span", { class: "muted" }, things(members.length, "node"))),
+      racks(cell, members),
+    );
+  return [paged("cells", cells, (some) => h("div", { class: "cells" }, some.map(one)), 12), legend(DRIVE_LEGEND)];
 }
 
 function nodeBox(node, drives, isSuspect) {
   const state = node.silent_since_ms && node.state !== "down" ? "silent" : isSuspect ? "suspect" : node.state;
-  const labels = [node.tor, node.power].filter(Boolean).join(" · ");
+  const labels = node.power ? (/^power/i.test(node.power) ? node.power : `power ${node.power}`) : "";
   return h(
     "a",
     { class: `node ${tone(state)}`, href: `#/nodes/${encodeURIComponent(node.name || node.node)}` },
@@ -183,23 +218,23 @@ export function volumeTable(volumes, tiers) {
       h("span", { class: "muted small" }, `${bytes(known.clean.bytes)} in the lake, ${bytes(kept)} only on drives${known.at_least ? " (of the first 10 000 files)" : ""}`),
     );
   };
-  return table(
-    [
-      ["volume", (volume) => h("a", { href: `#/volumes/${encodeURIComponent(volume.name)}` }, volume.name)],
-      ["files", (volume) => count(volume.files), "number"],
-      ["size", (volume) => bytes(volume.bytes), "number"],
-      ["class", (volume) => volume.policy.class],
-      ["where its bytes are", usage, "wide"],
-      ["quota", (volume) => (volume.policy.quota_bytes > 0 ? `${bytes(volume.bytes)} of ${bytes(volume.policy.quota_bytes)}` : "none")],
-    ],
-    volumes,
-    "No volume yet. Make one with stoker volume create NAME.",
-  );
+  const columns = [
+    ["volume", (volume) => h("a", { href: `#/volumes/${encodeURIComponent(volume.name)}` }, volume.name)],
+    ["files", (volume) => count(volume.files), "number"],
+    ["size", (volume) => bytes(volume.bytes), "number"],
+    ["class", (volume) => volume.policy.class],
+    ["where its bytes are", usage, "wide"],
+    ["quota", (volume) => (volume.policy.quota_bytes > 0 ? `${bytes(volume.bytes)} of ${bytes(volume.policy.quota_bytes)}` : "none")],
+  ];
+  return [
+    paged("volumes", volumes, (rows) => table(columns, rows, "No volume yet. Make one with stoker volume create NAME."), VOLUMES_SHOWN),
+    volumes.length > 0 && legend([["keep", "only on drives"], ["clean", "in the lake, too"]]),
+  ];
 }
 
-async function lately(context) {
+async function lately(context, named) {
   const [told, audit] = await Promise.all([context.get("events?limit=8"), context.get("audit?limit=8")]);
-  const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: `${event.name || event.subject}: ${event.words}` }));
+  const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: named(event.words.startsWith(event.name) && event.name ? event.words : `${event.name || kindWords(event.subject)}: ${event.words}`) }));
   const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.status < 400 ? "info" : "warn", words: `${entry.role}: ${callWords(entry)}${entry.status < 400 ? "" : `, refused: ${entry.error}`}` }));
   return [...events, ...calls].sort((a, b) => b.at - a.at).slice(0, 8);
 }

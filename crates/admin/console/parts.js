@@ -58,6 +58,48 @@ export function table(columns, rows, none) {
   );
 }
 
+/** Which page of a long list is open, by the list; it stays while the list is drawn anew. */
+const pages = new Map();
+
+/** Rows a page at a time, with a way to the others; `draw(rows)` shows those of one page. */
+export function paged(key, rows, draw, size = 20) {
+  if (rows.length <= size) return draw(rows);
+  const box = h("div", { class: "paged" });
+  const last = Math.ceil(rows.length / size) - 1;
+  const show = (wanted, button) => {
+    const at = Math.max(0, Math.min(last, wanted));
+    pages.set(key, at);
+    const turn = (name, to, mark) => h("button", { type: "button", "data-key": `${key}-${mark}`, disabled: to < 0 || to > last, onclick: () => show(to, mark) }, name);
+    const [first, end] = [at * size + 1, Math.min(rows.length, (at + 1) * size)];
+    box.replaceChildren(
+      draw(rows.slice(first - 1, end)),
+      h("div", { class: "pager" }, turn("Previous", at - 1, "previous"), h("span", { class: "muted small" }, `${first} to ${end} of ${rows.length}`), turn("Next", at + 1, "next")),
+    );
+    if (button) box.querySelector(`[data-key="${CSS.escape(`${key}-${button}`)}"]`)?.focus();
+  };
+  show(pages.get(key) ?? 0);
+  return box;
+}
+
+/** The rows of the page that is open now. */
+export function openPage(key, rows, size = 20) {
+  const at = Math.min(pages.get(key) ?? 0, Math.max(0, Math.ceil(rows.length / size) - 1));
+  return rows.slice(at * size, (at + 1) * size);
+}
+
+/** What the colours of bars mean: [[class, words]]. */
+export const legend = (keys) => h("p", { class: "bars muted small" }, keys.map(([kind, words]) => h("span", {}, h("i", { class: `swatch ${kind}` }), words)));
+export const DRIVE_LEGEND = [["keep", "must stay: the lake lacks it"], ["clean", "may go: the lake has it"], ["free", "free"]];
+
+const isNarrow = () => matchMedia("(max-width: 760px)").matches;
+
+/** A card that is closed at first on a narrow screen, where everything at once is too long. */
+export function foldable(title, attributes, ...children) {
+  const { note, actions, ...rest } = attributes ?? {};
+  const head = h("summary", { class: "card-head" }, h("h2", {}, title), note && h("span", { class: "muted small" }, note));
+  return h("details", { ...rest, class: `card fold ${rest.class ?? ""}`, open: !isNarrow() }, head, actions && h("div", { class: "actions fold-actions" }, actions), ...children);
+}
+
 /** A bar of parts: [[bytes, class, name]] of a whole. */
 export function meter(parts, whole, label) {
   const share = (value) => `${whole > 0 ? Math.min(100, (100 * value) / whole) : 0}%`;
@@ -99,19 +141,6 @@ export function copyLine(line) {
 
 /** In the order of people: node-2 before node-10. */
 export const byName = (rows) => [...rows].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
-
-/** What a changing call was, for a line of a list. */
-export function callWords({ call }) {
-  if (call === "POST /api/v1/session") return "log in";
-  if (call === "POST /api/v1/session/end") return "log out";
-  const path = call.replace("POST /api/v1/", "");
-  try {
-    return decodeURIComponent(path).replaceAll("/", " ");
-  } catch {
-    // Anybody may ask for a path that is no text, and a long one is cut anywhere.
-    return path.replaceAll("/", " ");
-  }
-}
 
 /** A button for operators; those who look see that it is there and why they cannot use it. */
 export function act(session, name, onclick, kind = "") {

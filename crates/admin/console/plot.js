@@ -1,20 +1,20 @@
 // Lines over time, drawn by hand: a grid that can be read, gaps where nothing is known, values under the pointer.
 
 import { h, s } from "./dom.js";
-import { clockTime, niceTop } from "./units.js";
+import { clockTime, date, dayMonth, niceTop, span } from "./units.js";
 
-const HEIGHT = 190;
+const HEIGHT = 170;
 const LEFT = 62;
 const RIGHT = 12;
 const TOP = 8;
 const BOTTOM = 24;
 
 /** `lines` are [{name, label}], `format` writes a value, `floor` is the smallest end of the axis, `none` says that nothing was measured. */
-export function plot(title, lines, { format, floor, base = 1000, none }) {
+export function plot(title, lines, { format, floor, base = 1000, none, note }) {
   const legend = h("div", { class: "legend" });
   const when = h("span", { class: "muted small when" });
   const area = h("div", { class: "plot-area" });
-  const element = h("figure", { class: "card plot", "aria-label": title }, h("figcaption", { class: "card-head" }, h("h2", {}, title), when), area, legend);
+  const element = h("figure", { class: "card plot", "aria-label": title }, h("figcaption", { class: "card-head" }, h("h2", {}, title), note && h("span", { class: "muted small" }, note), when), area, legend);
   let data = null;
   let pointed = null;
 
@@ -23,17 +23,17 @@ export function plot(title, lines, { format, floor, base = 1000, none }) {
     if (!data || width === 0) return;
     const times = data.at_ms;
     if (times.length === 0) {
-      area.replaceChildren(h("p", { class: "loading" }, "The first points come in a few seconds."));
+      area.replaceChildren(h("p", { class: "muted" }, data.window_ms > 900000 ? none : "The first points come in a few seconds."));
       return;
     }
     const end = times[times.length - 1];
-    const range = Math.max(120000, Math.min(900000, end - times[0]));
+    const range = data.window_ms ?? Math.max(120000, Math.min(900000, end - times[0]));
     const begin = end - range;
     const x = (at) => LEFT + ((at - begin) / range) * (width - LEFT - RIGHT);
     const values = lines.flatMap((line) => data.series[line.name]).filter((value) => value != null);
     const top = niceTop(Math.max(...values, floor), base);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
-    const svg = s("svg", { width, height: HEIGHT, role: "img", "aria-label": `${title}, the last ${Math.round(range / 60000)} minutes` });
+    const svg = s("svg", { width, height: HEIGHT, role: "img", "aria-label": `${title}, the last ${span(range)}` });
     for (const part of [0, 0.25, 0.5, 0.75, 1]) {
       const at = y(part * top);
       svg.append(
@@ -46,7 +46,7 @@ export function plot(title, lines, { format, floor, base = 1000, none }) {
     for (let step = 0; step <= steps; step += 1) {
       const at = begin + (range * step) / steps;
       const anchor = step === 0 ? "start" : step === steps ? "end" : "middle";
-      svg.append(s("text", { class: "tick", x: x(at), y: HEIGHT - 6, "text-anchor": anchor }, clockTime(at, range < 300000)));
+      svg.append(s("text", { class: "tick", x: x(at), y: HEIGHT - 6, "text-anchor": anchor }, range > 2 * 86400000 ? dayMonth(at) : clockTime(at, range < 300000)));
     }
     lines.forEach((line, number) => {
       const points = data.series[line.name];
@@ -73,7 +73,7 @@ export function plot(title, lines, { format, floor, base = 1000, none }) {
         h("span", {}, h("i", { class: `key s${number + 1}` }), line.label, " ", h("b", {}, format(data.series[line.name][at]))),
       ),
     );
-    when.textContent = pointed == null ? "now" : clockTime(times[at], true);
+    when.textContent = pointed == null ? "now" : range > 86400000 ? date(times[at]) : clockTime(times[at], true);
   };
 
   area.addEventListener("pointermove", (event) => {
@@ -92,11 +92,18 @@ export function plot(title, lines, { format, floor, base = 1000, none }) {
   return element;
 }
 
-/** Keeps what the node told, and asks only for what is new. */
-export function merged(before, more) {
-  if (!before) return more;
-  const kept = 450;
-  const join = (a, b) => [...a, ...b].slice(-kept);
-  const series = Object.fromEntries(Object.entries(more.series).map(([name, values]) => [name, join(before.series[name] ?? [], values)]));
-  return { ...more, at_ms: join(before.at_ms, more.at_ms), series };
+/** What nodes told of their past, with a gap wherever nobody knows: before the first point, and where points lack. */
+export function gapped({ every_ms, at_ms, series }, window_ms) {
+  const times = [];
+  const places = [];
+  at_ms.forEach((at, index) => {
+    if (index > 0 && at - at_ms[index - 1] > 1.5 * every_ms) {
+      times.push(at_ms[index - 1] + every_ms);
+      places.push(null);
+    }
+    times.push(at);
+    places.push(index);
+  });
+  const fill = (values) => places.map((place) => (place == null ? null : values[place]));
+  return { at_ms: times, window_ms, series: Object.fromEntries(Object.entries(series).map(([name, values]) => [name, fill(values)])) };
 }

@@ -3,11 +3,11 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, ago, badge, card, copyLine, empty, facts, loading, meter, pageHead, table } from "./parts.js";
+import { act, ago, badge, card, copyLine, empty, facts, loading, meter, paged, pageHead, table } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 export function setTable(sets, withVolume = false) {
-  return table(
+  return paged(withVolume ? "sets" : "volume-sets", sets, (sets) => table(
     [
       ["set", (set) => h("a", { class: "break", href: `#/sets/${enc(set.volume)}/${set.set}` }, set.path)],
       withVolume && ["volume", (set) => h("a", { href: `#/volumes/${enc(set.volume)}` }, set.volume)],
@@ -19,7 +19,7 @@ export function setTable(sets, withVolume = false) {
     ],
     sets,
     "No checkpoint set yet.",
-  );
+  ));
 }
 
 export async function list(context) {

@@ -58,6 +58,18 @@ export function date(millis) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clockTime(millis, true)}`;
 }
 
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+export function dayMonth(millis) {
+  const at = new Date(millis);
+  return `${at.getDate()} ${MONTHS[at.getMonth()]}`;
+}
+
+export const seconds = (value) => (value == null ? "–" : span(value * 1000));
+
+/** Small sums of money matter here: a request costs a fraction of a cent. */
+export const dollars = (value) => (value == null ? "–" : `$${value >= 100 ? count(value) : value >= 0.01 || value === 0 ? value.toFixed(2) : value.toPrecision(2)}`);
+
 /** Ends of an axis that people can read: 1, 2 or 5 times a power of the unit's base. */
 export function niceTop(value, base) {
   if (!(value > 0)) return 1;

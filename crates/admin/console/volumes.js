@@ -3,9 +3,9 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, badge, card, empty, facts, loading, meter, pageHead, table, ago } from "./parts.js";
+import { act, badge, card, empty, facts, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
-import { volumeTable } from "./overview.js";
+import { VOLUMES_SHOWN, volumeTable } from "./overview.js";
 import { setTable } from "./sets.js";
 
 const PAGE = 100;
@@ -19,7 +19,9 @@ export async function list(context) {
   context.show(pageHead([], "Volumes", null, act(context.session, "New volume", () => create(context), "primary")), card(null, {}, body), conflicts);
   await context.poll(6000, async () => {
     const [all, waiting] = await Promise.all([context.get("volumes"), context.get("conflicts")]);
-    const tiers = await Promise.all(all.volumes.map((volume) => context.get(`volumes/${enc(volume.name)}/tiers`).catch(() => null)));
+    // Where bytes are is asked for those that are seen: it is work for the node.
+    const seen = new Set(openPage("volumes", all.volumes, VOLUMES_SHOWN).map((volume) => volume.name));
+    const tiers = await Promise.all(all.volumes.map((volume) => seen.has(volume.name) && context.get(`volumes/${enc(volume.name)}/tiers`).catch(() => null)));
     body.update([all.volumes, tiers], () => volumeTable(all.volumes, tiers));
     conflicts.update(waiting.conflicts, (rows) => (rows.length === 0 ? [] : [card("Conflicts", { note: "the lake holds something else: decide" }, conflictTable(context, rows))]));
   });
@@ -35,7 +37,7 @@ function conflictTable(context, rows) {
       danger: true,
       act: ({ resolution }) => post(`volumes/${enc(row.volume)}/resolve`, { key: row.file.key, resolution }),
     }).then((done) => done && (toast("Resolved."), context.again()));
-  return table(
+  return paged("conflicts", rows, (rows) => table(
     [
       ["file", (row) => h("a", { href: `#/file/${enc(row.volume)}/${encKey(row.file)}` }, `${row.volume}/${row.file.key}`)],
       ["size", (row) => bytes(row.file.size), "number"],
@@ -44,7 +46,7 @@ function conflictTable(context, rows) {
       ["", (row) => act(context.session, "Resolve", () => resolve(row))],
     ],
     rows,
-  );
+  ));
 }
 
 function create(context) {
@@ -134,6 +136,7 @@ function tierFacts(info, tier) {
   const kept = tier.dirty.bytes + tier.never.bytes + tier.conflict.bytes;
   return [
     info.bytes > 0 && meter([[kept, "keep", "only on drives"], [tier.clean.bytes, "clean", "in the lake"]], kept + tier.clean.bytes),
+    info.bytes > 0 && legend([["keep", "only on drives"], ["clean", "in the lake, too"]]),
     facts([
       ["in all", `${things(info.files, "file")}, ${bytes(info.bytes)}`],
       row("in the lake", tier.clean),

@@ -23,7 +23,7 @@ use crate::rate::{Rate, Rates};
 use crate::recent::Recent;
 use crate::series::Series;
 use crate::session::Sessions;
-use crate::sources::{Events, HealthSource, Source};
+use crate::sources::{Events, HealthSource, PointSink, Source};
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -64,6 +64,8 @@ pub struct AdminOptions {
     pub session_age_max: Duration,
     /// How often numbers are kept for plots.
     pub series_every: Duration,
+    /// Who keeps them for longer.
+    pub keep_point: Option<PointSink>,
     /// Connections at the same time. When there are as many, one that has shown no token makes room for the next, or one of an
     /// address that has more than others.
     pub connections_max: usize,
@@ -97,6 +99,7 @@ impl AdminOptions {
             session_idle_max: Duration::from_secs(3_600),
             session_age_max: Duration::from_secs(12 * 3_600),
             series_every: Duration::from_secs(2),
+            keep_point: None,
             connections_max: 128,
             request_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(10),
@@ -165,6 +168,7 @@ impl Admin {
             recent: Recent::default(),
             series: Series::default(),
             series_every: options.series_every,
+            keep_point: options.keep_point,
             changes: Arc::new(Semaphore::new(CHANGES_MAX)),
             gathers: Arc::new(Semaphore::new(GATHERS_MAX)),
             timeout: options.answer_timeout,

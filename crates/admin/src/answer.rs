@@ -19,9 +19,9 @@ use crate::audit::Audit;
 use crate::health::HealthProbe;
 use crate::rate::Rates;
 use crate::recent::Recent;
-use crate::series::Series;
+use crate::series::{NAMES, Series};
 use crate::session::Sessions;
-use crate::sources::{Events, Health, Source};
+use crate::sources::{Events, Health, PointSink, Source};
 use crate::{api, console, metrics, process};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -82,6 +82,8 @@ pub struct Asked {
     pub recent: Recent,
     pub series: Series,
     pub series_every: Duration,
+    /// Who keeps points for longer.
+    pub keep_point: Option<PointSink>,
     /// Changes that are carried out at the same time.
     pub changes: Arc<Semaphore>,
     /// Looks at the sources of numbers at the same time.
@@ -215,7 +217,7 @@ async fn recently_ready(asked: &Asked) -> Result<(), String> {
 }
 
 /// Why a node is not ready, from what its status holds.
-fn reasons(status: &NodeStatus, outages: &Outages) -> String {
+pub fn reasons(status: &NodeStatus, outages: &Outages) -> String {
     let poisoned = status.rings.iter().filter_map(|ring| {
         let why = ring.poisoned.as_ref()?;
         Some(format!("drive {} takes no more writes: {why}", ring.path))
@@ -264,7 +266,11 @@ pub async fn sample(asked: &Arc<Asked>) {
         counters.extend(own);
         counters.extend(process);
     }
-    asked.series.add(crate::clock::unix_ms(), counters.as_deref());
+    let at_ms = crate::clock::unix_ms();
+    if let (Some(values), Some(keep)) = (asked.series.add(at_ms, counters.as_deref()), &asked.keep_point) {
+        let named = NAMES.iter().copied().zip(values).filter_map(|(name, value)| Some((name, value?)));
+        keep(at_ms, &named.collect::<Vec<(&str, f64)>>());
+    }
 }
 
 /// What sources and the kernel say. They read files, of which some make a network card think for a while, and a drive that hangs

@@ -18,7 +18,7 @@ const WRITES: [&str; 3] = ["PutObject", "UploadPart", "CompleteMultipartUpload"]
 type Values = Vec<Option<f64>>;
 
 /// Names of the values, in their order.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 32] = [
     "read_bytes_per_s",
     "write_bytes_per_s",
     "drain_bytes_per_s",
@@ -39,6 +39,31 @@ pub const NAMES: [&str; 20] = [
     "cache_hit_percent",
     "cpu_cores",
     "memory_bytes",
+    "commits_per_s",
+    "space_bytes",
+    "keep_bytes",
+    "clean_bytes",
+    "lake_requests_per_s",
+    "lake_errors_per_s",
+    "lake_sent_bytes_per_s",
+    "lake_received_bytes_per_s",
+    "lake_cost_usd_per_s",
+    "s3_connections",
+    "nfs_connections",
+    "door_connections",
+];
+
+/// Counters whose labels do not matter here: they are added up.
+const SUMMED: [&str; 9] = [
+    "s3_requests_total",
+    "ring_bytes",
+    "ring_keep_bytes",
+    "ring_clean_bytes",
+    "lake_requests_total",
+    "lake_errors_total",
+    "lake_sent_bytes_total",
+    "lake_received_bytes_total",
+    "lake_cost_usd_total",
 ];
 
 /// The ring of points.
@@ -54,8 +79,8 @@ struct Kept {
 }
 
 impl Series {
-    /// Takes what the node says now; none if it did not answer, which is a gap.
-    pub fn add(&self, at_ms: u64, counters: Option<&[Counter]>) {
+    /// Takes what the node says now; none if it did not answer, which is a gap. Gives the point that this made.
+    pub fn add(&self, at_ms: u64, counters: Option<&[Counter]>) -> Option<Vec<Option<f64>>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = counters.map(Totals::of);
         let values = match (&kept.last, &now) {
@@ -68,20 +93,22 @@ impl Series {
         let is_first = kept.last.is_none() && kept.points.is_empty();
         kept.last = now.map(|now| (at_ms, now));
         if is_first {
-            return;
+            return None;
         }
         if kept.points.len() == POINTS_MAX {
             kept.points.pop_front();
         }
-        kept.points.push_back((at_ms, values));
+        kept.points.push_back((at_ms, values.clone()));
+        Some(values)
     }
 
     /// Points behind a time, as one list for each name.
     pub fn after(&self, after_ms: u64) -> Value {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen: Vec<&(u64, Values)> = kept.points.iter().filter(|(at, _)| *at > after_ms).collect();
-        let column =
-            |at: usize| -> Vec<Option<f64>> { chosen.iter().map(|(_, values)| values[at]).collect() };
+        let column = |at: usize| -> Vec<Option<f64>> {
+            chosen.iter().map(|(_, values)| values[at].map(rounded)).collect()
+        };
         let series: Map<String, Value> =
             NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), json!(column(at)))).collect();
         json!({ "at_ms": chosen.iter().map(|(at, _)| *at).collect::<Vec<_>>(), "series": series })
@@ -130,7 +157,7 @@ impl Totals {
                 "commits_total" => totals.add(&format!("commits_{}", label("class")), counter.value),
                 _ => {}
             }
-            if counter.labels.is_empty() || counter.name == "s3_requests_total" {
+            if counter.labels.is_empty() || SUMMED.contains(&counter.name.as_str()) {
                 totals.add(&counter.name, counter.value);
             }
         }
@@ -176,8 +203,20 @@ impl Totals {
             cache(),
             rate("process_cpu_seconds_total"),
             self.sum("process_resident_memory_bytes"),
+            rate("publishes_total"),
+            self.sum("ring_bytes"),
+            self.sum("ring_keep_bytes"),
+            self.sum("ring_clean_bytes"),
+            rate("lake_requests_total").or(Some(0.0)),
+            rate("lake_errors_total").or(Some(0.0)),
+            rate("lake_sent_bytes_total").or(Some(0.0)),
+            rate("lake_received_bytes_total").or(Some(0.0)),
+            rate("lake_cost_usd_total").or(Some(0.0)),
+            self.sum("s3_connections").or(Some(0.0)),
+            self.sum("nfs_connections").or(Some(0.0)),
+            self.sum("door_connections").or(Some(0.0)),
         ];
-        values.map(|value| value.map(rounded)).to_vec()
+        values.to_vec()
     }
 }
 

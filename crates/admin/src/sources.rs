@@ -6,6 +6,9 @@ use stoker_store::Counter;
 /// A place that numbers for `/metrics` come from, beside the door.
 pub type Source = Box<dyn Fn() -> Vec<Counter> + Send + Sync>;
 
+/// Keeps what the node measured at a moment, by name, for longer than the process remembers it. It must not block.
+pub type PointSink = Box<dyn Fn(u64, &[(&str, f64)]) + Send + Sync>;
+
 /// What the node is good for, as far as it knows itself. Asked on a thread that may block.
 pub type HealthSource = Box<dyn Fn() -> Health + Send + Sync>;
 

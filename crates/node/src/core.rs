@@ -56,6 +56,7 @@ pub(crate) struct Core {
     /// Where reads go.
     pub sources: crate::sources::Sources,
     pub facts: crate::measures::Facts,
+    pub past: crate::history::Past,
     pub emptiness: Mutex<crate::measures::Emptiness>,
     pub mender: crate::mender::Mender,
     pub inventory: crate::inventory::Inventory,

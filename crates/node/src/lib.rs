@@ -25,6 +25,7 @@ mod exchange;
 mod expiry;
 mod files;
 mod fleet;
+mod history;
 mod identity;
 mod inventory;
 mod join_tokens;

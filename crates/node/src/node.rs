@@ -133,6 +133,7 @@ impl Node {
         let core = Arc::new(Core {
             sources: Sources::default(),
             facts: Default::default(),
+            past: Default::default(),
             emptiness: Default::default(),
             mender: Default::default(),
             inventory: Default::default(),

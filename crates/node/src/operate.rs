@@ -192,6 +192,10 @@ impl Core {
                 self.add_to_note(&name, &line).await?;
                 Ok(Report::Done)
             }
+            Order::History { node: None, since_ms, every_ms } => self.history(since_ms, every_ms).await,
+            Order::History { node: Some(node), since_ms, every_ms } => {
+                self.history_of(&node, since_ms, every_ms).await
+            }
             order @ (Order::DriveAdd { .. }
             | Order::DriveRemove { .. }
             | Order::DriveRest { .. }

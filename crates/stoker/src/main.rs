@@ -20,6 +20,7 @@ mod explain;
 mod failure;
 mod gate;
 mod get;
+mod help;
 mod join;
 mod join_token;
 mod key;
@@ -31,6 +32,7 @@ mod node;
 mod out;
 mod outages;
 mod pack;
+mod paint;
 mod progress;
 mod put;
 mod rebuild;
@@ -61,7 +63,7 @@ mod waiting;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -168,8 +170,14 @@ enum Verb {
     Bench(bench::Verb),
 }
 
+/// The arguments, with all that help says.
+fn command() -> clap::Command {
+    help::with_help(Cli::command())
+}
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().verb {
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let done = match cli.verb {
         Verb::Up(args) => up::run(&args),
         Verb::Join(args) => join::run(&args),
         Verb::JoinToken(verb) => join_token::run(&verb),

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::paint;
 
 /// Writes bytes to stdout as they are.
 pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
@@ -29,7 +30,7 @@ pub fn json(value: &Value) -> Result<(), Failure> {
 /// Writes `name  value` lines to stdout, values aligned.
 pub fn fields(rows: &[(&str, String)]) -> Result<(), Failure> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().try_for_each(|(name, value)| line(field(name, width, value)))
+    rows.iter().try_for_each(|(name, value)| line(paint::sentence(&field(name, width, value))))
 }
 
 /// One row. Whatever is in it was named by somebody else: a key in the address of an object, words of a lake.
@@ -47,10 +48,11 @@ pub fn table(rows: &[Vec<String>]) -> Result<(), Failure> {
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     rows.iter().try_for_each(|row| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-            if column == 0 || column + 1 == columns {
-                format!("{cell:width$}")
-            } else {
-                format!("{cell:>width$}")
+            match column {
+                // Somebody else's name is not a state.
+                0 => format!("{cell:width$}"),
+                _ if column + 1 == columns => paint::cell(&format!("{cell:width$}")),
+                _ => paint::cell(&format!("{cell:>width$}")),
             }
         });
         line(cells.collect::<Vec<_>>().join("  ").trim_end())

@@ -7,6 +7,7 @@ use stoker_store::{LostFile, Order, Report, Risk, RiskReport, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
+use crate::paint::{self, Tone};
 use crate::{clock, out, outages, show, size, span};
 
 /// Arguments of `risk`.
@@ -51,11 +52,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn tell(report: &RiskReport) -> Result<(), Failure> {
-    report.nodes.iter().try_for_each(|node| out::line(words(&node.name, node)))?;
+    report.nodes.iter().try_for_each(|node| out::line(painted(&node.name, node)))?;
     if report.cells.len() > 1 {
         let name =
             |cell: &Risk| if cell.name.is_empty() { "(no name)".to_owned() } else { cell.name.clone() };
-        report.cells.iter().try_for_each(|cell| out::line(words(&format!("cell {}", name(cell)), cell)))?;
+        report.cells.iter().try_for_each(|cell| out::line(painted(&format!("cell {}", name(cell)), cell)))?;
     }
     if report.lost_files > 0 {
         let files = show::count(report.lost_files, "file");
@@ -66,6 +67,15 @@ fn tell(report: &RiskReport) -> Result<(), Failure> {
         out::say("there is more than was looked at: each number is at least that");
     }
     Ok(())
+}
+
+/// In a colour where something would be lost.
+fn painted(name: &str, risk: &Risk) -> String {
+    let words = words(name, risk);
+    match risk.lost_files > 0 || risk.lost_parts > 0 {
+        true => paint::text(&words, Tone::Bad),
+        false => words,
+    }
 }
 
 fn words(name: &str, risk: &Risk) -> String {

@@ -12,6 +12,7 @@ mod error;
 mod file;
 mod filler;
 mod fleet;
+mod history;
 mod id_text;
 mod join_token;
 mod key;
@@ -42,6 +43,10 @@ pub use file::{Attributes, Checksum, ChecksumKind, DrainState, FileInfo, META_PR
 pub use filler::Filler;
 pub use fleet::{
     DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Removal, Risk, RiskReport, Unreachable,
+};
+pub use history::{
+    Averages, Combine, FIGURES, HISTORY_AGE_MS_MAX, HISTORY_POINTS_MAX, History, HistoryNode, HistoryPoint,
+    HistoryRequest, HistorySource, figure, merge as merge_history,
 };
 pub use join_token::{
     JOIN_TOKEN_TTL_MS_DEFAULT, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState,

@@ -6,6 +6,7 @@ use crate::file::FileInfo;
 use crate::fleet::{
     DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Removal, RiskReport, Unreachable,
 };
+use crate::history::History;
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::outage::Outages;
@@ -362,6 +363,15 @@ pub enum Order {
     },
     /// What does not answer, and what helps; asks nobody.
     Outages,
+    /// What was, as figures over time.
+    History {
+        /// Of this node, by its id or its name; none for all that answer soon.
+        node: Option<String>,
+        /// The first moment, milliseconds since 1970.
+        since_ms: u64,
+        /// Time between two points.
+        every_ms: u64,
+    },
 }
 
 /// What became of an [`Order`].
@@ -416,6 +426,8 @@ pub enum Report {
     Removal(Box<Removal>),
     /// Of [`Order::Outages`].
     Outages(Outages),
+    /// Of [`Order::History`].
+    History(Box<History>),
 }
 
 impl Order {
@@ -438,6 +450,7 @@ impl Order {
             | Order::JoinTokens
             | Order::Unreachable
             | Order::Outages
+            | Order::History { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }

@@ -1,8 +1,10 @@
 //! The API: from a request to a route, from its caller to a role, from an answer of the door to JSON.
 
+mod alerts;
 mod fault;
 mod fleet;
 mod given;
+mod history;
 mod keys;
 mod log;
 mod node;

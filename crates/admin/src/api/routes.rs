@@ -6,7 +6,7 @@ use http::Method;
 use stoker_store::BoxFuture;
 
 use super::given::Given;
-use super::{Answered, fleet, keys, log, node, sets, slo, volumes};
+use super::{Answered, alerts, fleet, history, keys, log, node, sets, slo, volumes};
 use crate::access::Role;
 use crate::answer::Asked;
 
@@ -206,6 +206,27 @@ pub static ROUTES: &[Route] = &[
         "Audit",
     ),
     // The cluster.
+    get(
+        "/api/v1/history",
+        call!(history::history),
+        "Figures over time, of all nodes that answer or of one.",
+        &[
+            optional(
+                "window_s",
+                Kind::Number { min: 60, max: 31 * 86_400 },
+                "How far back, in seconds; a quarter of an hour if nothing is said.",
+            ),
+            optional("node", Kind::Text, "Only of this node, by its id or its name."),
+        ],
+        "History",
+    ),
+    get(
+        "/api/v1/alerts",
+        call!(alerts::all),
+        "What wants a person, how full all is, and when it will be full.",
+        NONE,
+        "Alerts",
+    ),
     get(
         "/api/v1/risk",
         call!(fleet::risk),

@@ -21,7 +21,7 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("Outages", "lost:[Outage] stale:[StaleView]"),
     (
         "Outage",
-        "what:catalog|node|lake name:text node:text? since_ms:int? summary:text cure:text action:promote?",
+        "what:catalog|node|lake name:text node:text? since_ms:int? summary:text cure:text action:text?",
     ),
     ("StaleView", "view:text as_of_ms:int?"),
     (
@@ -36,6 +36,14 @@ pub const SHAPES: &[(&str, &str)] = &[
         "Source",
         "kind:drive|peer|turn|lake name:text reads:int failures:int small_mean_us:int? small_p95_us:int? \
          large_mean_us:int? large_p95_us:int?",
+    ),
+    ("History", "every_ms:int at_ms:[int] series:any nodes:[HistoryNode]"),
+    ("HistoryNode", "node:text name:text answers:bool at_ms:int? latest:any"),
+    ("Alerts", "alerts:[Alert] not_known:[text] capacity:Capacity"),
+    ("Alert", "severity:page|warn alert:text node:text? summary:text action:text"),
+    (
+        "Capacity",
+        "space_bytes:int keep_bytes:int clean_bytes:int fill_bytes_per_s:num? full_in_s:int? measured_s:int words:text",
     ),
     ("Series", "every_ms:int at_ms:[int] series:any"),
     (

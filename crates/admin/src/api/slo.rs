@@ -245,6 +245,13 @@ pub async fn slo(asked: Arc<Asked>, _: Given) -> Answered {
     .into())
 }
 
+/// Objectives whose budget burns too fast; none if nobody looks, or it is not understood here.
+pub async fn burning(asked: &Asked) -> Result<Vec<String>, Fault> {
+    let head: Head = note(asked).await?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let burns = |budget: &&Budget| budget.status.burning.is_some();
+    Ok(head.shown.budgets.iter().filter(burns).map(|budget| budget.indicator.clone()).collect())
+}
+
 async fn wish(asked: &Asked, wish: &Value) -> Answered {
     operate(asked, Order::NoteAdd { name: WISHES.to_owned(), line: wish.to_string() }).await?;
     done()

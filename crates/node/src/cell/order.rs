@@ -35,6 +35,7 @@ impl Core {
             }
             Order::DriveRest { drive, rests, .. } => self.drive_rest(&drive, rests).await.map(Report::Drives),
             Order::Measures { .. } => Ok(Report::Measures(Box::new(self.measures_here().await?))),
+            Order::History { since_ms, every_ms, .. } => Ok(self.history_here(since_ms, every_ms)),
             Order::DriveLosses { drive, .. } => self.drive_losses(&drive).await.map(Report::Lost),
             Order::Fabric { to, .. } => self.fabric_here(&to).await,
             other => {

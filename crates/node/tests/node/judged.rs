@@ -1,9 +1,13 @@
 //! What those who judge parts need of a node: drives that rest, less asked of a part, notes, measures.
 
+use std::sync::Arc;
+
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
 use stoker_node::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Node};
-use stoker_store::{ErrorKind, Leaning, Measures, Order, Report, Result, Store};
+use stoker_store::{
+    ErrorKind, FIGURES, History, HistoryPoint, Leaning, Measures, Order, Report, Result, Store, figure,
+};
 
 async fn measures(node: &Node, of: &str) -> Measures {
     match node.operate(Order::Measures { node: Some(of.into()) }).await.unwrap() {
@@ -180,4 +184,38 @@ async fn a_quarantine_may_be_told_twice() {
     let nodes = vec![out.node.clone(), "not an id".to_owned()];
     let told = cluster.node(1).evacuations(&nodes).await.unwrap();
     assert!(told.len() == 1 && !told[0].done, "{told:?}");
+}
+
+async fn history(node: &Node, of: Option<&str>) -> Result<History> {
+    let order = Order::History { node: of.map(str::to_owned), since_ms: 0, every_ms: 10_000 };
+    match node.operate(order).await? {
+        Report::History(history) => Ok(*history),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_past_of_all_nodes_is_added_up_and_one_that_is_lost_is_named() {
+    let mut cluster = Cluster::new(3, lazy()).await;
+    let written = figure("write_bytes_per_s").unwrap();
+    for at in 0..3 {
+        let mut values = [f32::NAN; FIGURES.len()];
+        values[written] = 10.0 * (at + 1) as f32;
+        let points = vec![HistoryPoint::new(1_000_000, &values)];
+        cluster.node(at).set_history(Arc::new(move |_| points.clone()));
+    }
+    let told = |history: &History| -> Vec<Option<f64>> {
+        history.points.iter().map(|point| point.value(written)).collect()
+    };
+    assert_eq!(told(&history(cluster.node(1), None).await.unwrap()), [Some(60.0)]);
+    assert_eq!(told(&history(cluster.node(1), Some("n2")).await.unwrap()), [Some(30.0)]);
+    let unknown = history(cluster.node(1), Some("nobody")).await.unwrap_err();
+    assert_eq!(unknown.kind, ErrorKind::NotFound, "{unknown:?}");
+    // Killed: what it told is not known any more, and that is said.
+    let _lost = cluster.lose(2);
+    let all = history(cluster.node(0), None).await.unwrap();
+    assert_eq!(told(&all), [Some(30.0)]);
+    let answers: Vec<(&str, bool)> =
+        all.nodes.iter().map(|node| (node.name.as_str(), node.answers)).collect();
+    assert_eq!(answers, [("n0", true), ("n1", true), ("n2", false)]);
 }

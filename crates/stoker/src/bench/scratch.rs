@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -15,6 +16,8 @@ pub struct Scratch {
     /// Whoever removes the folder has it. Once the work is interrupted it does not come back: what then fails because the folder
     /// is gone says nothing.
     removing: Arc<Mutex<()>>,
+    /// What is there stays, and a stop is the end that was wanted.
+    kept: Arc<AtomicBool>,
 }
 
 impl Scratch {
@@ -40,10 +43,14 @@ impl Scratch {
         let path = dir.join(format!("{name}-{}", std::process::id()));
         fs::create_dir(&path).map_err(|e| Failure::io(path.display(), &e))?;
         let removing = Arc::<Mutex<()>>::default();
-        let scratch = Scratch { path: path.clone(), removing: removing.clone() };
+        let kept = Arc::<AtomicBool>::default();
+        let scratch = Scratch { path: path.clone(), removing: removing.clone(), kept: kept.clone() };
         let watch = move || {
             let signal = signals.wait();
             let _removing = removing.lock();
+            if kept.load(Ordering::Relaxed) {
+                std::process::exit(0);
+            }
             remove(&path);
             std::process::exit(128 + signal);
         };
@@ -52,6 +59,11 @@ impl Scratch {
             .spawn(watch)
             .map_err(|e| Failure::io("thread", &e))?;
         Ok(scratch)
+    }
+
+    /// From now on a stop leaves everything where it is, and is no failure.
+    pub fn keep_when_stopped(&self) {
+        self.kept.store(true, Ordering::Relaxed);
     }
 
     /// Leaves everything where it is.

@@ -310,6 +310,7 @@ impl Daemon {
             extra: numbers(&door, s3.clone(), nfs.clone()),
             aside: telemetry.sources(),
             events: Some(telemetry.events()),
+            keep_point: Some(telemetry.point_sink()),
             health: Some(health(member.node())),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };

@@ -100,6 +100,11 @@ impl Node {
         }
     }
 
+    /// Its console.
+    pub fn console(&self) -> &str {
+        self.ready["admin"].as_str().unwrap_or("?")
+    }
+
     /// Its address for S3.
     pub fn s3(&self) -> &str {
         self.ready["s3"].as_str().unwrap_or("?")

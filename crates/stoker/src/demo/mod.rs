@@ -1,5 +1,6 @@
 //! `stoker demo`: the promises of Stoker, shown on this machine in half a minute.
 
+mod board;
 mod cell;
 mod shards;
 mod story;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::board::Picture;
 use crate::bench::scratch::Scratch;
 use crate::failure::Failure;
 use crate::{out, size, span};
@@ -30,7 +32,7 @@ pub struct Args {
     /// How long a node may be silent before the others go on without it; 30 s where it counts.
     #[arg(long, value_name = "SPAN", default_value = "3s", value_parser = span::parse)]
     grace: Duration,
-    /// Leave everything where it is at the end.
+    /// Leave everything where it is at the end; on a terminal the nodes that are left go on until Ctrl-C.
     #[arg(long)]
     keep: bool,
     /// Print one object at the end: every step with its figures.
@@ -62,8 +64,22 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         shard_bytes,
         seed: 0x5709_e120,
     };
-    let mut teller = Teller { quiet: args.json, steps: Vec::new() };
-    let told = runtime.block_on(story::tell(&shape, &shards, &mut teller));
+    let mut teller = Teller { quiet: args.json, steps: Vec::new(), picture: Picture::new(!args.json) };
+    let told = runtime.block_on(async {
+        let drawing = teller.picture.start(&dir);
+        let told = story::tell(&shape, &shards, &mut teller).await;
+        if told.is_ok() {
+            teller.line("\nnothing was lost, and no byte differs")?;
+        }
+        teller.picture.end();
+        drawing.iter().for_each(tokio::task::JoinHandle::abort);
+        if let (Ok(nodes), true, true) = (&told, args.keep, teller.picture.is_on()) {
+            scratch.keep_when_stopped();
+            linger(nodes, &dir).await?;
+        }
+        // The nodes that are left end here.
+        told.map(drop)
+    });
     runtime.shutdown_timeout(Duration::from_secs(1));
     if args.keep || told.is_err() {
         out::say(format!("everything is left in {}", dir.display()));
@@ -74,19 +90,31 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         out::json(&json!({ "passed": told.is_ok(), "failure": why, "steps": teller.steps }))?;
     }
     told?;
-    teller.line("\nnothing was lost, and no byte differs")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets people look at the nodes that are left, until they have seen enough.
+async fn linger(nodes: &[cell::Node], dir: &std::path::Path) -> Result<(), Failure> {
+    for node in nodes {
+        let dir = crate::shell::quoted(&node.dir.display().to_string());
+        out::line(format!("console {}  log in with the token in {dir}/token", node.console()))?;
+        out::line(format!("        {} status --dir {dir}", crate::shell::program()))?;
+    }
+    out::say(format!("the nodes go on until Ctrl-C; their files stay in {}", dir.display()));
+    // Whoever watches for signals ends the process.
+    std::future::pending().await
 }
 
 /// Tells what happens, for people and for programs.
 struct Teller {
     quiet: bool,
     steps: Vec<Value>,
+    picture: Picture,
 }
 
 impl Teller {
     fn line(&self, text: &str) -> Result<(), Failure> {
-        if self.quiet { Ok(()) } else { out::line(text) }
+        if self.quiet { Ok(()) } else { self.picture.line(text) }
     }
 
     /// A step with its figures.

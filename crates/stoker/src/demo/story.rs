@@ -9,6 +9,7 @@ use stoker_store::{Awaited, DrainState, Order, Receipt, Report, SET_MARKER, SetR
 use tokio::task::JoinSet;
 
 use super::Teller;
+use super::board::NodeState;
 use super::cell::{Node, Shape};
 use super::shards::Shards;
 use crate::failure::Failure;
@@ -17,15 +18,30 @@ use crate::{clock, show, size};
 /// How long something may take that comes by itself.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub async fn tell(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result<(), Failure> {
+/// Tells the story; the nodes that are left at its end.
+pub async fn tell(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result<Vec<Node>, Failure> {
     let begun = clock::now();
     let lake = shape.dir.join("lake");
     std::fs::create_dir_all(&lake).map_err(|error| Failure::io(lake.display(), &error))?;
 
-    let first = shape.start(1, None)?;
-    let second = shape.start(2, Some(&first))?;
+    let picture = teller.picture.clone();
+    let started = |number: usize, join: Option<&Node>| {
+        picture.node(number, NodeState::Starting, "");
+        // It waits for the node, and the picture is drawn meanwhile.
+        let node = tokio::task::block_in_place(|| shape.start(number, join))?;
+        let role = if number == 1 { "keeps the catalog" } else { "follows the catalog" };
+        picture.node(number, NodeState::Up, role);
+        Ok::<Node, Failure>(node)
+    };
+    let first = started(1, None)?;
+    let second = started(2, Some(&first))?;
     // A token is for one node; the second one has another.
-    let third = shape.start(3, Some(&second))?;
+    let third = started(3, Some(&second))?;
+    picture.link(&format!(
+        "console {}  (log in with the token in {}/token)",
+        third.console(),
+        third.dir.display()
+    ));
     until_protected(&first).await?;
     teller.step(
         "start",
@@ -47,7 +63,7 @@ pub async fn tell(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result
     take_over(&third, shards, &lake, shape, &before, killed, teller).await?;
     let second = rejoin(shape, shards, teller).await?;
     promote(first, &second, &third, shards, teller).await?;
-    Ok(())
+    Ok(vec![second, third])
 }
 
 /// Waits until the catalog is on a second node.
@@ -140,6 +156,7 @@ async fn drain_and_kill(
     client.drain(&shards.volume, shards.dir.as_bytes()).await?;
     until("the first shard to be in the lake", async || Ok(drained(lake, shards) > 0)).await?;
     node.kill();
+    teller.picture.node(2, NodeState::Killed, "owed the lake the rest");
     let killed = clock::now();
     let there = drained(lake, shards);
     let receipt = receipt_of(&other.connect().await?, shards).await?;
@@ -236,7 +253,9 @@ async fn take_over(
 /// The lost node comes back with the bytes that it had.
 async fn rejoin(shape: &Shape, shards: &Shards, teller: &mut Teller) -> Result<Node, Failure> {
     let begun = clock::now();
-    let node = shape.start(2, None)?;
+    teller.picture.node(2, NodeState::Starting, "comes back");
+    let node = tokio::task::block_in_place(|| shape.start(2, None))?;
+    teller.picture.node(2, NodeState::Up, "is back as it was");
     let client = node.connect().await?;
     let seconds = begun.elapsed().as_secs_f64();
     shards.verify(&client, 0).await?;
@@ -270,12 +289,14 @@ async fn promote(
     until_protected(&first).await?;
     let client = third.connect().await?;
     first.kill();
+    teller.picture.node(1, NodeState::Killed, "kept the catalog");
     let begun = clock::now();
     let report = client.operate(Order::CatalogPromote { accept_loss: false }).await?;
     let Report::Promoted(promotion) = report else { return Err(Failure::confused()) };
     if let Some(loss) = promotion.loss {
         return Err(Failure::new(format!("a promotion that may have lost something: {loss}")));
     }
+    teller.picture.node(3, NodeState::Up, "keeps the catalog now");
     let key = stoker_store::Key::new("after-the-promotion")?;
     let request = stoker_store::WriteRequest { size: Some(6), ..Default::default() };
     let mut writer = second.connect().await?.create(&shards.volume, &key, request).await?;

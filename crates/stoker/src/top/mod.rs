@@ -1,5 +1,6 @@
 //! `stoker top`: how a node and its cluster are, again and again.
 
+mod cluster;
 mod sample;
 mod screen;
 mod view;

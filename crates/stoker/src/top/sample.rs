@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use stoker_store::{
-    Counter, DriveInfo, NodeInfo, NodeStatus, Order, Outages, Report, RiskReport, Store, VolumeInfo,
+    Counter, DriveInfo, History, NodeInfo, NodeStatus, Order, Outages, Report, RiskReport, Store, VolumeInfo,
 };
 
 use crate::{clock, outages};
+
+/// How far back the small bars go, and their step: what nodes have in memory.
+const HISTORY_AGE_MS: u64 = 600_000;
+const HISTORY_EVERY_MS: u64 = 10_000;
 
 /// All that is shown, as it was told. What was not told is empty, and why is in `trouble`.
 #[derive(Clone)]
@@ -20,6 +24,8 @@ pub struct Sample {
     pub drives: Vec<DriveInfo>,
     pub volumes: Vec<VolumeInfo>,
     pub counters: Vec<Counter>,
+    /// The last minutes of all nodes; none from a node of a release that does not keep them.
+    pub history: Option<History>,
     pub trouble: Option<String>,
     pub outages: Outages,
 }
@@ -36,6 +42,7 @@ impl Sample {
             drives: Vec::new(),
             volumes: Vec::new(),
             counters: Vec::new(),
+            history: None,
             trouble: Some(trouble),
             outages: Outages::default(),
         }
@@ -48,7 +55,18 @@ impl Sample {
         let orders =
             [Order::Risk, Order::Nodes, Order::Drives { node: None }].map(|order| node.operate(order));
         let orders = futures_util::future::join_all(orders);
-        let (status, counters, volumes, reports) = tokio::join!(status, counters, volumes, orders);
+        let past = Order::History {
+            node: None,
+            since_ms: clock::unix_ms().saturating_sub(HISTORY_AGE_MS),
+            every_ms: HISTORY_EVERY_MS,
+        };
+        let past = node.operate(past);
+        let (status, counters, volumes, reports, past) =
+            tokio::join!(status, counters, volumes, orders, past);
+        sample.history = match past {
+            Ok(Report::History(history)) => Some(*history),
+            _ => None,
+        };
         // The moment of the counters is what rates are made of.
         (sample.at, sample.at_ms) = (clock::now(), clock::unix_ms());
         let mut note = |fault: stoker_store::StoreError| sample.trouble = Some(fault.message);

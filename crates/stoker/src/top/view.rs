@@ -4,11 +4,14 @@
 use serde_json::{Value, json};
 use stoker_store::{DriveInfo, NodeInfo, NodeWord, Risk, SourceStatus, VolumeInfo};
 
+use super::cluster;
 use super::sample::Sample;
-use crate::{clock, outages, show, size, span};
+use crate::{clock, outages, paint, show, size, span};
 
 /// Rows of a list that are shown even if that leaves less for others: its head and one more.
 const ROWS_MIN: usize = 2;
+/// Characters of a bar of use.
+const USE_WIDTH: usize = 4;
 
 /// A moment and the one before it.
 pub struct View<'s> {
@@ -20,6 +23,7 @@ impl View<'_> {
     /// The lines, none wider than `columns` and not more than `rows`.
     pub fn lines(&self, columns: usize, rows: usize) -> Vec<String> {
         let mut lines = vec![self.head(), self.risk(), self.drain(), self.traffic()];
+        lines.extend(self.now.history.as_ref().into_iter().flat_map(cluster::lines));
         lines.extend(
             self.now.trouble.as_ref().map(|trouble| format!("trouble  {}", show::name(trouble.as_bytes()))),
         );
@@ -42,7 +46,7 @@ impl View<'_> {
             lines.extend(cut(list, share));
         }
         lines.truncate(rows);
-        lines.into_iter().map(|line| fitted(&line, columns)).collect()
+        lines.into_iter().map(|line| paint::table_line(&fitted(&line, columns))).collect()
     }
 
     fn head(&self) -> String {
@@ -139,7 +143,9 @@ impl View<'_> {
     fn nodes(&self) -> Vec<Vec<String>> {
         let mut rows =
             vec![["NODE", "STATE", "ANSWERS", "DRIVES", "UNDRAINED", "LATENCY"].map(String::from).to_vec()];
-        rows.extend(self.now.nodes.iter().map(|node| self.node(node)));
+        let mut nodes: Vec<&NodeInfo> = self.now.nodes.iter().collect();
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        rows.extend(nodes.into_iter().map(|node| self.node(node)));
         rows
     }
 
@@ -175,7 +181,7 @@ impl View<'_> {
         let rate = |name: &str| mb_s(self.now.rate(self.before, name, Some(("drive", &drive.drive))));
         let source = self.source(drive);
         let us = |time: Option<u64>| time.map_or("-".to_owned(), |us| format!("{us} us"));
-        let path = end_of(&show::name(drive.path.as_bytes()), 18);
+        let path = end_of(&show::name(drive.path.as_bytes()), 13);
         vec![
             format!("{} {path}", show::name(drive.name.as_bytes())),
             drive.state.clone(),
@@ -184,7 +190,7 @@ impl View<'_> {
             us(source.and_then(|source| source.small_mean_us)),
             us(source.and_then(|source| source.small_p95_us)),
             us(source.and_then(|source| source.large_mean_us)),
-            size::human(drive.keep_bytes),
+            used(drive),
         ]
     }
 
@@ -246,7 +252,13 @@ impl View<'_> {
     }
 }
 
-fn mb_s(bytes_per_s: Option<f64>) -> String {
+/// How much of a drive must stay: its share as a bar, then its bytes.
+fn used(drive: &DriveInfo) -> String {
+    let share = if drive.bytes == 0 { 0.0 } else { drive.keep_bytes as f64 / drive.bytes as f64 };
+    format!("{} {}", paint::bar(share, USE_WIDTH), size::human(drive.keep_bytes))
+}
+
+pub fn mb_s(bytes_per_s: Option<f64>) -> String {
     bytes_per_s.map_or("-".to_owned(), |rate| format!("{:.1} MB/s", rate / 1e6))
 }
 
@@ -285,8 +297,20 @@ fn cut(rows: &[Vec<String>], share: usize) -> Vec<String> {
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(|at| width(at).unwrap_or(0)).collect();
+    // Numbers with their heads lie to the right, so that they can be compared.
+    let is_number = |column: usize| {
+        let cells = rows.iter().skip(1).filter_map(|row| row.get(column)).filter(|cell| *cell != "-");
+        column > 0
+            && cells.clone().count() > 0
+            && cells.clone().all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let to_right: Vec<bool> = (0..widths.len()).map(is_number).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width));
+        let cells =
+            row.iter().zip(widths.iter().zip(&to_right)).map(|(cell, (width, to_right))| match to_right {
+                true => format!("{cell:>width$}", width = *width),
+                false => format!("{cell:width$}", width = *width),
+            });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     if rows.len() <= share {

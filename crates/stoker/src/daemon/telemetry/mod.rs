@@ -6,13 +6,14 @@ mod events;
 mod exporters;
 mod fabric;
 pub(in crate::daemon) mod fetch;
+mod history;
 mod traces;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_admin::Source;
+use stoker_admin::{PointSink, Source};
 use stoker_node::Node;
 use stoker_reflex::Slo;
 use stoker_store::{NodeStatus, Store};
@@ -29,6 +30,7 @@ pub use events::{Change, Events, EventsPlan, KafkaPlan, Severity};
 use exporters::Exporters;
 use fabric::Fabric;
 pub use fetch::{Http, check_url};
+use history::PastKeeper;
 pub use traces::{TRACE, Traces, TracesPlan, trace_parent};
 
 /// Longest wait for the last events to leave when a node stops.
@@ -67,6 +69,7 @@ impl Default for TelemetryPlan {
 pub struct Telemetry {
     events: Events,
     endurance: Arc<Endurance>,
+    past: Arc<PastKeeper>,
     exporters: Arc<Exporters>,
     fabric: Option<Arc<Fabric>>,
     reflex: Option<Source>,
@@ -91,7 +94,12 @@ impl Telemetry {
         let origin =
             Origin { node: name.to_owned(), node_id: status.node.clone(), cluster: status.cluster.clone() };
         let events = Events::open(place.dir(), &plan.events, origin.clone(), &http)?;
-        let mut tasks = vec![tokio::spawn(endurance.clone().keep(stopped.clone()))];
+        let past = Arc::new(PastKeeper::open(place.dir()));
+        node.set_history(past.source());
+        let mut tasks = vec![
+            tokio::spawn(endurance.clone().keep(stopped.clone())),
+            tokio::spawn(past.clone().keep(stopped.clone())),
+        ];
         if !plan.exporters.is_empty() {
             tasks.push(tokio::spawn(exporters.clone().follow(http.clone(), stopped.clone())));
         }
@@ -104,7 +112,7 @@ impl Telemetry {
         tasks.extend(plan.traces.as_ref().and_then(|traces| traces.start(&origin, &stopped)));
         let fabric = plan.has_fabric.then(|| Arc::new(Fabric::new("/".into())));
         let traces = plan.traces.clone();
-        Ok(Telemetry { events, endurance, exporters, fabric, reflex, traces, stop, tasks })
+        Ok(Telemetry { events, endurance, past, exporters, fabric, reflex, traces, stop, tasks })
     }
 
     /// Where the numbers of it come from.
@@ -124,6 +132,12 @@ impl Telemetry {
             all.push(Box::new(move || traces.counters()));
         }
         all
+    }
+
+    /// Who keeps what the node measures for longer.
+    pub fn point_sink(&self) -> PointSink {
+        let past = self.past.clone();
+        Box::new(move |at_ms, values| past.add(at_ms, values))
     }
 
     /// What happened, for those who ask.

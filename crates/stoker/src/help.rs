@@ -1,0 +1,226 @@
+//! What `--help` says beside the descriptions of arguments: verbs in groups, and an example for each. Tests hold that no verb is
+//! left out, and that the program takes every example.
+
+use clap::Command;
+
+/// Verbs by what they are for, in the order in which somebody meets them.
+pub const GROUPS: &[(&str, &[&str])] = &[
+    ("Start", &["demo", "up", "join", "serve"]),
+    (
+        "Data",
+        &[
+            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "volume", "set", "key", "pack",
+            "seal", "stage", "drain", "wait", "explain", "conflict",
+        ],
+    ),
+    ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "join-token"]),
+    ("Drives", &["drive", "ring"]),
+    ("Operations", &["doctor", "gate", "slo", "support-bundle"]),
+    ("Measure", &["bench"]),
+];
+
+/// Examples of verbs, by the words behind the program's name.
+pub const EXAMPLES: &[(&str, &[&str])] = &[
+    ("up", &["stoker up", "stoker up --nodes 3 --dir /mnt/nvme0/stoker"]),
+    ("join", &["STOKER_JOIN_TOKEN=... stoker join 10.0.0.1:9100"]),
+    ("join-token create", &["stoker join-token create --uses 3 --ttl 2h"]),
+    ("join-token ls", &["stoker join-token ls"]),
+    ("join-token revoke", &["stoker join-token revoke 3f2a"]),
+    ("demo", &["stoker demo", "stoker demo --dir /mnt/nvme0 --size 4GiB --keep"]),
+    ("serve", &["stoker serve --config /etc/stoker/stoker.toml"]),
+    ("put", &["stoker put model.bin data/model.bin", "tar c photos | stoker put - data/photos.tar"]),
+    ("get", &["stoker get data/model.bin .", "stoker get -r data/run-7/ ./run-7"]),
+    ("ls", &["stoker ls", "stoker ls data/run-7/"]),
+    ("rm", &["stoker rm data/old.bin"]),
+    ("cp", &["stoker cp stoker://data/a.bin stoker://data/b.bin"]),
+    ("mv", &["stoker mv data/a.bin data/b.bin"]),
+    ("stat", &["stoker stat data/model.bin"]),
+    ("mount", &["stoker mount data /mnt/data"]),
+    ("umount", &["stoker umount /mnt/data"]),
+    ("wait", &["stoker wait data/model.bin --drained --timeout 5m"]),
+    ("volume ls", &["stoker volume ls"]),
+    ("volume create", &["stoker volume create ckpt --class two --quota 10TiB"]),
+    ("volume set", &["stoker volume set ckpt --drain on-demand"]),
+    ("volume show", &["stoker volume show ckpt"]),
+    ("volume rm", &["stoker volume rm scratch"]),
+    ("set put", &["stoker set put ckpt/step-1000/ ./step-1000"]),
+    ("set begin", &["stoker set begin ckpt/step-1000/ --shards 8 --owner job-17"]),
+    ("set add", &["stoker set add ckpt/step-1000/ rank-0.pt --shard 0"]),
+    ("set publish", &["stoker set publish ckpt/step-1000/"]),
+    ("set abort", &["stoker set abort ckpt/step-1000/"]),
+    ("set status", &["stoker set status ckpt/step-1000/"]),
+    ("set ls", &["stoker set ls ckpt"]),
+    ("set latest", &["stoker set latest ckpt/"]),
+    ("key ls", &["stoker key ls"]),
+    ("key create", &["stoker key create --read-only --prefix data/train/"]),
+    ("key show", &["stoker key show STK4EXAMPLE"]),
+    ("key rm", &["stoker key rm STK4EXAMPLE"]),
+    ("key rotate", &["stoker key rotate STK4EXAMPLE"]),
+    ("pack", &["stoker pack ./images data/images --shard-bytes 1GiB"]),
+    ("seal", &["stoker seal data/images --to data/images.seal"]),
+    ("status", &["stoker status", "stoker status --json"]),
+    ("top", &["stoker top", "stoker top --once --interval 5s"]),
+    ("explain", &["stoker explain data/model.bin"]),
+    ("conflict ls", &["stoker conflict ls"]),
+    ("conflict resolve", &["stoker conflict resolve data/model.bin keep-both"]),
+    ("drain", &["stoker drain data/run-7/"]),
+    ("stage", &["stoker stage -r data/train/"]),
+    ("catalog status", &["stoker catalog status"]),
+    ("catalog promote", &["stoker catalog promote --dir /var/lib/stoker"]),
+    ("catalog detach", &["stoker catalog detach node-3"]),
+    ("catalog backup", &["stoker catalog backup catalog.backup"]),
+    ("catalog restore", &["stoker catalog restore catalog.backup --dir /var/lib/stoker"]),
+    ("catalog salvage", &["stoker catalog salvage --dir /var/lib/stoker"]),
+    ("catalog compare", &["stoker catalog compare monday.backup tuesday.backup"]),
+    ("node ls", &["stoker node ls"]),
+    ("node quarantine", &["stoker node quarantine node-3"]),
+    ("node rejoin", &["stoker node rejoin node-3"]),
+    ("node evacuate", &["stoker node evacuate node-3"]),
+    ("node can-stop", &["stoker node can-stop node-3"]),
+    ("drive ls", &["stoker drive ls", "stoker drive ls node-3"]),
+    ("drive add", &["stoker drive add node-3 /mnt/nvme4"]),
+    ("drive remove", &["stoker drive remove node-3 /mnt/nvme4"]),
+    ("drive replace", &["stoker drive replace node-3 /mnt/nvme4 /mnt/nvme5"]),
+    ("drive rest", &["stoker drive rest node-3 /mnt/nvme4", "stoker drive rest node-3 /mnt/nvme4 --end"]),
+    ("risk", &["stoker risk", "stoker risk --lost"]),
+    ("rebuild status", &["stoker rebuild status"]),
+    ("slo", &["stoker slo"]),
+    ("slo repaired", &["stoker slo repaired node-3:/mnt/nvme4"]),
+    ("slo retry", &["stoker slo retry"]),
+    ("slo begin-anew", &["stoker slo begin-anew"]),
+    ("doctor", &["stoker doctor"]),
+    ("gate", &["stoker gate --quick", "stoker gate --record"]),
+    ("support-bundle", &["stoker support-bundle"]),
+    ("ring init", &["stoker ring init --dir /mnt/nvme4"]),
+    ("ring stat", &["stoker ring stat --dir /mnt/nvme4"]),
+    ("ring verify", &["stoker ring verify --dir /mnt/nvme4"]),
+    ("ring dump", &["stoker ring dump --dir /mnt/nvme4"]),
+    ("bench device", &["stoker bench device --dir /mnt/nvme4"]),
+    ("bench ring", &["stoker bench ring --dir /mnt/nvme4"]),
+    ("bench commit", &["stoker bench commit --dir /mnt/nvme4"]),
+    ("bench read", &["stoker bench read --dir /mnt/nvme4"]),
+    ("bench s3", &["stoker bench s3 --dir /mnt/nvme4"]),
+    ("bench posix", &["stoker bench posix --dir /mnt/nvme4"]),
+    ("bench catalog", &["stoker bench catalog --dir /mnt/nvme4"]),
+    ("bench keys", &["stoker bench keys --dir /mnt/nvme4 --count 100000"]),
+    ("bench interference", &["stoker bench interference --dir /mnt/nvme4"]),
+];
+
+/// How the list of all verbs looks, without clap's own.
+const TEMPLATE: &str =
+    "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
+
+/// The program's arguments with everything that help says.
+pub fn with_help(command: Command) -> Command {
+    let verbs = grouped(&command);
+    with_examples(command, "").before_help(verbs).help_template(TEMPLATE)
+}
+
+/// The verbs by groups; one that is in none comes last, rather than not at all.
+fn grouped(command: &Command) -> String {
+    let about = |verb: &Command| verb.get_about().map(ToString::to_string).unwrap_or_default();
+    let shown: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
+    let width = shown.iter().map(|verb| verb.get_name().len()).max().unwrap_or(0);
+    let line = |verb: &Command| format!("  {:width$}  {}\n", verb.get_name(), about(verb));
+    let mut text = String::new();
+    for (group, names) in GROUPS {
+        text.push_str(&format!("{group}:\n"));
+        let members = names.iter().filter_map(|name| shown.iter().find(|verb| verb.get_name() == *name));
+        text.extend(members.map(|verb| line(verb)));
+        text.push('\n');
+    }
+    let is_grouped = |verb: &&&Command| GROUPS.iter().any(|(_, names)| names.contains(&verb.get_name()));
+    let rest: String = shown.iter().filter(|verb| !is_grouped(verb)).map(|verb| line(verb)).collect();
+    if !rest.is_empty() {
+        text.push_str(&format!("Other:\n{rest}\n"));
+    }
+    text.push_str("`stoker VERB --help` has its options and an example.\n");
+    text
+}
+
+/// Puts its examples behind the help of each verb.
+fn with_examples(command: Command, path: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    let mut command = command;
+    for name in names {
+        let path = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
+        command = command.mut_subcommand(name, |verb| with_examples(verb, &path));
+    }
+    let Some((_, examples)) = EXAMPLES.iter().find(|(verb, _)| *verb == path) else { return command };
+    let title = if examples.len() == 1 { "Example" } else { "Examples" };
+    let mut text = format!("{title}:\n  {}", examples.join("\n  "));
+    if let Some(more) = command.get_after_help() {
+        text.push_str(&format!("\n\n{more}"));
+    }
+    command.after_help(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::command;
+
+    /// Every verb that does something by itself, with its help.
+    fn leaves(command: &Command, path: &str, into: &mut BTreeMap<String, String>) {
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+        {
+            let path = if path.is_empty() {
+                verb.get_name().to_owned()
+            } else {
+                format!("{path} {}", verb.get_name())
+            };
+            if !verb.is_subcommand_required_set() && !verb.is_arg_required_else_help_set()
+                || !verb.has_subcommands()
+            {
+                into.insert(path.clone(), verb.clone().render_long_help().to_string());
+            }
+            leaves(verb, &path, into);
+        }
+    }
+
+    #[test]
+    fn every_verb_has_an_example_that_the_program_takes() {
+        let mut all = BTreeMap::new();
+        leaves(&command(), "", &mut all);
+        assert!(all.len() > 70, "{}", all.len());
+        for (path, help) in &all {
+            let (_, examples) = EXAMPLES
+                .iter()
+                .find(|(verb, _)| verb == path)
+                .unwrap_or_else(|| panic!("`stoker {path}` has no example in help.rs"));
+            for example in *examples {
+                assert!(help.contains(example), "`stoker {path} --help` does not show: {example}\n{help}");
+                // What comes before it feeds it, or is a variable for it.
+                let line = example.rsplit(" | ").next().unwrap();
+                let words = line.split(' ').skip_while(|word| word.contains('='));
+                let parsed = command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+                assert!(line.contains(&format!("stoker {path}")), "{example} is no example of {path}");
+            }
+        }
+        for (path, _) in EXAMPLES {
+            assert!(all.contains_key(*path), "there is no `stoker {path}`");
+        }
+    }
+
+    #[test]
+    fn every_verb_is_in_one_group() {
+        let command = command();
+        let help = command.clone().render_help().to_string();
+        assert!(!help.contains("Other:"), "{help}");
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+        {
+            let name = verb.get_name();
+            let groups = GROUPS.iter().filter(|(_, names)| names.contains(&name)).count();
+            assert_eq!(groups, 1, "{name}");
+            assert!(help.contains(&format!("\n  {name} ")), "{name} is not in the help\n{help}");
+        }
+        let named: usize = GROUPS.iter().map(|(_, names)| names.len()).sum();
+        let there =
+            command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help").count();
+        assert_eq!(named, there, "a group names a verb that is not there");
+        assert!(help.contains("Exit codes: 0 done"), "{help}");
+    }
+}
