@@ -4,10 +4,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use stoker_node::JoinAs;
+
 use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::failure::Failure;
-use crate::{daemon, out, shell, up};
+use crate::{daemon, out, shell, sys, up};
 
 /// Longest text that is taken for a token.
 const TOKEN_LEN_MAX: u64 = 4096;
@@ -57,15 +59,25 @@ fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitC
     let config = Config::read(file)?;
     let place = Place::take(&config.node.dir)?;
     let was_node = stoker_node::is_node(place.dir());
-    let lake = daemon::join(&place, address, token)?;
+    let wanted = JoinAs {
+        name: config.peers.name.clone().unwrap_or_else(sys::host_name),
+        is_name_chosen: config.peers.name.is_some(),
+        peers: config.peers.listen.first().copied(),
+    };
+    let lake = daemon::join(&place, address, token, &wanted)?;
     let dir = place.dir().display();
     out::say(match was_node {
-        true => format!("{dir} is a node already; nothing was changed. To join another cluster, move it away first"),
+        true => format!(
+            "{dir} is a node already; nothing was changed. To join another cluster, move it away first"
+        ),
         false => format!("{dir} is now a node of the cluster at {address}"),
     });
     if let Some(lake) = lake.filter(|lake| Some(lake) != config.lake.url.as_ref()) {
         let own = config.lake.url.as_deref().unwrap_or("none");
-        out::say(format!("  the cluster's lake is {lake}, that of {} is {own}: give all nodes the same", file.display()));
+        out::say(format!(
+            "  the cluster's lake is {lake}, that of {} is {own}: give all nodes the same",
+            file.display()
+        ));
     }
     if config.peers.listen.is_empty() {
         out::say("  [peers] listen is not set: other machines cannot reach this node");

@@ -190,11 +190,8 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
     check_peers(peers)?;
     if let Some(Cluster { address, token }) = cluster {
         let name = settings.values.one(Setting::Name).map(str::to_owned);
-        let wanted = JoinAs {
-            is_name_chosen: name.is_some(),
-            name: name.unwrap_or_else(sys::host_name),
-            peers,
-        };
+        let wanted =
+            JoinAs { is_name_chosen: name.is_some(), name: name.unwrap_or_else(sys::host_name), peers };
         if let Some(lake) = daemon::join(&place, address, token, &wanted)? {
             settings.take_lake_of_cluster(&lake)?;
         }
@@ -282,7 +279,9 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         nfs: NfsPlan { listen: nfs.into_iter().collect(), exports },
         peers: PeersPlan {
             listen: at(Setting::Peers),
-            name: settings.one(Setting::Name).map_or_else(|| daemon::default_name(dir), |name| Ok(name.to_owned()))?,
+            name: settings
+                .one(Setting::Name)
+                .map_or_else(|| daemon::default_name(dir), |name| Ok(name.to_owned()))?,
             labels: settings.labels(),
             plaintext: false,
             grace: settings.span(Setting::Grace).unwrap_or(GRACE),

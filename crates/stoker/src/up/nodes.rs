@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use stoker_node::DriveOptions;
 use serde_json::{Value, json};
+use stoker_node::DriveOptions;
 
 use super::settings::{self, Effective, Origin, Setting, Values};
 use super::{Args, limits};

@@ -59,7 +59,8 @@ fn the_service_manager_is_told() {
     let path = short.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut node = serve(&file, &dir, &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")]);
+    let mut node =
+        serve(&file, &dir, &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")]);
     let mut said = HashSet::new();
     while !said.contains("READY=1") || !said.contains("WATCHDOG=1") {
         said.insert(next(&manager));
@@ -78,7 +79,8 @@ fn the_service_manager_is_told() {
     let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let named = format!("@{name}");
-    let mut node = serve(&file, &dir, &[("NOTIFY_SOCKET", &named), ("WATCHDOG_USEC", "200000"), ("WATCHDOG_PID", "1")]);
+    let mut node =
+        serve(&file, &dir, &[("NOTIFY_SOCKET", &named), ("WATCHDOG_USEC", "200000"), ("WATCHDOG_PID", "1")]);
     assert_eq!((next(&manager).as_str(), next(&manager).as_str()), ("", "READY=1"));
     drop(manager);
     stop(&mut node);
