@@ -15,7 +15,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "join-token"]),
     ("Drives", &["drive", "ring"]),
-    ("Operations", &["doctor", "gate", "slo", "support-bundle"]),
+    ("Operations", &["config", "doctor", "gate", "slo", "support-bundle"]),
     ("Measure", &["bench"]),
 ];
 
@@ -76,6 +76,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("node quarantine", &["stoker node quarantine node-3"]),
     ("node rejoin", &["stoker node rejoin node-3"]),
     ("node evacuate", &["stoker node evacuate node-3"]),
+    ("node remove", &["stoker node remove node-3", "stoker node remove node-3 --accept-loss"]),
     ("node can-stop", &["stoker node can-stop node-3"]),
     ("drive ls", &["stoker drive ls", "stoker drive ls node-3"]),
     ("drive add", &["stoker drive add node-3 /mnt/nvme4"]),
@@ -88,6 +89,9 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("slo repaired", &["stoker slo repaired node-3:/mnt/nvme4"]),
     ("slo retry", &["stoker slo retry"]),
     ("slo begin-anew", &["stoker slo begin-anew"]),
+    ("config show", &["stoker config show", "stoker config show --config /etc/stoker/stoker.toml"]),
+    ("config export", &["stoker config export --dir /mnt/nvme0/stoker"]),
+    ("config unset", &["stoker config unset lake --dir /mnt/nvme0/stoker"]),
     ("doctor", &["stoker doctor"]),
     ("gate", &["stoker gate --quick", "stoker gate --record"]),
     ("support-bundle", &["stoker support-bundle"]),
