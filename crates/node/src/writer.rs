@@ -165,6 +165,8 @@ pub(crate) struct ChunkWriter {
     pub goes_on_with: u64,
     /// Where it goes when it has outgrown its share of the rings.
     spill: Option<Box<Spill>>,
+    /// It goes there although the lake is in trouble, because the rings are full.
+    is_last_resort: bool,
     /// Looks up the last commit while the bytes come: the name record comes after it (R6).
     look: Option<JoinHandle<u64>>,
     _work: Work,
@@ -198,6 +200,7 @@ impl ChunkWriter {
             in_rings: 0,
             goes_on_with: 0,
             spill: None,
+            is_last_resort: false,
             look: None,
             _work: core.work.begin(),
             core,
@@ -312,6 +315,7 @@ impl ChunkWriter {
         // While the lake is in trouble the rings are used as far as they go.
         let has_trouble = self.core.drainer.trouble(clock::now_ms()).is_some();
         let is_crowded = kept > if has_trouble { room / 16 * 15 } else { room / 4 * 3 };
+        self.is_last_resort = has_trouble;
         let is_large = !has_trouble && kept > room / 2 && all > room / 8;
         // Without enough nodes all of it goes to the lake when it ends.
         Ok((is_crowded || is_large) && !self.copies.is_alone())
@@ -341,7 +345,18 @@ impl ChunkWriter {
             Some(spill) => spill.go_on().await,
             None => Ok(()),
         }
-        .inspect_err(|fault| self.core.drainer.note_fault(fault))
+        .map_err(|fault| self.spill_fault(fault))
+    }
+
+    /// The lake did not take what the rings have no room for.
+    fn spill_fault(&self, fault: StoreError) -> StoreError {
+        self.core.drainer.note_fault(&fault);
+        if !self.is_last_resort || fault.kind != ErrorKind::Unavailable {
+            return fault;
+        }
+        let message =
+            format!("the rings are full of what is not drained, and the lake takes nothing: {fault}");
+        StoreError::new(ErrorKind::Full, message)
     }
 
     /// Ends the chunk that is on its way to the lake.
@@ -358,7 +373,10 @@ impl ChunkWriter {
         }
         self.cut_spill();
         let spilled = match &mut self.spill {
-            Some(spill) => spill.finish().await.inspect_err(|fault| self.core.drainer.note_fault(fault))?,
+            Some(spill) => match spill.finish().await {
+                Ok(spilled) => spilled,
+                Err(fault) => return Err(self.spill_fault(fault)),
+            },
             None => None,
         };
         let purpose = self.purpose.as_ref().expect("a writer is finished once");
