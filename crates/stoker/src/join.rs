@@ -60,12 +60,17 @@ fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitC
     let lake = daemon::join(&place, address, token)?;
     let dir = place.dir().display();
     out::say(match was_node {
-        true => format!("{dir} is a node already; nothing was changed. To join another cluster, move it away first"),
+        true => format!(
+            "{dir} is a node already; nothing was changed. To join another cluster, move it away first"
+        ),
         false => format!("{dir} is now a node of the cluster at {address}"),
     });
     if let Some(lake) = lake.filter(|lake| Some(lake) != config.lake.url.as_ref()) {
         let own = config.lake.url.as_deref().unwrap_or("none");
-        out::say(format!("  the cluster's lake is {lake}, that of {} is {own}: give all nodes the same", file.display()));
+        out::say(format!(
+            "  the cluster's lake is {lake}, that of {} is {own}: give all nodes the same",
+            file.display()
+        ));
     }
     if config.peers.listen.is_empty() {
         out::say("  [peers] listen is not set: other machines cannot reach this node");
