@@ -12,18 +12,17 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoker_store::name_ids;
 use tracing::field::{Field, Visit};
-use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::clock;
 use crate::daemon::{TRACE, Traces};
-use crate::{clock, out};
 use repeats::Repeats;
 
 /// How much is logged.
@@ -97,11 +96,24 @@ fn lines<S>(level: Level, format: Format) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
-    let filter = Wanted { level: LevelFilter::from(level), format, repeats: Mutex::default() };
+    let level = LevelFilter::from(level);
+    let is_logged = move |metadata: &Metadata<'_>| {
+        let target = metadata.target();
+        // The client of Kafka tells of each try; we tell once, when it begins to fail.
+        let is_told_by_us = target.starts_with("rskafka") && level < LevelFilter::DEBUG;
+        *metadata.level() <= level && target != TRACE && !is_told_by_us
+    };
+    let filter = filter_fn(is_logged).with_max_level_hint(level);
     let layer = tracing_subscriber::fmt::layer();
     match format {
-        Format::Text => layer.with_writer(|| NamedLines).with_target(false).with_filter(filter).boxed(),
-        Format::Json => layer.with_writer(io::stderr).event_format(JsonLine).with_filter(filter).boxed(),
+        Format::Text => {
+            let lines = Seldom::new(text(), format);
+            layer.with_writer(|| NamedLines).event_format(lines).with_filter(filter).boxed()
+        }
+        Format::Json => {
+            let lines = Seldom::new(JsonLine, format);
+            layer.with_writer(io::stderr).event_format(lines).with_filter(filter).boxed()
+        }
     }
 }
 
@@ -131,57 +143,63 @@ impl io::Write for NamedLines {
     }
 }
 
-/// What is wanted in the log.
-struct Wanted {
-    level: LevelFilter,
+/// How lines for people look.
+fn text() -> tracing_subscriber::fmt::format::Format {
+    tracing_subscriber::fmt::format().with_target(false)
+}
+
+/// Writes a warning only once within seconds, word for word; what is not the same in every field is another. Not a filter: what one
+/// of those refuses of an event is taken for a refusal of the next.
+struct Seldom<F> {
+    inner: F,
     format: Format,
     repeats: Mutex<Repeats>,
 }
 
-impl Wanted {
-    fn is_logged(&self, metadata: &Metadata<'_>) -> bool {
-        let target = metadata.target();
-        // The client of Kafka tells of each try; we tell once, when it begins to fail.
-        let is_told_by_us = target.starts_with("rskafka") && self.level < LevelFilter::DEBUG;
-        *metadata.level() <= self.level && target != TRACE && !is_told_by_us
+impl<F> Seldom<F> {
+    fn new(inner: F, format: Format) -> Seldom<F> {
+        Seldom { inner, format, repeats: Mutex::default() }
     }
 }
 
-impl<S> Filter<S> for Wanted {
-    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        self.is_logged(metadata)
-    }
-
-    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if self.is_logged(metadata) { Interest::always() } else { Interest::never() }
-    }
-
-    /// A warning is not said again within seconds, word for word; what is not the same in every field is another.
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+impl<S, N, F> FormatEvent<S, N> for Seldom<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         if *event.metadata().level() > tracing::Level::WARN {
-            return true;
+            return self.inner.format_event(context, writer, event);
         }
         let mut line = LineHash(DefaultHasher::new());
         event.metadata().callsite().hash(&mut line.0);
         event.record(&mut line);
-        let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(skipped) = repeats.admit(line.0.finish(), clock::now()) else { return false };
-        drop(repeats);
+        let admitted = {
+            let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
+            repeats.admit(line.0.finish(), clock::now())
+        };
+        let Some(skipped) = admitted else { return Ok(()) };
         if skipped > 0 {
             let words = format!("the next line came {skipped} more times");
             match self.format {
-                Format::Text => out::say(words),
+                Format::Text => writeln!(writer, "{words}")?,
                 Format::Json => {
                     let time = clock::rfc3339(clock::unix_ms());
-                    out::say(serde_json::json!({ "time": time, "level": "info", "message": words }));
+                    writeln!(
+                        writer,
+                        "{}",
+                        serde_json::json!({ "time": time, "level": "info", "message": words })
+                    )?;
                 }
             }
         }
-        true
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.level)
+        self.inner.format_event(context, writer, event)
     }
 }
 
@@ -298,9 +316,11 @@ mod tests {
             }
         }
         let lines = Lines::default();
-        let wanted = Wanted { level: LevelFilter::INFO, format: Format::Text, repeats: Mutex::default() };
-        let layer =
-            tracing_subscriber::fmt::layer().with_writer(lines.clone()).with_ansi(false).with_filter(wanted);
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(lines.clone())
+            .with_ansi(false)
+            .event_format(Seldom::new(text(), Format::Text))
+            .with_filter(LevelFilter::INFO);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             for at in 0..200 {
                 let error = io::Error::from_raw_os_error(libc::EMFILE);
