@@ -125,7 +125,8 @@ impl<'c> Cell<'c> {
                     promoted = Instant::now();
                     let accept_loss = began.elapsed() > NAMES_WAIT / 2;
                     let order = Order::CatalogPromote { accept_loss };
-                    if let Err(why) = self.ask(async { client(&self.folder, at).await?.operate(order).await }) {
+                    if let Err(why) = self.ask(async { client(&self.folder, at).await?.operate(order).await })
+                    {
                         said = why;
                     }
                 }
@@ -224,7 +225,18 @@ fn start(folder: &Path, at: usize) -> Result<Running, String> {
     let words = std::fs::File::create(&log).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
     command
-        .args(["up", "--name", &format!("n{at}"), "--json", "--memory", "512MiB", "--grace", "3s", "--size", RING])
+        .args([
+            "up",
+            "--name",
+            &format!("n{at}"),
+            "--json",
+            "--memory",
+            "512MiB",
+            "--grace",
+            "3s",
+            "--size",
+            RING,
+        ])
         .args(["--s3", LOCAL, "--admin", LOCAL, "--peers", LOCAL, "--dir"])
         .arg(&dir)
         .env("STOKER_LOG", "info")

@@ -77,7 +77,9 @@ impl Image {
         stop(nodes);
         copy(&live, &image.folder.join("after"));
         let is_changed = |file: &PathBuf| {
-            image.before(file).is_some_and(|old| std::fs::read(old).unwrap() != std::fs::read(live.join(file)).unwrap())
+            image
+                .before(file)
+                .is_some_and(|old| std::fs::read(old).unwrap() != std::fs::read(live.join(file)).unwrap())
         };
         image.changed = all_files(&live).into_iter().filter(is_changed).collect();
         image

@@ -50,7 +50,13 @@ pub async fn connect(dir: &Path, dice: &mut Dice) -> Client {
 
 /// What became of keys whose operation failed, by another node. An operation that nobody acknowledged may still be under way:
 /// its commit may wait for a standby that died. One that is acknowledged afterwards comes behind it.
-pub async fn find_out(dir: &Path, dice: &mut Dice, worker: u64, keys: &[String], model: &Mutex<Model>) -> Client {
+pub async fn find_out(
+    dir: &Path,
+    dice: &mut Dice,
+    worker: u64,
+    keys: &[String],
+    model: &Mutex<Model>,
+) -> Client {
     let barrier = format!("w{worker}/barrier");
     for at in 0..600 {
         let client = connect(dir, dice).await;

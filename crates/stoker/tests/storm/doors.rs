@@ -91,7 +91,8 @@ pub async fn write_durably(shared: Shared, worker: u64) {
         let there = match mounted.take() {
             Some(there) => there,
             None => {
-                let (dir, node, place) = (shared.dir.clone(), dice.below(NODES as u64) as usize, place.clone());
+                let (dir, node, place) =
+                    (shared.dir.clone(), dice.below(NODES as u64) as usize, place.clone());
                 match blocking(move || Mounted::make(&dir, node, &place)).await {
                     Some(there) => there,
                     None => continue,

@@ -33,7 +33,8 @@ pub async fn check(clients: &Clients) -> Result<(), Broken> {
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let others = objects.into_keys().find(|key| !key.starts_with(b"set") && !key.starts_with(b".stoker-open/"));
+    let others =
+        objects.into_keys().find(|key| !key.starts_with(b"set") && !key.starts_with(b".stoker-open/"));
     match others.or(left) {
         Some(key) => Err(broken(format!("the lake has `{}`, which nobody wrote", key.escape_ascii()))),
         None => Ok(()),
