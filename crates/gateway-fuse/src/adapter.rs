@@ -93,7 +93,7 @@ impl Adapter {
             // Also if it is not refused: then the kernel asks when it needs the length.
             self.kernel.forget_attr(ino);
             self.files.forget_told(ino);
-            return self.refuse(req, Call::Open);
+            return self.refuse(req, &[ino], Call::Open);
         }
         self.check_names(req, &[ino], Call::Open)
     }
@@ -104,13 +104,13 @@ impl Adapter {
             Some(_) => Ok(()),
             None => self.wait(self.files.refresh(ino)),
         };
-        self.heard(req, found)
+        self.heard(req, &[ino], found)
     }
 
     /// A thread that hears ESTALE comes back.
-    fn heard<T>(&self, req: &Request, done: Result<T>) -> Result<T> {
+    fn heard<T>(&self, req: &Request, inos: &[u64], done: Result<T>) -> Result<T> {
         if matches!(done, Err(Errno::ESTALE)) {
-            self.kernel.note_refused(req.pid());
+            self.kernel.note_refused(req.pid(), inos);
         }
         done
     }
@@ -120,14 +120,14 @@ impl Adapter {
         let window = self.cache + Kernel::DELAY_MAX;
         let is_doubtful = |ino: &u64| self.files.is_doubtful(*ino, window);
         if !self.cache.is_zero() && inos.iter().any(is_doubtful) {
-            return self.refuse(req, call);
+            return self.refuse(req, inos, call);
         }
         self.kernel.settle(req.pid());
         Ok(())
     }
 
-    fn refuse(&self, req: &Request, call: Call) -> Result<()> {
-        if self.kernel.refuse(req.pid(), call) { Err(Errno::ESTALE) } else { Ok(()) }
+    fn refuse(&self, req: &Request, inos: &[u64], call: Call) -> Result<()> {
+        if self.kernel.refuse(req.pid(), inos, call) { Err(Errno::ESTALE) } else { Ok(()) }
     }
 
     /// Calls the file system for a change of names in these directories.
@@ -138,7 +138,7 @@ impl Adapter {
         change: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.check_names(req, directories, Call::Name)?;
-        self.heard(req, self.wait(change))
+        self.heard(req, directories, self.wait(change))
     }
 
     /// Remembers what a thread looked up, where the kernel will ask for it again.

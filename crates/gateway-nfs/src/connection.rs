@@ -145,7 +145,7 @@ async fn answer(service: Arc<Service>, client: Arc<NfsClient>, record: Record) -
             return None;
         }
     };
-    client.has_asked();
+    let _working = client.begin();
     let xid = call.xid;
     let once = nfs::is_once(&call).then(|| Request::of(client.address, &call));
     if let Some(request) = &once {
@@ -175,7 +175,7 @@ async fn dispatch(service: &Arc<Service>, client: &NfsClient, call: Call) -> Res
     match call.program {
         rpc::NFS | rpc::MOUNT if call.version != rpc::PROGRAM_VERSION => Err(Refusal::ProgramVersion),
         rpc::NFS => nfs::answer(service, client, call).await,
-        rpc::MOUNT => mount::answer(service, client.address, call).await,
+        rpc::MOUNT => mount::answer(service, client, call).await,
         _ => Err(Refusal::ProgramUnknown),
     }
 }

@@ -6,7 +6,7 @@
 //! waited here is older than that, and is dropped.
 //!
 //! Every byte that comes in is hostile: records, connections, requests under way and the memory of all of them have
-//! limits, each address has a share of them (see `admission`), and at a limit the connection is not read from.
+//! limits, each source has a share of them (see `admission`), and at a limit the connection is not read from.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stoker_files::{Errno, Kind, ROOT};
 
 use crate::access::{EXECUTE, Identity};
+use crate::admission::NfsClient;
 use crate::connection::Service;
 use crate::export::Export;
 use crate::handle::Handle;
@@ -19,7 +20,8 @@ const AUTH_SYS: u32 = 1;
 const NAME_TOO_LONG: u32 = 63;
 const SERVER_FAULT: u32 = 10_006;
 
-pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<Reply, Refusal> {
+pub async fn answer(service: &Arc<Service>, client: &NfsClient, call: Call) -> Result<Reply, Refusal> {
+    let peer = client.address;
     let mut out = rpc::accepted(call.xid, 256);
     let mut input = Reader::new(call.args);
     match call.procedure {
@@ -29,6 +31,7 @@ pub async fn answer(service: &Arc<Service>, peer: IpAddr, call: Call) -> Result<
             let path = input.opaque(PATH_LEN_MAX).map_err(|Garbage| Refusal::Arguments)?;
             match mount(service, peer, call.caller, &path).await {
                 Ok(handle) => {
+                    client.prove();
                     out.u32(0);
                     out.opaque(&handle.encode(service.volumes.handle_key()));
                     out.u32(1);

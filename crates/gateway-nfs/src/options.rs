@@ -12,13 +12,13 @@ pub struct NfsOptions {
     pub listen: Vec<SocketAddr>,
     /// Which volumes are shown to whom; without any, all of them to this machine.
     pub exports: Vec<Export>,
-    /// Connections at the same time, a quarter of them from one address; one more is closed.
+    /// Connections at the same time, a quarter of them from one source; who needs a place gets that of another (see `admission`).
     pub connections_max: usize,
     /// Requests of one connection that are worked on at the same time.
     pub requests_max: usize,
-    /// Bytes of requests that are in memory, of all connections; half of them of one address.
+    /// Bytes of requests that are in memory, of all connections; half of them of one source.
     pub bytes_in_max: usize,
-    /// Bytes that answers to reads may take, of all connections; half of them of one address.
+    /// Bytes that answers to reads may take, of all connections; half of them of one source.
     pub bytes_out_max: usize,
     /// Bytes that were written and not published, of one volume.
     pub buffer_bytes_max: usize,

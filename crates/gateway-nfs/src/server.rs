@@ -130,7 +130,7 @@ async fn accept(
         let address = peer.ip().to_canonical();
         // Who may use nothing takes no place from others.
         let is_known = service.volumes.is_known(address);
-        let Some(client) = is_known.then(|| admission.admit(address)).flatten() else {
+        let Some(client) = is_known.then(|| admission.admit(peer)).flatten() else {
             Counters::add(&service.counters.turned_away, 1);
             continue;
         };

@@ -156,6 +156,11 @@ impl Inlet {
         self.changed.notify_one();
     }
 
+    /// The wish to publish, if there is one and the writer failed before it could be carried out.
+    pub fn take_finishing(&self) -> Option<Finishing> {
+        self.state.lock().unwrap().finishing.take()
+    }
+
     /// A buffer that may be filled.
     pub fn post(&self, posted: Posted) {
         self.state.lock().unwrap().posted.push_back(posted);

@@ -33,8 +33,14 @@ pub(super) async fn run(
     match filled {
         Ok(finishing) => publish(&session, &inlet, writer, crc32c, finishing).await,
         Err(error) => {
+            // From here on no wish to publish reaches the inlet. One that did waits for its answer, and for nothing else.
             session.forget(id);
-            session.outbox().push(OutFrame::control(Kind::Failed, id, &error));
+            match inlet.take_finishing() {
+                Some(Finishing { request, slot, .. }) => {
+                    session.answer(request, &Response::Error(error), bytes::Bytes::new(), slot);
+                }
+                None => session.outbox().push(OutFrame::control(Kind::Failed, id, &error)),
+            }
         }
     }
 }

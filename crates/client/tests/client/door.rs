@@ -8,8 +8,12 @@ use crate::memory::{CHUNK, Memory};
 use futures_util::future::{join_all, poll_immediate};
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_store::*;
+use tokio::time::timeout;
 
 const TOKEN: &str = "a token";
+
+/// Long enough for a machine that is busy; who waits longer waits for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Rig {
     memory: Memory,
@@ -160,6 +164,23 @@ async fn a_store_that_refuses_bytes_is_heard() {
     // The connection lives on.
     put(&rig.client, "fine", b"bytes", None).await.unwrap();
     assert_eq!(get(&rig.client, "fine").await.unwrap(), b"bytes");
+}
+
+/// The last bytes, or those of a store that waits for room, are refused when the client has asked to publish already.
+#[tokio::test]
+async fn a_store_that_refuses_the_last_bytes_is_heard() {
+    let rig = rig().await;
+    for chunks in [0, 1, 5] {
+        let mut bytes = vec![0; CHUNK * chunks];
+        bytes.extend_from_slice(b"refuse me");
+        let refused = timeout(PATIENCE, put(&rig.client, "refused", &bytes, None)).await;
+        let error = refused.expect("the client is told").unwrap_err();
+        assert_eq!((error.kind, error.subject), (ErrorKind::Full, Subject::Quota));
+        rig.memory.until_live(0).await;
+    }
+    put(&rig.client, "fine", b"bytes", None).await.unwrap();
+    // Nothing is under way any more: the node need not wait for anybody.
+    rig.server.stop(PATIENCE).await;
 }
 
 #[tokio::test]

@@ -87,10 +87,10 @@ impl Filesystem for Adapter {
         let _at_work = self.crew.begin();
         let found = self.wait(self.files.lookup(parent.0, name.as_bytes()));
         self.note_looked(req, &found);
-        if matches!(found, Err(errno) if errno != Errno::ESTALE) {
-            self.kernel.note_missed(req.pid());
+        if !matches!(found, Err(Errno::ESTALE)) {
+            self.kernel.note_lookup(req.pid(), parent.0, found.as_ref().ok().map(|attr| attr.ino));
         }
-        self.entry(self.heard(req, found), reply);
+        self.entry(self.heard(req, &[parent.0], found), reply);
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {

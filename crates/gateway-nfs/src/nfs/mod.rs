@@ -128,6 +128,7 @@ impl Asked<'_> {
         if !volume.export.allows(self.client.address) {
             return Err(Status::Access);
         }
+        self.client.prove();
         let ino = volume.resolve(&handle).await?;
         let who = volume.export.identity(self.caller.clone());
         Ok(At { volume, ino, who, begun: self.begun })

@@ -1,11 +1,14 @@
 """Hundreds of connections that say a long request follows, and send nothing. Others go on beside them."""
 
+import resource
 import socket
 import sys
 
 from wire import *
 
-port, CROWD = int(sys.argv[1]), 300
+port, CROWD, PLACES = int(sys.argv[1]), 300, 1024
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 MARK = u32(1 << 31 | 1 << 20)
 
 
@@ -41,16 +44,26 @@ here = crowd("127.0.0.1")
 work(Client(port), b"beside its own")
 work(before, b"as ever")
 
-# Who sent whole requests keeps its place, and one address has not all of them.
 silent = sum(1 for connection in here + elsewhere if connection.fileno() >= 0)
 assert silent == 2 * CROWD
+for connection in here + elsewhere:
+    connection.close()
+
+# Calls that name nothing prove nothing, from however many addresses of one machine they come.
 many = []
-for _ in range(CROWD):
-    try:
-        client = Client(port, source="127.0.0.3")
+for host in range(2, 6):
+    for _ in range(PLACES // 4):
+        client = Client(port, source=f"127.0.0.{host}")
         client.call(NFS, 0)
         many.append(client)
-    except (ConnectionError, OSError):
-        break
-assert 100 <= len(many) < CROWD, f"one address has {len(many)} connections"
 work(Client(port), b"beside who asks")
+work(before, b"as ever, again")
+
+# Who names what it may use goes when it is idle for longest. Others of its machine come in, and who goes on stays.
+for _ in range(CROWD):
+    client = Client(port)
+    assert client.mount("/data")[0] == OK
+    many.append(client)
+    assert before.mount("/data")[0] == OK
+work(Client(port), b"beside who may")
+work(before, b"to the end")
