@@ -159,12 +159,14 @@ impl Core {
         for missing in self.workshop.missing() {
             let Ok(id) = missing.drive.parse() else { continue };
             words.push(missing.summary());
-            // Until others have what was there, or it is given up, there are files that nobody can read.
-            if self.has_undrained(id).await? {
+            // Until others have what was there, or it is given up, there are files or parts that nobody can read.
+            if !self.is_empty_drive(id).await? {
                 is_whole = false;
-                words.push(format!(
-                    "files that are not in the lake are on drive {id}, which is missing: `stoker risk --lost`"
-                ));
+                let what = match self.has_undrained(id).await? {
+                    true => "files that are not in the lake",
+                    false => "parts of unfinished uploads",
+                };
+                words.push(format!("{what} are on drive {id}, which is missing: `stoker risk --lost`"));
             }
         }
         for path in &failed {
