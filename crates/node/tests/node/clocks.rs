@@ -126,11 +126,7 @@ async fn is_kept(node: &Node) -> bool {
     panic!("nobody looks for what has expired");
 }
 
-async fn complete(
-    node: &Node,
-    upload: &UploadId,
-    etag: String,
-) -> stoker_store::Result<Receipt> {
+async fn complete(node: &Node, upload: &UploadId, etag: String) -> stoker_store::Result<Receipt> {
     let parts = vec![PartChoice { number: 1, etag, checksum: None }];
     node.upload_complete("data", &key("x"), upload, parts, Condition::default(), Finish::default()).await
 }
@@ -170,7 +166,9 @@ async fn a_wrong_clock_of_the_catalog_does_not_confirm_itself() {
     };
     let is_late = async |cluster: &Cluster, set: SetId, name: &str| {
         let node = cluster.node(1);
-        cluster.until("a deadline passes", async || set_add(node, set, 0, name, b"late").await.is_err()).await;
+        cluster
+            .until("a deadline passes", async || set_add(node, set, 0, name, b"late").await.is_err())
+            .await;
     };
     // The second node is new, and believes no clock before the first one has confirmed its own.
     let first = begin(cluster.node(1), "first/", 1).await;
