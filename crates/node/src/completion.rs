@@ -195,7 +195,7 @@ impl Core {
             volume: volume.id.0,
             key: key.as_bytes().to_vec(),
             version: version.0,
-            since_ms: now_ms,
+            since_ms: self.expiry.stamp_ms(),
         };
         change.writes.push(Write::Put(keys::completed(id), completed.encode()));
         let job = Job {

@@ -88,6 +88,11 @@ impl Inventory {
         self.is_due.store(true, Ordering::Relaxed);
     }
 
+    /// The next look comes at once.
+    pub fn look_again(&self) {
+        self.wake.notify_waiters();
+    }
+
     /// Sound bytes of a chunk are here, or nothing of it.
     pub fn note_sound(&self, chunk: &ChunkId) {
         self.bad.lock().unwrap().remove(chunk);
@@ -309,7 +314,8 @@ impl Core {
         counting.any(|drive| drive.has(chunk, len as usize)) && !self.inventory.is_bad(chunk)
     }
 
-    fn sort_missing(
+    /// Sorts what is not here: what is missing, and what only others can tell.
+    pub(crate) fn sort_missing(
         &self,
         wanted: Wanted,
         missing: &mut Vec<(Wanted, Vec<MissingChunk>)>,
@@ -364,8 +370,17 @@ impl Core {
     /// False if one of them is not as it was read.
     async fn commit_missing(&self, batch: &[(Wanted, Vec<MissingChunk>)]) -> Result<bool> {
         let mut change = Commit::new();
-        for (wanted, chunks) in batch {
-            let row = MissingRow::new(wanted.volume, clock::now_ms(), chunks);
+        let row_keys: Vec<Vec<u8>> =
+            batch.iter().map(|(wanted, _)| keys::missing(wanted.version, self.node)).collect();
+        let known: Vec<&[u8]> = row_keys.iter().map(Vec::as_slice).collect();
+        let known = self.catalog.get(&known).await.map_err(error::catalog)?;
+        for ((wanted, chunks), known) in batch.iter().zip(known) {
+            let known = known.as_ref().map(MissingRow::of).transpose().map_err(error::catalog)?;
+            let mut row = MissingRow::new(wanted.volume, clock::now_ms(), chunks);
+            if let Some(known) = known {
+                // Found by another look, and not back yet.
+                row.add(&known);
+            }
             change.checks.extend(wanted.checks.iter().cloned());
             change = change.put(keys::missing(wanted.version, self.node), row.encode());
         }
@@ -434,6 +449,16 @@ impl Core {
         self: &Arc<Core>,
         doubtful: Vec<(Wanted, Vec<MissingChunk>)>,
     ) -> Result<bool> {
+        let (missing, is_sure) = self.lacking_by_peers(doubtful).await;
+        self.note_missing(missing, &mut 0).await?;
+        Ok(is_sure)
+    }
+
+    /// Of chunks that are not here, those that too few of the others have; false if one of these did not answer.
+    pub(crate) async fn lacking_by_peers(
+        &self,
+        doubtful: Vec<(Wanted, Vec<MissingChunk>)>,
+    ) -> (Vec<(Wanted, Vec<MissingChunk>)>, bool) {
         let view = self.cell.view();
         let mut asked: BTreeMap<NodeId, Vec<(ChunkId, u32)>> = BTreeMap::new();
         for (wanted, chunks) in &doubtful {
@@ -471,8 +496,7 @@ impl Core {
                 missing.push((wanted, chunks));
             }
         }
-        self.note_missing(missing, &mut 0).await?;
-        Ok(silent.is_empty())
+        (missing, silent.is_empty())
     }
 
     /// A segment file that was removed under a running ring can be read as long as the ring runs, and not after.

@@ -292,10 +292,15 @@ impl Core {
     ) -> Result<Vec<DriveInfo>> {
         let census = self.census().await?;
         let info = self.missing_info(missing, &census);
-        if info.undrained_files > 0 && !force {
+        let id = missing.drive.parse::<DriveId>().unwrap_or(DriveId::ZERO);
+        if !force && !self.is_empty_drive(id).await? {
+            let what = match info.undrained_files {
+                0 => "parts of unfinished uploads".to_owned(),
+                files => format!("{files} files that the lake does not have"),
+            };
             return Err(refused(format!(
-                "drive {} is missing, and {} files that the lake does not have were there; with --force they are given up",
-                missing.drive, info.undrained_files
+                "drive {} is missing, and {what} were there; with --force they are given up",
+                missing.drive
             )));
         }
         let _busy = self.workshop.busy.lock().await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Range};
-use stoker_catalog::rows::{FileRow, MissingRow, RowValue, keys};
+use stoker_catalog::rows::{FileRow, MissingChunk, MissingRow, RowValue, keys};
 use stoker_catalog::{Row, rows::HolderRow};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId, crc32c};
 use stoker_ring::Put;
@@ -107,14 +107,36 @@ impl Core {
                 self.bring_missing(&volume, version, chunk, one.len, &sources).await?;
             }
         }
-        if missing.more {
-            // There are more than the row has room for: the next comparison finds them.
-            self.inventory.compare_again();
+        // A row has room for so many. While anything is missing this node is no holder, so the rest takes the place of what is back.
+        let left = self.still_missing(wanted, missing.more).await?;
+        if !left.is_empty() {
+            let next = MissingRow::new(volume.id, missing.since_ms, &left);
+            let change = Commit::new().seq(row.key.clone(), row.seq).put(row.key.clone(), next.encode());
+            tracing::info!(%version, left = left.len(), "some of what was missing of a version is here again");
+            let changed = self.catalog.commit(change).await.map_err(error::catalog);
+            self.inventory.look_again();
+            return changed.map(drop);
         }
         self.drop_row(row).await?;
         add(&self.inventory.restored, 1);
         tracing::info!(%version, chunks = missing.chunks.len(), "what was missing of a version is here again");
         Ok(())
+    }
+
+    /// What this node is to have of a version and has not. `asks`: also where only the others can tell.
+    async fn still_missing(self: &Arc<Core>, wanted: Wanted, asks: bool) -> Result<Vec<MissingChunk>> {
+        let version = wanted.version;
+        let (mut missing, mut doubtful) = (Vec::new(), Vec::new());
+        self.sort_missing(wanted, &mut missing, &mut doubtful);
+        if asks && !doubtful.is_empty() {
+            let (lacking, is_sure) = self.lacking_by_peers(doubtful).await;
+            if !is_sure {
+                let message = format!("not every holder says what it has of version {version}");
+                return Err(StoreError::new(ErrorKind::Unavailable, message));
+            }
+            missing.extend(lacking);
+        }
+        Ok(missing.into_iter().flat_map(|(_, chunks)| chunks).collect())
     }
 
     async fn bring_missing(

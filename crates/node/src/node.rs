@@ -25,6 +25,7 @@ use crate::cluster::Keeper;
 use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
+use crate::expiry::{Expiry, Known};
 use crate::identity::{HighWater, Identity};
 use crate::known::find_drives;
 
@@ -111,12 +112,10 @@ impl Node {
         // A chunk fits into a record of every drive; small rings have small ones.
         let record_bytes = drives.iter().map(|drive| drive.ring.record_len_max() as u32).min();
         let chunk_bytes = options.chunk_bytes.min(record_bytes.unwrap_or(u32::MAX));
-        let last_start = catalog.get(&[&keys::session(identity.node)]).await.map_err(error::catalog)?;
-        let last_start = last_start.first().and_then(Option::as_ref).map(SessionRow::of).transpose();
-        let last_start_ms = last_start.map_err(error::catalog)?.map(|session| session.since_ms);
-        let expiry = crate::expiry::Expiry::open(&options.dir, last_start_ms);
+        let known = Known::of(&*catalog, identity.node).await?;
+        let expiry = Expiry::open(&options.dir, known);
         let session_id = clock::random::<16>();
-        let session = SessionRow { session: session_id, since_ms: clock::now_ms() };
+        let session = SessionRow { session: session_id, since_ms: expiry.now_ms() };
         let session_row = (keys::session(identity.node), session.encode());
         let mut begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
         if let Some(cell) = &options.cell {
@@ -188,6 +187,8 @@ impl Node {
         if core.cell.is_joined() {
             core.load_view().await?;
         }
+        // What is stamped from now on is no older than the catalog's time.
+        core.deadlines_ms().await?;
         core.give_up_missing().await?;
         core.sort_records().await?;
         core.tell_segments_missing().await?;

@@ -162,12 +162,14 @@ impl Core {
         let target = request.target.as_bytes();
         let marker = Key::new([target, SET_MARKER.as_bytes()].concat())?;
         self.check_lake(volume, marker.as_bytes(), &Default::default()).await?;
-        let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+        // Two times: one that is surely over closes what is open for the target, one that is surely not over begins.
+        let (now_ms, begun_ms) = self.catalog_times_ms().await?;
         let request = names::SetRequest {
             target,
             owner: &request.owner,
             expected: request.shards,
-            deadline_ms: now_ms + u64::from(seconds) * 1_000,
+            begun_ms,
+            deadline_ms: begun_ms.saturating_add(u64::from(seconds) * 1_000),
             drains: Core::drain_of(volume) != stoker_catalog::rows::Drain::Never,
         };
         let begun = self.names.set_begin(volume.id, &request, &self.guards(volume), now_ms).await;

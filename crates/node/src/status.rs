@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     /// Files that wait for a decision.
     conflicts: u64,
     /// Drives that are not there: what to say of them, and whether something is there that the lake lacks.
-    missing: Vec<(String, DriveId, bool)>,
+    missing: Vec<(String, DriveId, Option<&'static str>)>,
 }
 
 /// What only this node has.
@@ -165,7 +165,12 @@ impl Core {
         .await?;
         for missing in self.workshop.missing() {
             let Ok(id) = missing.drive.parse() else { continue };
-            counts.missing.push((missing.summary(), id, self.has_undrained(id).await?));
+            let held = match (self.has_undrained(id).await?, self.is_empty_drive(id).await?) {
+                (true, _) => Some("files that are not in the lake"),
+                (false, false) => Some("parts of unfinished uploads"),
+                (false, true) => None,
+            };
+            counts.missing.push((missing.summary(), id, held));
         }
         Ok(counts)
     }
@@ -213,14 +218,12 @@ impl Core {
             false => alone.words(),
         };
         let mut is_whole = true;
-        for (summary, id, has_undrained) in missing {
+        for (summary, id, held) in missing {
             words.push(summary);
-            // Until others have what was there, or it is given up, there are files that nobody can read.
-            if has_undrained {
+            // Until others have what was there, or it is given up, there are files or parts that nobody can read.
+            if let Some(what) = held {
                 is_whole = false;
-                words.push(format!(
-                    "files that are not in the lake are on drive {id}, which is missing: `stoker risk --lost`"
-                ));
+                words.push(format!("{what} are on drive {id}, which is missing: `stoker risk --lost`"));
             }
         }
         for path in &failed {

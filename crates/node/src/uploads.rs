@@ -76,7 +76,7 @@ impl Purpose for PartPurpose {
                 size: written.runs.size(),
                 etag: finish.etag.unwrap_or_else(|| etag(written.version, written.crc64, 1)),
                 crc64: Some(written.crc64),
-                modified_ms: clock::now_ms(),
+                modified_ms: core.expiry.stamp_ms(),
                 runs: written.runs.runs().iter().map(RunRow::from).collect(),
                 holders: written.holders,
                 properties: properties.encode()?,
@@ -122,7 +122,7 @@ impl Core {
         let upload = clock::mint();
         let properties =
             Properties { attributes: attributes.clone(), checksums: Vec::new(), announced: checksum };
-        let row = UploadRow { begun_ms: clock::now_ms(), properties: properties.encode()? };
+        let row = UploadRow { begun_ms: self.expiry.stamp_ms(), properties: properties.encode()? };
         let mut commit = Commit::new().put(keys::upload(volume.id, key.as_bytes(), upload), row.encode());
         commit.checks = self.guards(volume);
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
@@ -304,7 +304,7 @@ impl Core {
             let upload = UploadRow::of(row).map_err(error::catalog)?;
             if let Some((key, id)) = keys::upload_parts(&row.key)
                 && let Some(volume) = keys::volume_part(&row.key)
-                && upload.begun_ms + UPLOAD_AGE_MS_MAX < now_ms
+                && upload.begun_ms.saturating_add(UPLOAD_AGE_MS_MAX) < now_ms
                 && stale.len() < TIDIED_MAX
             {
                 stale.push((volume, key.to_vec(), id));
@@ -314,7 +314,7 @@ impl Core {
         .await?;
         for (volume, key, id) in stale {
             let Some(volume) = self.volumes.by_id(volume).await? else { continue };
-            if self.last_part_ms(id).await? + UPLOAD_AGE_MS_MAX < now_ms {
+            if self.last_part_ms(id).await?.saturating_add(UPLOAD_AGE_MS_MAX) < now_ms {
                 tracing::info!(upload = %id, "an upload that nobody went on with for a week is aborted");
                 let (key, upload) = (Key::new(&key[..])?, UploadId(id.to_string()));
                 self.abort(&volume, &key, &upload).await?;
@@ -323,7 +323,7 @@ impl Core {
         let mut old = Commit::new();
         self.each(b"m".to_vec(), |row| {
             let completed = CompletedRow::of(row).map_err(error::catalog)?;
-            if completed.since_ms + COMPLETED_MS_MAX < now_ms && old.writes.len() < TIDIED_MAX {
+            if completed.since_ms.saturating_add(COMPLETED_MS_MAX) < now_ms && old.writes.len() < TIDIED_MAX {
                 old.writes.push(Write::Delete(row.key.clone()));
             }
             Ok(())

@@ -429,6 +429,9 @@ pub fn import(volume: VolumeId) -> Vec<u8> {
     [b"I", &volume.0.to_be_bytes()[..]].concat()
 }
 
+/// The sessions of all nodes.
+pub const SESSIONS: &[u8] = b"S";
+
 /// `S` node: the session of its present boot.
 pub fn session(node: NodeId) -> Vec<u8> {
     [b"S", &node.0[..]].concat()

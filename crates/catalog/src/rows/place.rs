@@ -1,5 +1,7 @@
 //! Rows about where bytes are, and who may say so.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use stoker_format::{ChunkId, VersionId, VolumeId};
 
@@ -82,6 +84,15 @@ impl MissingRow {
         let more = chunks.len() > MissingRow::CHUNKS_MAX;
         let chunks = chunks.iter().take(MissingRow::CHUNKS_MAX).copied().collect();
         MissingRow { volume: volume.0, since_ms, chunks, more }
+    }
+
+    /// Takes over what another row of the same version and node says, as far as there is room.
+    pub fn add(&mut self, other: &MissingRow) {
+        let known: BTreeSet<MissingChunk> = self.chunks.iter().copied().collect();
+        self.chunks.extend(other.chunks.iter().filter(|chunk| !known.contains(chunk)));
+        self.more |= other.more || self.chunks.len() > MissingRow::CHUNKS_MAX;
+        self.chunks.truncate(MissingRow::CHUNKS_MAX);
+        self.since_ms = self.since_ms.min(other.since_ms);
     }
 }
 

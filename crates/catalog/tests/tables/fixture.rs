@@ -120,7 +120,14 @@ impl Fixture {
 }
 
 pub fn request(target: &str, expected: u32) -> SetRequest<'_> {
-    SetRequest { target: target.as_bytes(), owner: "job", expected, deadline_ms: LATER, drains: true }
+    SetRequest {
+        target: target.as_bytes(),
+        owner: "job",
+        expected,
+        begun_ms: NOW,
+        deadline_ms: LATER,
+        drains: true,
+    }
 }
 
 pub fn version(id: u64) -> VersionId {

@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
 use stoker_catalog::engine::Memory;
+use stoker_catalog::rows::MissingRow;
 use stoker_catalog::{Catalog, Counted};
 use stoker_node::{CatalogChoice, Node, NodeOptions};
-use stoker_store::{DriveInfo, LostFile, Order, Report, Store, VolumeOptions};
+use stoker_store::{DriveInfo, ErrorKind, Finish, LostFile, Order, Report, Store, VolumeOptions};
 
 async fn drives(node: &Node) -> Vec<DriveInfo> {
     match node.operate(Order::Drives { node: None }).await.unwrap() {
@@ -143,6 +144,63 @@ async fn a_removed_segment_file_is_made_up_for_before_the_home_goes() {
     home.stop().await;
     drop(home);
     assert!(get(cluster.node(second), "f").await.unwrap() == content(7));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_lacks_more_chunks_than_a_row_has_room_for_does_not_count_until_all_are_back() {
+    const CHUNK: u32 = 4096;
+    let homes = (0..2).map(|_| Home { chunk_bytes: CHUNK, ..Home::new(lazy()) }).collect();
+    let mut cluster = Cluster::of(homes, &["", ""]);
+    cluster.start_all().await;
+    let bytes = pattern(8, CHUNK as usize * (MissingRow::CHUNKS_MAX + 20));
+    assert_eq!(put(cluster.node(0), "f", &bytes).await.copies, 2);
+    let stopped = cluster.lose(1);
+    stopped.stop().await;
+    drop(stopped);
+    for path in used_segments(&cluster.folder(1).join("ring0")) {
+        std::fs::remove_file(path).unwrap();
+    }
+    cluster.start(1).await;
+    let explained = async || cluster.node(1).explain("data", &key("f")).await.unwrap();
+    let first = explained().await;
+    assert_eq!((first.receipt.copies, first.chunks_local), (1, 0));
+    cluster.until("the copy counts again", async || explained().await.receipt.copies == 2).await;
+    let whole = explained().await;
+    assert_eq!(whole.chunks_local, whole.chunks, "it counts, and chunks are missing");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_drive_with_nothing_but_parts_of_uploads_is_not_let_go_quietly() {
+    let mut cluster = Cluster::with_drives(&[""], 2, lazy()).await;
+    let node = cluster.node(0);
+    let upload = node.upload_create("data", &key("x"), Default::default(), None).await.unwrap().upload;
+    let mut writer = node.upload_part("data", &key("x"), &upload, 1, None).await.unwrap();
+    write(&mut writer, &content(5)).await.unwrap();
+    let holders = writer.finish(Finish::default()).await.unwrap().holders;
+    assert_eq!(holders.len(), 2, "it is on both drives");
+    let ring = cluster.folder(0).join("ring1");
+    let known = drives(node).await.into_iter().find(|drive| Path::new(&drive.path) == ring).unwrap();
+    let stopped = cluster.lose(0);
+    stopped.stop().await;
+    drop(stopped);
+    unmount(&ring);
+    cluster.start(0).await;
+    let node = cluster.node(0);
+    let status = node.status().await.unwrap();
+    assert!(!status.ready, "{status:?}");
+    let named = |text: &String| text.contains(&known.drive) && text.contains("parts of unfinished uploads");
+    assert!(status.words.iter().any(named), "{:?}", status.words);
+    let remove = async |force: bool| {
+        let (node_name, drive) = ("n0".to_owned(), known.drive.clone());
+        node.operate(Order::DriveRemove { node: node_name, drive, force }).await
+    };
+    let refused = remove(false).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Conflict);
+    assert!(refused.message.contains("--force"), "{refused}");
+    remove(true).await.unwrap();
+    assert!(node.status().await.unwrap().ready);
     cluster.stop().await;
 }
 

@@ -17,6 +17,8 @@ pub struct SetRequest<'r> {
     pub owner: &'r str,
     /// Shards that it takes to publish it.
     pub expected: u32,
+    /// When it begins, milliseconds since 1970 by the catalog's clock.
+    pub begun_ms: u64,
     /// When it is given up if still open, milliseconds since 1970 by the catalog's clock.
     pub deadline_ms: u64,
     /// Whether it goes to the lake once published.
@@ -40,7 +42,8 @@ impl SetRequest<'_> {
 
 impl Names {
     /// Begins a set, or joins the one that the same owner has open for this target: a rank that asks late, and one whose
-    /// answer was lost, get the same set. Of the joined one, the deadline stays.
+    /// answer was lost, get the same set. Of the joined one, the deadline stays. `now_ms` is a time that has surely come: by it an open
+    /// set is given up whose deadline has passed.
     pub async fn set_begin(
         &self,
         volume: VolumeId,
@@ -76,7 +79,7 @@ impl Names {
                 target: request.target.to_vec(),
                 expected: request.expected,
                 deadline_ms: request.deadline_ms,
-                created_ms: now_ms,
+                created_ms: request.begun_ms,
                 closed_ms: 0,
                 drains: request.drains,
             };

@@ -9,7 +9,8 @@ use stoker_catalog::kv::{Catalog, Range};
 use stoker_format::NodeId;
 use stoker_lake::{Lake, TwinLake};
 use stoker_node::{
-    Body, CatalogChoice, CellOptions, ClusterSecrets, Health, Labels, LakeOpener, Node, NodeOptions, Wire,
+    Body, CatalogChoice, CellOptions, ClusterSecrets, GivenWorld, Health, InWorld, Labels, LakeOpener, Node,
+    NodeOptions, Wire,
 };
 use stoker_store::{BoxFuture, Buf, ErrorKind, Result, Store, StoreError, VolumeOptions, VolumePolicy};
 
@@ -19,6 +20,8 @@ use super::Home;
 #[derive(Default)]
 pub struct Net {
     nodes: Mutex<HashMap<NodeId, Arc<Node>>>,
+    /// What is around a node, if it is not this machine.
+    worlds: Mutex<HashMap<NodeId, GivenWorld>>,
     cut: Mutex<HashSet<NodeId>>,
     /// Nodes that take questions and do not answer for now.
     stalled: tokio::sync::watch::Sender<HashSet<NodeId>>,
@@ -63,7 +66,12 @@ impl Wire for Port {
                 Body::Shared(summed) => Body::Aligned(Buf::copy_of(&summed.bytes)),
                 other => other,
             };
-            let (head, body) = node.serve_peer(own, &head, aligned(body)).await;
+            let world = self.net.worlds.lock().unwrap().get(&to).cloned();
+            let served = node.serve_peer(own, &head, aligned(body));
+            let (head, body) = match world {
+                Some(world) => InWorld::new(&world, served).await,
+                None => served.await,
+            };
             if is_cut(&to) || is_cut(&own) {
                 return Err(gone());
             }
@@ -89,6 +97,8 @@ pub struct Cluster {
     /// The cell of each node; all are in one without it.
     cells: Vec<String>,
     pub nodes: Vec<Option<Arc<Node>>>,
+    /// The world of each node; this machine without it.
+    pub worlds: Vec<GivenWorld>,
 }
 
 impl Cluster {
@@ -113,27 +123,42 @@ impl Cluster {
         (drives, ring_bytes): (usize, u64),
         policy: VolumePolicy,
     ) -> Cluster {
-        let count = cells.len();
-        let catalog = Arc::new(Memory::with_running_clock());
-        let mut cluster = Cluster {
-            homes: (0..count).map(|_| Home { drives, ring_bytes, ..Home::new(policy.clone()) }).collect(),
+        let homes = cells.iter().map(|_| Home { drives, ring_bytes, ..Home::new(policy.clone()) }).collect();
+        let mut cluster = Cluster::of(homes, cells);
+        cluster.start_all().await;
+        cluster
+    }
+
+    /// Nodes in these homes, none of which runs yet.
+    pub fn of(homes: Vec<Home>, cells: &[&str]) -> Cluster {
+        let (catalog, count) = (Arc::new(Memory::with_running_clock()), homes.len());
+        Cluster {
+            homes,
             net: Arc::default(),
             given: catalog.clone(),
             catalog,
             lake: Arc::new(TwinLake::new(1)),
             cells: cells.iter().map(|cell| (*cell).to_owned()).collect(),
             nodes: (0..count).map(|_| None).collect(),
-        };
-        for at in 0..count {
-            cluster.start(at).await;
+            worlds: Vec::new(),
         }
-        // Before they know of each other, they commit like a node that is alone.
-        for node in cluster.nodes.iter().flatten() {
-            let is_met = async || cluster.nodes.iter().flatten().all(|other| node.has_reached(other.id()));
-            cluster.until("all nodes are met", is_met).await;
+    }
+
+    /// Starts all of them and makes the volume `data`.
+    pub async fn start_all(&mut self) {
+        for at in 0..self.nodes.len() {
+            self.start(at).await;
         }
-        cluster.node(0).volume_create("data", VolumeOptions::default()).await.unwrap();
-        cluster
+        self.know_each_other().await;
+        self.node(0).volume_create("data", VolumeOptions::default()).await.unwrap();
+    }
+
+    /// Waits until all that run know of each other. Before, they commit like a node that is alone.
+    pub async fn know_each_other(&self) {
+        for node in self.nodes.iter().flatten() {
+            let is_met = async || self.nodes.iter().flatten().all(|other| node.has_reached(other.id()));
+            self.until("all nodes are met", is_met).await;
+        }
     }
 
     fn options(&self, at: usize) -> (NodeOptions, Arc<Mutex<Option<NodeId>>>) {
@@ -159,6 +184,7 @@ impl Cluster {
             catalog: CatalogChoice::Given(self.given.clone()),
             lake_settle_ms: 500,
             cell: Some(cell),
+            world: self.worlds.get(at).cloned(),
             ..self.homes[at].options()
         };
         (options, own)
@@ -189,8 +215,14 @@ impl Cluster {
         options: NodeOptions,
         own: Arc<Mutex<Option<NodeId>>>,
     ) {
-        let node = runtime.spawn(Node::open(options)).await.unwrap().unwrap();
+        let world = options.world.clone();
+        let opened = match world.clone() {
+            Some(world) => runtime.spawn(InWorld::new(&world, Node::open(options))),
+            None => runtime.spawn(Node::open(options)),
+        };
+        let node = opened.await.unwrap().unwrap();
         *own.lock().unwrap() = Some(node.id());
+        self.net.worlds.lock().unwrap().extend(world.map(|world| (node.id(), world)));
         self.net.cut.lock().unwrap().remove(&node.id());
         self.net.nodes.lock().unwrap().insert(node.id(), node.clone());
         for other in self.nodes.iter().flatten() {

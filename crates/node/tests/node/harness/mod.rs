@@ -19,6 +19,7 @@ pub struct Home {
     pub drives: usize,
     pub policy: VolumePolicy,
     pub ring_bytes: u64,
+    pub chunk_bytes: u32,
 }
 
 /// Drains at once, so that tests need not wait.
@@ -33,7 +34,8 @@ pub fn lazy() -> VolumePolicy {
 
 impl Home {
     pub fn new(policy: VolumePolicy) -> Home {
-        Home { dir: TempDir::new().unwrap(), drives: 1, policy, ring_bytes: 256 << 20 }
+        let dir = TempDir::new().unwrap();
+        Home { dir, drives: 1, policy, ring_bytes: 256 << 20, chunk_bytes: 4 << 20 }
     }
 
     pub fn lake(&self) -> PathBuf {
@@ -52,6 +54,7 @@ impl Home {
         options.lake_options.create_root = true;
         options.volume_defaults = self.policy.clone();
         options.memory_bytes = 512 << 20;
+        options.chunk_bytes = self.chunk_bytes;
         options
     }
 
