@@ -211,8 +211,17 @@ fn document_and_table_are_the_same() {
         let operation = &paths[route.path][route.verb.as_str().to_ascii_lowercase()];
         assert!(ids.insert(operation["operationId"].to_string()), "{operation}");
         assert_eq!(operation["requestBody"].is_object(), route.changes(), "{}", route.path);
-        let may_lack =
-            ["Nothing", "Force", "Promote", "PolicyChange", "Prefix", "KeyNew", "KeyRotate", "JoinTokenNew"];
+        let may_lack = [
+            "Nothing",
+            "Force",
+            "Promote",
+            "PolicyChange",
+            "Prefix",
+            "KeyNew",
+            "KeyRotate",
+            "JoinTokenNew",
+            "Remove",
+        ];
         let is_needed = route.body.map(|body| !may_lack.contains(&body));
         assert_eq!(operation["requestBody"]["required"].as_bool(), is_needed, "{}", route.path);
         // What the document calls this path leads to this route.
