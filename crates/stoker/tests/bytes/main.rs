@@ -18,7 +18,7 @@ use image::Image;
 /// Faults of a long run.
 const LONG: u64 = 500;
 /// The first one of a usual run, and how many.
-const SAMPLE: (u64, u64) = (3, 3);
+const SAMPLE: (u64, u64) = (6, 2);
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
