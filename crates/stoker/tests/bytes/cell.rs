@@ -10,9 +10,9 @@ use stoker_client::{Client, Endpoint};
 use stoker_store::{ErrorKind, LostFile, Order, Report, Store};
 
 use crate::damage::{Damage, Part};
-use crate::image::{FILLER, Files, Image, RING};
+use crate::image::{DRAINED, FILLER, Files, Image, RING};
 use crate::storm::cell::{NODES, home};
-use crate::storm::{LOCAL, content, read_in};
+use crate::storm::{LOCAL, content, key, read_in};
 
 /// Tries of something that becomes true by itself, a tenth of a second apart. A hurt cell may need a verdict and a rebuild.
 const TRIES_MAX: usize = 600;
@@ -116,7 +116,8 @@ impl<'c> Cell<'c> {
         let mut said = String::new();
         for attempt in 0..NAMES_TRIES {
             for at in self.live() {
-                match self.ask(async { client(&self.folder, at).await?.volumes().await }) {
+                // A name: lists of volumes are told from memory when nobody answers for them.
+                match self.ask(async { client(&self.folder, at).await?.stat(DRAINED, &key("old/0")).await }) {
                     Ok(_) => return Ok(()),
                     Err(why) => said = why,
                 }
