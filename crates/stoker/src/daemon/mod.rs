@@ -195,7 +195,7 @@ async fn serve(
     let mut signals = Signals::listen(plan.hangup)?;
     let notify = Arc::new(Notify::from_env());
     notify.starting();
-    notify.keep_alive();
+    notify.keep_alive(is_again());
     let started = tokio::select! {
         started = Daemon::start(place, plan, &cores) => started?,
         wish = stop_wish(&mut signals) => {

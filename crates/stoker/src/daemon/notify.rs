@@ -2,7 +2,8 @@
 //!
 //! `READY=1` is sent once everything serves, so that units which start after this one find it. `WATCHDOG=1` is sent as
 //! long as `/healthz` would be 200; a node that only a restart helps falls silent, and the manager starts it again. Whether
-//! anybody listens changes nothing else: a message that cannot be sent is dropped.
+//! anybody listens changes nothing else: a message that cannot be sent is dropped, except `READY=1`, which is tried again
+//! while the manager's queue is full: without it, a unit counts as starting for ever.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,6 +17,9 @@ use stoker_admin::{Health, HealthSource};
 
 /// Status texts are one line of at most this many bytes.
 const STATUS_LEN_MAX: usize = 512;
+
+/// How soon a full queue of the manager is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The service manager, if one listens.
 pub struct Notify {
@@ -47,9 +51,20 @@ impl Notify {
     }
 
     /// It serves.
-    pub fn ready(&self, status: &str, health: HealthSource) {
-        let _ = self.health.set(health);
-        self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
+    pub fn ready(self: &Arc<Notify>, status: &str, health: HealthSource) {
+        let message = format!("READY=1\nSTATUS={}", one_line(status));
+        let notify = Arc::clone(self);
+        if self.send(&message) {
+            let _ = self.health.set(health);
+            return;
+        }
+        // Ends with the runtime.
+        tokio::spawn(async move {
+            while !notify.send(&message) {
+                tokio::time::sleep(AGAIN).await;
+            }
+            let _ = notify.health.set(health);
+        });
     }
 
     /// It stops.
@@ -57,8 +72,9 @@ impl Notify {
         self.send("STOPPING=1\nSTATUS=stopping; requests under way are finished");
     }
 
-    /// Tells that it lives, if the manager asks for that; ends with the runtime.
-    pub fn keep_alive(self: &Arc<Notify>) {
+    /// Tells that it lives, if the manager asks for that; ends with the runtime. The manager starts to count when it
+    /// hears `READY=1`, so beats before it only fill the manager's queue; one that starts `again` has said it before.
+    pub fn keep_alive(self: &Arc<Notify>, again: bool) {
         let Some(every) = self.watchdog.filter(|_| self.socket.is_some()) else { return };
         let notify = Arc::clone(self);
         tokio::spawn(async move {
@@ -66,19 +82,21 @@ impl Notify {
             let mut beats = tokio::time::interval(every / 2);
             loop {
                 beats.tick().await;
-                let health = notify.health.get().map_or(Health::Good, |health| health());
-                if !matches!(health, Health::Failed(_)) {
+                let lives =
+                    notify.health.get().map_or(again, |health| !matches!(health(), Health::Failed(_)));
+                if lives {
                     notify.send("WATCHDOG=1");
                 }
             }
         });
     }
 
-    fn send(&self, message: &str) {
-        let Some((socket, address)) = &self.socket else { return };
-        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            tracing::debug!("the service manager was not told: {error}");
-        }
+    /// Whether there is no need to try again: it was sent, or nobody listens.
+    fn send(&self, message: &str) -> bool {
+        let Some((socket, address)) = &self.socket else { return true };
+        let Err(error) = socket.send_to_addr(message.as_bytes(), address) else { return true };
+        tracing::debug!("the service manager was not told: {error}");
+        error.kind() != io::ErrorKind::WouldBlock
     }
 }
 
@@ -137,6 +155,31 @@ mod tests {
         }
         let long = format!("@{}", "n".repeat(200));
         assert!(open(OsStr::new(&long)).is_err());
+    }
+
+    #[tokio::test]
+    async fn ready_is_told_to_a_manager_that_was_busy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let notify = Arc::new(Notify {
+            socket: Some(open(path.as_os_str()).unwrap()),
+            watchdog: None,
+            health: OnceLock::new(),
+        });
+        while notify.send("WATCHDOG=1") {}
+        notify.ready("s", Box::new(|| Health::Good));
+        let mut bytes = [0; 64];
+        let all = tokio::task::spawn_blocking(move || {
+            // It is behind what filled the queue.
+            loop {
+                let len = manager.recv(&mut bytes).unwrap();
+                if bytes[..len].starts_with(b"READY=1") {
+                    return;
+                }
+            }
+        });
+        tokio::time::timeout(Duration::from_secs(60), all).await.unwrap().unwrap();
     }
 
     #[test]
