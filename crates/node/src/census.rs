@@ -148,22 +148,7 @@ impl Census {
         counts: impl Fn(NodeId, DriveId) -> bool,
         dies: impl Fn(NodeId) -> bool,
     ) -> Risk {
-        let mut risk = Risk {
-            node: String::new(),
-            name: String::new(),
-            cell: String::new(),
-            state: String::new(),
-            undrained_files: 0,
-            undrained_bytes: 0,
-            oldest_age_ms: 0,
-            one_copy_files: 0,
-            one_copy_bytes: 0,
-            lost_files: 0,
-            lost_bytes: 0,
-            doubtful_files: 0,
-            doubtful_bytes: 0,
-            lost_parts: 0,
-        };
+        let mut risk = Risk::default();
         let survives = |node: NodeId, drive: DriveId| !dies(node) && counts(node, drive);
         for undrained in self.versions.values().filter(|one| one.places.iter().any(|(node, _)| dies(*node))) {
             risk.undrained_files += 1;

@@ -143,16 +143,7 @@ impl Core {
             name: view.name(node),
             cell: view.cell_of(node).to_owned(),
             state: view.state_word(node).to_owned(),
-            undrained_files: 0,
-            undrained_bytes: 0,
-            oldest_age_ms: 0,
-            one_copy_files: 0,
-            one_copy_bytes: 0,
-            lost_files: 0,
-            lost_bytes: 0,
-            doubtful_files: 0,
-            doubtful_bytes: 0,
-            lost_parts: 0,
+            ..Risk::default()
         };
         let of = |node: NodeId| match node == self.node {
             true => Risk {
@@ -289,10 +280,14 @@ impl Core {
     }
 
     pub(crate) async fn rebuild_view(&self) -> Result<Rebuild> {
-        Ok(match self.view(&self.views.rebuild, self.rebuild_status()).await? {
-            Seen::Now(rebuild) | Seen::Before(rebuild) => rebuild,
+        let known = match self.view(&self.views.rebuild, self.rebuild_status()).await? {
+            Seen::Now(rebuild) => return Ok(rebuild),
+            Seen::Before(rebuild) => rebuild,
             Seen::Never => self.rebuild_here(),
-        })
+        };
+        // Nobody takes it for the present, least of all one that has nothing left.
+        let trouble = "the catalog does not answer: this is what was known before".to_owned();
+        Ok(Rebuild { trouble: Some(trouble), ..known })
     }
 }
 

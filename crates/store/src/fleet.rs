@@ -112,7 +112,7 @@ pub struct Evacuation {
 }
 
 /// What would be lost with a node or a cell.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Risk {
     /// Node id; empty for a cell.
     pub node: String,

@@ -132,7 +132,7 @@ impl Session {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let dir = self.dir.try_clone()?;
         let file = File::from(rustix::fs::openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR)?);
-        Ok(TempFile { dir, name, file, is_placed: false })
+        Ok(TempFile { dir, name, file, is_placed: false, stays: false })
     }
 }
 
@@ -149,9 +149,16 @@ pub(super) struct TempFile {
     name: String,
     pub file: File,
     is_placed: bool,
+    /// It is not removed when it is dropped.
+    stays: bool,
 }
 
 impl TempFile {
+    /// A file that is not temporary, to be given its place.
+    pub fn named(dir: OwnedFd, name: String, file: File) -> TempFile {
+        TempFile { dir, name, file, is_placed: false, stays: true }
+    }
+
     /// Gives the file its place, atomically, instead of what is there.
     pub fn rename_to(&mut self, dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
         rustix::fs::renameat(&self.dir, &self.name, dir, name)?;
@@ -167,7 +174,7 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        if !self.is_placed {
+        if !self.is_placed && !self.stays {
             let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
         }
     }

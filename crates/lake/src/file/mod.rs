@@ -1,9 +1,10 @@
 //! A directory of a mounted file system as a lake.
 //!
 //! The parts: [`name`] knows the escape, [`tree`] finds, makes and removes directories, [`record`] keeps what
-//! is known beyond the bytes, [`lock`] keeps writers apart, [`read`], [`write`], [`upload`] and [`list`] are
+//! is known beyond the bytes, [`lock`] keeps writers apart, [`read`], [`write`], [`upload`] (with [`body`]) and [`list`] are
 //! the operations. All of them block; this file runs them on the blocking threads of the runtime.
 
+mod body;
 mod crash;
 mod list;
 mod lock;
@@ -40,6 +41,7 @@ use crate::{Lake, LakeOptions};
 
 pub(crate) use mode::Modes;
 
+use body::Bodies;
 use lock::{Locks, Session};
 use record::Records;
 use tree::Tree;
@@ -97,6 +99,7 @@ struct Writer {
     tmp: OwnedFd,
     locks: Locks,
     session: Session,
+    bodies: Bodies,
 }
 
 impl FileLake {
@@ -192,7 +195,7 @@ impl Writer {
         let tmp = lock::open_tmp(root, modes)?;
         let locks = Locks::open(&tmp, modes)?;
         let session = Session::open(tmp.try_clone()?, now_s(), modes)?;
-        Ok(Writer { tmp, locks, session })
+        Ok(Writer { tmp, locks, session, bodies: Bodies::new(lock::random_u64()?) })
     }
 }
 

@@ -1,17 +1,21 @@
 //! Uploads in parts.
 //!
 //! An upload is a directory `upload-ID` in `.stoker-tmp`: a file `key`, a file `record` with the attributes, and a
-//! file for each part, whose name states number, checksum and size. It lives until it is completed or aborted,
-//! whatever happens to the process.
+//! file for each part, whose name states number, checksum and size. The bytes of a part are in that file, or, if its
+//! name says so, in the [`body`](super::body). It lives until it is completed or aborted, whatever happens to the process.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
 
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 
-use super::lock::{UPLOAD_PREFIX, random_u64, remove_tree};
+use super::body::{BODY_PREFIX, BodyId, body_name};
+use super::lock::{TempFile, UPLOAD_PREFIX, random_u64, remove_tree};
 use super::record::{RECORD_BYTES_MAX, Record};
 use super::tree::{open_dir, open_file};
 use super::write::write_body;
@@ -62,27 +66,65 @@ impl Inner {
             )));
         }
         let dir = self.upload_dir(key, upload)?;
+        let size = body.iter().map(|piece| piece.len() as u64).sum();
+        if let Some(part) = self.part_in_body(key, upload, &dir, (number, size), body)? {
+            return Ok(part.tag());
+        }
         let mut temp = self.writer()?.session.file().map_err(&fail)?;
         let crc64 = write_body(&mut temp.file, body).map_err(&fail)?;
         // The clock of the file system is too coarse to tell which of two parts came later.
         temp.file.set_modified(self.modified_now()).map_err(&fail)?;
         temp.file.sync_all().map_err(&fail)?;
         crash::point("part synced");
-        let size = body.iter().map(|piece| piece.len() as u64).sum();
-        let part = Part { number, crc64, size };
+        let part = Part { number, crc64, size, place: None };
         temp.rename_to(&dir, part.file_name().as_bytes()).map_err(&fail)?;
         crash::point("part renamed");
         rustix::fs::fsync(&dir).map_err(|error| fail(error.into()))?;
         Ok(part.tag())
     }
 
+    /// Writes a part to where it will be in the object, if there is a place for it.
+    fn part_in_body(
+        &self,
+        key: &[u8],
+        upload: &str,
+        dir: &OwnedFd,
+        (number, size): (u32, u64),
+        pieces: &[Bytes],
+    ) -> Result<Option<Part>> {
+        let fail = fail_key("write a part of", key);
+        let Some(body) = self.writer()?.bodies.of(upload, dir).map_err(&fail)? else { return Ok(None) };
+        let is_object = body.is_object.read().unwrap_or_else(PoisonError::into_inner);
+        if *is_object {
+            return Err(gone(key, upload));
+        }
+        let Some(offset) = body.reserve(number, size) else { return Ok(None) };
+        // Only what was not written may be written again: from here on its name may be known.
+        let crc64 = body.write(offset, pieces).map_err(|error| {
+            body.release(number);
+            fail(error)
+        })?;
+        crash::point("part synced");
+        let part = Part { number, crc64, size, place: Some((body.id, offset)) };
+        let name = || -> io::Result<()> {
+            let marker = make_file(dir, part.file_name().as_bytes())?;
+            // As with a part in a file of its own.
+            marker.set_modified(self.modified_now())?;
+            crash::point("part named");
+            Ok(rustix::fs::fsync(dir)?)
+        };
+        name().map_err(fail)?;
+        Ok(Some(part))
+    }
+
     pub(super) fn upload_parts(&self, key: &[u8], upload: &str) -> Result<Vec<PartTag>> {
         let dir = self.upload_dir(key, upload)?;
         let mut parts = read_parts(&dir).map_err(fail_key("list the parts of", key))?;
         // A part that was written twice may be here twice; the later one counts.
-        parts.sort_by_key(|(part, mtime_ns)| (part.number, std::cmp::Reverse(*mtime_ns)));
-        parts.dedup_by_key(|(part, _)| part.number);
-        Ok(parts.into_iter().map(|(part, _)| part.tag()).collect())
+        parts.retain(|sent| !sent.is_over);
+        parts.sort_by_key(|sent| (sent.part.number, std::cmp::Reverse(sent.mtime_ns)));
+        parts.dedup_by_key(|sent| sent.part.number);
+        Ok(parts.into_iter().map(|sent| sent.part.tag()).collect())
     }
 
     pub(super) fn upload_complete(
@@ -101,8 +143,19 @@ impl Inner {
         let record = record.as_deref().and_then(Record::decode).ok_or_else(|| {
             LakeError::corrupt(format!("the record of the upload {upload} is damaged; begin it again"))
         })?;
-        let mut temp = self.writer()?.session.file().map_err(&fail)?;
         let mut crc64 = 0;
+        let mut found = Vec::new();
+        let mut known: HashMap<(u32, u64, u64), Sent> = HashMap::new();
+        for sent in read_parts(&dir).map_err(&fail)? {
+            let part = sent.part;
+            // Of two with the same bytes, the one that need not be copied.
+            let slot = known.entry((part.number, part.crc64, part.size));
+            match slot {
+                Entry::Vacant(slot) => drop(slot.insert(sent)),
+                Entry::Occupied(mut slot) if part.place.is_some() && !sent.is_over => drop(slot.insert(sent)),
+                Entry::Occupied(_) => {}
+            }
+        }
         for tag in parts {
             let missing = || {
                 LakeError::invalid(format!(
@@ -111,23 +164,87 @@ impl Inner {
                 ))
             };
             let part = Part::of(tag).ok_or_else(missing)?;
-            let name = part.file_name().into_bytes();
-            let file = File::from(open_file(&dir, &[name]).map_err(&fail)?.ok_or_else(missing)?);
+            let sent = known.get(&(part.number, part.crc64, part.size)).ok_or_else(missing)?;
+            if sent.is_over {
+                return Err(gone(key, upload));
+            }
+            crc64 = stoker_format::crc64_combine(crc64, part.crc64, part.size);
+            found.push(sent.part);
+        }
+        let etag = match self.complete_body(key, upload, &found, crc64, (&record.attributes, options))? {
+            Some(etag) => etag,
+            None => {
+                let mut temp = self.join_parts(key, upload, &dir, &found)?;
+                self.finish(key, &mut temp, crc64, &record.attributes, options)?
+            }
+        };
+        crash::point("upload placed");
+        self.drop_upload(upload).map_err(&fail)?;
+        Ok(etag)
+    }
+
+    /// The body becomes the object, if it has these parts and nothing else.
+    fn complete_body(
+        &self,
+        key: &[u8],
+        upload: &str,
+        parts: &[Part],
+        crc64: u64,
+        (attributes, options): (&Attributes, &PutOptions),
+    ) -> Result<Option<String>> {
+        let fail = fail_key("complete the upload of", key);
+        let Some(body) = self.writer()?.bodies.get(upload) else { return Ok(None) };
+        let mut end = 0;
+        for part in parts {
+            if part.place != Some((body.id, end)) {
+                return Ok(None);
+            }
+            end += part.size;
+        }
+        // Nobody writes to it from here on.
+        let mut is_object = body.is_object.write().unwrap_or_else(PoisonError::into_inner);
+        if *is_object {
+            return Err(gone(key, upload));
+        }
+        // Parts that were sent and are not wanted.
+        if body.file.metadata().map_err(&fail)?.len() != end {
+            body.file.set_len(end).map_err(&fail)?;
+        }
+        crash::point("parts joined");
+        let dir = self.upload_dir(key, upload)?;
+        let file = body.file.try_clone().map_err(&fail)?;
+        let mut temp = TempFile::named(dir, body_name(body.id), file);
+        // It stays where it is unless it gets its place: whoever completes it again needs it.
+        let etag = self.finish(key, &mut temp, crc64, attributes, options);
+        *is_object = temp.is_placed();
+        etag.map(Some)
+    }
+
+    /// The parts one behind the other in a new file.
+    fn join_parts(&self, key: &[u8], upload: &str, dir: &OwnedFd, parts: &[Part]) -> Result<TempFile> {
+        let fail = fail_key("complete the upload of", key);
+        let mut temp = self.writer()?.session.file().map_err(&fail)?;
+        for part in parts {
+            let (name, offset) = match part.place {
+                Some((body, offset)) => (body_name(body), offset),
+                None => (part.file_name(), 0),
+            };
+            // A body that is gone has become an object, and what is left of the upload is about to go.
+            let file =
+                open_file(dir, &[name.into_bytes()]).map_err(&fail)?.ok_or_else(|| gone(key, upload))?;
+            let mut file = File::from(file);
+            file.seek(SeekFrom::Start(offset)).map_err(&fail)?;
             // Inside the kernel, by reference where the file system can.
-            let copied = io::copy(&mut &file, &mut temp.file).map_err(&fail)?;
+            let copied = io::copy(&mut file.take(part.size), &mut temp.file).map_err(&fail)?;
             if copied != part.size {
                 return Err(LakeError::corrupt(format!(
                     "part {} has {copied} bytes instead of {}; send it again",
                     part.number, part.size
                 )));
             }
-            crc64 = stoker_format::crc64_combine(crc64, part.crc64, part.size);
         }
         crash::point("parts joined");
-        let etag = self.finish(key, temp, crc64, &record.attributes, options)?;
-        crash::point("upload placed");
-        self.drop_upload(upload).map_err(&fail)?;
-        Ok(etag)
+        Ok(temp)
     }
 
     pub(super) fn upload_abort(&self, key: &[u8], upload: &str) -> Result<()> {
@@ -145,6 +262,7 @@ impl Inner {
     fn drop_upload(&self, upload: &str) -> io::Result<()> {
         match &self.writer {
             Some(writer) => {
+                writer.bodies.close(upload);
                 let name = dir_name(upload);
                 // The key goes first: without it the rest is no upload any more, even after a crash.
                 if let Some(dir) = open_dir(&writer.tmp, name.as_bytes())? {
@@ -160,12 +278,7 @@ impl Inner {
     /// The directory of an upload of this key.
     fn upload_dir(&self, key: &[u8], upload: &str) -> Result<OwnedFd> {
         let fail = fail_key("find the upload of", key);
-        let gone = || {
-            LakeError::not_found(format!(
-                "no upload {upload} of `{}`; begin it again",
-                String::from_utf8_lossy(key)
-            ))
-        };
+        let gone = || gone(key, upload);
         if !is_id(upload) {
             return Err(gone());
         }
@@ -178,17 +291,27 @@ impl Inner {
     }
 }
 
+fn gone(key: &[u8], upload: &str) -> LakeError {
+    LakeError::not_found(format!("no upload {upload} of `{}`; begin it again", String::from_utf8_lossy(key)))
+}
+
 /// A part, as the name of its file states it.
 #[derive(Clone, Copy)]
 struct Part {
     number: u32,
     crc64: u64,
     size: u64,
+    /// The body that has its bytes, and where they begin there.
+    place: Option<(BodyId, u64)>,
 }
 
 impl Part {
     fn file_name(&self) -> String {
-        format!("{:05}-{:016x}-{:x}", self.number, self.crc64, self.size)
+        let own = format!("{:05}-{}", self.number, self.tag().etag);
+        match self.place {
+            Some(((lake, count), offset)) => format!("{own}@{lake:016x}-{count:x}-{offset:x}"),
+            None => own,
+        }
     }
 
     fn tag(&self) -> PartTag {
@@ -196,17 +319,26 @@ impl Part {
     }
 
     fn of(tag: &PartTag) -> Option<Part> {
-        Part::parse(&format!("{:05}-{}", tag.number, tag.etag)).filter(|part| part.size == tag.size)
+        let part = Part::parse(&format!("{:05}-{}", tag.number, tag.etag));
+        part.filter(|part| part.size == tag.size && part.place.is_none())
     }
 
     fn parse(name: &str) -> Option<Part> {
-        let (number, rest) = name.split_once('-')?;
-        let (crc64, size) = rest.split_once('-')?;
-        let part = Part {
-            number: number.parse().ok()?,
-            crc64: u64::from_str_radix(crc64, 16).ok()?,
-            size: u64::from_str_radix(size, 16).ok()?,
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (own, place) = match name.split_once('@') {
+            Some((own, place)) => (own, Some(place)),
+            None => (name, None),
         };
+        let (number, rest) = own.split_once('-')?;
+        let (crc64, size) = rest.split_once('-')?;
+        let place = match place {
+            Some(place) => {
+                let mut words = place.split('-').map(hex);
+                Some(((words.next()??, words.next()??), words.next()??))
+            }
+            None => None,
+        };
+        let part = Part { number: number.parse().ok()?, crc64: hex(crc64)?, size: hex(size)?, place };
         (part.file_name() == name).then_some(part)
     }
 }
@@ -220,9 +352,13 @@ fn is_id(upload: &str) -> bool {
     upload.len() == 32 && upload.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn write_file(dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> io::Result<()> {
+fn make_file(dir: &OwnedFd, name: &[u8]) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+    Ok(File::from(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?))
+}
+
+fn write_file(dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> io::Result<()> {
+    let mut file = make_file(dir, name)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -234,14 +370,29 @@ fn read_file(dir: &OwnedFd, name: &[u8], bytes_max: usize) -> io::Result<Option<
     Ok(Some(bytes))
 }
 
-fn read_parts(dir: &OwnedFd) -> io::Result<Vec<(Part, i64)>> {
-    let mut parts = Vec::new();
+/// A part that was sent.
+struct Sent {
+    part: Part,
+    mtime_ns: i64,
+    /// Its body is gone: it became an object, and what is left of the upload is about to go.
+    is_over: bool,
+}
+
+fn read_parts(dir: &OwnedFd) -> io::Result<Vec<Sent>> {
+    let (mut parts, mut bodies) = (Vec::new(), HashSet::new());
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
-        let Some(part) = entry.file_name().to_str().ok().and_then(Part::parse) else { continue };
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if name.starts_with(BODY_PREFIX) {
+            bodies.insert(name.to_owned());
+        }
+        let Some(part) = Part::parse(name) else { continue };
         let stat = rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
         let mtime_ns = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64);
-        parts.push((part, mtime_ns));
+        parts.push(Sent { part, mtime_ns, is_over: false });
+    }
+    for sent in &mut parts {
+        sent.is_over = sent.part.place.is_some_and(|(body, _)| !bodies.contains(&body_name(body)));
     }
     Ok(parts)
 }

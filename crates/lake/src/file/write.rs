@@ -27,7 +27,7 @@ impl Inner {
         let mut temp = self.writer()?.session.file().map_err(&fail)?;
         crash::point("temporary file made");
         let crc64 = write_body(&mut temp.file, body).map_err(&fail)?;
-        self.finish(key, temp, crc64, &options.attributes, options)
+        self.finish(key, &mut temp, crc64, &options.attributes, options)
     }
 
     pub(super) fn copy(
@@ -55,7 +55,7 @@ impl Inner {
         };
         self.check_unchanged(from, &file, &identity)?;
         crash::point("copied");
-        self.finish(to, temp, crc64, &options.attributes, options)
+        self.finish(to, &mut temp, crc64, &options.attributes, options)
     }
 
     pub(super) fn delete(&self, key: &[u8], if_match: Option<&str>) -> Result<()> {
@@ -93,7 +93,7 @@ impl Inner {
     pub(super) fn finish(
         &self,
         key: &[u8],
-        mut temp: TempFile,
+        temp: &mut TempFile,
         crc64: u64,
         attributes: &Attributes,
         options: &PutOptions,
@@ -124,7 +124,7 @@ impl Inner {
             return Err(fail(error));
         }
         crash::point("file synced");
-        match self.place(key, &mut temp, &options.condition) {
+        match self.place(key, temp, &options.condition) {
             Ok(()) => Ok(record.etag()),
             // The file has its name, perhaps not durably: its record stays with it.
             Err(error) if temp.is_placed() => Err(error),

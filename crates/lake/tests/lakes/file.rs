@@ -221,6 +221,84 @@ fn an_upload_goes_on_after_a_restart() {
     });
 }
 
+/// The bytes that an upload's directory has for itself.
+fn upload_files(dir: &std::path::Path) -> Vec<(String, u64)> {
+    let uploads = std::fs::read_dir(dir.join(".stoker-tmp")).unwrap().map(|entry| entry.unwrap().path());
+    let upload = uploads.filter(|path| path.to_str().unwrap().contains("/upload-")).next().unwrap();
+    let files = std::fs::read_dir(upload).unwrap().map(|entry| entry.unwrap());
+    let sized = files.map(|file| (file.file_name().into_string().unwrap(), file.metadata().unwrap().len()));
+    let mut sized: Vec<(String, u64)> = sized.filter(|(name, _)| name.contains('-')).collect();
+    sized.sort();
+    sized
+}
+
+#[test]
+fn parts_are_written_once() {
+    use std::os::unix::fs::MetadataExt;
+    with_lake(|dir, lake| async move {
+        // In any order, as several senders bring them.
+        let upload = lake.upload_begin(b"big", Attributes::default()).await.unwrap();
+        let mut parts = Vec::new();
+        for number in [2, 1, 3, 4] {
+            let text = format!("part{number}")[..if number == 4 { 2 } else { 5 }].to_owned();
+            parts.push(lake.upload_part(b"big", &upload, number, body(&text)).await.unwrap());
+        }
+        parts.sort_by_key(|part| part.number);
+        assert_eq!(lake.upload_parts(b"big", &upload).await.unwrap(), parts);
+        let files = upload_files(&dir);
+        let bodies: Vec<_> = files.iter().filter(|(name, _)| name.starts_with("body-")).collect();
+        assert_eq!((bodies.len(), bodies[0].1), (1, 17), "{files:?}");
+        assert!(files.iter().all(|(name, len)| name.starts_with("body-") || *len == 0), "{files:?}");
+        let inode = |path: &std::path::Path| std::fs::metadata(path).unwrap().ino();
+        let uploads = std::fs::read_dir(dir.join(".stoker-tmp")).unwrap().map(|entry| entry.unwrap().path());
+        let written = uploads.map(|path| path.join(&bodies[0].0)).find(|path| path.exists()).unwrap();
+        let before = inode(&written);
+        // One that must not be leaves everything as it was.
+        let absent = PutOptions { condition: Condition::Absent, ..PutOptions::default() };
+        lake.put(b"big", body("old"), PutOptions::default()).await.unwrap();
+        let answer = lake.upload_complete(b"big", &upload, parts.clone(), absent.clone()).await;
+        assert_eq!(answer.unwrap_err().kind, LakeErrorKind::Changed);
+        lake.delete(b"big", None).await.unwrap();
+        lake.upload_complete(b"big", &upload, parts.clone(), absent).await.unwrap();
+        assert_eq!(lake.get(b"big", 0..17, None).await.unwrap(), "part1part2part3pa");
+        assert_eq!(inode(&dir.join("big")), before);
+        let late = lake.upload_part(b"big", &upload, 5, body("late")).await;
+        assert_eq!(late.unwrap_err().kind, LakeErrorKind::NotFound);
+        assert_eq!(lake.get(b"big", 0..17, None).await.unwrap(), "part1part2part3pa");
+    });
+}
+
+#[test]
+fn parts_that_do_not_fit_together_are_joined() {
+    with_lake(|_dir, lake| async move {
+        // The last one first, one twice with other bytes, one that is not wanted in the end.
+        let upload = lake.upload_begin(b"big", Attributes::default()).await.unwrap();
+        let send = |number, text: &'static str| lake.upload_part(b"big", &upload, number, body(text));
+        let third = send(3, "3").await.unwrap();
+        let second = send(2, "second").await.unwrap();
+        send(1, "wrong").await.unwrap();
+        let first = send(1, "first ").await.unwrap();
+        send(4, "unwanted").await.unwrap();
+        let listed = lake.upload_parts(b"big", &upload).await.unwrap();
+        assert_eq!(listed[..3], [first.clone(), second.clone(), third.clone()]);
+        let parts = vec![first, second, third];
+        lake.upload_complete(b"big", &upload, parts, PutOptions::default()).await.unwrap();
+        assert_eq!(lake.get(b"big", 0..13, None).await.unwrap(), "first second3");
+    });
+}
+
+#[test]
+fn what_is_not_wanted_is_cut_off() {
+    with_lake(|_dir, lake| async move {
+        let upload = lake.upload_begin(b"big", Attributes::default()).await.unwrap();
+        let first = lake.upload_part(b"big", &upload, 1, body("first")).await.unwrap();
+        lake.upload_part(b"big", &upload, 2, body("second")).await.unwrap();
+        lake.upload_complete(b"big", &upload, vec![first], PutOptions::default()).await.unwrap();
+        let info = lake.head(b"big").await.unwrap().unwrap();
+        assert_eq!((info.size, lake.get(b"big", 0..5, None).await.unwrap()), (5, "first".into()));
+    });
+}
+
 #[test]
 fn upload_ids_lead_nowhere_else() {
     with_lake(|_dir, lake| async move {

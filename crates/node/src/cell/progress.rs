@@ -44,8 +44,14 @@ impl Core {
         };
         told.losses = losses.iter().filter(left).map(|loss| self.loss_words(*loss)).collect();
         let asked = self.cell.others().into_iter().filter(|node| !self.cell.is_suspect(*node));
-        for theirs in futures_util::future::join_all(asked.map(|node| self.cell.rebuild_of(node))).await {
-            let Ok(theirs) = theirs else { continue };
+        let answers = asked.map(|node| async move { (node, self.cell.rebuild_of(node).await) });
+        for (node, theirs) in futures_util::future::join_all(answers).await {
+            let Ok(theirs) = theirs else {
+                // It may have found that some of its copies are gone.
+                let silent = || format!("node {} does not say how far it is", view.name(node));
+                told.trouble = told.trouble.or_else(|| Some(silent()));
+                continue;
+            };
             told.files_done += theirs.files_done;
             told.bytes_done += theirs.bytes_done;
             told.bytes_per_s += theirs.bytes_per_s;

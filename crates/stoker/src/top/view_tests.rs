@@ -50,7 +50,6 @@ fn risk(name: &str, lost_bytes: u64, one_copy_bytes: u64) -> Risk {
     Risk {
         node: name.into(),
         name: name.into(),
-        cell: String::new(),
         state: "up".into(),
         undrained_files: 3,
         undrained_bytes: 40 << 20,
@@ -59,9 +58,7 @@ fn risk(name: &str, lost_bytes: u64, one_copy_bytes: u64) -> Risk {
         one_copy_bytes,
         lost_files: u64::from(lost_bytes > 0),
         lost_bytes,
-        doubtful_files: 0,
-        doubtful_bytes: 0,
-        lost_parts: 0,
+        ..Risk::default()
     }
 }
 

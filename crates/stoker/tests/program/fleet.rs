@@ -5,21 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::rig::{Ran, binary, bytes_of, ran, wait_for};
+use crate::rig::{ask, bytes_of, done, wait_for};
 use crate::storm::Node;
 
 /// The binary, asking the node in a folder.
-fn ask(dir: &Path, args: &[&str]) -> Ran {
-    ran(binary().args(args).env("STOKER_DIR", dir))
-}
-
-#[track_caller]
-fn done(dir: &Path, args: &[&str]) -> Ran {
-    let ran = ask(dir, args);
-    assert_eq!(ran.code, 0, "stoker {args:?}: {}{}", ran.text(), ran.err);
-    ran
-}
-
 #[track_caller]
 fn refused(dir: &Path, args: &[&str], why: &str) {
     let ran = ask(dir, args);

@@ -7,23 +7,12 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::net::{Net, try_run};
-use crate::rig::{Ran, binary, ran, wait_for};
+use crate::rig::{ask, done, ran, wait_for};
 use crate::storm::{LOCAL, Node};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stoker");
 
 /// The binary, asking the node in a folder: through its socket, which is in no network.
-fn ask(dir: &Path, args: &[&str]) -> Ran {
-    ran(binary().args(args).env("STOKER_DIR", dir))
-}
-
-#[track_caller]
-fn done(dir: &Path, args: &[&str]) -> Ran {
-    let ran = ask(dir, args);
-    assert_eq!(ran.code, 0, "stoker {args:?}: {}{}", ran.text(), ran.err);
-    ran
-}
-
 fn states(dir: &Path) -> Vec<(String, String)> {
     let text = |node: &Value, field: &str| node[field].as_str().unwrap_or_default().to_owned();
     let mut all: Vec<(String, String)> = done(dir, &["node", "ls", "--json"])

@@ -71,6 +71,19 @@ impl Ran {
     }
 }
 
+/// Asks the node in that directory.
+pub fn ask(dir: &Path, args: &[&str]) -> Ran {
+    ran(binary().args(args).env("STOKER_DIR", dir))
+}
+
+/// Asks the node in that directory for something that works.
+#[track_caller]
+pub fn done(dir: &Path, args: &[&str]) -> Ran {
+    let ran = ask(dir, args);
+    assert_eq!(ran.code, 0, "stoker {args:?}: {}{}", ran.text(), ran.err);
+    ran
+}
+
 pub fn ran(command: &mut Command) -> Ran {
     let done = command.output().unwrap();
     Ran {
