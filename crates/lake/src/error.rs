@@ -55,11 +55,27 @@ impl LakeErrorKind {
     }
 }
 
+/// What exactly is not there, as far as the lake said so. Nothing is ever decided by the words of a message, which hold keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LakeErrorCode {
+    /// The lake did not say.
+    #[default]
+    Unspecified,
+    /// No object has this key.
+    NoSuchKey,
+    /// The upload was completed, aborted, or never begun.
+    NoSuchUpload,
+    /// The bucket is not there.
+    NoSuchBucket,
+}
+
 /// A failed lake call: what to do, and what to tell a human.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LakeError {
     /// What the caller should do.
     pub kind: LakeErrorKind,
+    /// What is not there.
+    pub code: LakeErrorCode,
     /// What happened and what to do, for a human. Never holds a secret.
     pub message: String,
 }
@@ -67,7 +83,17 @@ pub struct LakeError {
 impl LakeError {
     /// An error of this kind.
     pub fn new(kind: LakeErrorKind, message: impl Into<String>) -> LakeError {
-        LakeError { kind, message: message.into() }
+        LakeError { kind, code: LakeErrorCode::Unspecified, message: message.into() }
+    }
+
+    /// The same error about this.
+    pub fn with_code(self, code: LakeErrorCode) -> LakeError {
+        LakeError { code, ..self }
+    }
+
+    /// The object or the upload is not there, and its bucket may be: whoever wanted it to go has got that.
+    pub fn is_gone(&self) -> bool {
+        self.kind == LakeErrorKind::NotFound && self.code != LakeErrorCode::NoSuchBucket
     }
 
     /// The object, upload or bucket is not there.

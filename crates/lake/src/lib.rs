@@ -25,7 +25,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use cloud::{S3Lake, StoreLake};
-pub use error::{LakeError, LakeErrorKind, Result};
+pub use error::{LakeError, LakeErrorCode, LakeErrorKind, Result};
 pub use file::FileLake;
 pub use key::KEY_BYTES_MAX;
 pub use options::{Checksum, LakeOptions, RetryOptions};

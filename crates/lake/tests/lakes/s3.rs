@@ -4,11 +4,16 @@
 //! with `STOKER_S3_URL=s3://bucket/prefix?endpoint=...` and the usual variables for credentials; objects below the
 //! prefix are written and deleted.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
 use crate::suite;
 use crate::suite::keys::KeyKind;
 use crate::suite::weed::Weed;
 use bytes::Bytes;
-use stoker_lake::{Attributes, Condition, LakeErrorKind, LakeOptions, PutOptions, RetryOptions};
+use stoker_lake::{
+    Attributes, Condition, LakeErrorCode, LakeErrorKind, LakeOptions, PutOptions, RetryOptions,
+};
 
 /// One server for all checks: it takes seconds to start.
 #[test]
@@ -39,6 +44,58 @@ fn a_server_of_your_own() {
         let url = format!("{base}/case{case}?{query}");
         let lake = runtime.block_on(stoker_lake::open(&url, &LakeOptions::default())).unwrap();
         suite::check_actions(&runtime, &*lake, actions)
+    });
+}
+
+/// A server that says to every request that one thing is not there.
+fn without(code: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = String::new();
+            let mut lines = BufReader::new(&stream);
+            while lines.read_line(&mut head).unwrap() > 2 {}
+            let body =
+                format!("<Error><Code>{code}</Code><Message>the bucket is mentioned here</Message></Error>");
+            let head = format!(
+                "HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
+/// A key that was called like that could never be drained once its upload was gone.
+#[test]
+fn what_is_gone_is_gone_whatever_its_key_is_called() {
+    let open = async |code| {
+        let options = LakeOptions {
+            endpoint: Some(without(code)),
+            region: Some("us-east-1".into()),
+            path_style: Some(true),
+            access_key_id: Some("a".into()),
+            secret_access_key: Some("b".into()),
+            retry: RetryOptions { tries_max: 1, ..RetryOptions::default() },
+            ..LakeOptions::default()
+        };
+        stoker_lake::open("s3://lake", &options).await.unwrap()
+    };
+    let key = b"leaky bucket/NoSuchKey";
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let lake = open("NoSuchUpload").await;
+        assert_eq!(lake.upload_abort(key, "u").await, Ok(()));
+        let lake = open("NoSuchKey").await;
+        assert_eq!(lake.delete(key, None).await, Ok(()));
+        let lake = open("NoSuchBucket").await;
+        for answer in [lake.upload_abort(key, "u").await, lake.delete(key, None).await] {
+            assert_eq!(answer.unwrap_err().code, LakeErrorCode::NoSuchBucket);
+        }
     });
 }
 

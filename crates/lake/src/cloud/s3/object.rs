@@ -10,7 +10,7 @@ use super::http::{Reply, Request, plain_etag};
 use super::xml::Element;
 use super::{S3Lake, reply::Fault};
 use crate::checksum::crc64_pieces;
-use crate::error::{LakeError, LakeErrorKind, Result};
+use crate::error::{LakeError, LakeErrorCode, LakeErrorKind, Result};
 use crate::options::Checksum;
 use crate::types::{Condition, ObjectInfo, PutOptions};
 
@@ -178,9 +178,7 @@ impl S3Lake {
         };
         match answer {
             Ok(reply) => reply.document().await.map(|_| ()),
-            Err(error) if error.kind == LakeErrorKind::NotFound && !error.message.contains("bucket") => {
-                Ok(())
-            }
+            Err(error) if error.is_gone() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -245,7 +243,7 @@ impl S3Lake {
 pub(super) fn conditional<T>(key: &[u8], condition: &Condition, answer: Result<T>) -> Result<T> {
     match (condition, answer) {
         (Condition::Matches(etag), Err(error))
-            if error.kind == LakeErrorKind::NotFound && error.message.contains("NoSuchKey") =>
+            if error.kind == LakeErrorKind::NotFound && error.code == LakeErrorCode::NoSuchKey =>
         {
             Err(changed(key, "none", etag))
         }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode};
 
 use super::xml::Element;
-use crate::error::{LakeError, LakeErrorKind};
+use crate::error::{LakeError, LakeErrorCode, LakeErrorKind};
 
 /// What an error answer says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,13 @@ impl Fault {
 
     /// The whole error.
     pub fn error(&self, action: &str, place: &Place<'_>) -> LakeError {
-        LakeError::new(self.kind(), format!("cannot {action}: {}", self.words(place)))
+        let code = match self.code.as_str() {
+            "NoSuchKey" => LakeErrorCode::NoSuchKey,
+            "NoSuchUpload" => LakeErrorCode::NoSuchUpload,
+            "NoSuchBucket" => LakeErrorCode::NoSuchBucket,
+            _ => LakeErrorCode::Unspecified,
+        };
+        LakeError::new(self.kind(), format!("cannot {action}: {}", self.words(place))).with_code(code)
     }
 
     fn words(&self, place: &Place<'_>) -> String {

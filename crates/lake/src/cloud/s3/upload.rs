@@ -10,7 +10,7 @@ use super::http::{Request, plain_etag};
 use super::object::conditional;
 use super::xml;
 use crate::checksum::crc64_pieces;
-use crate::error::{LakeError, LakeErrorKind, Result};
+use crate::error::{LakeError, Result};
 use crate::options::Checksum;
 use crate::types::{Attributes, ObjectInfo, PartTag, PutOptions};
 
@@ -130,9 +130,7 @@ impl S3Lake {
         let action = format!("abort the upload of `{}`", String::from_utf8_lossy(key));
         match self.connection.demand(request, &action).await {
             Ok(reply) => reply.document().await.map(|_| ()),
-            Err(error) if error.kind == LakeErrorKind::NotFound && !error.message.contains("bucket") => {
-                Ok(())
-            }
+            Err(error) if error.is_gone() => Ok(()),
             Err(error) => Err(error),
         }
     }
