@@ -351,6 +351,10 @@ impl ChunkWriter {
     /// The lake did not take what the rings have no room for.
     fn spill_fault(&self, fault: StoreError) -> StoreError {
         self.core.drainer.note_fault(&fault);
+        // What came was sound; what is wrong lies between here and the lake, and the whole may be sent again.
+        let is_damaged = fault.kind == ErrorKind::Corrupt;
+        let kind = if is_damaged { ErrorKind::Unavailable } else { fault.kind };
+        let fault = StoreError { kind, ..fault };
         if !self.is_last_resort || fault.kind != ErrorKind::Unavailable {
             return fault;
         }

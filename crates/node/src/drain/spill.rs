@@ -475,14 +475,15 @@ impl Drop for Spill {
     }
 }
 
-/// Asks the lake, and again if it does not answer or wants less.
+/// Asks the lake, and again if it does not answer, wants less, or got other bytes than those that were sent.
 async fn patiently<T, F: Future<Output = std::result::Result<T, LakeError>>>(
     mut ask: impl FnMut() -> F,
 ) -> std::result::Result<T, LakeError> {
+    use LakeErrorKind::{Busy, Corrupt, Unavailable};
     let mut pause = PAUSE;
     for _ in 1..TRIES {
         match ask().await {
-            Err(fault) if matches!(fault.kind, LakeErrorKind::Unavailable | LakeErrorKind::Busy) => {
+            Err(fault) if matches!(fault.kind, Unavailable | Busy | Corrupt) => {
                 tracing::debug!("asked again: {fault}");
             }
             answered => return answered,
