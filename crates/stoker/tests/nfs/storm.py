@@ -60,7 +60,10 @@ for line in sys.stdin:
             write(name.encode(), old, new)
             break
         except (Again, OSError, Refused, AssertionError, struct.error, IndexError) as fault:
-            # A connection that broke off in the middle of an answer is of no use.
+            # A connection that broke off in the middle of an answer is of no use. It is reset: what was never answered must not
+            # reach a node that was cut off minutes later, as it would if the kernel went on to send it after the close.
+            for one in clients.values():
+                one.reset()
             clients.clear()
             last = fault
             time.sleep(0.1)
