@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::suites::{API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, Without};
 use crate::workspace::{cargo, in_ci, succeeds};
-use crate::{Failure, sim, tidy};
+use crate::{Failure, sim, tests, tidy};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
@@ -37,6 +37,8 @@ enum Action {
         seeds: &'static str,
     },
     Tidy,
+    /// Every test of the workspace.
+    Tests,
     /// Programs of others, as many as the arguments ask for. Where they cannot be had, a step passes that says so.
     Suite {
         suite: &'static Suite,
@@ -83,7 +85,7 @@ const STEPS: &[Step] = &[
     step("fmt", EVERY, Action::Cargo("fmt --all --check")),
     step("clippy", EVERY, Action::Cargo("clippy --workspace --all-targets --locked -- -D warnings")),
     step("tidy", EVERY, Action::Tidy),
-    step("test", EVERY, Action::Cargo("test --workspace --locked")),
+    step("test", EVERY, Action::Tests),
     step("sim ring, 40 seeds", &[Tier::Normal], Action::Sim { what: "ring", seeds: "40" }),
     step("sim ring, 400 seeds", &[Tier::Full], Action::Sim { what: "ring", seeds: "400" }),
     step("sim ring, 4000 seeds", &[Tier::Long], Action::Sim { what: "ring", seeds: "4000" }),
@@ -198,8 +200,8 @@ impl Step {
             Action::Cargo(args) if tier != Tier::Normal => {
                 succeeds(cargo().args(args.split(' ')).env("STOKER_FULL", "1"))
             }
-            // Many tests wait for nodes more than they compute: one more than the cores of a small machine keeps it busy.
-            Action::Cargo(args) => succeeds(cargo().args(args.split(' ')).env("RUST_TEST_THREADS", "3")),
+            Action::Cargo(args) => succeeds(cargo().args(args.split(' '))),
+            Action::Tests => tests::run(tier != Tier::Normal),
             Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
             Action::Suite { suite, args, without } => {

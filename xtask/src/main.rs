@@ -7,6 +7,7 @@ mod check;
 mod fuzz;
 mod sim;
 mod suites;
+mod tests;
 mod tidy;
 mod workspace;
 

@@ -83,6 +83,11 @@ class Client:
         self.uid, self.gid, self.groups = uid, gid, groups
         self.xid = int.from_bytes(os.urandom(3), "big") << 8
 
+    def reset(self):
+        """Closes it at once: what was not sent yet never is."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
     def send_record(self, data):
         self.socket.sendall(u32(len(data) | 1 << 31) + data)
 
