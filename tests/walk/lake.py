@@ -1,4 +1,4 @@
-"""The object store of the walk: SeaweedFS on a machine of its own, whose cable can be pulled."""
+"""The object store of the walk: SeaweedFS on a machine of its own, whose link can be taken down."""
 
 import boto3
 

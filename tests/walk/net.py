@@ -58,11 +58,11 @@ class Net:
         return f"{self.network}.{self.names.index(name) + 1}"
 
     def cut(self, name):
-        """Pulls the cable: packets are lost, nobody is refused."""
-        call("ip", "link", "set", self.cable(name), "down")
+        """Takes the link of a machine down: what is sent to it is lost, and nobody is refused."""
+        call("ip", "-n", self.space(name), "link", "set", "eth0", "down")
 
     def mend(self, name):
-        call("ip", "link", "set", self.cable(name), "up")
+        call("ip", "-n", self.space(name), "link", "set", "eth0", "up")
 
 
 def within(space, command):

@@ -26,11 +26,13 @@ SETTINGS = {"STOKER_UP_SIZE": "512MiB", "STOKER_UP_MEMORY": "512MiB", "STOKER_UP
 STEPS = []
 
 
-def step(name, pause_s_max=PAUSE_S_MAX, why="", clients="work"):
-    """A step of the walk. Where its bar is another one than usual, `why` says so, and is printed."""
+def step(name, pause_s_max=PAUSE_S_MAX, why="", clients="work", refusal=None):
+    """A step of the walk. Where its bar is another one than usual, `why` says so, and is printed; an error with the words of
+    `refusal` is then what clients are to be told."""
 
     def note(function):
-        STEPS.append(types.SimpleNamespace(name=name, pause_s_max=pause_s_max, why=why, clients=clients, run=function))
+        one = types.SimpleNamespace(name=name, pause_s_max=pause_s_max, why=why, clients=clients, refusal=refusal, run=function)
+        STEPS.append(one)
         return function
 
     return note
@@ -98,6 +100,26 @@ class Walk:
 
         wait_until(is_followed, "every node has the catalog", 120)
 
+    def until_told(self, machine, pattern, seconds=60):
+        """Asks a node for its status until that says something, which is printed; what a person takes out of it. Each answer has to
+        come soon, whatever is lost."""
+        found, said = [], []
+
+        def is_told():
+            begun = time.monotonic()
+            said[:] = [machine.sh(f"stoker status --dir {machine.dir}", is_told=False)[1]]
+            assert time.monotonic() - begun < PAUSE_S_MAX, f"the status of {machine.name} took too long"
+            found[:] = re.findall(pattern, said[0])
+            return bool(found)
+
+        try:
+            wait_until(is_told, f"{machine.name} says what is wrong", seconds)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {pattern}\n{said[0] if said else ''}") from None
+        tell(f"{machine.name}$ stoker status")
+        tell("\n".join(line for line in said[0].splitlines() if line.startswith(("lost", "cure", "as of"))), "  ")
+        return found[0]
+
     # Clients
 
     def at(self):
@@ -154,6 +176,8 @@ class Walk:
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
         count, errors, pause, what, tries = self.crowd.seen(begun)
+        refused = [error for error in errors if one.refusal and one.refusal in error]
+        errors = [error for error in errors if error not in refused]
         took, objects = time.monotonic() - begun, 0
         if self.crowd.workers and not trouble:
             try:
@@ -163,13 +187,13 @@ class Walk:
         is_late = one.pause_s_max is not None and pause > one.pause_s_max
         row = types.SimpleNamespace(
             step=one, count=count, errors=errors, pause=pause, what=what, tries=tries, took=took, objects=objects,
-            trouble=trouble, is_late=is_late,
+            trouble=trouble, is_late=is_late, refused=len(refused),
         )  # fmt: skip
         self.rows.append(row)
         print(f"walk: {one.name}: {took:.0f} s, {count} operations, {len(errors)} errors, longest pause {pause:.1f} s ({what}), "
-              f"{tries} tries that failed, {objects} objects compared{', TOO LONG' if is_late else ''}"
+              f"{tries} tries that failed, {f'{len(refused)} refused with the reason, ' if refused else ''}{objects} objects compared{', TOO LONG' if is_late else ''}"
               f"{', FAILED: ' + trouble if trouble else ''}", flush=True)  # fmt: skip
-        for error in errors[:5]:
+        for error in [*errors[:5], *refused[:1]]:
             print(f"walk:   seen by a client: {error}", flush=True)
         return trouble is None
 
@@ -274,20 +298,10 @@ def lost_catalog(walk):
     walk.mount.move(heir)
     with walk.away_from(lost):
         lost.kill()
-        cure = []
-
-        def is_told():
-            _, said = heir.sh(f"stoker status --dir {heir.dir}", is_told=False)
-            found = re.search(r"^cure\s.*`(stoker catalog promote)` on this node.*$", said, re.M)
-            cure[:] = [found.group(1), said] if found else []
-            return bool(found)
-
-        wait_until(is_told, f"{heir.name} says what helps")
-        tell(f"{heir.name}$ stoker status")
-        tell("\n".join(line for line in cure[1].splitlines() if line.startswith(("lost", "cure", "as of"))), "  ")
+        cure = walk.until_told(heir, r"\ncure .*`(stoker catalog promote)` on this node")
 
         def is_promoted():
-            return heir.sh(f"{cure[0]} --dir {heir.dir}")[0] == 0
+            return heir.sh(f"{cure} --dir {heir.dir}")[0] == 0
 
         wait_until(is_promoted, f"{heir.name} keeps the catalog")
         walk.crowd.more()
@@ -326,6 +340,29 @@ def remove_lost(walk):
         walk.let_in(lost)
 
 
+@step(
+    "one of two nodes is lost", pause_s_max=None, refusal="only 1 can take this now",
+    why="two nodes decide together: writes wait, or are refused with the reason, until a person says that it does not come back",
+)
+def one_of_two(walk):
+    walk.until_whole()
+    holder = walk.holder()
+    lost, gone = walk.others(holder)
+    walk.mount.move(holder)
+    with walk.unnamed(gone):
+        holder.ok(f"stoker node remove {gone.name} --timeout 150s --dir {holder.dir}")
+        gone.process.wait(timeout=60)
+        walk.until_whole()
+        with walk.away_from(lost):
+            lost.kill()
+            cure = walk.until_told(holder, rf"catalog: it acknowledges nothing.*\ncure .*`(stoker node remove {lost.name})`")
+            holder.ok(f"{cure} --timeout 150s --dir {holder.dir}")
+            walk.crowd.more()
+            for machine in (lost, gone):
+                machine.ok(f"rm -rf {machine.dir.name} nvme1")
+                walk.let_in(machine)
+
+
 @step("a full disk")
 def full_disk(walk):
     machine = walk.others(walk.holder())[0]
@@ -338,20 +375,31 @@ def full_disk(walk):
     walk.until_whole()
 
 
+@step("a full disk under the catalog")
+def full_catalog(walk):
+    holder = walk.holder()
+    heir = walk.others(holder)[0]
+    walk.until_whole()
+    tell(f"{holder.name}: its disk is full")
+    holder.disk.fill()
+    walk.crowd.more(20)
+    holder.sh(f"stoker status --dir {holder.dir} | grep -E '^(node|lost|cure|catalog)'")
+    holder.disk.free()
+    tell(f"{holder.name}: its disk has room again")
+    walk.until_whole()
+
+
 @step("a lost lake")
 def lost_lake(walk):
     machine = walk.any()
-    tell("the cable of the lake is pulled")
+    tell("the link of the lake is down")
     walk.net.cut("lake")
-    walk.crowd.more(20)
-    begun = time.monotonic()
-    machine.sh(f"stoker status --dir {machine.dir} | grep -E '^(node|lost|cure|lake|undrained)'")
-    assert time.monotonic() - begun < 2 * PAUSE_S_MAX, "the status of a node took too long"
+    walk.until_told(machine, r"\nlost +lake: .*")
     s3 = client(walk.keys, machine.s3)
     s3.put_object(Bucket=walk.volume, Key="lake/away", Body=b"written while the lake was away")
     walk.crowd.more(20)
     walk.net.mend("lake")
-    tell("the cable is back")
+    tell("the link is up again")
     machine.ok(f"stoker wait {walk.volume}/lake/away --timeout 120s --dir {machine.dir}")
 
 

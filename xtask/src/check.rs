@@ -4,7 +4,9 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::suites::{API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, WALK, Without};
+use crate::suites::{
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, WALK, Without,
+};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tidy};
 

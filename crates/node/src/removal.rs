@@ -110,8 +110,10 @@ impl Node {
         if view.nodes().find(stays) != Some(core.node) {
             return Ok(());
         }
-        let going: Vec<NodeId> =
-            view.nodes().filter(|node| view.is_removing(*node) && view.is_up(*node) && answers(*node)).collect();
+        let going: Vec<NodeId> = view
+            .nodes()
+            .filter(|node| view.is_removing(*node) && view.is_up(*node) && answers(*node))
+            .collect();
         for node in going {
             if self.keeper().is_none_or(|keeper| keeper.holder() != node) {
                 self.remove_live(node, false).await?;

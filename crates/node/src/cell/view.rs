@@ -65,9 +65,8 @@ impl View {
 
     /// Nodes that nobody declared gone and that did not say good-bye, and where their pings go. Who was never reached is not missed.
     pub fn expected(&self) -> Vec<(NodeId, Vec<String>)> {
-        let is_expected = |node: &NodeId, member: &Member| {
-            member.row.state == NodeState::Up && !self.is_unreached(*node)
-        };
+        let is_expected =
+            |node: &NodeId, member: &Member| member.row.state == NodeState::Up && !self.is_unreached(*node);
         let up = self.members.iter().filter(|(node, member)| is_expected(node, member));
         up.map(|(node, member)| (*node, member.row.gossip.clone())).collect()
     }

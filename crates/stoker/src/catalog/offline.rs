@@ -131,8 +131,13 @@ fn drive_paths(dir: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         [] => vec![dir.join("ring")],
         named => {
             let removed = stoker_node::drives_removed(dir)?;
-            let is_removed = |path: &PathBuf| removed.iter().any(|ring| ring == path || ring.parent() == Some(path));
-            named.iter().filter(|path| !is_removed(path)).map(|path| ring_at(path)).collect::<Result<_, _>>()?
+            let is_removed =
+                |path: &PathBuf| removed.iter().any(|ring| ring == path || ring.parent() == Some(path));
+            named
+                .iter()
+                .filter(|path| !is_removed(path))
+                .map(|path| ring_at(path))
+                .collect::<Result<_, _>>()?
         }
     };
     Ok(stoker_node::drives_kept(dir, configured)?)
