@@ -16,7 +16,8 @@ class Lake(SeaweedFs):
     def start(self):
         command, environment = super().start()
         command = [word.replace("127.0.0.1", self.address) for word in command]
-        return within(self.net.space(self.name_of_machine), command), environment
+        # Its logs go where temporary files go.
+        return within(self.net.space(self.name_of_machine), command), {**environment, "TMPDIR": str(self.folder)}
 
     def make_bucket(self):
         s3 = boto3.client("s3", endpoint_url=self.endpoint, region_name=self.region,
