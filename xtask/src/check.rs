@@ -4,7 +4,9 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::suites::{API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, Without};
+use crate::suites::{
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, WALK, Without,
+};
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, sim, tests, tidy};
 
@@ -108,6 +110,7 @@ const STEPS: &[Step] = &[
         Action::Suite { suite: &CONSOLE, args: "", without: Without::Skip },
     ),
     step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
+    step("walk", &[Tier::Full, Tier::Long], Action::Suite { suite: &WALK, args: "", without: Without::Skip }),
     // Near the end: the program that these leave behind has more features than the one that the steps before want.
     step(
         "clippy, optional features",

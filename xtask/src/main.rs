@@ -29,6 +29,7 @@ Usage: cargo xtask <command>
   telemetry [...]             a real Prometheus and Alertmanager; arguments go to tests/telemetry/run.py
   collectors [...]            traces at a receiver of OTLP, events in Kafka; arguments go to tests/collectors/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
+  walk [...]                  what an operator does with three machines, while clients work; arguments go to tests/walk/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
 
@@ -70,6 +71,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "telemetry" => suites::TELEMETRY.run(rest),
         "collectors" => suites::COLLECTORS.run(rest),
         "guest" => suites::GUEST.run(rest),
+        "walk" => suites::WALK.run(rest),
         "python" => suites::PYTHON.run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {

@@ -1,5 +1,5 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors` and `guest`: programs of others against a real node,
-//! each by a script below `tests/`.
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest` and `walk`: programs of others against real
+//! nodes, each by a script below `tests/`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -38,6 +38,8 @@ pub const COLLECTORS: Suite = Suite {
 };
 /// The NFS client of a Linux kernel.
 pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
+/// What an operator does with three machines, while clients work.
+pub const WALK: Suite = suite("walk", "tests/walk/run.py", "the operator's walk");
 
 /// The admin API against its own document.
 pub const API: Suite = suite("api", "tests/api/run.py", "schemathesis over the admin API");

@@ -283,7 +283,8 @@ function actions(context, node, path, verdict) {
       },
     }).then((told) => {
       if (!told) return;
-      if (told.step !== "removed") return after(`${name} is being emptied: ask again when nothing is left there.`);
+      if (told.step === "evacuating") return after(`${name} is being emptied, and leaves by itself when nothing is left there.`);
+      if (told.step !== "removed") return after(`${name} is not removed yet${told.trouble ? `: ${told.trouble}` : ""}. Remove it again later.`);
       toast(`${name} is no node of the cluster any more.`);
       location.hash = "#/nodes";
     });

@@ -35,6 +35,9 @@ pub enum ErrorKind {
     Closed,
 }
 
+/// What a catalog says that lacks the standbys it needs.
+const STALLED: &str = "too few standbys of the catalog answer; bring one back, or detach it";
+
 impl CatalogError {
     /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> CatalogError {
@@ -44,6 +47,17 @@ impl CatalogError {
     /// Nothing was changed; retry later.
     pub fn unavailable(message: impl Into<String>) -> CatalogError {
         CatalogError::new(ErrorKind::Unavailable, message)
+    }
+
+    /// Nothing was changed, since nothing can be acknowledged.
+    pub fn stalled() -> CatalogError {
+        CatalogError::unavailable(STALLED)
+    }
+
+    /// Whether a catalog said that it can acknowledge nothing. Told by its words, which every release says like this.
+    pub fn is_stalled(&self) -> bool {
+        self.kind == ErrorKind::Unavailable
+            && self.message.starts_with("too few standbys of the catalog answer")
     }
 
     /// A commit whose outcome nobody knows.

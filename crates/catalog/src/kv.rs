@@ -141,6 +141,8 @@ pub enum Health {
     Good,
     /// Reads; commits are refused until what is said is cured, and go on by themselves then.
     ReadOnly(String),
+    /// Reads; nothing is acknowledged as long as too few of its standbys answer.
+    Stalled,
     /// Nothing, until it is opened again.
     Failed(String),
 }

@@ -80,6 +80,15 @@ pub struct ListPage {
     pub next: Option<Vec<u8>>,
 }
 
+/// A lake that does not answer, as far as anybody asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// For how long, in milliseconds.
+    pub for_ms: u64,
+    /// What was said last, if anything was.
+    pub message: Option<String>,
+}
+
 /// What a lake can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {

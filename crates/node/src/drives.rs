@@ -119,6 +119,13 @@ pub fn drives_removed(dir: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(Kept::read(dir)?.removed)
 }
 
+/// The rings of a stopped node: those of its configuration, by their paths, and what became of them while it ran.
+pub fn drives_kept(dir: &Path, configured: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+    let configured: Vec<DriveOptions> =
+        configured.into_iter().map(|path| DriveOptions { path, size_bytes: None }).collect();
+    Ok(Kept::read(dir)?.apply(&configured).into_iter().map(|drive| drive.path).collect())
+}
+
 /// What lies at the path of a drive: another one has another number.
 pub(crate) fn mark_of(path: &Path) -> Option<(u64, u64)> {
     let place = if path.is_dir() { path.join("superblock") } else { path.to_owned() };
@@ -598,6 +605,8 @@ mod tests {
         kept.write(dir.path()).unwrap();
         let kept = Kept::read(dir.path()).unwrap();
         assert_eq!(paths(&kept), ["/b", "/c"]);
+        let stopped = drives_kept(dir.path(), vec!["/a".into(), "/b".into()]).unwrap();
+        assert_eq!(stopped, [PathBuf::from("/b"), PathBuf::from("/c")]);
         assert_eq!(paths(&kept.with(Path::new("/a")).without(Path::new("/c"))), ["/a", "/b"]);
         std::fs::write(dir.path().join(KEPT), "{").unwrap();
         assert_eq!(Kept::read(dir.path()).unwrap_err().kind, ErrorKind::Corrupt);

@@ -80,7 +80,7 @@ pub use cluster::{
     AuthorityChange, ClusterOptions, JoinAs, JoinedAs, Member, Promote, authority_certificate,
     authority_rotate, is_node, join,
 };
-pub use drives::drives_removed;
+pub use drives::{drives_kept, drives_removed};
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};

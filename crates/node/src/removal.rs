@@ -1,7 +1,8 @@
 //! A node leaves for good.
 //!
 //! A live one is emptied first, a lost one is made up for by the others; what is left then is lost with it, is named, and a person has
-//! to accept that. So one order goes through these steps, each as far as it can go now, and is repeated until the node is removed:
+//! to accept that. So one order goes through these steps, each as far as it can go now, and is repeated until the node is removed. For a
+//! live node another one goes on with it by itself ([`go_on`]); a lost one may need a person's word again:
 //!
 //! 1. *removing*: a row says that it is to go. It does not count for the class of volumes any more; a live one is evacuated.
 //! 2. Its drives are given up by a transaction: nothing new can be said to be there (R6), so what is counted afterwards is all there is.
@@ -25,6 +26,20 @@ use crate::node::Node;
 
 /// Lost files that are named at most.
 const NAMED_MAX: usize = 1_000;
+
+/// Pause between looks at removals that were begun.
+const GO_ON_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Goes on with removals for as long as the node lives.
+pub(crate) async fn go_on(node: std::sync::Weak<Node>) {
+    loop {
+        tokio::time::sleep(GO_ON_PAUSE).await;
+        let Some(node) = node.upgrade() else { return };
+        if let Err(fault) = node.go_on_removing().await {
+            tracing::debug!("removing a node: {fault}");
+        }
+    }
+}
 
 /// What is left of a node.
 struct Left {
@@ -83,6 +98,28 @@ impl Node {
             Some(NodeState::Up) => self.remove_live(node, force).await,
             Some(NodeState::Down) | None => self.remove_lost(node, accept_loss).await,
         }
+    }
+
+    /// Goes on with removals of live nodes that somebody began: whoever asked does not have to ask again. One node does it, so that
+    /// they do not get in each other's way.
+    pub(crate) async fn go_on_removing(&self) -> Result<()> {
+        let core = &self.core;
+        let view = core.cell.view();
+        let answers = |node: NodeId| node == core.node || !core.cell.is_suspect(node);
+        let stays = |node: &NodeId| view.is_up(*node) && !view.is_removing(*node) && answers(*node);
+        if view.nodes().find(stays) != Some(core.node) {
+            return Ok(());
+        }
+        let going: Vec<NodeId> = view
+            .nodes()
+            .filter(|node| view.is_removing(*node) && view.is_up(*node) && answers(*node))
+            .collect();
+        for node in going {
+            if self.keeper().is_none_or(|keeper| keeper.holder() != node) {
+                self.remove_live(node, false).await?;
+            }
+        }
+        Ok(())
     }
 
     /// A lost node that the catalog waits for could never be declared down.
@@ -154,11 +191,12 @@ impl Node {
         if let Some(keeper) = self.keeper() {
             keeper.detach(node).await?;
         }
+        // While its row is there: afterwards nobody knows its name.
+        let told = core.told(node, "removed", left, None);
         if !core.end_rows(node, left).await? {
             return Ok(core.told(node, "waiting", left, Some("its rows changed meanwhile".to_owned())));
         }
-        tracing::warn!("node {} was removed from the cluster for good", core.cell.view().name(node));
-        let told = core.told(node, "removed", left, None);
+        tracing::warn!("node {} was removed from the cluster for good", told.name);
         core.load_view().await?;
         Ok(told)
     }

@@ -210,7 +210,7 @@ impl Core {
             });
         }
         let Counts { alone, conflicts, missing } = counts;
-        let lake_trouble = self.drainer.trouble(now_ms);
+        let lake_trouble = self.lake_trouble(now_ms);
         let failed = ring_states.iter().filter(|ring| ring.poisoned.is_some());
         let failed: Vec<String> = failed.map(|ring| ring.path.clone()).collect();
         let mut words = match self.cell.has_others() {
@@ -236,6 +236,11 @@ impl Core {
             Health::Good => is_fresh,
             Health::ReadOnly(why) | Health::Failed(why) => {
                 words.push(format!("the catalog takes no changes: {why}"));
+                false
+            }
+            Health::Stalled => {
+                words
+                    .push("the catalog acknowledges nothing: too few nodes that follow it answer".to_owned());
                 false
             }
         };

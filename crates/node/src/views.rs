@@ -308,26 +308,44 @@ impl Node {
             lost.push(Outage::of_catalog(&at, silence.since_ms, now_ms, silence.trouble.as_deref()));
         }
         // One that is here and answers, and takes no changes.
-        if let (true, Health::ReadOnly(why) | Health::Failed(why)) = (lost.is_empty(), core.catalog.health())
-        {
-            lost.push(Outage::of_catalog_refusing(&view.name(core.node), &core.node.to_string(), &why));
+        let (name, id) = (view.name(core.node), core.node.to_string());
+        let health = core.catalog.health();
+        match &health {
+            Health::ReadOnly(why) | Health::Failed(why) if lost.is_empty() => {
+                lost.push(Outage::of_catalog_refusing(&name, &id, why));
+            }
+            Health::Stalled if lost.is_empty() => {
+                let is_away = |node: &NodeId| *node != core.node && core.cell.is_suspect(*node);
+                let away: Vec<String> = view.nodes().filter(is_away).map(|node| view.name(node)).collect();
+                lost.push(Outage::of_catalog_stalled(&name, &id, &away));
+            }
+            _ => {}
         }
+        // Nothing is declared down by a catalog that acknowledges nothing.
+        let is_stalled = health == Health::Stalled;
         let mut nodes: Vec<Outage> = view
             .nodes()
             .filter(|node| *node != core.node)
             .filter_map(|node| {
                 let word = core.node_word(node);
-                Outage::of_node(&view.name(node), &node.to_string(), word, now_ms)
+                let outage = Outage::of_node(&view.name(node), &node.to_string(), word, now_ms)?;
+                Some(if is_stalled { outage.for_a_person() } else { outage })
             })
             .collect();
         nodes.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
         lost.extend(nodes);
-        lost.extend(core.drainer.trouble(now_ms).map(|trouble| Outage::of_lake(&trouble)));
+        lost.extend(core.lake_trouble(now_ms).map(|trouble| Outage::of_lake(&trouble)));
         Outages { lost, stale: core.views.stale() }
     }
 }
 
 impl Core {
+    /// What is wrong with a lake, if something is: what a drain ran into, or that it does not answer.
+    pub(crate) fn lake_trouble(&self, now_ms: u64) -> Option<String> {
+        let silent = || self.volumes.known().iter().find_map(|volume| volume.lake_silence());
+        self.drainer.trouble(now_ms).or_else(silent)
+    }
+
     /// Whether a node answers, in one word.
     pub(crate) fn node_word(&self, node: NodeId) -> NodeWord {
         let view = self.cell.view();

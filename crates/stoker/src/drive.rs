@@ -1,5 +1,6 @@
 //! `stoker drive`: the drives of nodes that run.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use stoker_store::{DriveInfo, Order, Report, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{out, show, size};
+use crate::waiting::{self, Sight};
+use crate::{out, show, size, span};
 
 /// Pause between two looks at a drive that goes.
 const LOOK: Duration = Duration::from_millis(500);
@@ -78,6 +80,9 @@ pub struct RemoveArgs {
     /// Do not wait until it is out.
     #[arg(long)]
     no_wait: bool,
+    /// Give up waiting after this long, such as 5m; exit code 1. The drive goes all the same.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     target: Target,
 }
@@ -100,6 +105,9 @@ pub struct ReplaceArgs {
     /// Do not wait until the old one is out.
     #[arg(long)]
     no_wait: bool,
+    /// Give up waiting after this long, such as 5m; exit code 1. The old one goes all the same.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    timeout: Option<Duration>,
     #[command(flatten)]
     target: Target,
 }
@@ -136,13 +144,15 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         }),
         Verb::Remove(args) => connect::run(&args.target, async |client| {
             let drive = find(&client, &args.node, &args.drive).await?.drive;
-            remove(&client, &args.node, &drive, args.force, args.no_wait).await
+            let how = Leave { force: args.force, no_wait: args.no_wait, timeout: args.timeout };
+            remove(&client, &args.node, &drive, &how).await
         }),
         Verb::Replace(args) => connect::run(&args.target, async |client| {
             // By its id: the new one may have the path of the old one.
             let old = find(&client, &args.node, &args.drive).await?;
             list(&add(&client, &args.node, &args.path, args.size).await?, false)?;
-            remove(&client, &args.node, &old.drive, args.force, args.no_wait).await
+            let how = Leave { force: args.force, no_wait: args.no_wait, timeout: args.timeout };
+            remove(&client, &args.node, &old.drive, &how).await
         }),
         Verb::Rest(args) => connect::run(&args.target, async |client| {
             let node = args.node.clone();
@@ -189,41 +199,62 @@ async fn add(
     drives(client, Order::DriveAdd { node: node.to_owned(), path, size_bytes }).await
 }
 
-async fn remove(
-    client: &Client,
-    node: &str,
-    drive: &str,
+/// How a drive is taken out.
+struct Leave {
     force: bool,
     no_wait: bool,
-) -> Result<ExitCode, Failure> {
+    timeout: Option<Duration>,
+}
+
+async fn remove(client: &Client, node: &str, drive: &str, how: &Leave) -> Result<ExitCode, Failure> {
     let (node, drive) = (node.to_owned(), drive.to_owned());
-    if force {
+    if how.force {
         name_losses(client, &node, &drive).await?;
     }
-    let order = Order::DriveRemove { node: node.clone(), drive, force };
+    let order = Order::DriveRemove { node: node.clone(), drive, force: how.force };
     let asked = drives(client, order).await?;
     let Some(going) = asked.into_iter().next() else { return Err(Failure::confused()) };
-    if !force && !no_wait {
-        wait_out(client, &node, &going).await?;
+    if !how.force && !how.no_wait {
+        wait_out(client, &node, &going, how.timeout).await?;
     }
-    let is_out = force || !no_wait;
+    let is_out = how.force || !how.no_wait;
     out::line(format!("{} {}", going.path, if is_out { "is out of service" } else { "goes" }))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Tells what is left until the drive is out.
-async fn wait_out(client: &Client, node: &str, going: &DriveInfo) -> Result<(), Failure> {
-    let mut told = None;
-    loop {
-        let all = drives(client, Order::Drives { node: Some(node.to_owned()) }).await?;
-        let Some(now) = all.into_iter().find(|one| one.drive == going.drive) else { return Ok(()) };
-        if told != Some(now.undrained_bytes) {
-            let files = show::count(now.undrained_files, "file");
-            out::say(format!("{files}, {} left on {}", size::human(now.undrained_bytes), now.path));
-            told = Some(now.undrained_bytes);
+async fn wait_out(
+    client: &Client,
+    node: &str,
+    going: &DriveInfo,
+    timeout: Option<Duration>,
+) -> Result<(), Failure> {
+    let seen: RefCell<Option<DriveInfo>> = RefCell::new(None);
+    let work = async {
+        loop {
+            let all = drives(client, Order::Drives { node: Some(node.to_owned()) }).await?;
+            let Some(now) = all.into_iter().find(|one| one.drive == going.drive) else { return Ok(()) };
+            *seen.borrow_mut() = Some(now);
+            tokio::time::sleep(LOOK).await;
         }
-        tokio::time::sleep(LOOK).await;
-    }
+    };
+    let look = async || {
+        let seen = seen.borrow();
+        let now = seen.as_ref().unwrap_or(going);
+        let files = show::count(now.undrained_files, "file");
+        Ok(Sight {
+            text: format!("{files}, {} left on {}", size::human(now.undrained_bytes), now.path),
+            why: now.why.clone(),
+        })
+    };
+    waiting::wait(work, timeout, false, look).await.map_err(|failure| {
+        match failure.cause().starts_with(waiting::TOO_LATE) {
+            true => failure.hint(
+                "it goes on without this command, which can be given again; `stoker rebuild status` says what is left",
+            ),
+            false => failure,
+        }
+    })
 }
 
 /// Says what is lost, before it is.

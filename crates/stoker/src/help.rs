@@ -80,7 +80,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("node can-stop", &["stoker node can-stop node-3"]),
     ("drive ls", &["stoker drive ls", "stoker drive ls node-3"]),
     ("drive add", &["stoker drive add node-3 /mnt/nvme4"]),
-    ("drive remove", &["stoker drive remove node-3 /mnt/nvme4"]),
+    ("drive remove", &["stoker drive remove node-3 /mnt/nvme4 --timeout 10m"]),
     ("drive replace", &["stoker drive replace node-3 /mnt/nvme4 /mnt/nvme5"]),
     ("drive rest", &["stoker drive rest node-3 /mnt/nvme4", "stoker drive rest node-3 /mnt/nvme4 --end"]),
     ("risk", &["stoker risk", "stoker risk --lost"]),

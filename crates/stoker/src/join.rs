@@ -80,7 +80,9 @@ fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitC
         ));
     }
     if config.peers.listen.is_empty() {
-        out::say("  [peers] listen is not set: other machines cannot reach this node");
+        out::say(
+            "  [peers] listen is not set: other nodes reach this one at the address of this machine by which it joined, port 9002",
+        );
     }
     out::say(format!("  start it: stoker serve --config {}", shell::quoted(&file.display().to_string())));
     Ok(ExitCode::SUCCESS)

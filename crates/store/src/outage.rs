@@ -111,6 +111,37 @@ impl Outage {
         }
     }
 
+    /// A catalog on this node that is whole and acknowledges nothing: those of its followers that it needs do not answer.
+    pub fn of_catalog_stalled(name: &str, id: &str, away: &[String]) -> Outage {
+        let (who, cure) = match away {
+            [] => ("too few nodes that follow it answer".to_owned(), "bring one of them back".to_owned()),
+            [one] => {
+                let gone = format!("if it is gone for good, `stoker node remove {one}`");
+                (format!("{one}, which follows it, does not answer"), format!("start {one} again; {gone}"))
+            }
+            [first, ..] => {
+                let gone = format!("if they are gone for good, `stoker node remove {first}` and so on");
+                (format!("{} do not answer", away.join(", ")), format!("start one of them again; {gone}"))
+            }
+        };
+        Outage {
+            what: "catalog".to_owned(),
+            name: name.to_owned(),
+            node: Some(id.to_owned()),
+            since_ms: None,
+            summary: format!("catalog: it acknowledges nothing, because {who}"),
+            cure: format!("{cure}. Reads go on; writes wait for it"),
+            action: None,
+        }
+    }
+
+    /// The same for a node that nobody declares down before a person says that it is gone.
+    #[must_use]
+    pub fn for_a_person(self) -> Outage {
+        let cure = format!("start it again; if it is gone for good, `stoker node remove {}`", self.name);
+        Outage { cure, ..self }
+    }
+
     /// A node that is silent or was declared down; none if it is neither.
     pub fn of_node(name: &str, id: &str, state: NodeWord, now_ms: u64) -> Option<Outage> {
         let (since_ms, cure) = match state {
@@ -143,7 +174,7 @@ impl Outage {
             name: "lake".to_owned(),
             node: None,
             since_ms: None,
-            summary: format!("lake: {trouble}"),
+            summary: format!("lake: {}", trouble.strip_prefix("lake: ").unwrap_or(trouble)),
             cure:
                 "files stay on the drives until the lake takes them; `stoker doctor` looks at the way there"
                     .to_owned(),
@@ -245,5 +276,16 @@ mod tests {
         assert_eq!(Outage::of_node("n1", "01", NodeWord::Answers { latency_us: 1 }, 0), None);
         let told = Outage::of_node("n1", "01", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
         assert_eq!(told.summary, "node n1: declared down 1 min ago");
+        let told = Outage::of_catalog_stalled("n0", "00", &["n1".to_owned()]);
+        assert_eq!(
+            told.summary,
+            "catalog: it acknowledges nothing, because n1, which follows it, does not answer"
+        );
+        assert!(told.cure.contains("`stoker node remove n1`"), "{}", told.cure);
+        let silent = Outage::of_node("n1", "01", NodeWord::Silent { since_ms: 0 }, 9_000).unwrap();
+        assert!(
+            silent.cure.contains("declared down") && !silent.for_a_person().cure.contains("declared down")
+        );
+        assert_eq!(Outage::of_lake("lake: no route").summary, "lake: no route");
     }
 }

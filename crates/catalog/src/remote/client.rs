@@ -6,18 +6,22 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::message::{Answer, Ask, NamedCommit, Request, Said};
 use super::naming::{Name, Naming};
 use super::watching::Watching;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
-use crate::kv::{self, BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Watch};
+use crate::kv::{self, BoxFuture, Catalog, Commit, Health, Outcome, Page, Range, Row, Watch};
 use crate::wire::{self, Wire};
 
 /// How long a client rests after a first failure, and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// What a server said of itself longer ago says nothing of now.
+const STALLED_RECENT: Duration = Duration::from_secs(60);
 
 /// Settings of a remote catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct RemoteCatalog {
     session: tokio::sync::Mutex<Option<Session>>,
     watching: Arc<Watching>,
     watcher: AbortHandle,
+    /// When it last said that it can acknowledge nothing, if it acknowledged nothing since.
+    stalled: Mutex<Option<Instant>>,
     /// The highest time that was told: clocks of two servers differ, and time does not go back.
     now_ms: AtomicU64,
 }
@@ -69,6 +75,7 @@ impl RemoteCatalog {
             session: tokio::sync::Mutex::new(None),
             watching,
             watcher,
+            stalled: Mutex::default(),
             now_ms: AtomicU64::new(0),
         }
     }
@@ -119,6 +126,7 @@ impl RemoteCatalog {
         let mut named = NamedCommit { commit, ..blank() };
         loop {
             let step = self.try_once(&mut named, &mut name, tries).await;
+            self.note_stalled(&step);
             match step {
                 Step::Ended(ended) => return ended,
                 Step::AtOnce => continue,
@@ -193,6 +201,15 @@ impl RemoteCatalog {
             Ok(Said::Failed(error)) => Step::Ended(Err(error)),
             Ok(_) => Step::Later(confused()),
             Err(error) => Step::Later(error),
+        }
+    }
+
+    fn note_stalled(&self, step: &Step) {
+        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        match step {
+            Step::Later(error) if error.is_stalled() => *stalled = Some(Instant::now()),
+            Step::Ended(Ok(_)) => *stalled = None,
+            _ => {}
         }
     }
 
@@ -379,6 +396,14 @@ impl Catalog for RemoteCatalog {
 
     fn describe(&self) -> String {
         format!("remote, epoch {}", self.seen())
+    }
+
+    fn health(&self) -> Health {
+        let stalled = *self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        match stalled.filter(|at| at.elapsed() < STALLED_RECENT) {
+            Some(_) => Health::Stalled,
+            None => Health::Good,
+        }
     }
 }
 

@@ -58,8 +58,14 @@ pub struct Membership {
     listening: Vec<SocketAddr>,
 }
 
+/// Tells a membership of nodes that the catalog knows, for as long as it lives.
+#[derive(Clone, Debug)]
+pub struct Introducer(mpsc::WeakSender<Command>);
+
+#[derive(Debug)]
 enum Command {
     Peers(oneshot::Sender<Vec<Peer>>),
+    Introduce(Vec<Identity>),
     Leave(oneshot::Sender<()>),
 }
 
@@ -112,11 +118,26 @@ impl Membership {
         peers.await.unwrap_or_default()
     }
 
+    /// What tells it of further nodes while it runs.
+    pub fn introducer(&self) -> Introducer {
+        Introducer(self.commands.downgrade())
+    }
+
     /// Tells all other nodes that this one leaves; returns when that is sent.
     pub async fn leave(self) {
         let (answer, sent) = oneshot::channel();
         let _ended = self.commands.send(Command::Leave(answer)).await;
         let _ended = sent.await;
+    }
+}
+
+impl Introducer {
+    /// Nodes that should be there. They are pinged from now on, unless they were heard of already; false once nobody listens any more.
+    pub async fn introduce(&self, known: Vec<Identity>) -> bool {
+        match self.0.upgrade() {
+            Some(commands) => commands.send(Command::Introduce(known)).await.is_ok(),
+            None => false,
+        }
     }
 }
 
@@ -174,6 +195,9 @@ impl Driver {
                 command = commands.recv() => match command {
                     Some(Command::Peers(answer)) => {
                         let _gone = answer.send(self.core.peers().collect());
+                    }
+                    Some(Command::Introduce(known)) => {
+                        self.core.introduce(known, self.started.elapsed(), &mut self.effects);
                     }
                     Some(Command::Leave(answer)) => {
                         self.core.leave(&mut self.effects);

@@ -17,7 +17,7 @@ mod settings;
 mod tasks;
 
 pub use self::core::{Core, Effects};
-pub use driver::{Membership, Options};
+pub use driver::{Introducer, Membership, Options};
 pub use event::{Event, Peer};
 pub use identity::{ADDRESSES_MAX, Identity, META_BYTES_MAX, Profile, ProfileError};
 pub use peers::PEERS_MAX;

@@ -161,6 +161,15 @@ impl Network {
         self.settle(host, effects);
     }
 
+    /// Tells a host that runs of others, as from the catalog.
+    pub fn introduce(&mut self, host: usize, known: &[Identity]) {
+        let clock = self.hosts[host].clock + self.now;
+        let mut effects = Effects::default();
+        let core = self.hosts[host].core.as_mut().expect("it runs");
+        core.introduce(known.to_vec(), clock, &mut effects);
+        self.settle(host, effects);
+    }
+
     pub fn crash(&mut self, host: usize) {
         self.hosts[host].core = None;
         self.hosts[host].held.clear();

@@ -141,6 +141,24 @@ fn a_duplicate_that_was_away_is_reported_by_others() {
     assert!((0..4).all(|host| network.view(host).len() == 4));
 }
 
+/// It is in the catalog, and hung before anybody heard of it.
+#[test]
+fn a_node_that_is_introduced_and_never_answers_is_missed() {
+    let mut network = Network::new(4, 10, Weather::clear());
+    (0..3).for_each(|host| network.start(host));
+    network.run_for(5 * SECOND);
+    network.introduce(0, &[identity(3, 0)]);
+    network.run_for(90 * SECOND);
+    let events = events_of(&network, 0, 3);
+    assert!(matches!(events.first(), Some(Event::Joined(_))), "{events:?}");
+    assert_eq!(events.last(), Some(&Event::Gone(node(3))), "{events:?}");
+    // Of those who answer, nothing new is learned by that.
+    let before = network.count(|_| true);
+    network.introduce(0, &[identity(1, 0), identity(2, 0)]);
+    network.run_for(10 * SECOND);
+    assert_eq!((network.count(|_| true), network.view(0).len()), (before, 2));
+}
+
 #[test]
 fn bytes_of_any_kind_are_refused_without_a_panic() {
     let mut network = calm(3, 9);

@@ -12,6 +12,7 @@
 mod budget;
 mod doubts;
 mod gate;
+mod pulse;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -28,12 +29,13 @@ use crate::error::{LakeError, LakeErrorKind, Result};
 use crate::options::RetryOptions;
 use crate::stats::{Counters, LakeStats, Operation};
 use crate::types::{
-    Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions,
+    Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions, Silence,
 };
 
 use budget::Budget;
 use doubts::Doubts;
 use gate::Gate;
+use pulse::Pulse;
 pub use timer::{RuntimeTimer, Timer};
 
 /// An object up to this size is read back to see whether it is the one that was written, if the lake knows no
@@ -49,6 +51,7 @@ pub struct RetryLake {
     budget: Budget,
     counters: Counters,
     doubts: Doubts,
+    pulse: Pulse,
 }
 
 /// What an object must be to be the one that was written.
@@ -68,6 +71,7 @@ impl RetryLake {
             budget: Budget::new(options.budget),
             counters: Counters::default(),
             doubts: Doubts::default(),
+            pulse: Pulse::default(),
         }
     }
 
@@ -75,7 +79,9 @@ impl RetryLake {
     async fn once<T>(&self, operation: Operation, bytes: u64, call: BoxFuture<'_, Result<T>>) -> Result<T> {
         let pass = self.gate.pass().await;
         let start_us = self.timer.now_us();
-        let ms_max = self.options.request_ms_max + bytes * 1000 / self.options.bytes_per_s_min.max(1);
+        let bytes_ms = bytes * 1000 / self.options.bytes_per_s_min.max(1);
+        let ms_max = self.options.request_ms_max + bytes_ms;
+        let waiting = self.pulse.begin(&*self.timer, bytes_ms * 1000);
         let answer = match select(call, self.timer.sleep_ms(ms_max)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(((), _)) => Err(LakeError::unavailable(format!(
@@ -86,6 +92,10 @@ impl RetryLake {
         let latency_us = self.timer.now_us().saturating_sub(start_us);
         let kind = answer.as_ref().err().map(|error| error.kind);
         self.counters.answered(operation, latency_us, kind);
+        match &answer {
+            Err(error) if error.kind == LakeErrorKind::Unavailable => waiting.failed(error),
+            _ => waiting.answered(),
+        }
         match kind {
             Some(LakeErrorKind::Busy) => pass.busy(),
             Some(LakeErrorKind::Unavailable) => {}
@@ -402,6 +412,10 @@ impl Lake for RetryLake {
     fn stats(&self) -> Option<LakeStats> {
         let (requests_now, requests_limit) = self.gate.load();
         Some(self.counters.snapshot(requests_now, requests_limit))
+    }
+
+    fn silence(&self) -> Option<Silence> {
+        self.pulse.silence(self.timer.now_us())
     }
 }
 

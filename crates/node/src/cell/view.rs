@@ -63,9 +63,11 @@ impl View {
         self.members.values().flat_map(|member| member.row.gossip.clone()).collect()
     }
 
-    /// Nodes that nobody declared gone and that did not say good-bye, and where their pings go.
+    /// Nodes that nobody declared gone and that did not say good-bye, and where their pings go. Who was never reached is not missed.
     pub fn expected(&self) -> Vec<(NodeId, Vec<String>)> {
-        let up = self.members.iter().filter(|(_, member)| member.row.state == NodeState::Up);
+        let is_expected =
+            |node: &NodeId, member: &Member| member.row.state == NodeState::Up && !self.is_unreached(*node);
+        let up = self.members.iter().filter(|(node, member)| is_expected(node, member));
         up.map(|(node, member)| (*node, member.row.gossip.clone())).collect()
     }
 

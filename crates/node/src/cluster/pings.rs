@@ -1,10 +1,12 @@
 //! Who answers: pings between nodes, and what follows when one stops answering.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use stoker_cell::membership::{Event, Identity as PingIdentity, Membership, Options, Profile, Settings};
+use stoker_cell::membership::{
+    Event, Identity as PingIdentity, Introducer, Membership, Options, Profile, Settings,
+};
 use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
@@ -21,6 +23,9 @@ const SEEDS_MAX: usize = 64;
 /// Grace periods that a node has to come back which was stopped on purpose: an upgrade takes longer than a hiccup.
 const RETURN_GRACES: u32 = 10;
 
+/// Pause between looks at who should be there.
+const INTRODUCE_PAUSE: Duration = Duration::from_secs(2);
+
 /// Sockets that are taken, so that their ports are known before anybody is told.
 pub(super) struct Taken;
 
@@ -28,6 +33,7 @@ pub(super) struct Taken;
 pub(super) struct Pings {
     membership: Membership,
     events: JoinHandle<()>,
+    introductions: JoinHandle<()>,
 }
 
 impl Pings {
@@ -42,6 +48,7 @@ impl Pings {
 
     /// Tells the others that this node goes.
     pub async fn leave(self) {
+        self.introductions.abort();
         self.membership.leave().await;
         self.events.abort();
     }
@@ -81,13 +88,14 @@ impl Taken {
             node.peer_health(left, Health::Suspect);
             tokio::spawn(expect_back(node.clone(), left, grace));
         }
+        let introductions = tokio::spawn(introduce(Arc::downgrade(node), membership.introducer()));
         let (node, boot) = (node.clone(), keys.boot);
         let events = tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 heed(&node, event, boot, grace);
             }
         });
-        Ok(Pings { membership, events })
+        Ok(Pings { membership, events, introductions })
     }
 }
 
@@ -99,6 +107,18 @@ fn known(node: &Node) -> Vec<PingIdentity> {
         Profile::new(addresses, Vec::new()).ok().map(|profile| PingIdentity::new(peer, 0, profile))
     };
     node.expected_peers().into_iter().filter_map(identity).collect()
+}
+
+/// Tells the pings of nodes that joined meanwhile. One that hangs before it has pinged anybody would never be missed otherwise, and
+/// writes would try it for ever.
+async fn introduce(node: Weak<Node>, pings: Introducer) {
+    loop {
+        tokio::time::sleep(INTRODUCE_PAUSE).await;
+        let Some(known) = node.upgrade().map(|node| known(&node)) else { return };
+        if !pings.introduce(known).await {
+            return;
+        }
+    }
 }
 
 /// Waits for a node that was stopped on purpose. One that does not come back is lost like any other: what it alone held besides one

@@ -254,6 +254,15 @@ impl Drainer {
         }
     }
 
+    /// Something could not be drained. If that is the catalog's doing, the lake is not blamed; what is wrong with the catalog is
+    /// told by itself.
+    fn blame(&self, fault: &StoreError) {
+        match error::is_of_catalog(fault) {
+            true => tracing::debug!("draining: {fault}"),
+            false => self.set_trouble(Some(fault.to_string())),
+        }
+    }
+
     fn set_trouble(&self, words: Option<String>) {
         let mut trouble = self.trouble.lock().unwrap();
         let news = words.is_some() && trouble.as_ref().map(|(_, old)| old) != words.as_ref();
@@ -424,7 +433,7 @@ impl Core {
                     Ok(End::Later(_)) => {}
                     Err(fault) => {
                         crate::core::add(&core.drainer.stats.errors, 1);
-                        core.drainer.set_trouble(Some(fault.to_string()));
+                        core.drainer.blame(&fault);
                     }
                 }
                 drop(turn);
@@ -468,7 +477,7 @@ impl Core {
     /// Says what went wrong, and goes on.
     fn note_trouble(&self, done: Result<bool>) -> bool {
         done.unwrap_or_else(|fault| {
-            self.drainer.set_trouble(Some(fault.to_string()));
+            self.drainer.blame(&fault);
             false
         })
     }

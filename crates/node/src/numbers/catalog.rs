@@ -58,6 +58,9 @@ impl CatalogTimes {
     }
 }
 
+/// Between two tries of a change that a catalog without its followers refuses.
+const STALLED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Hands every call on, and looks at the clock before and after.
 struct Timed {
     inner: Counted,
@@ -76,6 +79,16 @@ impl Timed {
             add(&self.times.failures, u64::from(answer.is_err()));
             answer
         })
+    }
+
+    async fn commit_once(&self, commit: Commit) -> Result<Outcome> {
+        match self.waited(self.inner.commit(commit), Call::Commit).await {
+            Ok(outcome) => outcome,
+            Err(silent) => Err(CatalogError::unknown(format!(
+                "{}; the change may have been made, or may be made yet",
+                no_answer(silent)
+            ))),
+        }
     }
 
     /// Waits for a call as long as whoever asked does, and notes whether the catalog answers.
@@ -124,12 +137,19 @@ impl Catalog for Timed {
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Outcome>> {
         Box::pin(async move {
             let begun = Instant::now();
-            let outcome = match self.waited(self.inner.commit(commit), Call::Commit).await {
-                Ok(outcome) => outcome,
-                Err(silent) => Err(CatalogError::unknown(format!(
-                    "{}; the change may have been made, or may be made yet",
-                    no_answer(silent)
-                ))),
+            // A follower that crashed is back within seconds; who waits for an answer waits for that, too. Refused like this, nothing
+            // was changed, so it can be asked for again.
+            let outcome = match stoker_store::patience() {
+                None => self.commit_once(commit).await,
+                Some(limit) => loop {
+                    let outcome = self.commit_once(commit.clone()).await;
+                    let is_refused = matches!(&outcome, Err(fault) if fault.kind == ErrorKind::Unavailable);
+                    let is_stalled = is_refused && self.inner.health() == Health::Stalled;
+                    if !is_stalled || begun.elapsed() + STALLED_PAUSE >= limit {
+                        break outcome;
+                    }
+                    tokio::time::sleep(STALLED_PAUSE).await;
+                },
             };
             self.times.commits.note(begun.elapsed());
             match &outcome {

@@ -108,6 +108,14 @@ impl Volume {
         self.lake.lake.get()?.stats()
     }
 
+    /// The lake does not answer, in words; none if it does, or was not opened yet.
+    pub fn lake_silence(&self) -> Option<String> {
+        let lake = self.lake.lake.get()?;
+        let silence = lake.silence()?;
+        let why = silence.message.map_or_else(String::new, |why| format!(": {why}"));
+        Some(format!("{} does not answer for {} s{why}", lake.describe(), silence.for_ms / 1_000))
+    }
+
     /// Whether lookups and listings have to ask the lake as well.
     pub fn asks_lake(&self) -> bool {
         let imported = self.lake.imported.load(std::sync::atomic::Ordering::Relaxed);

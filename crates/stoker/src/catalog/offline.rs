@@ -116,15 +116,35 @@ impl Stopped {
             Some(config) => serve::lake(&config.lake, place.dir()).options,
             None => LakeOptions::default(),
         };
-        Ok(Held { drives: drive_paths(place.dir(), &named)?, place, lake_options, target })
+        let drives = match drives {
+            [] => drive_paths(place.dir(), &named)?,
+            // A person says which ones.
+            drives => drives.iter().map(|path| ring_at(path)).collect::<Result<_, _>>()?,
+        };
+        Ok(Held { drives, place, lake_options, target })
     }
 }
 
+/// The rings of a node by what it was started with, without those that were taken out since, and with those that were added.
 fn drive_paths(dir: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    match named {
-        [] => Ok(vec![dir.join("ring")]),
-        named => named.iter().map(|path| Ok(drives::named(path, Some(0))?.path)).collect(),
-    }
+    let configured = match named {
+        [] => vec![dir.join("ring")],
+        named => {
+            let removed = stoker_node::drives_removed(dir)?;
+            let is_removed =
+                |path: &PathBuf| removed.iter().any(|ring| ring == path || ring.parent() == Some(path));
+            named
+                .iter()
+                .filter(|path| !is_removed(path))
+                .map(|path| ring_at(path))
+                .collect::<Result<_, _>>()?
+        }
+    };
+    Ok(stoker_node::drives_kept(dir, configured)?)
+}
+
+fn ring_at(path: &Path) -> Result<PathBuf, Failure> {
+    Ok(drives::named(path, Some(0))?.path)
 }
 
 /// Runs something that tells how far it is.

@@ -527,6 +527,10 @@ fn health(node: &Arc<Node>) -> HealthSource {
             CatalogHealth::ReadOnly(why) => {
                 return Health::Degraded(format!("the catalog takes no changes: {why}"));
             }
+            CatalogHealth::Stalled => {
+                let why = "the catalog acknowledges nothing: too few nodes that follow it answer";
+                return Health::Degraded(why.to_owned());
+            }
             CatalogHealth::Good => {}
         }
         let unreachable = node.unreachable();
@@ -535,7 +539,7 @@ fn health(node: &Arc<Node>) -> HealthSource {
             return Health::Degraded(one.to_string());
         }
         let standby = match node.standby_health() {
-            None | Some(CatalogHealth::Good) => None,
+            None | Some(CatalogHealth::Good | CatalogHealth::Stalled) => None,
             Some(CatalogHealth::ReadOnly(why) | CatalogHealth::Failed(why)) => {
                 Some(format!("the copy of the catalog on this node does not follow: {why}"))
             }

@@ -1,5 +1,6 @@
 //! `stoker node remove`: a node leaves for good.
 
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use stoker_store::{Order, Removal, Report, Store};
 
 use crate::connect::Target;
 use crate::failure::Failure;
-use crate::{out, risk, show, size};
+use crate::waiting::{self, Sight};
+use crate::{out, risk, show, size, span};
 
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -27,6 +29,9 @@ pub struct RemoveArgs {
     /// Do not wait; ask again with the same command.
     #[arg(long)]
     no_wait: bool,
+    /// Give up waiting after this long, such as 10m; exit code 1. The same command goes on.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    timeout: Option<Duration>,
     /// Print one object: node, name, step, files_left, bytes_left, lost, lost_files, lost_bytes, trouble.
     #[arg(long)]
     json: bool,
@@ -36,21 +41,36 @@ pub struct RemoveArgs {
 
 /// Goes on until the node is removed, or a person has to decide.
 pub async fn run(args: &RemoveArgs, client: &Client) -> Result<ExitCode, Failure> {
-    let mut said = None;
-    let told = loop {
-        let order =
-            Order::NodeRemove { node: args.node.clone(), force: args.force, accept_loss: args.accept_loss };
-        let Report::Removal(told) = client.operate(order).await? else { return Err(Failure::confused()) };
-        if ["removed", "loss"].contains(&told.step.as_str()) || args.no_wait {
-            break told;
+    let seen: RefCell<Option<Removal>> = RefCell::new(None);
+    let work = async {
+        loop {
+            let order = Order::NodeRemove {
+                node: args.node.clone(),
+                force: args.force,
+                accept_loss: args.accept_loss,
+            };
+            let Report::Removal(told) = client.operate(order).await? else { return Err(Failure::confused()) };
+            if ["removed", "loss"].contains(&told.step.as_str()) || args.no_wait {
+                return Ok(told);
+            }
+            *seen.borrow_mut() = Some(*told);
+            tokio::time::sleep(LOOK).await;
         }
-        let words = progress(&told);
-        if !args.json && said.as_ref() != Some(&words) {
-            out::say(&words);
-            said = Some(words);
-        }
-        tokio::time::sleep(LOOK).await;
     };
+    let look = async || {
+        let told = seen.borrow();
+        let Some(told) = told.as_ref() else { return Ok(Sight { text: "asked for".into(), why: None }) };
+        Ok(Sight { text: progress(told), why: told.trouble.clone() })
+    };
+    let told = waiting::wait(work, args.timeout, args.json, look).await.map_err(|failure| {
+        match failure.cause().starts_with(waiting::TOO_LATE) {
+            true => failure.hint(format!(
+                "it stays as it is now; the same command goes on, `stoker node rejoin {}` ends it",
+                args.node
+            )),
+            false => failure,
+        }
+    })?;
     if args.json {
         let mut value = show::plain(&*told);
         value["lost"] = told.lost.iter().map(risk::lost_json).collect();
@@ -77,7 +97,8 @@ pub async fn run(args: &RemoveArgs, client: &Client) -> Result<ExitCode, Failure
             Ok(ExitCode::SUCCESS)
         }
         _ if !args.json => {
-            out::line(progress(&told))?;
+            let trouble = told.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+            out::line(format!("{}{trouble}", progress(&told)))?;
             Ok(ExitCode::SUCCESS)
         }
         _ => Ok(ExitCode::SUCCESS),
@@ -86,14 +107,10 @@ pub async fn run(args: &RemoveArgs, client: &Client) -> Result<ExitCode, Failure
 
 fn progress(told: &Removal) -> String {
     let left = format!("{}, {}", show::count(told.files_left, "file"), size::human(told.bytes_left));
-    let words = match told.step.as_str() {
+    match told.step.as_str() {
         "waiting" => format!("waiting for {}", told.name),
         "evacuating" => format!("{left} to be brought away from {}", told.name),
         "protecting" => format!("{left} of {} to be protected by other nodes", told.name),
         other => format!("{}: {other}", told.name),
-    };
-    match &told.trouble {
-        Some(trouble) => format!("{words}: {trouble}"),
-        None => words,
     }
 }

@@ -64,6 +64,20 @@ fn a_catalog_is_kept_lost_and_found() {
     assert_eq!(rig.read("back"), b"since the backup");
     rig.refuse("stat data/a/0", "a/0", "");
 
+    // Of drives that came and went while the node ran, its settings know nothing.
+    fs::create_dir(rig.path("nvme1")).unwrap();
+    let node = rig.succeed("node ls --json").json()["name"].as_str().unwrap().to_owned();
+    rig.succeed(&format!("drive add {node} nvme1 --size 256MiB"));
+    rig.succeed(&format!("drive remove {node} {}/ring --timeout 60s", rig.node.dir.display()));
+    rig.succeed("volume set data --drain on-demand");
+    rig.succeed("put back data/c");
+    stop(&mut rig);
+    fs::remove_file(rig.node.dir.join("catalog.redb")).unwrap();
+    rig.succeed("catalog salvage");
+    start(&mut rig);
+    rig.succeed("get data/c again");
+    assert_eq!(rig.read("again"), b"since the backup");
+
     let mut bad = fs::read(rig.path("kept")).unwrap();
     let middle = bad.len() / 2;
     bad[middle] ^= 1;

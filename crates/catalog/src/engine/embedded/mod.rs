@@ -363,6 +363,9 @@ impl Catalog for Embedded {
         if let (Err(error), true) = (self.shared.sound(), self.shared.fenced_by.borrow().is_none()) {
             return Health::Failed(error.message);
         }
+        if self.shared.is_stalled() {
+            return Health::Stalled;
+        }
         // Nobody may commit for hours; that there is room again is found out here.
         match self.space.get() == Room::Free || self.storage.room() {
             true => Health::Good,

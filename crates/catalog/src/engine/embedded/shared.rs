@@ -76,7 +76,7 @@ impl Shared {
     /// Fails while nothing can be acknowledged.
     pub(super) fn moving(&self) -> Result<()> {
         match self.is_stalled() {
-            true => Err(CatalogError::unavailable("too few standbys of the catalog answer; bring one back")),
+            true => Err(CatalogError::stalled()),
             false => Ok(()),
         }
     }

@@ -282,7 +282,7 @@ impl Worker {
                 break confirmed;
             }
             match orders.try_recv() {
-                Ok(Order::Work(request)) => drop(request.answer.send(Err(stalled()))),
+                Ok(Order::Work(request)) => drop(request.answer.send(Err(CatalogError::stalled()))),
                 Ok(Order::Detach(standby, answer)) => {
                     if let Some(primary) = &self.primary {
                         primary.peers.detach(standby);
@@ -351,12 +351,8 @@ fn unconfirmed(answer: &Answer) -> Answer {
         )),
         Err(error) if error.kind == ErrorKind::Invalid => Err(error.clone()),
         // It may have looked at rows that were never confirmed.
-        _ => Err(stalled()),
+        _ => Err(CatalogError::stalled()),
     }
-}
-
-fn stalled() -> CatalogError {
-    CatalogError::unavailable("too few standbys of the catalog answer; bring one back, or detach it")
 }
 
 fn entry_change(work: &Work) -> EntryChange<'_> {

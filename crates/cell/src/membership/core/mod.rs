@@ -96,9 +96,11 @@ impl Core {
         }
     }
 
-    /// Takes nodes that the caller knows, from the catalog, so that a large cluster is there at once.
+    /// Takes nodes that the caller knows, from the catalog: a large cluster is there at once, and one that hangs before its first
+    /// ping is missed like any other. Of a node that was heard of already the caller knows nothing new.
     pub fn introduce(&mut self, known: Vec<Identity>, now: Duration, out: &mut Effects) {
-        let members = known.into_iter().map(Member::alive).collect();
+        let unheard = known.into_iter().filter(|identity| self.peers.get(identity.node).is_none());
+        let members = unheard.map(Member::alive).collect();
         self.learn(members, News::Old, now, out);
     }
 
