@@ -2,7 +2,7 @@
 
 import { h, place } from "./dom.js";
 import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
-import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, table, tone } from "./parts.js";
+import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, stateOf, table, tone } from "./parts.js";
 import { history } from "./history.js";
 import { objectives } from "./objectives.js";
 import { callWords, kindWords, namer } from "./words.js";
@@ -37,9 +37,7 @@ export async function page(context) {
     foldable("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
   );
   context.poll(5000, async () => {
-    // One that does not answer leaves the others to be seen.
-    const ask = (path) => context.get(path).catch((error) => (error.name === "AbortError" ? Promise.reject(error) : { error }));
-    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(ask));
+    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(context.attempt));
     const [report, status, nodes, drives, all, about] = told;
     if (told.every((one) => one.error)) throw report.error;
     risk.update(report.error?.message ?? report, () => (report.error ? failure(report.error) : drawRisk(report)));
@@ -182,7 +180,7 @@ function drawMap({ nodes, drives, peers }) {
 }
 
 function nodeBox(node, drives, isSuspect) {
-  const state = node.silent_since_ms && node.state !== "down" ? "silent" : isSuspect ? "suspect" : node.state;
+  const state = isSuspect && stateOf(node) === node.state && node.state !== "down" ? "suspect" : stateOf(node);
   const labels = node.power ? (/^power/i.test(node.power) ? node.power : `power ${node.power}`) : "";
   return h(
     "a",

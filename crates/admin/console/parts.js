@@ -5,11 +5,14 @@ import { bytes, date, span } from "./units.js";
 import { toast } from "./dialog.js";
 
 const GOOD = ["up", "live", "published", "clean", "ready", "in sync", "info", "ok"];
-const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "resting", "degraded", "repair", "verifying", "shadowed"];
+const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "removing", "resting", "degraded", "repair", "verifying", "shadowed"];
 const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready", "escalated"];
 
 export const tone = (state) =>
   GOOD.includes(state) ? "ok" : CAREFUL.includes(state) ? "warn" : BAD.includes(state) ? "bad" : "plain";
+
+/** What a node is in one word: one that does not answer is silent, whatever was decided about it before. */
+export const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
 
 export const badge = (state, words) => h("span", { class: `badge ${tone(state)}` }, words ?? state);
 export const loading = (what = "Loading…") => h("p", { class: "loading", "aria-busy": "true" }, what);

@@ -3,7 +3,7 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, badge, card, empty, facts, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
+import { act, badge, card, empty, facts, failure, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { VOLUMES_SHOWN, volumeTable } from "./overview.js";
 import { setTable } from "./sets.js";
@@ -18,12 +18,12 @@ export async function list(context) {
   const conflicts = place("div");
   context.show(pageHead([], "Volumes", null, act(context.session, "New volume", () => create(context), "primary")), card(null, {}, body), conflicts);
   await context.poll(6000, async () => {
-    const [all, waiting] = await Promise.all([context.get("volumes"), context.get("conflicts")]);
+    const [all, { conflicts: waiting = [] }] = await Promise.all([context.get("volumes"), context.attempt("conflicts")]);
     // Where bytes are is asked for those that are seen: it is work for the node.
     const seen = new Set(openPage("volumes", all.volumes, VOLUMES_SHOWN).map((volume) => volume.name));
     const tiers = await Promise.all(all.volumes.map((volume) => seen.has(volume.name) && context.get(`volumes/${enc(volume.name)}/tiers`).catch(() => null)));
     body.update([all.volumes, tiers], () => volumeTable(all.volumes, tiers));
-    conflicts.update(waiting.conflicts, (rows) => (rows.length === 0 ? [] : [card("Conflicts", { note: "the lake holds something else: decide" }, conflictTable(context, rows))]));
+    conflicts.update(waiting, (rows) => (rows.length === 0 ? [] : [card("Conflicts", { note: "the lake holds something else: decide" }, conflictTable(context, rows))]));
   });
 }
 
@@ -83,15 +83,18 @@ export async function page(context) {
     files.update([shown, page.more], () => fileTable(volume, prefix, shown, page.more, more));
   };
   await context.poll(6000, async () => {
-    const [info, tier, all] = await Promise.all([context.get(path), context.get(`${path}/tiers`), context.get(`${path}/sets?limit=20`)]);
+    const [info, tier, all] = await Promise.all([context.get(path), ...["tiers", "sets?limit=20"].map((part) => context.attempt(`${path}/${part}`))]);
     if (!head.isConnected) context.show(...parts);
     head.update(info.name, () => pageHead([["Volumes", "#/volumes"]], info.name, null, actions(context, info, path)));
     about.update(info, policy);
-    tiers.update([info, tier], () => tierFacts(info, tier));
-    sets.update(all.sets, (rows) => setTable(rows));
+    tiers.update([info, tier.error?.message ?? tier], () => (tier.error ? failure(tier.error) : tierFacts(info, tier)));
+    sets.update(all.error?.message ?? all.sets, () => (all.error ? failure(all.error) : setTable(all.sets)));
     if (shown.length <= PAGE) {
       [after, shown] = ["", []];
-      await more();
+      await more().catch((error) => {
+        if (error.name === "AbortError") throw error;
+        files.update(error.message, () => failure(error));
+      });
     }
   });
 }

@@ -64,6 +64,10 @@ impl Node {
             Order::NodeRemove { node, force, accept_loss } => {
                 self.node_remove(&node, force, accept_loss).await.map(|told| Report::Removal(Box::new(told)))
             }
+            Order::Removals { node: None } => self.removals().await.map(Report::Removals),
+            Order::Removals { node: Some(node) } => {
+                self.removal_of(&node).await.map(|told| Report::Removals(told.into_iter().collect()))
+            }
             Order::Unreachable => Ok(Report::Unreachable(self.unreachable())),
             Order::JoinTokens => self.join_tokens().await.map(Report::JoinTokens),
             Order::JoinTokenRevoke { id } => {

@@ -17,7 +17,7 @@ pub struct Outage {
     pub summary: String,
     /// What helps.
     pub cure: String,
-    /// What a console offers as a button: `promote`; none if there is nothing to press.
+    /// What a console offers as a button: `promote` or `remove`; none if there is nothing to press.
     pub action: Option<String>,
 }
 
@@ -113,15 +113,17 @@ impl Outage {
 
     /// A node that is silent or was declared down; none if it is neither.
     pub fn of_node(name: &str, id: &str, state: NodeWord, now_ms: u64) -> Option<Outage> {
-        let (since_ms, cure) = match state {
+        let (since_ms, cure, action) = match state {
             NodeWord::Silent { since_ms } => (
                 since_ms,
                 "start it again; after the grace period it is declared down, and the others protect what it held"
                     .to_owned(),
+                None,
             ),
             NodeWord::Down { since_ms } => (
                 since_ms,
                 format!("start it again; if it is gone for good, `stoker node remove {name}`"),
+                Some("remove".to_owned()),
             ),
             NodeWord::Answers { .. } | NodeWord::Stopping => return None,
         };
@@ -132,7 +134,7 @@ impl Outage {
             since_ms: Some(since_ms),
             summary: format!("node {name}: {}", state.words(now_ms)),
             cure,
-            action: None,
+            action,
         })
     }
 
@@ -245,5 +247,8 @@ mod tests {
         assert_eq!(Outage::of_node("n1", "01", NodeWord::Answers { latency_us: 1 }, 0), None);
         let told = Outage::of_node("n1", "01", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
         assert_eq!(told.summary, "node n1: declared down 1 min ago");
+        assert_eq!(told.action.as_deref(), Some("remove"));
+        let told = Outage::of_node("n1", "01", NodeWord::Silent { since_ms: 0 }, 9_000).unwrap();
+        assert_eq!(told.action, None, "it may be back before anybody declared it down");
     }
 }

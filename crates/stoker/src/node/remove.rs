@@ -24,7 +24,7 @@ pub struct RemoveArgs {
     /// Remove a lost node although files are lost with it, which no other node has and the lake has not.
     #[arg(long)]
     accept_loss: bool,
-    /// Do not wait; ask again with the same command.
+    /// Do not wait: the nodes carry it on by themselves. The same command tells how far it is.
     #[arg(long)]
     no_wait: bool,
     /// Print one object: node, name, step, files_left, bytes_left, lost, lost_files, lost_bytes, trouble.
@@ -66,7 +66,7 @@ pub async fn run(args: &RemoveArgs, client: &Client) -> Result<ExitCode, Failure
                 "{files}, {bytes}, would be lost with {}: no other node has them",
                 told.name
             ))
-            .hint("bring the node or its drives back; or give them up with --accept-loss"))
+            .hint("bring the node or its drives back, and it is emptied first; or give them up with --accept-loss"))
         }
         "removed" if !args.json => {
             let lost = match told.lost_files {
