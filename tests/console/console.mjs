@@ -109,7 +109,7 @@ await scenario("plots have a past when the page opens", () =>
 await scenario("whole-cluster figures, clients and how to add a node", () =>
   visit({}, async (page) => {
     await login(page, node, node.token);
-    for (const name of ["Nodes up", "Space that must stay", "Waiting for the lake", "Read", "Written", "Clients"]) await page.locator(".tile", { hasText: name }).first().waitFor();
+    for (const name of ["Nodes up", "Space that must stay", "Waiting for the lake", "Read", "Written", "Client connections"]) await page.locator(".tile", { hasText: name }).first().waitFor();
     await page.locator(".bars", { hasText: "must stay" }).first().waitFor();
     await open(page, "#/nodes", "Load and clients");
     for (const other of told.nodes) await page.locator("section", { hasText: "Load and clients" }).getByRole("link", { name: other.name }).waitFor();

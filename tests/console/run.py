@@ -89,7 +89,8 @@ class Suite:
                 with Cell(self.stoker, folder, nodes=nodes, more=GRACE if nodes > 1 else ()) as cell:
                     if state == "empty":
                         # Pages of a node take the second one, and there is only one.
-                        told = {"state": state, "nodes": [cell.nodes[0], cell.nodes[0]], "pids": []}
+                        node = {**cell.nodes[0], "name": json.loads(cell.get("/api/v1/about"))["name"]}
+                        told = {"state": state, "nodes": [node, node], "pids": []}
                         passed &= self.run("shots.mjs", told)
                         continue
                     cell.fill()

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { h } from "./dom.js";
-import { failure, loading } from "./parts.js";
+import { failure, loading, pageHead } from "./parts.js";
 import { toast } from "./dialog.js";
 import * as access from "./access.js";
 import * as file from "./file.js";
@@ -94,7 +94,7 @@ async function go() {
           if (stopped.signal.aborted || error.name === "AbortError") return;
           if (error.status === 404) main.replaceChildren(failure(error));
           // The page stays: the next answer is drawn where the first one should have been.
-          else main.querySelectorAll(".loading[aria-busy]").forEach((part) => part.replaceWith(failure(error)));
+          else main.querySelectorAll(".loading[aria-busy]").forEach((part) => part.replaceWith(...(part.parentElement === main ? [headOf(found)] : []), failure(error)));
           troubles.set(ask, error);
         }
         if (!stopped.signal.aborted) tell([...troubles.values()][0]);
@@ -107,6 +107,22 @@ async function go() {
     await found.show(context);
   } catch (error) {
     if (error.name !== "AbortError") main.replaceChildren(failure(error));
+  }
+}
+
+/** Where one is, for a page that could not be drawn. */
+function headOf({ section, args }) {
+  const [, name] = PAGES.find(([path]) => path === (section === "file" ? "volumes" : section)) ?? [];
+  const [last] = Object.values(args).slice(-1);
+  return last == null ? pageHead([], name) : pageHead([[name, `#/${section === "file" ? "volumes" : section}`]], text(last));
+}
+
+/** The text of percent-encoded bytes; those that are no text stay as they are. */
+function text(encoded) {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    return encoded;
   }
 }
 

@@ -45,9 +45,25 @@ function backup(where, own, dir, nameOf) {
   ];
 }
 
+/** Who follows, and what it acknowledges, only the node knows that keeps it. */
+function silent(context, where, own, nameOf) {
+  const named = where.trouble.replace(/\b[0-9a-f]{32}\b/g, nameOf).replace(/\bnode (?=node)/g, "");
+  return [
+    facts([
+      ["kept by", where.holder ? nameOf(where.holder) : where.engine],
+      ["state", badge("error", "does not answer")],
+      ["last error", h("span", { class: "break" }, named)],
+      ["last commit", `${count(where.seq)}, as far as this node knows`],
+    ]),
+    h("p", { class: "muted small" }, "Who follows it is not known meanwhile. Nothing is published until it answers, or another node keeps it."),
+    where.holder && where.holder !== own && h("div", { class: "actions spaced" }, act(context.session, "Promote this node", () => promote(context.again))),
+  ].filter(Boolean);
+}
+
 /** What is known of the catalog, and what can be done. `names` are those of nodes by their ids. */
 export function catalogParts(context, where, own, dir, names) {
   const nameOf = (id) => names.get(id) ?? id.slice(0, 8);
+  if (where.trouble) return silent(context, where, own, nameOf);
   const followers = where.standbys.map((standby) => nameOf(standby.node)).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   const rows = [...where.standbys].sort((a, b) => nameOf(a.node).localeCompare(nameOf(b.node), "en", { numeric: true }));
   return [
@@ -55,7 +71,7 @@ export function catalogParts(context, where, own, dir, names) {
       ["kept by", where.holder ? nameOf(where.holder) : where.engine],
       ["engine", where.engine],
       ["last commit", count(where.seq)],
-      ["state", where.stalled ? badge("error", "acknowledges nothing: too few followers answer") : where.trouble ? badge("warn", where.trouble) : badge("ok", "acknowledges")],
+      ["state", where.stalled ? badge("error", "acknowledges nothing: too few followers answer") : badge("ok", "acknowledges")],
     ]),
     table(
       [

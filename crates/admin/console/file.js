@@ -34,6 +34,8 @@ export async function page(context) {
 function draw(context, told, nodes, drives, { volume, name, trail, path }) {
   const { file, receipt } = told;
   const names = new Map(nodes.map((node) => [node.node, node]));
+  const answers = (id) => names.has(id) && !["down", "silent"].includes(stateOf(names.get(id)));
+  const readable = new Set(receipt.holders.map((holder) => holder.node).filter(answers)).size;
   const paths = new Map(drives.map((drive) => [drive.drive, drive.path]));
   const change = (title, words, action, call, after) => () =>
     confirm({ title, words, action, act: () => post(`${path}/${call}`, call === "stage" ? { key: file.key } : { prefix: file.key }) }).then((said) => said && (toast(after(said)), context.again()));
@@ -50,7 +52,7 @@ function draw(context, told, nodes, drives, { volume, name, trail, path }) {
         "Receipt",
         {},
         facts([
-          ["copies", `${receipt.copies === 1 ? "1" : `${receipt.copies}, on different nodes`} (class ${receipt.class})`],
+          ["copies", `${receipt.copies === 1 ? "1" : `${receipt.copies}, on different nodes`} (class ${receipt.class})${readable < new Set(receipt.holders.map((holder) => holder.node)).size ? `; of the nodes that hold it ${readable} ${readable === 1 ? "answers" : "answer"} now` : ""}`],
           ["lake", receipt.lake ? h("span", { class: "break" }, receipt.lake) : "none"],
           ["lake etag", receipt.lake_etag],
           ["version", h("code", {}, receipt.version)],
@@ -62,7 +64,7 @@ function draw(context, told, nodes, drives, { volume, name, trail, path }) {
           [
             ["holder", (holder) => h("a", { href: `#/nodes/${enc(names.get(holder.node)?.name || holder.node)}` }, names.get(holder.node)?.name || holder.node.slice(0, 8))],
             ["state", (holder) => (names.has(holder.node) ? badge(stateOf(names.get(holder.node))) : badge("gone"))],
-            ["drive", (holder) => h("span", { class: "break", title: holder.drive }, paths.get(holder.drive) || holder.drive.slice(0, 8))],
+            ["drive", (holder) => h("span", { class: "break", title: holder.drive }, paths.get(holder.drive) || "not known: its node does not answer")],
           ],
           receipt.holders,
           "No drive holds it: it is in the lake.",

@@ -1,7 +1,7 @@
 // What does not answer, on top of every page: since when, what helps, and a button where one does.
 
 import { h, place } from "./dom.js";
-import { act } from "./parts.js";
+import { act, sentence } from "./parts.js";
 import { promote } from "./catalog.js";
 import { remove } from "./removal.js";
 import { span } from "./units.js";
@@ -21,7 +21,7 @@ function draw({ lost, stale }, session, again) {
       return h(
         "div",
         { class: "outage" },
-        h("div", {}, h("b", {}, outage.summary), h("p", { class: "muted small" }, outage.cure)),
+        h("div", {}, h("b", {}, sentence(outage.summary)), h("p", { class: "muted small" }, sentence(outage.cure))),
         action && act(session, action[0](outage), action[1](outage, again, session)),
       );
     }),

@@ -2,7 +2,7 @@
 
 import { h, place } from "./dom.js";
 import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
-import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, stateOf, table, tone } from "./parts.js";
+import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, sentence, stateOf, table, tone } from "./parts.js";
 import { history } from "./history.js";
 import { objectives } from "./objectives.js";
 import { callWords, kindWords, namer } from "./words.js";
@@ -37,16 +37,19 @@ export async function page(context) {
     foldable("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
   );
   context.poll(5000, async () => {
-    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(context.attempt));
-    const [report, status, nodes, drives, all, about] = told;
+    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about", "outages"].map(context.attempt));
+    const [report, status, nodes, drives, all, about, outages] = told;
+    // What was true when the catalog last answered is not what is true.
+    const stale = new Map((outages.stale ?? []).map((view) => [view.view, view.as_of_ms]));
     if (told.every((one) => one.error)) throw report.error;
-    risk.update(report.error?.message ?? report, () => (report.error ? failure(report.error) : drawRisk(report)));
+    const asOf = stale.has("risk") ? (stale.get("risk") ?? 0) : null;
+    risk.update([report.error?.message ?? report, asOf], () => (report.error ? failure(report.error) : drawRisk(report, asOf)));
     if (!status.error && !nodes.error && !drives.error) {
       Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
       drawTiles();
       map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
     }
-    const nothing = !all.error && all.volumes.every((volume) => volume.files === 0);
+    const nothing = !all.error && !stale.has("volumes") && all.volumes.every((volume) => volume.files === 0);
     first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
       nothing ? [card(null, { class: "start" }, h("h2", {}, line ? "No data yet. Copy this line." : "No data yet."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
     );
@@ -72,7 +75,7 @@ function drawAlerts({ alerts, not_known }) {
       "li",
       {},
       badge(alert.severity === "page" ? "error" : "warn", alert.severity === "page" ? "act now" : "look today"),
-      h("div", {}, h("b", {}, alert.node ? h("a", { href: `#/nodes/${encodeURIComponent(alert.node)}` }, alert.summary) : alert.summary), h("div", { class: "muted small" }, alert.action)),
+      h("div", {}, h("b", {}, alert.node ? h("a", { href: `#/nodes/${encodeURIComponent(alert.node)}` }, sentence(alert.summary)) : sentence(alert.summary)), h("div", { class: "muted small" }, sentence(alert.action))),
     );
   const list = (rows) => h("ul", { class: "alerts-list" }, rows.map(one));
   return [
@@ -83,20 +86,22 @@ function drawAlerts({ alerts, not_known }) {
   ];
 }
 
-function drawRisk(report) {
+/** `asOf`: when it was true, if that is not now; 0 if only this node's own part is known. */
+function drawRisk(report, asOf) {
   const worst = report.nodes.reduce((worst, node) => (node.lost_bytes + node.lost_files > worst.lost_bytes + worst.lost_files ? node : worst), { lost_bytes: 0, lost_files: 0, name: "" });
   const few = report.nodes.reduce((sum, node) => Math.max(sum, node.one_copy_files), 0);
   const lost = report.lost_files > 0;
-  const [kind, words] = lost
+  const [kind, said] = lost
     ? ["bad", `${things(report.lost_files, "file")} (${bytes(report.lost_bytes)}) cannot be read now`]
     : worst.lost_files > 0
       ? ["bad", `If ${worst.name} dies now, ${things(worst.lost_files, "file")} (${bytes(worst.lost_bytes)}) are lost`]
       : few > 0
         ? ["warn", `No loss if one node dies, but ${things(few, "file")} have one copy`]
         : ["ok", "If any one node dies now, nothing is lost"];
+  const [colour, words] = asOf == null ? [kind, said] : ["warn", "What would be lost now is not known: the catalog does not answer"];
   const row = (name, link) => [
     name,
-    (risk) => (link ? h("a", { href: `#/nodes/${encodeURIComponent(risk.name || risk.node)}` }, risk.name || risk.node.slice(0, 8)) : risk.name || "(no name)"),
+    (risk) => (link ? h("span", {}, h("a", { href: `#/nodes/${encodeURIComponent(risk.name || risk.node)}` }, risk.name || risk.node.slice(0, 8)), risk.state === "down" && [" ", badge("down")]) : risk.name || "(no name)"),
   ];
   const columns = (title, link) => [
     row(title, link),
@@ -106,7 +111,8 @@ function drawRisk(report) {
     ["with one copy", (risk) => bytes(risk.one_copy_bytes), "number"],
   ];
   return [
-    h("div", { class: `headline ${kind}` }, h("span", { class: "dot" }), h("h1", {}, words)),
+    h("div", { class: `headline ${colour}` }, h("span", { class: "dot" }), h("h1", {}, words)),
+    asOf != null && h("p", { class: "muted small" }, asOf === 0 ? "Below is what this node owes the lake itself." : ["Below is what was true ", ago(asOf), ` (${said}).`]),
     h(
       "details",
       { class: "more", open: worst.lost_files > 0 || !matchMedia("(max-width: 760px)").matches },
@@ -129,7 +135,9 @@ const newest = (recent) => (name) => recent?.series[name]?.at(-1) ?? null;
 function tileRow({ status, nodes, drives, recent, capacity }) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
-  const resting = drives.filter((drive) => drive.state === "resting").length;
+  const of = (state) => drives.filter((drive) => drive.state === state).length;
+  const [resting, unknown] = [of("resting"), of("unknown")];
+  const notLive = [resting > 0 && `${resting} resting`, unknown > 0 && `${unknown} not known: no answer`, live + resting + unknown < drives.length && `${drives.length - live - resting - unknown} out`].filter(Boolean).join(", ");
   const now = newest(recent);
   const clients = ["s3_connections", "nfs_connections", "door_connections"].map(now);
   const known = clients.filter((value) => value != null);
@@ -137,12 +145,12 @@ function tileRow({ status, nodes, drives, recent, capacity }) {
   const used = capacity?.space_bytes > 0 ? (100 * capacity.keep_bytes) / capacity.space_bytes : null;
   return [
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad", status.ready ? "this node is ready" : "this node is not ready", "#/nodes"),
-    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting === drives.length ? "warn" : "bad", resting > 0 ? `${resting} resting` : null),
+    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting + unknown === drives.length ? "warn" : "bad", notLive || "all in service"),
     tile("Space that must stay", used == null ? "–" : percent(used), used > 80 || (full != null && full < 86400) ? "bad" : "", used == null ? "not known yet" : `${bytes(capacity.keep_bytes)} of ${bytes(capacity.space_bytes)}; ${full != null ? `full in ${span(full * 1000)} at this rate` : capacity.fill_bytes_per_s == null ? "no forecast yet" : "does not fill up"}`),
     tile("Waiting for the lake", now("drain_lag_bytes") == null ? bytes(status.dirty_bytes) : bytes(now("drain_lag_bytes")), status.lake_trouble ? "warn" : "", (now("drain_lag_bytes") ?? status.dirty_bytes) > 0 ? `oldest for ${seconds(now("drain_lag_s") ?? status.dirty_age_ms / 1000)}` : "all drained", "#/lake"),
     tile("Read", rate(now("read_bytes_per_s")), "", "all nodes"),
     tile("Written", rate(now("write_bytes_per_s")), "", now("commits_per_s") == null ? "all nodes" : `${now("commits_per_s").toFixed(1)} commits/s`),
-    tile("Clients", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),
+    tile("Client connections", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),
     tile("Conflicts", count(status.conflicts), status.conflicts > 0 ? "bad" : "ok", status.conflicts > 0 ? "decide which stays" : "none", "#/volumes"),
   ];
 }
@@ -191,12 +199,17 @@ function nodeBox(node, drives, isSuspect) {
       h(
         "span",
         { class: `drive ${tone(drive.state)}` },
-        h("span", { class: "small drive-head" }, h("span", { class: "cut", title: drive.path }, drive.path.split("/").slice(-2).join("/") || drive.drive.slice(0, 8)), h("span", {}, drive.state === "live" ? bytes(drive.bytes) : drive.state)),
+        h("span", { class: "small drive-head" }, h("span", { class: "cut", title: drive.path }, drive.path.split("/").slice(-2).join("/") || "a drive"), h("span", {}, drive.state === "live" ? bytes(drive.bytes) : drive.state)),
         driveMeter(drive),
       ),
     ),
-    h("span", { class: "muted small" }, node.undrained_bytes > 0 ? `${bytes(node.undrained_bytes)} not in the lake` : "everything is in the lake"),
+    h("span", { class: "muted small" }, held(node)),
   );
+}
+
+function held(node) {
+  if (node.undrained_bytes > 0) return `${bytes(node.undrained_bytes)} not in the lake`;
+  return node.state === "down" ? "nothing waits for it" : "everything is in the lake";
 }
 
 export const driveMeter = (drive) => meter([[drive.keep_bytes, "keep", "must stay"], [drive.clean_bytes, "clean", "may go"]], drive.bytes);

@@ -14,12 +14,21 @@ export const tone = (state) =>
 /** What a node is in one word: one that does not answer is silent, whatever was decided about it before. */
 export const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
 
-export const badge = (state, words) => h("span", { class: `badge ${tone(state)}` }, words ?? state);
+/** Words of more than a few letters may need a second line. */
+export const badge = (state, words) => h("span", { class: `badge ${tone(state)}${(words ?? state).length > 24 ? " long" : ""}` }, words ?? state);
 export const loading = (what = "Loading…") => h("p", { class: "loading", "aria-busy": "true" }, what);
 export const empty = (words, ...more) => h("div", { class: "empty" }, h("p", {}, words), ...more);
 
 export function failure(error) {
-  return h("div", { class: "failure", role: "alert" }, h("b", {}, error.message), error.hint && h("p", { class: "muted" }, error.hint));
+  const hint = error.status === 503 ? "This page asks again by itself, and shows it as soon as there is an answer." : error.hint;
+  return h("div", { class: "failure", role: "alert" }, h("b", {}, sentence(error.message)), hint && h("p", { class: "muted" }, hint));
+}
+
+/** A sentence with a capital, and what is to be typed in the letters of a terminal. */
+export function sentence(text) {
+  const [first, ...rest] = text.split("`");
+  const words = [first.charAt(0).toUpperCase() + first.slice(1), ...rest];
+  return words.map((part, at) => (at % 2 === 1 && at < words.length - 1 ? h("code", {}, part) : part));
 }
 
 export function card(title, attributes, ...children) {
@@ -56,10 +65,13 @@ export function table(columns, rows, none) {
       "table",
       {},
       h("thead", {}, h("tr", {}, shown.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, shown.map(([title, cell, kind]) => h("td", { class: kind, "data-label": title }, cell(row)))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, shown.map(([title, cell, kind]) => drawCell(title, cell(row), kind))))),
     ),
   );
 }
+
+/** What is not known or not there is left out on a narrow screen. */
+const drawCell = (title, value, kind) => h("td", { class: [kind, (value === "–" || value === "") && "none"].filter(Boolean).join(" ") || null, "data-label": title }, value);
 
 /** Which page of a long list is open, by the list; it stays while the list is drawn anew. */
 const pages = new Map();

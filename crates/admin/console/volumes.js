@@ -83,7 +83,7 @@ export async function page(context) {
     files.update([shown, page.more], () => fileTable(volume, prefix, shown, page.more, more));
   };
   await context.poll(6000, async () => {
-    const [info, tier, all] = await Promise.all([context.get(path), ...["tiers", "sets?limit=20"].map((part) => context.attempt(`${path}/${part}`))]);
+    const [info, tier, all] = await Promise.all([known(context, volume, path), ...["tiers", "sets?limit=20"].map((part) => context.attempt(`${path}/${part}`))]);
     if (!head.isConnected) context.show(...parts);
     head.update(info.name, () => pageHead([["Volumes", "#/volumes"]], info.name, null, actions(context, info, path)));
     about.update(info, policy);
@@ -96,6 +96,16 @@ export async function page(context) {
         files.update(error.message, () => failure(error));
       });
     }
+  });
+}
+
+/** A volume, as it was when the catalog last answered if it does not. */
+function known(context, volume, path) {
+  return context.get(path).catch(async (error) => {
+    if (error.status !== 503) throw error;
+    const found = (await context.get("volumes")).volumes.find((one) => one.name === volume);
+    if (!found) throw error;
+    return found;
   });
 }
 
@@ -137,11 +147,13 @@ function policy(info) {
 function tierFacts(info, tier) {
   const row = (name, sum) => [name, sum.files > 0 ? `${things(sum.files, "file")}, ${bytes(sum.bytes)}` : null];
   const kept = tier.dirty.bytes + tier.never.bytes + tier.conflict.bytes;
+  const whole = (what) => tier.clean[what] + tier.dirty[what] + tier.never[what] + tier.conflict[what];
   return [
     info.bytes > 0 && meter([[kept, "keep", "only on drives"], [tier.clean.bytes, "clean", "in the lake"]], kept + tier.clean.bytes),
     info.bytes > 0 && legend([["keep", "only on drives"], ["clean", "in the lake, too"]]),
     facts([
-      ["in all", `${things(info.files, "file")}, ${bytes(info.bytes)}`],
+      // Counted with the rows below, so that they add up; what was written since is counted next time.
+      ["in all", tier.at_least ? `${things(info.files, "file")}, ${bytes(info.bytes)}` : `${things(whole("files"), "file")}, ${bytes(whole("bytes"))}`],
       row("in the lake", tier.clean),
       row("only on drives, will drain", tier.dirty),
       row("only on drives, never drain", tier.never),

@@ -13,7 +13,15 @@ pub(crate) fn catalog(error: CatalogError) -> StoreError {
         CatalogKind::Corrupt | CatalogKind::Foreign => ErrorKind::Corrupt,
         CatalogKind::Closed => ErrorKind::Closed,
     };
-    StoreError::new(kind, format!("catalog: {}", error.message))
+    StoreError::new(kind, format!("{CATALOG}{}", error.message))
+}
+
+/// How what the catalog says begins.
+const CATALOG: &str = "catalog: ";
+
+/// Whether the catalog is what failed, and not what was done with its help.
+pub(crate) fn is_of_catalog(fault: &StoreError) -> bool {
+    fault.message.starts_with(CATALOG)
 }
 
 pub(crate) fn ring(error: RingError) -> StoreError {

@@ -68,7 +68,7 @@ impl Outage {
             CatalogAt::Node { name, id } => (
                 name.clone(),
                 Some(id.clone()),
-                format!("catalog: node {name} does not answer for {silent}"),
+                format!("catalog: {} does not answer for {silent}", node_of(name)),
                 format!(
                     "bring {name} back; if it is lost, `stoker catalog promote` on this node lets the copy here take over"
                 ),
@@ -132,7 +132,7 @@ impl Outage {
             name: name.to_owned(),
             node: Some(id.to_owned()),
             since_ms: Some(since_ms),
-            summary: format!("node {name}: {}", state.words(now_ms)),
+            summary: format!("{}: {}", node_of(name), state.words(now_ms)),
             cure,
             action,
         })
@@ -201,6 +201,14 @@ impl NodeWord {
     }
 }
 
+/// `node gpu-7`, and `node-7`, which says it already.
+fn node_of(name: &str) -> String {
+    match name.starts_with("node") {
+        true => name.to_owned(),
+        false => format!("node {name}"),
+    }
+}
+
 /// A time in two units at most.
 fn span(ms: u64) -> String {
     let s = ms / 1_000;
@@ -248,6 +256,8 @@ mod tests {
         let told = Outage::of_node("n1", "01", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
         assert_eq!(told.summary, "node n1: declared down 1 min ago");
         assert_eq!(told.action.as_deref(), Some("remove"));
+        let told = Outage::of_node("node-3", "03", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
+        assert_eq!(told.summary, "node-3: declared down 1 min ago");
         let told = Outage::of_node("n1", "01", NodeWord::Silent { since_ms: 0 }, 9_000).unwrap();
         assert_eq!(told.action, None, "it may be back before anybody declared it down");
     }

@@ -254,6 +254,13 @@ impl Drainer {
         }
     }
 
+    /// A drain failed. A catalog that does not answer is told as such, and is no trouble of a lake.
+    fn note_failed(&self, doing: &str, fault: &StoreError) {
+        if !crate::error::is_of_catalog(fault) {
+            self.set_trouble(Some(format!("{doing}{fault}")));
+        }
+    }
+
     fn set_trouble(&self, words: Option<String>) {
         let mut trouble = self.trouble.lock().unwrap();
         let news = words.is_some() && trouble.as_ref().map(|(_, old)| old) != words.as_ref();
@@ -300,7 +307,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         {
             loaded_ms = now_ms;
             if let Err(fault) = core.load_dirty().await {
-                drainer.set_trouble(Some(format!("reading what is not drained yet: {fault}")));
+                drainer.note_failed("reading what is not drained yet: ", &fault);
                 drainer.is_incomplete.store(true, Ordering::Relaxed);
             }
         }
@@ -424,7 +431,7 @@ impl Core {
                     Ok(End::Later(_)) => {}
                     Err(fault) => {
                         crate::core::add(&core.drainer.stats.errors, 1);
-                        core.drainer.set_trouble(Some(fault.to_string()));
+                        core.drainer.note_failed("", &fault);
                     }
                 }
                 drop(turn);
@@ -468,7 +475,7 @@ impl Core {
     /// Says what went wrong, and goes on.
     fn note_trouble(&self, done: Result<bool>) -> bool {
         done.unwrap_or_else(|fault| {
-            self.drainer.set_trouble(Some(fault.to_string()));
+            self.drainer.note_failed("", &fault);
             false
         })
     }

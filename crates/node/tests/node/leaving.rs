@@ -182,7 +182,7 @@ async fn of_two_nodes_one_is_removed() {
 /// A removal that is called off goes no further: the node takes copies again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removal_can_be_called_off() {
-    let mut cluster = Cluster::new(2, lazy()).await;
+    let cluster = Cluster::new(2, lazy()).await;
     let two = VolumePolicy { class: Class::Two, ..lazy() };
     let two = VolumeOptions { policy: Some(two), ..VolumeOptions::default() };
     cluster.node(0).volume_create("two", two).await.unwrap();
