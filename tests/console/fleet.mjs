@@ -114,6 +114,7 @@ async function removed() {
       await dialog.waitFor({ state: "detached" });
       const card = page.locator(".removal");
       await card.getByText("1 file").first().waitFor();
+      await card.getByText("commits to 3 nodes").waitFor();
       await clearToasts(page);
       await sound(page, "removing");
       // Called off, it takes copies again.
@@ -159,7 +160,7 @@ async function promoted() {
       await dialog.waitFor({ state: "detached", timeout: 60000 });
       await outage.waitFor({ state: "detached", timeout: 60000 });
       await open(page, "#/nodes", "Catalog", second);
-      await page.locator(".facts", { hasText: "kept by" }).getByText(second.name).waitFor({ timeout: 60000 });
+      await page.locator(".facts", { hasText: "kept by" }).getByText(second.name, { exact: true }).waitFor({ timeout: 60000 });
       await clearToasts(page);
       await sound(page, "promoted");
     }),

@@ -9,7 +9,7 @@ async function fold(page, name) {
   await page.screenshot({ path: join(told.shots, `${name}-fold.png`) });
 }
 
-async function everyPage(state, at, set, refusals) {
+async function everyPage(state, at, set, refusals, more = []) {
   for (const { size, viewport, colorScheme } of LOOKS) {
     await scenario(`${state} at ${size} pixels, ${colorScheme}`, () =>
       visit({ viewport, colorScheme, refusals }, async (page) => {
@@ -17,7 +17,7 @@ async function everyPage(state, at, set, refusals) {
         await page.waitForURL("**/login*");
         await sound(page, `${state}-login-${size}-${colorScheme}`);
         await login(page, at, at.token);
-        for (const [name, hash] of PAGES) {
+        for (const [name, hash] of [...PAGES, ...more]) {
           if (name === "set" && set == null) continue;
           await page.goto(`${at.admin}/${name === "set" ? hash + set : hash}`);
           // Every poll was answered once, plots included.
@@ -60,11 +60,11 @@ if (state === "empty") {
     await everyPage("data", nodes[0], set, []);
     process.kill(pids[2], "SIGKILL");
     await outage(nodes[0], (lost) => lost.some((one) => one.what === "node" && one.action === "remove"));
-    await everyPage("node-lost", nodes[0], set, []);
+    await everyPage("node-lost", nodes[0], set, [], [["lost-node", `#/nodes/${nodes[2].name}`]]);
   } else {
     process.kill(pids[0], "SIGKILL");
     await outage(nodes[1], (lost) => lost.some((one) => one.what === "catalog"));
-    await everyPage("catalog-lost", nodes[1], set, [503]);
+    await everyPage("catalog-lost", nodes[1], set, [503], [["lost-node", `#/nodes/${nodes[0].name}`]]);
   }
 }
 await finish();

@@ -3,11 +3,11 @@
 import { enc, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { date } from "./units.js";
-import { act, card, copyLine, empty, loading, pageHead, table } from "./parts.js";
+import { act, card, copyLine, dirOf, empty, loading, pageHead, table } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 export async function page(context) {
-  const dir = (await context.get("about").catch(() => ({}))).first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
+  const dir = dirOf(await context.get("about").catch(() => ({})));
   const body = place("div");
   const made = h("div");
   const may = context.session.role === "operator";

@@ -92,7 +92,7 @@ async function go() {
           troubles.delete(ask);
         } catch (error) {
           if (stopped.signal.aborted || error.name === "AbortError") return;
-          if (error.status === 404) main.replaceChildren(failure(error));
+          if (error.status === 404) main.replaceChildren(headOf(found), failure(error));
           // The page stays: the next answer is drawn where the first one should have been.
           else main.querySelectorAll(".loading[aria-busy]").forEach((part) => part.replaceWith(...(part.parentElement === main ? [headOf(found)] : []), failure(error)));
           troubles.set(ask, error);

@@ -3,7 +3,7 @@
 import { enc, get, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, digits, perSecond, rate, span, things } from "./units.js";
-import { act, badge, byName, card, copyLine, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, stateOf, table, ago } from "./parts.js";
+import { act, badge, byName, card, copyLine, dirOf, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, stateOf, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
 import { catalogParts } from "./catalog.js";
@@ -18,9 +18,8 @@ export async function list(context) {
   const load = place("div");
   load.append(loading());
   const told = h("div");
-  // The line for a first file names the node's directory.
   const about = await context.get("about").catch(() => ({}));
-  const dir = about.first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
+  const dir = dirOf(about);
   context.show(
     pageHead([], "Nodes", null, act(context.session, "Add a node", () => addNode(context, told), "primary")),
     told,
@@ -47,7 +46,7 @@ export async function list(context) {
           ["power", (node) => node.power || "–"],
           ["drives", (node) => (node.drives_gone > 0 ? `${node.drives} (${node.drives_gone} gone)` : node.drives), "number"],
           ["not in the lake", (node) => bytes(node.undrained_bytes), "number"],
-          ["now", (node) => (removing.has(node.node) ? `is being removed: ${removalWords(removing.get(node.node))}` : node.answers)],
+          ["now", (node) => (removing.has(node.node) ? removalWords(removing.get(node.node)) : node.answers)],
         ],
         rows,
       )),

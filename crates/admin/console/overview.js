@@ -41,15 +41,16 @@ export async function page(context) {
     const [report, status, nodes, drives, all, about, outages] = told;
     // What was true when the catalog last answered is not what is true.
     const stale = new Map((outages.stale ?? []).map((view) => [view.view, view.as_of_ms]));
+    const isDark = (outages.lost ?? []).some((one) => one.what === "catalog");
     if (told.every((one) => one.error)) throw report.error;
-    const asOf = stale.has("risk") ? (stale.get("risk") ?? 0) : null;
+    const asOf = isDark || stale.has("risk") ? (stale.get("risk") ?? 0) : null;
     risk.update([report.error?.message ?? report, asOf], () => (report.error ? failure(report.error) : drawRisk(report, asOf)));
     if (!status.error && !nodes.error && !drives.error) {
       Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
       drawTiles();
       map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
     }
-    const nothing = !all.error && !stale.has("volumes") && all.volumes.every((volume) => volume.files === 0);
+    const nothing = !all.error && !isDark && !stale.has("volumes") && all.volumes.every((volume) => volume.files === 0);
     first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
       nothing ? [card(null, { class: "start" }, h("h2", {}, line ? "No data yet. Copy this line." : "No data yet."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
     );
@@ -97,7 +98,7 @@ function drawRisk(report, asOf) {
       ? ["bad", `If ${worst.name} dies now, ${things(worst.lost_files, "file")} (${bytes(worst.lost_bytes)}) are lost`]
       : few > 0
         ? ["warn", `No loss if one node dies, but ${things(few, "file")} have one copy`]
-        : ["ok", "If any one node dies now, nothing is lost"];
+        : ["ok", report.nodes.length === 1 ? "If this node dies now, nothing is lost" : "If any one node dies now, nothing is lost"];
   const [colour, words] = asOf == null ? [kind, said] : ["warn", "What would be lost now is not known: the catalog does not answer"];
   const row = (name, link) => [
     name,
@@ -112,7 +113,7 @@ function drawRisk(report, asOf) {
   ];
   return [
     h("div", { class: `headline ${colour}` }, h("span", { class: "dot" }), h("h1", {}, words)),
-    asOf != null && h("p", { class: "muted small" }, asOf === 0 ? "Below is what this node owes the lake itself." : ["Below is what was true ", ago(asOf), ` (${said}).`]),
+    asOf != null && h("p", { class: "muted small" }, asOf === 0 ? "Below is what this node knows by itself." : ["Below is what was true ", ago(asOf), ` (${said}).`]),
     h(
       "details",
       { class: "more", open: worst.lost_files > 0 || !matchMedia("(max-width: 760px)").matches },

@@ -154,6 +154,9 @@ export function copyLine(line) {
   return h("div", { class: "copy" }, code, h("button", { type: "button", onclick: copy }, "Copy"));
 }
 
+/** The directory of the node that serves the page, for lines to be copied: the line for a first file names it. */
+export const dirOf = (about) => about.first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
+
 /** In the order of people: node-2 before node-10. */
 export const byName = (rows) => [...rows].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
 

@@ -3,7 +3,7 @@
 import { enc, get, post } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, things } from "./units.js";
-import { act, badge, card, facts, meter } from "./parts.js";
+import { act, badge, card, facts, meter, sentence } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 const LOST_SHOWN = 5;
@@ -85,9 +85,10 @@ function progress(told) {
     h("p", {}, STEPS[told.step] ?? told.step),
     whole > 0 && told.step !== "loss" && meter([[done, "clean", "brought away"], [told.bytes_left, "keep", "left"]], whole, `${bytes(done)} of ${bytes(whole)} brought away`),
     facts([
+      ["brought away", whole > 0 && told.step !== "loss" ? `${bytes(done)} of ${bytes(whole)} since this page is open` : null],
       ["left there", told.files_left > 0 ? `${things(told.files_left, "file")}, ${bytes(told.bytes_left)}` : "nothing"],
       ["only there", told.lost_files > 0 ? h("span", { class: told.step === "loss" ? "bad" : "" }, `${things(told.lost_files, "file")}, ${bytes(told.lost_bytes)}`) : null],
-      ["it waits because", told.trouble && h("span", { class: "warn" }, told.trouble)],
+      ["it waits because", told.trouble && h("span", { class: "warn" }, sentence(told.trouble))],
     ]),
     told.step === "loss" && h("ul", { class: "words small break" }, told.lost.slice(0, LOST_SHOWN).map((file) => h("li", {}, `${file.volume}/${file.key}`))),
   ];
@@ -123,5 +124,6 @@ export function removalCard(context, told) {
   );
 }
 
-/** The same in a line of a list. */
-export const removalWords = (told) => [told.trouble ?? STEPS[told.step] ?? told.step, told.files_left > 0 && `${things(told.files_left, "file")}, ${bytes(told.bytes_left)}, left`].filter(Boolean).join(" ");
+/** The same in a line of a list; its page says more. */
+export const removalWords = (told) =>
+  told.step === "loss" ? "its removal waits for a person" : told.files_left > 0 ? `is being removed, ${bytes(told.bytes_left)} left` : "is being removed";

@@ -72,6 +72,7 @@ export async function page(context) {
   const tiers = place("div");
   const files = place("div");
   const sets = place("div");
+  [about, tiers, files, sets].forEach((part) => part.append(loading()));
   const parts = [head, h("div", { class: "grid two" }, card("Policy", {}, about), card("Where its bytes are", {}, tiers)), card("Files", { actions: trail(volume, prefix) }, files), card("Checkpoint sets", {}, sets)];
   let after = "";
   let shown = [];

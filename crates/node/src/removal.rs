@@ -171,8 +171,18 @@ impl Node {
             true if left.lost_files > 0 && left.files == left.lost_files && !accept_loss => "loss",
             true => "protecting",
         };
-        let trouble = core.cell.rebuilder.trouble().filter(|_| step != "loss");
+        let trouble = match step {
+            "evacuating" => self.why_left(node).await,
+            "loss" => None,
+            _ => core.cell.rebuilder.trouble(),
+        };
         Ok(core.told(node, step, &left, trouble))
+    }
+
+    /// Why something may stay on a live node that is to be emptied: nobody else may take it.
+    async fn why_left(&self, node: NodeId) -> Option<String> {
+        let suffice = self.core.check_others_suffice(node).await;
+        self.core.cell.rebuilder.trouble().or(suffice.err().map(|fault| fault.message))
     }
 
     /// Why nothing can be done about a node now.
@@ -263,7 +273,7 @@ impl Node {
         }
         let left = core.left_on(node).await?;
         if left.files > 0 || !core.give_up_drives(node).await? {
-            let trouble = core.cell.rebuilder.trouble();
+            let trouble = self.why_left(node).await;
             return Ok(core.told(node, "evacuating", &left, trouble));
         }
         // A part of an upload may have come until the drives were given up. It is moved like the others.

@@ -193,6 +193,7 @@ async fn a_removal_can_be_called_off() {
     // There is no other node that could take its copy, so it stays as long as nobody calls it off.
     let told = removal(&asked, None).await;
     assert_eq!((told.len(), told[0].step.as_str(), told[0].files_left), (1, "evacuating", 1), "{told:?}");
+    assert!(told[0].trouble.as_ref().is_some_and(|why| why.contains("two")), "it says why: {told:?}");
     asked.operate(Order::Rejoin { node: "n1".into() }).await.unwrap();
     assert_eq!(removal(&asked, None).await, []);
     assert_eq!(removal(&asked, Some("n1")).await, []);
