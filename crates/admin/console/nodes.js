@@ -3,7 +3,7 @@
 import { enc, get, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, digits, perSecond, rate, span, things } from "./units.js";
-import { act, badge, byName, card, copyLine, dirOf, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, stateOf, table, ago } from "./parts.js";
+import { act, badge, byName, card, copyLine, dirOf, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, sentence, stateOf, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
 import { catalogParts } from "./catalog.js";
@@ -114,6 +114,7 @@ export async function page(context) {
   const head = place("div");
   const body = place("div", { class: "stack" });
   const verdict = h("div", { role: "status" });
+  const plots = h("div");
   await context.poll(3000, async () => {
     const page = await context.get(path).catch(async (error) => {
       const words = error.status === 404 && (await goneFor(context, node));
@@ -122,22 +123,30 @@ export async function page(context) {
       return null;
     });
     if (!page) return;
-    const [removal] = (await context.get(`removals?node=${enc(page.node.node)}`)).removals;
+    const [{ removals: [removal] }, { lost = [] }] = await Promise.all([context.get(`removals?node=${enc(page.node.node)}`), context.attempt("outages")]);
+    const isDark = lost.some((one) => one.what === "catalog");
     const state = removal && page.node.state !== "down" ? "removing" : stateOf(page.node);
     const evacuation = page.node.state === "evacuating" && !removal ? await context.get(`${path}/evacuation`) : null;
     if (!head.isConnected) {
-      const plots = history(context, { title: "Over time", names: ["throughput", "latency", "lag", "space"], node: page.node.node, wrap: card });
       context.show(head, verdict, body, plots);
     }
+    // Its past is with the node itself.
+    const [isAway, wasAway] = [isLost(page.node), plots.dataset.away];
+    if (wasAway !== String(isAway)) {
+      plots.dataset.away = isAway;
+      plots.replaceChildren(isAway ? card("Over time", {}, empty("It keeps its figures itself, and does not answer. They are here again when it does.")) : history(context, { title: "Over time", names: ["throughput", "latency", "lag", "space"], node: page.node.node, wrap: card }));
+    }
     head.update([page.node.name, state, Boolean(removal)], () => pageHead([["Nodes", "#/nodes"]], page.node.name || node, badge(state), actions(context, page.node, path, verdict, Boolean(removal))));
-    body.update({ ...page, evacuation, removal }, () => [
+    body.update({ ...page, evacuation, removal, isDark }, () => [
       removal && removalCard(context, removal),
       evacuation && card("Evacuation", {}, progress(evacuation)),
-      h("div", { class: "grid two" }, card("About", {}, about(page.node)), card("If it dies now", {}, risk(page.risk))),
-      card("Drives", { actions: act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
+      h("div", { class: "grid two" }, card("About", {}, about(page.node)), card(page.node.state === "down" ? "Lost with it" : "If it dies now", {}, isDark ? empty("Not known while the catalog does not answer.") : risk(page.risk))),
+      card("Drives", { actions: !isLost(page.node) && act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
     ]);
   });
 }
+
+const isLost = (node) => node.state === "down" || Boolean(node.silent_since_ms);
 
 const about = (node) =>
   facts([
@@ -174,11 +183,11 @@ const progress = (told) =>
 function drives(context, page, path) {
   const list = (rows) => table(
     [
-      ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "–"), h("div", { class: "muted small" }, drive.drive))],
-      ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, drive.why))],
-      ["use", (drive) => h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`)), "wide"],
+      ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "a drive"), h("div", { class: "muted small" }, drive.drive))],
+      ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, sentence(drive.why)))],
+      ["use", (drive) => (drive.bytes === 0 ? h("span", { class: "muted" }, "not known") : h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`))), "wide"],
       ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
-      ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
+      !isLost(page.node) && ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
     ],
     rows,
     "No drive is known.",
@@ -229,11 +238,10 @@ function actions(context, node, path, verdict, isRemoving) {
       action: "Rejoin",
       act: () => post(`${path}/rejoin`),
     }).then((done) => done && after(`${name} takes copies again.`));
-  const isLost = node.state === "down" || Boolean(node.silent_since_ms);
   const isOut = ["quarantined", "evacuating"].includes(node.state);
   // Its own card says how a removal can be ended.
   if (isRemoving) return [];
-  if (isLost) return [isOut && act(context.session, "Rejoin", rejoin), act(context.session, "Remove", () => remove(context, node), "danger")];
+  if (isLost(node)) return [isOut && act(context.session, "Rejoin", rejoin), act(context.session, "Remove", () => remove(context, node), "danger")];
   return [
     h("button", { type: "button", "data-key": "can-stop", onclick: ask }, "Can it stop?"),
     isOut ? act(context.session, "Rejoin", rejoin, "primary") : act(context.session, "Quarantine", quarantine),

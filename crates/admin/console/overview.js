@@ -48,7 +48,7 @@ export async function page(context) {
     if (!status.error && !nodes.error && !drives.error) {
       Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
       drawTiles();
-      map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
+      map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes, isDark }, drawMap);
     }
     const nothing = !all.error && !isDark && !stale.has("volumes") && all.volumes.every((volume) => volume.files === 0);
     first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
@@ -163,9 +163,9 @@ function grouped(nodes, label) {
   return [...groups].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
 }
 
-function drawMap({ nodes, drives, peers }) {
+function drawMap({ nodes, drives, peers, isDark }) {
   const suspect = new Set(peers.filter((peer) => peer.suspect).map((peer) => peer.node));
-  const box = (node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node));
+  const box = (node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node), isDark);
   const cells = grouped(byName(nodes), (node) => node.cell);
   const racks = (cell, members) => {
     const all = grouped(members, (node) => node.tor);
@@ -188,7 +188,7 @@ function drawMap({ nodes, drives, peers }) {
   return [paged("cells", cells, (some) => h("div", { class: "cells" }, some.map(one)), 12), legend(DRIVE_LEGEND)];
 }
 
-function nodeBox(node, drives, isSuspect) {
+function nodeBox(node, drives, isSuspect, isDark) {
   const state = isSuspect && stateOf(node) === node.state && node.state !== "down" ? "suspect" : stateOf(node);
   const labels = node.power ? (/^power/i.test(node.power) ? node.power : `power ${node.power}`) : "";
   return h(
@@ -204,7 +204,7 @@ function nodeBox(node, drives, isSuspect) {
         driveMeter(drive),
       ),
     ),
-    h("span", { class: "muted small" }, held(node)),
+    h("span", { class: "muted small" }, isDark ? "what it holds is not known now" : held(node)),
   );
 }
 

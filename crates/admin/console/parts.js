@@ -26,7 +26,8 @@ export function failure(error) {
 
 /** A sentence with a capital, and what is to be typed in the letters of a terminal. */
 export function sentence(text) {
-  const [first, ...rest] = text.split("`");
+  // Many nodes are called so.
+  const [first, ...rest] = text.replace(/\bnode (?=node)/g, "").split("`");
   const words = [first.charAt(0).toUpperCase() + first.slice(1), ...rest];
   return words.map((part, at) => (at % 2 === 1 && at < words.length - 1 ? h("code", {}, part) : part));
 }
