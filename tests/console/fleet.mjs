@@ -150,7 +150,12 @@ async function promoted() {
       await login(page, second, second.token);
       const outage = page.locator(".outage", { hasText: "catalog" });
       await outage.waitFor({ timeout: 60000 });
+      // What nobody can know is not said.
+      await page.getByText("What would be lost now is not known").waitFor();
+      expect((await page.getByText("No data yet").count()) === 0 && (await page.locator("h1", { hasText: "nothing is lost" }).count()) === 0, "it says what it cannot know");
       await sound(page, "catalog-lost");
+      for (const [hash, words] of [["#/volumes/data", "Policy"], ["#/nodes", "Who follows it is not known"], [`#/nodes/${first.name}`, "does not answer"]]) await open(page, hash, words, second);
+      await open(page, "#/", "Topology", second);
       await outage.getByRole("button", { name: "Promote this node" }).click();
       const dialog = page.getByRole("dialog");
       expect(await dialog.getByRole("button", { name: "Promote" }).isDisabled(), "it goes without the word");

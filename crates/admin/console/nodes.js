@@ -52,9 +52,11 @@ export async function list(context) {
       )),
     );
     catalog.update([where.error?.message ?? where, [...names]], () => (where.error ? failure(where.error) : catalogParts(context, where, about.node, dir, names)));
-    rebuild.update(left.error?.message ?? left, () =>
+    rebuild.update([left.error?.message ?? left, where.trouble], () =>
       left.error
         ? failure(left.error)
+        : where.trouble
+        ? empty("Not known while the catalog does not answer.")
         : left.files_left + left.lost_files === 0
         ? empty("Every file has its copies.")
         : facts([
@@ -140,7 +142,7 @@ export async function page(context) {
     body.update({ ...page, evacuation, removal, isDark }, () => [
       removal && removalCard(context, removal),
       evacuation && card("Evacuation", {}, progress(evacuation)),
-      h("div", { class: "grid two" }, card("About", {}, about(page.node)), card(page.node.state === "down" ? "Lost with it" : "If it dies now", {}, isDark ? empty("Not known while the catalog does not answer.") : risk(page.risk))),
+      h("div", { class: "grid two" }, card("About", {}, about(page.node, isDark)), card(page.node.state === "down" ? "Lost with it" : "If it dies now", {}, isDark ? empty("Not known while the catalog does not answer.") : risk(page.risk))),
       card("Drives", { actions: !isLost(page.node) && act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
     ]);
   });
@@ -148,7 +150,7 @@ export async function page(context) {
 
 const isLost = (node) => node.state === "down" || Boolean(node.silent_since_ms);
 
-const about = (node) =>
+const about = (node, isDark) =>
   facts([
     ["id", h("code", {}, node.node)],
     ["cell", node.cell || "no name"],
@@ -156,7 +158,7 @@ const about = (node) =>
     ["power feed", node.power || "–"],
     ["in this state", ago(node.since_ms)],
     ["now", node.answers],
-    ["not in the lake", `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
+    ["not in the lake", isDark ? "not known now" : `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
   ]);
 
 function risk(risk) {

@@ -2,7 +2,7 @@
 
 import { h, place } from "./dom.js";
 import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
-import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, sentence, stateOf, table, tone } from "./parts.js";
+import { agedNote, ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, sentence, stateOf, table, tone } from "./parts.js";
 import { history } from "./history.js";
 import { objectives } from "./objectives.js";
 import { callWords, kindWords, namer } from "./words.js";
@@ -65,7 +65,8 @@ export async function page(context) {
     const { volumes: all } = await context.get("volumes");
     const shown = all.slice(0, TIERS_MAX);
     const tiers = await Promise.all(shown.map((volume) => context.get(`volumes/${encodeURIComponent(volume.name)}/tiers`).catch(() => null)));
-    volumes.update([shown, tiers], () => volumeTable(shown, tiers));
+    const outages = await context.attempt("outages");
+    volumes.update([shown, tiers, outages.stale], () => [agedNote(outages, "volumes"), volumeTable(shown, tiers)]);
     events.update(await lately(context, namer(seen.nodes, seen.drives)), drawEvents);
   });
 }

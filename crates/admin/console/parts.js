@@ -38,6 +38,14 @@ export function card(title, attributes, ...children) {
   return h("section", { ...rest, class: `card ${rest.class ?? ""}` }, head, ...children);
 }
 
+/** That a view is what it was when the catalog last answered, if it is; `outages` is what the node tells. */
+export function agedNote(outages, view) {
+  const stale = (outages.stale ?? []).find((one) => one.view === view);
+  const isDark = (outages.lost ?? []).some((one) => one.what === "catalog");
+  if (!stale && !isDark) return null;
+  return h("p", { class: "warn small" }, stale?.as_of_ms ? ["As it was ", ago(stale.as_of_ms), ": the catalog does not answer."] : "The catalog does not answer: this may be old, and may lack something.");
+}
+
 /** A page's head: where one is, what it is called, what can be done. */
 export function pageHead(trail, title, state, ...actions) {
   const steps = trail.map(([name, link]) => [h("a", { href: link }, name.replace(/\/$/, "")), h("span", { class: "muted" }, " / ")]);

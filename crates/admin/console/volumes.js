@@ -3,7 +3,7 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, badge, card, empty, facts, failure, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
+import { act, agedNote, badge, card, empty, facts, failure, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { VOLUMES_SHOWN, volumeTable } from "./overview.js";
 import { setTable } from "./sets.js";
@@ -19,10 +19,11 @@ export async function list(context) {
   context.show(pageHead([], "Volumes", null, act(context.session, "New volume", () => create(context), "primary")), card(null, {}, body), conflicts);
   await context.poll(6000, async () => {
     const [all, { conflicts: waiting = [] }] = await Promise.all([context.get("volumes"), context.attempt("conflicts")]);
+    const outages = await context.attempt("outages");
     // Where bytes are is asked for those that are seen: it is work for the node.
     const seen = new Set(openPage("volumes", all.volumes, VOLUMES_SHOWN).map((volume) => volume.name));
     const tiers = await Promise.all(all.volumes.map((volume) => seen.has(volume.name) && context.get(`volumes/${enc(volume.name)}/tiers`).catch(() => null)));
-    body.update([all.volumes, tiers], () => volumeTable(all.volumes, tiers));
+    body.update([all.volumes, tiers, outages.stale], () => [agedNote(outages, "volumes"), volumeTable(all.volumes, tiers)]);
     conflicts.update(waiting, (rows) => (rows.length === 0 ? [] : [card("Conflicts", { note: "the lake holds something else: decide" }, conflictTable(context, rows))]));
   });
 }
