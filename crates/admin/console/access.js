@@ -3,10 +3,11 @@
 import { enc, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { date } from "./units.js";
-import { act, card, copyLine, empty, loading, pageHead, table } from "./parts.js";
+import { act, card, copyLine, dirOf, empty, loading, pageHead, table } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 export async function page(context) {
+  const dir = dirOf(await context.get("about").catch(() => ({})));
   const body = place("div");
   const made = h("div");
   const may = context.session.role === "operator";
@@ -19,7 +20,7 @@ export async function page(context) {
       "Admin API",
       {},
       h("p", {}, "Everything here can be done by programs. ", h("a", { href: "/api/v1/openapi.json" }, "OpenAPI document"), "; errors are objects with ", h("code", {}, "error"), ", ", h("code", {}, "kind"), " and ", h("code", {}, "hint"), "."),
-      copyLine(`curl -H "Authorization: Bearer $(cat DIR/token)" ${location.origin}/api/v1/status`),
+      copyLine(`curl -H "Authorization: Bearer $(cat ${dir}/token)" ${location.origin}/api/v1/status`),
     ),
   );
   if (!may) return;

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { h } from "./dom.js";
-import { failure, loading } from "./parts.js";
+import { failure, loading, pageHead } from "./parts.js";
 import { toast } from "./dialog.js";
 import * as access from "./access.js";
 import * as file from "./file.js";
@@ -74,10 +74,14 @@ async function go() {
     return;
   }
   main.replaceChildren(loading());
+  // What went wrong with each question that is asked again and again.
+  const troubles = new Map();
   const context = {
     ...found,
     session: who,
     get: (path) => api.get(path, stopped.signal),
+    /** The same where the rest of the page is worth seeing without it: `{ error }` if it is refused. */
+    attempt: (path) => api.get(path, stopped.signal).catch((error) => (error.name === "AbortError" ? Promise.reject(error) : { error })),
     show: (...parts) => !stopped.signal.aborted && main.replaceChildren(...parts),
     again: go,
     /** Asks now and then again; what fails is told on top, and tried again. */
@@ -85,12 +89,15 @@ async function go() {
       const turn = async () => {
         try {
           await ask();
-          if (!stopped.signal.aborted) tell(null);
+          troubles.delete(ask);
         } catch (error) {
           if (stopped.signal.aborted || error.name === "AbortError") return;
-          if (error.status === 404 || main.querySelector(".loading[aria-busy]")) main.replaceChildren(failure(error));
-          tell(error);
+          if (error.status === 404) main.replaceChildren(headOf(found), failure(error));
+          // The page stays: the next answer is drawn where the first one should have been.
+          else main.querySelectorAll(".loading[aria-busy]").forEach((part) => part.replaceWith(...(part.parentElement === main ? [headOf(found)] : []), failure(error)));
+          troubles.set(ask, error);
         }
+        if (!stopped.signal.aborted) tell([...troubles.values()][0]);
         if (!stopped.signal.aborted) timers.push(setTimeout(turn, document.hidden ? every * 5 : every));
       };
       return turn();
@@ -103,8 +110,25 @@ async function go() {
   }
 }
 
+/** Where one is, for a page that could not be drawn. */
+function headOf({ section, args }) {
+  const [, name] = PAGES.find(([path]) => path === (section === "file" ? "volumes" : section)) ?? [];
+  const [last] = Object.values(args).slice(-1);
+  return last == null ? pageHead([], name) : pageHead([[name, `#/${section === "file" ? "volumes" : section}`]], text(last));
+}
+
+/** The text of percent-encoded bytes; those that are no text stay as they are. */
+function text(encoded) {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    return encoded;
+  }
+}
+
 function tell(error) {
-  trouble.hidden = !error || error.status === 404;
+  // That something does not answer is told once, with what helps.
+  trouble.hidden = !error || error.status === 404 || (error.status === 503 && outages.isShown());
   trouble.textContent = error ? [error.message, error.hint].filter(Boolean).join(" – ") : "";
 }
 

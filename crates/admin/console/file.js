@@ -3,7 +3,7 @@
 import { enc, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, things } from "./units.js";
-import { act, badge, card, empty, facts, meter, pageHead, table } from "./parts.js";
+import { act, badge, card, empty, facts, meter, pageHead, stateOf, table } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 /** The text of percent-encoded bytes; those that are no text are shown as they were given. */
@@ -24,15 +24,19 @@ export async function page(context) {
   const trail = [["Volumes", "#/volumes"], [volume, `#/volumes/${enc(volume)}`], ...(folder ? [[folder, `#/volumes/${enc(volume)}?prefix=${enc(folder)}`]] : [])];
   const body = place("div", { class: "stack" });
   await context.poll(4000, async () => {
-    const [told, { nodes }] = await Promise.all([context.get(`${path}/explain?key=${key}`), context.get("nodes")]);
+    const [told, { nodes }, { drives }] = await Promise.all([context.get(`${path}/explain?key=${key}`), context.get("nodes"), context.get("drives")]);
     if (!body.isConnected) context.show(body);
-    body.update([told, nodes.map((node) => [node.node, node.name, node.state])], () => draw(context, told, nodes, { volume, name, trail, path }));
+    const seen = [nodes.map((node) => [node.node, node.name, stateOf(node)]), drives.map((drive) => [drive.drive, drive.path, drive.state])];
+    body.update([told, ...seen], () => draw(context, told, nodes, drives, { volume, name, trail, path }));
   });
 }
 
-function draw(context, told, nodes, { volume, name, trail, path }) {
+function draw(context, told, nodes, drives, { volume, name, trail, path }) {
   const { file, receipt } = told;
   const names = new Map(nodes.map((node) => [node.node, node]));
+  const answers = (id) => names.has(id) && !["down", "silent"].includes(stateOf(names.get(id)));
+  const readable = new Set(receipt.holders.map((holder) => holder.node).filter(answers)).size;
+  const paths = new Map(drives.map((drive) => [drive.drive, drive.path]));
   const change = (title, words, action, call, after) => () =>
     confirm({ title, words, action, act: () => post(`${path}/${call}`, call === "stage" ? { key: file.key } : { prefix: file.key }) }).then((said) => said && (toast(after(said)), context.again()));
   const drain = change(`Drain ${name} now?`, "It goes to the lake without waiting until it is quiet.", "Drain now", "drain", (said) => (said.files > 0 ? "It drains now." : "It is in the lake already."));
@@ -48,7 +52,7 @@ function draw(context, told, nodes, { volume, name, trail, path }) {
         "Receipt",
         {},
         facts([
-          ["copies", `${receipt.copies === 1 ? "1" : `${receipt.copies}, on different nodes`} (class ${receipt.class})`],
+          ["copies", `${receipt.copies === 1 ? "1" : `${receipt.copies}, on different nodes`} (class ${receipt.class})${readable < new Set(receipt.holders.map((holder) => holder.node)).size ? `; of the nodes that hold it ${readable} ${readable === 1 ? "answers" : "answer"} now` : ""}`],
           ["lake", receipt.lake ? h("span", { class: "break" }, receipt.lake) : "none"],
           ["lake etag", receipt.lake_etag],
           ["version", h("code", {}, receipt.version)],
@@ -59,8 +63,8 @@ function draw(context, told, nodes, { volume, name, trail, path }) {
         table(
           [
             ["holder", (holder) => h("a", { href: `#/nodes/${enc(names.get(holder.node)?.name || holder.node)}` }, names.get(holder.node)?.name || holder.node.slice(0, 8))],
-            ["state", (holder) => (names.has(holder.node) ? badge(names.get(holder.node).state) : badge("gone"))],
-            ["drive", (holder) => h("code", {}, holder.drive.slice(0, 12))],
+            ["state", (holder) => (names.has(holder.node) ? badge(stateOf(names.get(holder.node))) : badge("gone"))],
+            ["drive", (holder) => h("span", { class: "break", title: holder.drive }, paths.get(holder.drive) || "not known: its node does not answer")],
           ],
           receipt.holders,
           "No drive holds it: it is in the lake.",

@@ -3,12 +3,12 @@
 import { enc, get, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, digits, perSecond, rate, span, things } from "./units.js";
-import { act, badge, byName, card, copyLine, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, table, ago } from "./parts.js";
+import { act, badge, byName, card, copyLine, dirOf, DRIVE_LEGEND, empty, facts, failure, legend, loading, paged, pageHead, sentence, stateOf, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { driveMeter } from "./overview.js";
+import { catalogParts } from "./catalog.js";
 import { history } from "./history.js";
-
-const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
+import { goneFor, removalCard, removalWords, remove } from "./removal.js";
 
 export async function list(context) {
   const nodes = place("div");
@@ -18,8 +18,8 @@ export async function list(context) {
   const load = place("div");
   load.append(loading());
   const told = h("div");
-  // The line for a first file names the node's directory.
-  const dir = (await context.get("about").catch(() => ({}))).first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
+  const about = await context.get("about").catch(() => ({}));
+  const dir = dirOf(about);
   context.show(
     pageHead([], "Nodes", null, act(context.session, "Add a node", () => addNode(context, told), "primary")),
     told,
@@ -32,46 +32,32 @@ export async function list(context) {
     load.update(all, (all) => paged("load", byName(all), loadTable));
   });
   await context.poll(4000, async () => {
-    const [all, where, left] = await Promise.all(["nodes", "catalog", "rebuild"].map(context.get));
+    const [all, where, left, { removals = [] }] = await Promise.all([context.get("nodes"), ...["catalog", "rebuild", "removals"].map(context.attempt)]);
+    const removing = new Map(removals.map((told) => [told.node, told]));
     const names = new Map(all.nodes.map((node) => [node.node, node.name || node.node.slice(0, 8)]));
-    nodes.update(byName(all.nodes), (all) =>
+    nodes.update([byName(all.nodes), removals], ([all]) =>
       paged("nodes", all, (rows) => table(
         [
           ["node", (node) => h("a", { href: `#/nodes/${enc(node.name || node.node)}` }, node.name || node.node.slice(0, 8))],
-          ["state", (node) => badge(stateOf(node))],
+          ["state", (node) => (removing.has(node.node) && node.state !== "down" ? badge("removing") : badge(stateOf(node)))],
           ["since", (node) => ago(node.silent_since_ms ?? node.since_ms)],
           ["cell", (node) => node.cell || "–"],
           ["switch", (node) => node.tor || "–"],
           ["power", (node) => node.power || "–"],
           ["drives", (node) => (node.drives_gone > 0 ? `${node.drives} (${node.drives_gone} gone)` : node.drives), "number"],
           ["not in the lake", (node) => bytes(node.undrained_bytes), "number"],
-          ["now", (node) => node.answers],
+          ["now", (node) => (removing.has(node.node) ? removalWords(removing.get(node.node)) : node.answers)],
         ],
         rows,
       )),
     );
-    catalog.update(where, (where) => [
-      facts([
-        ["kept by", where.holder ? names.get(where.holder) ?? where.holder : where.engine],
-        ["engine", where.engine],
-        ["last commit", count(where.seq)],
-        ["state", where.stalled ? badge("error", "acknowledges nothing: too few followers answer") : where.trouble ? badge("warn", where.trouble) : badge("ok", "acknowledges")],
-      ]),
-      table(
-        [
-          ["follower", (standby) => names.get(standby.node) ?? standby.node.slice(0, 8)],
-          ["state", (standby) => (standby.in_sync ? badge("in sync") : badge("warn", "behind"))],
-          ["last commit", (standby) => count(standby.seq), "number"],
-        ],
-        [...where.standbys].sort((a, b) => (names.get(a.node) ?? "").localeCompare(names.get(b.node) ?? "", "en", { numeric: true })),
-        "Nobody follows it: names are on one node.",
-      ),
-      h("div", { class: "actions spaced" }, where.holder !== undefined && act(context.session, "Promote this node", () => promote(context)), where.standbys.length > 0 && act(context.session, "Detach a follower", () => detach(context, where.standbys.map((standby) => names.get(standby.node) ?? standby.node)))),
-      h("p", { class: "muted small spaced" }, "A backup of the catalog, on this machine, while the node runs:"),
-      copyLine(`stoker catalog backup catalog.backup --dir ${dir}`),
-    ]);
-    rebuild.update(left, (left) =>
-      left.files_left + left.lost_files === 0
+    catalog.update([where.error?.message ?? where, [...names]], () => (where.error ? failure(where.error) : catalogParts(context, where, about.node, dir, names)));
+    rebuild.update([left.error?.message ?? left, where.trouble], () =>
+      left.error
+        ? failure(left.error)
+        : where.trouble
+        ? empty("Not known while the catalog does not answer.")
+        : left.files_left + left.lost_files === 0
         ? empty("Every file has its copies.")
         : facts([
             ["left", `${things(left.files_left, "file")}, ${bytes(left.bytes_left)}`],
@@ -120,31 +106,8 @@ async function addNode(context, told) {
   if (!made) return;
   const status = await get("status").catch(() => null);
   const own = status?.nodes.find((peer) => peer.node === status.node);
-  const line = `STOKER_JOIN_TOKEN=${made.join_token} stoker join ${(own?.addresses ?? ["ADDRESS"]).join(",")}`;
+  const line = `STOKER_JOIN_TOKEN=${made.join_token} stoker join ${own?.addresses[0] ?? "ADDRESS"}`;
   told.replaceChildren(card("The token is told once", { class: "start" }, h("p", {}, "Run this on the new machine, with an address of this node that it can reach."), copyLine(line)));
-}
-
-function promote(context) {
-  return confirm({
-    title: "Let this node keep the catalog?",
-    words: ["For when the node that kept it is gone. This node must have followed it.", "The node that kept it is fenced off: it acknowledges nothing more."],
-    fields: [{ name: "accept_loss", kind: "flag", label: "Although acknowledged changes may be lost" }],
-    typed: "promote",
-    action: "Promote",
-    danger: true,
-    act: (values) => post("catalog/promote", values),
-  }).then((done) => done && (toast(done.loss ? `This node keeps the catalog. Lost: ${done.loss}` : "This node keeps the catalog, and no change was lost."), context.again()));
-}
-
-function detach(context, followers) {
-  return confirm({
-    title: "Let a follower of the catalog go for good?",
-    words: "The catalog waits for it no longer. It has to join anew to follow again.",
-    fields: [{ name: "node", kind: "choice", label: "Which one", choices: followers, value: followers[0] }],
-    action: "Detach",
-    danger: true,
-    act: (values) => post("catalog/detach", values),
-  }).then((done) => done && (toast("It follows no longer."), context.again()));
 }
 
 export async function page(context) {
@@ -153,26 +116,41 @@ export async function page(context) {
   const head = place("div");
   const body = place("div", { class: "stack" });
   const verdict = h("div", { role: "status" });
-  let evacuating = false;
+  const plots = h("div");
   await context.poll(3000, async () => {
-    const page = await context.get(path);
-    const state = stateOf(page.node);
-    evacuating = page.node.state === "evacuating";
-    const evacuation = evacuating ? await context.get(`${path}/evacuation`) : null;
+    const page = await context.get(path).catch(async (error) => {
+      const words = error.status === 404 && (await goneFor(context, node));
+      if (!words) throw error;
+      context.show(pageHead([["Nodes", "#/nodes"]], node, badge("gone", "removed")), ...words);
+      return null;
+    });
+    if (!page) return;
+    const [{ removals: [removal] }, { lost = [] }] = await Promise.all([context.get(`removals?node=${enc(page.node.node)}`), context.attempt("outages")]);
+    const isDark = lost.some((one) => one.what === "catalog");
+    const state = removal && page.node.state !== "down" ? "removing" : stateOf(page.node);
+    const evacuation = page.node.state === "evacuating" && !removal ? await context.get(`${path}/evacuation`) : null;
     if (!head.isConnected) {
-      const plots = history(context, { title: "Over time", names: ["throughput", "latency", "lag", "space"], node: page.node.node, wrap: card });
       context.show(head, verdict, body, plots);
     }
-    head.update([page.node.name, state], () => pageHead([["Nodes", "#/nodes"]], page.node.name || node, badge(state), actions(context, page.node, path, verdict)));
-    body.update({ ...page, evacuation }, () => [
+    // Its past is with the node itself.
+    const [isAway, wasAway] = [isLost(page.node), plots.dataset.away];
+    if (wasAway !== String(isAway)) {
+      plots.dataset.away = isAway;
+      plots.replaceChildren(isAway ? card("Over time", {}, empty("It keeps its figures itself, and does not answer. They are here again when it does.")) : history(context, { title: "Over time", names: ["throughput", "latency", "lag", "space"], node: page.node.node, wrap: card }));
+    }
+    head.update([page.node.name, state, Boolean(removal)], () => pageHead([["Nodes", "#/nodes"]], page.node.name || node, badge(state), actions(context, page.node, path, verdict, Boolean(removal))));
+    body.update({ ...page, evacuation, removal, isDark }, () => [
+      removal && removalCard(context, removal),
       evacuation && card("Evacuation", {}, progress(evacuation)),
-      h("div", { class: "grid two" }, card("About", {}, about(page.node)), card("If it dies now", {}, risk(page.risk))),
-      card("Drives", { actions: act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
+      h("div", { class: "grid two" }, card("About", {}, about(page.node, isDark)), card(page.node.state === "down" ? "Lost with it" : "If it dies now", {}, isDark ? empty("Not known while the catalog does not answer.") : risk(page.risk))),
+      card("Drives", { actions: !isLost(page.node) && act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
     ]);
   });
 }
 
-const about = (node) =>
+const isLost = (node) => node.state === "down" || Boolean(node.silent_since_ms);
+
+const about = (node, isDark) =>
   facts([
     ["id", h("code", {}, node.node)],
     ["cell", node.cell || "no name"],
@@ -180,7 +158,7 @@ const about = (node) =>
     ["power feed", node.power || "–"],
     ["in this state", ago(node.since_ms)],
     ["now", node.answers],
-    ["not in the lake", `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
+    ["not in the lake", isDark ? "not known now" : `${things(node.undrained_files, "file")}, ${bytes(node.undrained_bytes)}`],
   ]);
 
 function risk(risk) {
@@ -207,11 +185,11 @@ const progress = (told) =>
 function drives(context, page, path) {
   const list = (rows) => table(
     [
-      ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "–"), h("div", { class: "muted small" }, drive.drive))],
-      ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, drive.why))],
-      ["use", (drive) => h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`)), "wide"],
+      ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "a drive"), h("div", { class: "muted small" }, drive.drive))],
+      ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, sentence(drive.why)))],
+      ["use", (drive) => (drive.bytes === 0 ? h("span", { class: "muted" }, "not known") : h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`))), "wide"],
       ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
-      ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
+      !isLost(page.node) && ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
     ],
     rows,
     "No drive is known.",
@@ -219,7 +197,7 @@ function drives(context, page, path) {
   return [paged(`drives-${page.node.node}`, page.drives, list), page.drives.length > 0 && legend(DRIVE_LEGEND)];
 }
 
-function actions(context, node, path, verdict) {
+function actions(context, node, path, verdict, isRemoving) {
   const name = node.name || node.node;
   const force = { name: "force", kind: "flag", label: "Although too few nodes may be left for some volumes" };
   const ask = async () => {
@@ -262,38 +240,15 @@ function actions(context, node, path, verdict) {
       action: "Rejoin",
       act: () => post(`${path}/rejoin`),
     }).then((done) => done && after(`${name} takes copies again.`));
-  const remove = () =>
-    confirm({
-      title: `Remove ${name} for good?`,
-      words: [
-        "A node that answers is emptied first, then it stops. One that is lost goes when the others have made up for what it held.",
-        "It cannot come back as this node; its machine can join again with an empty directory.",
-      ],
-      fields: [force, { name: "accept_loss", kind: "flag", label: "Although files are lost with it that no other node has" }],
-      typed: name,
-      action: "Remove",
-      danger: true,
-      act: async (values) => {
-        const told = await post(`${path}/remove`, values);
-        if (told.step === "loss") {
-          const first = told.lost[0];
-          throw new Error(`${things(told.lost_files, "file")}, ${bytes(told.lost_bytes)}, would be lost with it${first ? `, ${first.volume}/${first.key} for one` : ""}.`);
-        }
-        return told;
-      },
-    }).then((told) => {
-      if (!told) return;
-      if (told.step === "evacuating") return after(`${name} is being emptied, and leaves by itself when nothing is left there.`);
-      if (told.step !== "removed") return after(`${name} is not removed yet${told.trouble ? `: ${told.trouble}` : ""}. Remove it again later.`);
-      toast(`${name} is no node of the cluster any more.`);
-      location.hash = "#/nodes";
-    });
   const isOut = ["quarantined", "evacuating"].includes(node.state);
+  // Its own card says how a removal can be ended.
+  if (isRemoving) return [];
+  if (isLost(node)) return [isOut && act(context.session, "Rejoin", rejoin), act(context.session, "Remove", () => remove(context, node), "danger")];
   return [
     h("button", { type: "button", "data-key": "can-stop", onclick: ask }, "Can it stop?"),
     isOut ? act(context.session, "Rejoin", rejoin, "primary") : act(context.session, "Quarantine", quarantine),
     node.state !== "evacuating" && act(context.session, "Evacuate", evacuate, "danger"),
-    act(context.session, "Remove", remove, "danger"),
+    act(context.session, "Remove", () => remove(context, node), "danger"),
   ];
 }
 

@@ -63,7 +63,7 @@ function draw(context, told) {
   ];
 }
 
-const nameOf = (part) => (part.name ? `${part.kind} ${part.name}${part.piece ? `:${part.piece}` : ""}` : part.part.replace("/", " "));
+const nameOf = (part) => (part.name ? `${part.kind === "node" && part.name.startsWith("node") ? "" : `${part.kind} `}${part.name}${part.piece ? `:${part.piece}` : ""}` : part.part.replace("/", " "));
 
 /** Nodes by the names that people gave them. */
 const named = (part, words) => (part.node && part.name ? words.replaceAll(part.node, part.name) : words);

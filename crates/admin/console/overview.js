@@ -2,7 +2,7 @@
 
 import { h, place } from "./dom.js";
 import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
-import { ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, table, tone } from "./parts.js";
+import { agedNote, ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, sentence, stateOf, table, tone } from "./parts.js";
 import { history } from "./history.js";
 import { objectives } from "./objectives.js";
 import { callWords, kindWords, namer } from "./words.js";
@@ -37,18 +37,20 @@ export async function page(context) {
     foldable("Events", { actions: h("a", { href: "#/log" }, "Log") }, events),
   );
   context.poll(5000, async () => {
-    // One that does not answer leaves the others to be seen.
-    const ask = (path) => context.get(path).catch((error) => (error.name === "AbortError" ? Promise.reject(error) : { error }));
-    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about"].map(ask));
-    const [report, status, nodes, drives, all, about] = told;
+    const told = await Promise.all(["risk", "status", "nodes", "drives", "volumes", "about", "outages"].map(context.attempt));
+    const [report, status, nodes, drives, all, about, outages] = told;
+    // What was true when the catalog last answered is not what is true.
+    const stale = new Map((outages.stale ?? []).map((view) => [view.view, view.as_of_ms]));
+    const isDark = (outages.lost ?? []).some((one) => one.what === "catalog");
     if (told.every((one) => one.error)) throw report.error;
-    risk.update(report.error?.message ?? report, () => (report.error ? failure(report.error) : drawRisk(report)));
+    const asOf = isDark || stale.has("risk") ? (stale.get("risk") ?? 0) : null;
+    risk.update([report.error?.message ?? report, asOf], () => (report.error ? failure(report.error) : drawRisk(report, asOf)));
     if (!status.error && !nodes.error && !drives.error) {
       Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
       drawTiles();
-      map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes }, drawMap);
+      map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes, isDark }, drawMap);
     }
-    const nothing = !all.error && all.volumes.every((volume) => volume.files === 0);
+    const nothing = !all.error && !isDark && !stale.has("volumes") && all.volumes.every((volume) => volume.files === 0);
     first.update({ nothing, line: about.first_line }, ({ nothing, line }) =>
       nothing ? [card(null, { class: "start" }, h("h2", {}, line ? "No data yet. Copy this line." : "No data yet."), line ? copyLine(line) : h("p", { class: "muted" }, "Write a file through any door."))] : [],
     );
@@ -63,7 +65,8 @@ export async function page(context) {
     const { volumes: all } = await context.get("volumes");
     const shown = all.slice(0, TIERS_MAX);
     const tiers = await Promise.all(shown.map((volume) => context.get(`volumes/${encodeURIComponent(volume.name)}/tiers`).catch(() => null)));
-    volumes.update([shown, tiers], () => volumeTable(shown, tiers));
+    const outages = await context.attempt("outages");
+    volumes.update([shown, tiers, outages.stale], () => [agedNote(outages, "volumes"), volumeTable(shown, tiers)]);
     events.update(await lately(context, namer(seen.nodes, seen.drives)), drawEvents);
   });
 }
@@ -74,7 +77,7 @@ function drawAlerts({ alerts, not_known }) {
       "li",
       {},
       badge(alert.severity === "page" ? "error" : "warn", alert.severity === "page" ? "act now" : "look today"),
-      h("div", {}, h("b", {}, alert.node ? h("a", { href: `#/nodes/${encodeURIComponent(alert.node)}` }, alert.summary) : alert.summary), h("div", { class: "muted small" }, alert.action)),
+      h("div", {}, h("b", {}, alert.node ? h("a", { href: `#/nodes/${encodeURIComponent(alert.node)}` }, sentence(alert.summary)) : sentence(alert.summary)), h("div", { class: "muted small" }, sentence(alert.action))),
     );
   const list = (rows) => h("ul", { class: "alerts-list" }, rows.map(one));
   return [
@@ -85,20 +88,22 @@ function drawAlerts({ alerts, not_known }) {
   ];
 }
 
-function drawRisk(report) {
+/** `asOf`: when it was true, if that is not now; 0 if only this node's own part is known. */
+function drawRisk(report, asOf) {
   const worst = report.nodes.reduce((worst, node) => (node.lost_bytes + node.lost_files > worst.lost_bytes + worst.lost_files ? node : worst), { lost_bytes: 0, lost_files: 0, name: "" });
   const few = report.nodes.reduce((sum, node) => Math.max(sum, node.one_copy_files), 0);
   const lost = report.lost_files > 0;
-  const [kind, words] = lost
+  const [kind, said] = lost
     ? ["bad", `${things(report.lost_files, "file")} (${bytes(report.lost_bytes)}) cannot be read now`]
     : worst.lost_files > 0
       ? ["bad", `If ${worst.name} dies now, ${things(worst.lost_files, "file")} (${bytes(worst.lost_bytes)}) are lost`]
       : few > 0
         ? ["warn", `No loss if one node dies, but ${things(few, "file")} have one copy`]
-        : ["ok", "If any one node dies now, nothing is lost"];
+        : ["ok", report.nodes.length === 1 ? "If this node dies now, nothing is lost" : "If any one node dies now, nothing is lost"];
+  const [colour, words] = asOf == null ? [kind, said] : ["warn", "What would be lost now is not known: the catalog does not answer"];
   const row = (name, link) => [
     name,
-    (risk) => (link ? h("a", { href: `#/nodes/${encodeURIComponent(risk.name || risk.node)}` }, risk.name || risk.node.slice(0, 8)) : risk.name || "(no name)"),
+    (risk) => (link ? h("span", {}, h("a", { href: `#/nodes/${encodeURIComponent(risk.name || risk.node)}` }, risk.name || risk.node.slice(0, 8)), risk.state === "down" && [" ", badge("down")]) : risk.name || "(no name)"),
   ];
   const columns = (title, link) => [
     row(title, link),
@@ -108,7 +113,8 @@ function drawRisk(report) {
     ["with one copy", (risk) => bytes(risk.one_copy_bytes), "number"],
   ];
   return [
-    h("div", { class: `headline ${kind}` }, h("span", { class: "dot" }), h("h1", {}, words)),
+    h("div", { class: `headline ${colour}` }, h("span", { class: "dot" }), h("h1", {}, words)),
+    asOf != null && h("p", { class: "muted small" }, asOf === 0 ? "Below is what this node knows by itself." : ["Below is what was true ", ago(asOf), ` (${said}).`]),
     h(
       "details",
       { class: "more", open: worst.lost_files > 0 || !matchMedia("(max-width: 760px)").matches },
@@ -131,7 +137,9 @@ const newest = (recent) => (name) => recent?.series[name]?.at(-1) ?? null;
 function tileRow({ status, nodes, drives, recent, capacity }) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
-  const resting = drives.filter((drive) => drive.state === "resting").length;
+  const of = (state) => drives.filter((drive) => drive.state === state).length;
+  const [resting, unknown] = [of("resting"), of("unknown")];
+  const notLive = [resting > 0 && `${resting} resting`, unknown > 0 && `${unknown} not known: no answer`, live + resting + unknown < drives.length && `${drives.length - live - resting - unknown} out`].filter(Boolean).join(", ");
   const now = newest(recent);
   const clients = ["s3_connections", "nfs_connections", "door_connections"].map(now);
   const known = clients.filter((value) => value != null);
@@ -139,12 +147,12 @@ function tileRow({ status, nodes, drives, recent, capacity }) {
   const used = capacity?.space_bytes > 0 ? (100 * capacity.keep_bytes) / capacity.space_bytes : null;
   return [
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad", status.ready ? "this node is ready" : "this node is not ready", "#/nodes"),
-    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting === drives.length ? "warn" : "bad", resting > 0 ? `${resting} resting` : null),
+    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting + unknown === drives.length ? "warn" : "bad", notLive || "all in service"),
     tile("Space that must stay", used == null ? "–" : percent(used), used > 80 || (full != null && full < 86400) ? "bad" : "", used == null ? "not known yet" : `${bytes(capacity.keep_bytes)} of ${bytes(capacity.space_bytes)}; ${full != null ? `full in ${span(full * 1000)} at this rate` : capacity.fill_bytes_per_s == null ? "no forecast yet" : "does not fill up"}`),
     tile("Waiting for the lake", now("drain_lag_bytes") == null ? bytes(status.dirty_bytes) : bytes(now("drain_lag_bytes")), status.lake_trouble ? "warn" : "", (now("drain_lag_bytes") ?? status.dirty_bytes) > 0 ? `oldest for ${seconds(now("drain_lag_s") ?? status.dirty_age_ms / 1000)}` : "all drained", "#/lake"),
     tile("Read", rate(now("read_bytes_per_s")), "", "all nodes"),
     tile("Written", rate(now("write_bytes_per_s")), "", now("commits_per_s") == null ? "all nodes" : `${now("commits_per_s").toFixed(1)} commits/s`),
-    tile("Clients", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),
+    tile("Client connections", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),
     tile("Conflicts", count(status.conflicts), status.conflicts > 0 ? "bad" : "ok", status.conflicts > 0 ? "decide which stays" : "none", "#/volumes"),
   ];
 }
@@ -156,9 +164,9 @@ function grouped(nodes, label) {
   return [...groups].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
 }
 
-function drawMap({ nodes, drives, peers }) {
+function drawMap({ nodes, drives, peers, isDark }) {
   const suspect = new Set(peers.filter((peer) => peer.suspect).map((peer) => peer.node));
-  const box = (node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node));
+  const box = (node) => nodeBox(node, drives.filter((drive) => drive.node === node.node), suspect.has(node.node), isDark);
   const cells = grouped(byName(nodes), (node) => node.cell);
   const racks = (cell, members) => {
     const all = grouped(members, (node) => node.tor);
@@ -181,8 +189,8 @@ function drawMap({ nodes, drives, peers }) {
   return [paged("cells", cells, (some) => h("div", { class: "cells" }, some.map(one)), 12), legend(DRIVE_LEGEND)];
 }
 
-function nodeBox(node, drives, isSuspect) {
-  const state = node.silent_since_ms && node.state !== "down" ? "silent" : isSuspect ? "suspect" : node.state;
+function nodeBox(node, drives, isSuspect, isDark) {
+  const state = isSuspect && stateOf(node) === node.state && node.state !== "down" ? "suspect" : stateOf(node);
   const labels = node.power ? (/^power/i.test(node.power) ? node.power : `power ${node.power}`) : "";
   return h(
     "a",
@@ -193,12 +201,17 @@ function nodeBox(node, drives, isSuspect) {
       h(
         "span",
         { class: `drive ${tone(drive.state)}` },
-        h("span", { class: "small drive-head" }, h("span", { class: "cut", title: drive.path }, drive.path.split("/").slice(-2).join("/") || drive.drive.slice(0, 8)), h("span", {}, drive.state === "live" ? bytes(drive.bytes) : drive.state)),
+        h("span", { class: "small drive-head" }, h("span", { class: "cut", title: drive.path }, drive.path.split("/").slice(-2).join("/") || "a drive"), h("span", {}, drive.state === "live" ? bytes(drive.bytes) : drive.state)),
         driveMeter(drive),
       ),
     ),
-    h("span", { class: "muted small" }, node.undrained_bytes > 0 ? `${bytes(node.undrained_bytes)} not in the lake` : "everything is in the lake"),
+    h("span", { class: "muted small" }, isDark ? "what it holds is not known now" : held(node)),
   );
+}
+
+function held(node) {
+  if (node.undrained_bytes > 0) return `${bytes(node.undrained_bytes)} not in the lake`;
+  return node.state === "down" ? "nothing waits for it" : "everything is in the lake";
 }
 
 export const driveMeter = (drive) => meter([[drive.keep_bytes, "keep", "must stay"], [drive.clean_bytes, "clean", "may go"]], drive.bytes);

@@ -5,24 +5,45 @@ import { bytes, date, span } from "./units.js";
 import { toast } from "./dialog.js";
 
 const GOOD = ["up", "live", "published", "clean", "ready", "in sync", "info", "ok"];
-const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "resting", "degraded", "repair", "verifying", "shadowed"];
+const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "removing", "resting", "degraded", "repair", "verifying", "shadowed"];
 const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready", "escalated"];
 
 export const tone = (state) =>
   GOOD.includes(state) ? "ok" : CAREFUL.includes(state) ? "warn" : BAD.includes(state) ? "bad" : "plain";
 
-export const badge = (state, words) => h("span", { class: `badge ${tone(state)}` }, words ?? state);
+/** What a node is in one word: one that does not answer is silent, whatever was decided about it before. */
+export const stateOf = (node) => (node.silent_since_ms && node.state !== "down" ? "silent" : node.state);
+
+/** Words of more than a few letters may need a second line. */
+export const badge = (state, words) => h("span", { class: `badge ${tone(state)}${(words ?? state).length > 24 ? " long" : ""}` }, words ?? state);
 export const loading = (what = "Loading…") => h("p", { class: "loading", "aria-busy": "true" }, what);
 export const empty = (words, ...more) => h("div", { class: "empty" }, h("p", {}, words), ...more);
 
 export function failure(error) {
-  return h("div", { class: "failure", role: "alert" }, h("b", {}, error.message), error.hint && h("p", { class: "muted" }, error.hint));
+  const hint = error.status === 503 ? "This page asks again by itself, and shows it as soon as there is an answer." : error.hint;
+  return h("div", { class: "failure", role: "alert" }, h("b", {}, sentence(error.message)), hint && h("p", { class: "muted" }, hint));
+}
+
+/** A sentence with a capital, and what is to be typed in the letters of a terminal. */
+export function sentence(text) {
+  // Many nodes are called so.
+  const [first, ...rest] = text.replace(/\bnode (?=node)/g, "").split("`");
+  const words = [first.charAt(0).toUpperCase() + first.slice(1), ...rest];
+  return words.map((part, at) => (at % 2 === 1 && at < words.length - 1 ? h("code", {}, part) : part));
 }
 
 export function card(title, attributes, ...children) {
   const { actions, note, ...rest } = attributes ?? {};
   const head = title && h("div", { class: "card-head" }, h("h2", {}, title), note && h("span", { class: "muted small" }, note), actions && h("div", { class: "actions" }, actions));
   return h("section", { ...rest, class: `card ${rest.class ?? ""}` }, head, ...children);
+}
+
+/** That a view is what it was when the catalog last answered, if it is; `outages` is what the node tells. */
+export function agedNote(outages, view) {
+  const stale = (outages.stale ?? []).find((one) => one.view === view);
+  const isDark = (outages.lost ?? []).some((one) => one.what === "catalog");
+  if (!stale && !isDark) return null;
+  return h("p", { class: "warn small" }, stale?.as_of_ms ? ["As it was ", ago(stale.as_of_ms), ": the catalog does not answer."] : "The catalog does not answer: this may be old, and may lack something.");
 }
 
 /** A page's head: where one is, what it is called, what can be done. */
@@ -53,10 +74,13 @@ export function table(columns, rows, none) {
       "table",
       {},
       h("thead", {}, h("tr", {}, shown.map(([title, , kind]) => h("th", { class: kind, scope: "col" }, title)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, shown.map(([title, cell, kind]) => h("td", { class: kind, "data-label": title }, cell(row)))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, shown.map(([title, cell, kind]) => drawCell(title, cell(row), kind))))),
     ),
   );
 }
+
+/** What is not known or not there is left out on a narrow screen. */
+const drawCell = (title, value, kind) => h("td", { class: [kind, (value === "–" || value === "") && "none"].filter(Boolean).join(" ") || null, "data-label": title }, value);
 
 /** Which page of a long list is open, by the list; it stays while the list is drawn anew. */
 const pages = new Map();
@@ -138,6 +162,9 @@ export function copyLine(line) {
   const code = h("code", {}, line);
   return h("div", { class: "copy" }, code, h("button", { type: "button", onclick: copy }, "Copy"));
 }
+
+/** The directory of the node that serves the page, for lines to be copied: the line for a first file names it. */
+export const dirOf = (about) => about.first_line?.match(/ --dir (.+)$/)?.[1] ?? "DIR";
 
 /** In the order of people: node-2 before node-10. */
 export const byName = (rows) => [...rows].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));

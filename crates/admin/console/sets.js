@@ -3,7 +3,7 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, ago, badge, card, copyLine, empty, facts, loading, meter, paged, pageHead, table } from "./parts.js";
+import { act, ago, badge, card, copyLine, dirOf, empty, facts, loading, meter, paged, pageHead, table } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 
 export function setTable(sets, withVolume = false) {
@@ -23,6 +23,7 @@ export function setTable(sets, withVolume = false) {
 }
 
 export async function list(context) {
+  const dir = dirOf(await context.get("about").catch(() => ({})));
   const body = place("div");
   body.append(loading());
   context.show(pageHead([], "Checkpoint sets"), card(null, {}, body));
@@ -31,7 +32,7 @@ export async function list(context) {
     const pages = await Promise.all(volumes.slice(0, 50).map((volume) => context.get(`volumes/${enc(volume.name)}/sets?limit=50`)));
     const sets = pages.flatMap((page) => page.sets).sort((a, b) => b.begun_ms - a.begun_ms);
     body.update([sets, volumes[0]?.name], () =>
-      sets.length > 0 ? setTable(sets, true) : empty("No checkpoint set yet. Copy this line.", copyLine(`stoker set put ${volumes[0]?.name ?? "data"}/step-1000/ ./step-1000`)),
+      sets.length > 0 ? setTable(sets, true) : empty("No checkpoint set yet. Copy this line.", copyLine(`stoker set put ${volumes[0]?.name ?? "data"}/step-1000/ ./step-1000 --dir ${dir}`)),
     );
   });
 }

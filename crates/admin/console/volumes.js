@@ -3,7 +3,7 @@
 import { enc, encKey, post } from "./api.js";
 import { h, place } from "./dom.js";
 import { bytes, count, date, span, things } from "./units.js";
-import { act, badge, card, empty, facts, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
+import { act, agedNote, badge, card, empty, facts, failure, legend, loading, meter, openPage, paged, pageHead, table, ago } from "./parts.js";
 import { confirm, toast } from "./dialog.js";
 import { VOLUMES_SHOWN, volumeTable } from "./overview.js";
 import { setTable } from "./sets.js";
@@ -18,12 +18,13 @@ export async function list(context) {
   const conflicts = place("div");
   context.show(pageHead([], "Volumes", null, act(context.session, "New volume", () => create(context), "primary")), card(null, {}, body), conflicts);
   await context.poll(6000, async () => {
-    const [all, waiting] = await Promise.all([context.get("volumes"), context.get("conflicts")]);
+    const [all, { conflicts: waiting = [] }] = await Promise.all([context.get("volumes"), context.attempt("conflicts")]);
+    const outages = await context.attempt("outages");
     // Where bytes are is asked for those that are seen: it is work for the node.
     const seen = new Set(openPage("volumes", all.volumes, VOLUMES_SHOWN).map((volume) => volume.name));
     const tiers = await Promise.all(all.volumes.map((volume) => seen.has(volume.name) && context.get(`volumes/${enc(volume.name)}/tiers`).catch(() => null)));
-    body.update([all.volumes, tiers], () => volumeTable(all.volumes, tiers));
-    conflicts.update(waiting.conflicts, (rows) => (rows.length === 0 ? [] : [card("Conflicts", { note: "the lake holds something else: decide" }, conflictTable(context, rows))]));
+    body.update([all.volumes, tiers, outages.stale], () => [agedNote(outages, "volumes"), volumeTable(all.volumes, tiers)]);
+    conflicts.update(waiting, (rows) => (rows.length === 0 ? [] : [card("Conflicts", { note: "the lake holds something else: decide" }, conflictTable(context, rows))]));
   });
 }
 
@@ -72,6 +73,7 @@ export async function page(context) {
   const tiers = place("div");
   const files = place("div");
   const sets = place("div");
+  [about, tiers, files, sets].forEach((part) => part.append(loading()));
   const parts = [head, h("div", { class: "grid two" }, card("Policy", {}, about), card("Where its bytes are", {}, tiers)), card("Files", { actions: trail(volume, prefix) }, files), card("Checkpoint sets", {}, sets)];
   let after = "";
   let shown = [];
@@ -83,16 +85,29 @@ export async function page(context) {
     files.update([shown, page.more], () => fileTable(volume, prefix, shown, page.more, more));
   };
   await context.poll(6000, async () => {
-    const [info, tier, all] = await Promise.all([context.get(path), context.get(`${path}/tiers`), context.get(`${path}/sets?limit=20`)]);
+    const [info, tier, all] = await Promise.all([known(context, volume, path), ...["tiers", "sets?limit=20"].map((part) => context.attempt(`${path}/${part}`))]);
     if (!head.isConnected) context.show(...parts);
     head.update(info.name, () => pageHead([["Volumes", "#/volumes"]], info.name, null, actions(context, info, path)));
     about.update(info, policy);
-    tiers.update([info, tier], () => tierFacts(info, tier));
-    sets.update(all.sets, (rows) => setTable(rows));
+    tiers.update([info, tier.error?.message ?? tier], () => (tier.error ? failure(tier.error) : tierFacts(info, tier)));
+    sets.update(all.error?.message ?? all.sets, () => (all.error ? failure(all.error) : setTable(all.sets)));
     if (shown.length <= PAGE) {
       [after, shown] = ["", []];
-      await more();
+      await more().catch((error) => {
+        if (error.name === "AbortError") throw error;
+        files.update(error.message, () => failure(error));
+      });
     }
+  });
+}
+
+/** A volume, as it was when the catalog last answered if it does not. */
+function known(context, volume, path) {
+  return context.get(path).catch(async (error) => {
+    if (error.status !== 503) throw error;
+    const found = (await context.get("volumes")).volumes.find((one) => one.name === volume);
+    if (!found) throw error;
+    return found;
   });
 }
 
@@ -134,11 +149,13 @@ function policy(info) {
 function tierFacts(info, tier) {
   const row = (name, sum) => [name, sum.files > 0 ? `${things(sum.files, "file")}, ${bytes(sum.bytes)}` : null];
   const kept = tier.dirty.bytes + tier.never.bytes + tier.conflict.bytes;
+  const whole = (what) => tier.clean[what] + tier.dirty[what] + tier.never[what] + tier.conflict[what];
   return [
     info.bytes > 0 && meter([[kept, "keep", "only on drives"], [tier.clean.bytes, "clean", "in the lake"]], kept + tier.clean.bytes),
     info.bytes > 0 && legend([["keep", "only on drives"], ["clean", "in the lake, too"]]),
     facts([
-      ["in all", `${things(info.files, "file")}, ${bytes(info.bytes)}`],
+      // Counted with the rows below, so that they add up; what was written since is counted next time.
+      ["in all", tier.at_least ? `${things(info.files, "file")}, ${bytes(info.bytes)}` : `${things(whole("files"), "file")}, ${bytes(whole("bytes"))}`],
       row("in the lake", tier.clean),
       row("only on drives, will drain", tier.dirty),
       row("only on drives, never drain", tier.never),

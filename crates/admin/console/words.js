@@ -46,7 +46,7 @@ const CALLS = [
 export function namer(nodes, drives) {
   const names = new Map((nodes ?? []).filter((node) => node.name).map((node) => [node.node, node.name]));
   for (const drive of drives ?? []) names.set(drive.drive, `drive ${drive.path} of ${drive.name}`);
-  return (text) => text.replace(/\b[0-9a-f]{32}\b/g, (id) => names.get(id) ?? id).replace(/(^|[\s(])(node|drive|port|switch|power|cell)\/(?=\S)/g, "$1$2 ");
+  return (text) => text.replace(/\b[0-9a-f]{32}\b/g, (id) => names.get(id) ?? id).replace(/(^|[\s(])(node|drive|port|switch|power|cell)\/(?=\S)/g, "$1$2 ").replace(/\bnode (?=node)/g, "");
 }
 
 function plain(text) {

@@ -64,6 +64,8 @@ const ASSETS: &[Asset] = &[
     asset!("/console/overview.js", "overview.js", SCRIPT),
     asset!("/console/objectives.js", "objectives.js", SCRIPT),
     asset!("/console/nodes.js", "nodes.js", SCRIPT),
+    asset!("/console/catalog.js", "catalog.js", SCRIPT),
+    asset!("/console/removal.js", "removal.js", SCRIPT),
     asset!("/console/volumes.js", "volumes.js", SCRIPT),
     asset!("/console/file.js", "file.js", SCRIPT),
     asset!("/console/sets.js", "sets.js", SCRIPT),

@@ -89,10 +89,9 @@ impl Core {
         self.decide(node, Duty::Quarantined).await
     }
 
-    /// Ends a quarantine or an evacuation.
+    /// Ends a quarantine, an evacuation or a removal. One transaction, so that nobody empties it on.
     pub(crate) async fn rejoin(&self, node: NodeId) -> Result<()> {
-        self.end_removal(node).await?;
-        self.decide(node, Duty::Full).await
+        self.decide_with(node, Duty::Full, Commit::new().delete(keys::removing(node))).await
     }
 
     /// Lets the others take what a node has and the lake has not.
@@ -196,17 +195,22 @@ impl Core {
     }
 
     pub(crate) async fn decide(&self, node: NodeId, duty: Duty) -> Result<()> {
+        self.decide_with(node, duty, Commit::new()).await
+    }
+
+    /// The same in one transaction with what belongs to it.
+    pub(crate) async fn decide_with(&self, node: NodeId, duty: Duty, with: Commit) -> Result<()> {
         let key = keys::node(node);
         for _ in 0..TRIES_MAX {
             let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
             let unknown = || StoreError::new(ErrorKind::NotFound, format!("there is no node {node}"));
             let row = row.ok_or_else(unknown)?;
             let mut value = NodeRow::of(&row).map_err(error::catalog)?;
-            if value.duty == duty {
+            if value.duty == duty && with.writes.is_empty() {
                 return Ok(());
             }
             value.duty = duty;
-            let change = Commit::new().seq(key.clone(), row.seq).put(key.clone(), value.encode());
+            let change = with.clone().seq(key.clone(), row.seq).put(key.clone(), value.encode());
             if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
                 self.saw(seq);
                 self.load_view().await?;

@@ -226,8 +226,12 @@ impl Node {
             loops.push(tasks.spawn(cell::look_after(core.clone())));
             loops.push(tasks.spawn(cell::dial::run(core.clone())));
         }
+        let node = Arc::new(node);
+        if core.cell.is_joined() {
+            loops.push(tasks.spawn(crate::removal::run(Arc::downgrade(&node))));
+        }
         *node.loops.lock().unwrap() = loops;
-        Ok(Arc::new(node))
+        Ok(node)
     }
 
     /// Its id.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use stoker_catalog::Catalog;
 use stoker_catalog::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_store::{
@@ -46,7 +47,8 @@ impl Node {
             Order::Protection => self.core.protection_view().await.map(Report::Protection),
             Order::Outages => Ok(Report::Outages(self.outages())),
             Order::CatalogRows { state, after } => {
-                let page = self.core.catalog_rows(state, after.as_deref()).await;
+                let own = self.keeper().and_then(|keeper| keeper.own()).map(|own| own as Arc<dyn Catalog>);
+                let page = self.core.catalog_rows(own, state, after.as_deref()).await;
                 page.map(Report::CatalogRows).map_err(|fault| self.where_catalog(fault))
             }
             Order::KeyRotate { access_key, grace_ms } => {
@@ -63,6 +65,10 @@ impl Node {
             }
             Order::NodeRemove { node, force, accept_loss } => {
                 self.node_remove(&node, force, accept_loss).await.map(|told| Report::Removal(Box::new(told)))
+            }
+            Order::Removals { node: None } => self.removals().await.map(Report::Removals),
+            Order::Removals { node: Some(node) } => {
+                self.removal_of(&node).await.map(|told| Report::Removals(told.into_iter().collect()))
             }
             Order::Unreachable => Ok(Report::Unreachable(self.unreachable())),
             Order::JoinTokens => self.join_tokens().await.map(Report::JoinTokens),

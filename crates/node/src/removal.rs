@@ -1,47 +1,48 @@
 //! A node leaves for good.
 //!
 //! A live one is emptied first, a lost one is made up for by the others; what is left then is lost with it, is named, and a person has
-//! to accept that. So one order goes through these steps, each as far as it can go now, and is repeated until the node is removed. For a
-//! live node another one goes on with it by itself ([`go_on`]); a lost one may need a person's word again:
+//! to accept that. Whoever orders it is told how far it went at once; the nodes carry it on from a row, whoever of them restarts, until
+//! the node is removed or a person has to decide:
 //!
-//! 1. *removing*: a row says that it is to go. It does not count for the class of volumes any more; a live one is evacuated.
+//! 1. *removing*: a row says that it is to go. It does not count for the class of volumes any more; a live one is evacuated. Until the
+//!    next step it can rejoin, which ends the row.
 //! 2. Its drives are given up by a transaction: nothing new can be said to be there (R6), so what is counted afterwards is all there is.
 //! 3. *removed*: one transaction ends its rows (node, session, drives, undrained bytes) and leaves one that says so. Should it start
 //!    again, it reads that row and is refused; while it runs, its session is over, and it stops.
 //!
+//! Each step checks the row in its transaction, so one that was called off goes no further, and two nodes that take the same step do it
+//! once. (D113)
+//!
 //! What follows from rows (claims of repairs, chunks that it lacked, holds for its writes, incidents about its parts) is ended by the
 //! loops that look after them, since to them it is no member any more. (D91)
+
+use std::pin::pin;
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stoker_catalog::Row;
 use stoker_catalog::kv::{Commit, Outcome, prefix_end};
 use stoker_catalog::rows::{DriveRow, DriveState, Duty, NodeState, RemovedRow, RemovingRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId};
 use stoker_store::{ErrorKind, LostFile, Removal, Result, StoreError};
+use tokio::time::Instant;
 
+use crate::cell::View;
 use crate::census::{Census, Fate};
 use crate::core::Core;
 use crate::error;
 use crate::fleet::refused;
 use crate::node::Node;
 
+/// Pause between two steps of removals that are under way.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// Lost files that are named at most.
 const NAMED_MAX: usize = 1_000;
 
-/// Pause between looks at removals that were begun.
-const GO_ON_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
-
-/// Goes on with removals for as long as the node lives.
-pub(crate) async fn go_on(node: std::sync::Weak<Node>) {
-    loop {
-        tokio::time::sleep(GO_ON_PAUSE).await;
-        let Some(node) = node.upgrade() else { return };
-        if let Err(fault) = node.go_on_removing().await {
-            tracing::debug!("removing a node: {fault}");
-        }
-    }
-}
-
 /// What is left of a node.
+#[derive(Default)]
 struct Left {
     /// Files and parts that have a copy there.
     files: u64,
@@ -52,8 +53,33 @@ struct Left {
     lost: Vec<LostFile>,
 }
 
+/// Carries on what was ordered, until the node closes.
+pub(crate) async fn run(node: Weak<Node>) {
+    while let Some(node) = node.upgrade().filter(|node| !node.core.closing.load(Ordering::Relaxed)) {
+        let core = node.core.clone();
+        let mut woken = pin!(core.cell.wake.notified());
+        woken.as_mut().enable();
+        let begun = Instant::now();
+        let is_more = node.carry_removals_on().await;
+        // Everything that is not in the lake is looked at for a step: one that takes long is taken less often.
+        let pause = PAUSE.max(begun.elapsed() * 4);
+        drop(node);
+        let pause = async {
+            match is_more {
+                true => tokio::time::sleep(pause).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = woken => {}
+            () = pause => {}
+        }
+    }
+}
+
 impl Node {
-    /// Removes a node for good, as far as that goes now.
+    /// Removes a node for good: begins with it, and tells how far it went.
     pub(crate) async fn node_remove(&self, name: &str, force: bool, accept_loss: bool) -> Result<Removal> {
         let core = &self.core;
         let view = core.load_view().await?;
@@ -68,58 +94,165 @@ impl Node {
                 "{name} is the only node of its cluster: stop it, and what it drained is in the lake"
             )));
         }
-        if self.keeper().is_some_and(|keeper| keeper.holder() == node) {
-            return Err(refused(format!(
-                "{name} keeps the catalog: let another node keep it first, with `stoker catalog promote` on that node"
-            )));
+        if self.is_catalog_with(node) {
+            return Err(refused(keeps_catalog(name)));
         }
-        let state = view.member(node).map(|member| member.row.state);
-        let is_silent = node != core.node && core.cell.is_suspect(node);
-        match state {
-            // Nobody declares a node down that nobody ever reached.
-            Some(NodeState::Up) if is_silent && view.is_unreached(node) => {
-                self.declare_down(node, std::time::Duration::ZERO).await?;
-                self.remove_lost(node, accept_loss).await
+        let ordered = view.removing().find(|(one, _)| *one == node).map(|(_, row)| row.accept_loss);
+        if ordered.is_none() && view.is_up(node) && !self.is_silent(node) {
+            if !force && view.duty(node) == Duty::Full {
+                core.check_others_suffice(node).await.map_err(|fault| StoreError {
+                    message: format!(
+                        "{}; or remove it with --force, and files are on fewer nodes",
+                        fault.message
+                    ),
+                    ..fault
+                })?;
             }
-            Some(NodeState::Up) if is_silent => {
-                self.let_standby_go(node).await?;
-                let why = "it does not answer, and is declared down when the grace period is over";
-                Ok(core.told(node, "waiting", &core.left_on(node).await?, Some(why.to_owned())))
+        } else if ordered.is_none() && view.is_down(node) && !accept_loss {
+            // Whoever has to decide first has ordered nothing yet.
+            let left = core.left_on(node).await?;
+            if left.lost_files > 0 && left.files == left.lost_files {
+                return Ok(core.told(node, "loss", &left, None));
             }
-            // Nobody declares a node down that stopped in good order; whoever removes it says that it does not come back.
-            Some(NodeState::Leaving) => {
-                if node == core.node || self.is_answered_by(node).await {
-                    let why = "it is stopping";
-                    return Ok(core.told(node, "waiting", &core.left_on(node).await?, Some(why.to_owned())));
-                }
-                self.declare_down(node, std::time::Duration::ZERO).await?;
-                self.remove_lost(node, accept_loss).await
+        }
+        if ordered != Some(accept_loss) {
+            core.begin_removal(node, accept_loss).await?;
+        }
+        match self.carry_removal_on(node, accept_loss).await {
+            // Another node did the last step meanwhile.
+            Err(fault) if [ErrorKind::NotFound, ErrorKind::Conflict].contains(&fault.kind) => {
+                core.removed_before(&node.to_string()).await?.ok_or(fault)
             }
-            Some(NodeState::Up) => self.remove_live(node, force).await,
-            Some(NodeState::Down) | None => self.remove_lost(node, accept_loss).await,
+            told => told,
         }
     }
 
-    /// Goes on with removals of live nodes that somebody began: whoever asked does not have to ask again. One node does it, so that
-    /// they do not get in each other's way.
-    pub(crate) async fn go_on_removing(&self) -> Result<()> {
-        let core = &self.core;
-        let view = core.cell.view();
-        let answers = |node: NodeId| node == core.node || !core.cell.is_suspect(node);
-        let stays = |node: &NodeId| view.is_up(*node) && !view.is_removing(*node) && answers(*node);
-        if view.nodes().find(stays) != Some(core.node) {
-            return Ok(());
+    /// How far the removals are that are under way.
+    pub(crate) async fn removals(&self) -> Result<Vec<Removal>> {
+        let view = self.core.cell.view();
+        let mut all = Vec::new();
+        for (node, row) in view.removing() {
+            all.push(self.standing(node, row.accept_loss).await?);
         }
-        let going: Vec<NodeId> = view
-            .nodes()
-            .filter(|node| view.is_removing(*node) && view.is_up(*node) && answers(*node))
-            .collect();
-        for node in going {
-            if self.keeper().is_none_or(|keeper| keeper.holder() != node) {
-                self.remove_live(node, false).await?;
+        all.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
+        Ok(all)
+    }
+
+    /// How far that of a node is; none if nobody ordered one.
+    pub(crate) async fn removal_of(&self, name: &str) -> Result<Option<Removal>> {
+        let core = &self.core;
+        let node = match core.node_named(name) {
+            Err(fault) if fault.kind == ErrorKind::NotFound => {
+                return core.removed_before(name).await?.ok_or(fault).map(Some);
+            }
+            found => found?,
+        };
+        match core.cell.view().removing().find(|(one, _)| *one == node) {
+            Some((_, row)) => self.standing(node, row.accept_loss).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn standing(&self, node: NodeId, accept_loss: bool) -> Result<Removal> {
+        let core = &self.core;
+        let left = tokio::select! {
+            biased;
+            left = core.left_on(node) => left?,
+            () = core.catalog_times.pulse.until_silent() => {
+                let why = "the catalog does not answer".to_owned();
+                return Ok(core.told(node, "waiting", &Left::default(), Some(why)));
+            }
+        };
+        if let Some(why) = self.waits_for(node) {
+            return Ok(core.told(node, "waiting", &left, Some(why)));
+        }
+        let step = match core.cell.view().is_down(node) {
+            false => "evacuating",
+            true if left.lost_files > 0 && left.files == left.lost_files && !accept_loss => "loss",
+            true => "protecting",
+        };
+        let trouble = match step {
+            "evacuating" => self.why_left(node).await,
+            "loss" => None,
+            _ => core.cell.rebuilder.trouble(),
+        };
+        Ok(core.told(node, step, &left, trouble))
+    }
+
+    /// Why something may stay on a live node that is to be emptied: nobody else may take it.
+    async fn why_left(&self, node: NodeId) -> Option<String> {
+        let suffice = self.core.check_others_suffice(node).await;
+        self.core.cell.rebuilder.trouble().or(suffice.err().map(|fault| fault.message))
+    }
+
+    /// Why nothing can be done about a node now.
+    fn waits_for(&self, node: NodeId) -> Option<String> {
+        let view = self.core.cell.view();
+        let state = view.member(node).map(|member| member.row.state);
+        match state {
+            _ if self.is_catalog_with(node) => Some(keeps_catalog(&view.name(node))),
+            Some(NodeState::Up) if self.is_silent(node) => {
+                Some("it does not answer, and is declared down when the grace period is over".to_owned())
+            }
+            Some(NodeState::Leaving) => Some("it is stopping".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn is_silent(&self, node: NodeId) -> bool {
+        node != self.core.node && self.core.cell.is_suspect(node)
+    }
+
+    fn is_catalog_with(&self, node: NodeId) -> bool {
+        self.keeper().is_some_and(|keeper| keeper.holder() == node)
+    }
+
+    /// Takes the next step of every removal that this node sees to; true if some are under way.
+    async fn carry_removals_on(&self) -> bool {
+        let view = self.core.cell.view();
+        let mut is_more = false;
+        for (node, row) in view.removing() {
+            is_more = true;
+            if !self.sees_to(&view, node) {
+                continue;
+            }
+            if let Err(fault) = self.carry_removal_on(node, row.accept_loss).await {
+                tracing::debug!(%node, "carrying its removal on: {fault}");
             }
         }
-        Ok(())
+        is_more
+    }
+
+    /// Whether the removal of a node is carried on here: by the first of the others that answer, so that one does what all could.
+    fn sees_to(&self, view: &View, node: NodeId) -> bool {
+        let can = |other: &NodeId| *other != node && view.is_up(*other) && !self.is_silent(*other);
+        view.nodes().find(can) == Some(self.core.node)
+    }
+
+    /// The next step of a removal that was ordered, as far as it goes now.
+    async fn carry_removal_on(&self, node: NodeId, accept_loss: bool) -> Result<Removal> {
+        let core = &self.core;
+        let view = core.cell.view();
+        let is_unreached = view.is_up(node) && self.is_silent(node) && view.is_unreached(node);
+        let is_stopped = view.leaving().any(|leaving| leaving == node)
+            && node != core.node
+            && !self.is_answered_by(node).await;
+        if is_unreached || is_stopped {
+            // Nobody else declares a node down that nobody ever reached, or that stopped in good order; whoever removes it says
+            // that it does not come back.
+            self.declare_down(node, Duration::ZERO).await?;
+            return self.remove_lost(node, accept_loss).await;
+        }
+        if let Some(why) = self.waits_for(node) {
+            if view.is_up(node) && self.is_silent(node) {
+                self.let_standby_go(node).await?;
+            }
+            return Ok(core.told(node, "waiting", &core.left_on(node).await?, Some(why)));
+        }
+        match view.is_down(node) {
+            false => self.remove_live(node).await,
+            true => self.remove_lost(node, accept_loss).await,
+        }
     }
 
     /// A lost node that the catalog waits for could never be declared down.
@@ -132,25 +265,15 @@ impl Node {
         }
     }
 
-    async fn remove_live(&self, node: NodeId, force: bool) -> Result<Removal> {
+    async fn remove_live(&self, node: NodeId) -> Result<Removal> {
         let core = &self.core;
-        let view = core.cell.view();
-        if !view.is_removing(node) {
-            if !force && view.duty(node) == Duty::Full {
-                core.check_others_suffice(node).await.map_err(|fault| StoreError {
-                    message: format!(
-                        "{}; or remove it with --force, and files are on fewer nodes",
-                        fault.message
-                    ),
-                    ..fault
-                })?;
-            }
-            core.begin_removal(node).await?;
+        // Somebody may have decided something else about it since.
+        if core.cell.view().duty(node) != Duty::Evacuating {
+            core.decide_with(node, Duty::Evacuating, Commit::new().present(keys::removing(node))).await?;
         }
-        core.decide(node, Duty::Evacuating).await?;
         let left = core.left_on(node).await?;
         if left.files > 0 || !core.give_up_drives(node).await? {
-            let trouble = core.cell.rebuilder.trouble();
+            let trouble = self.why_left(node).await;
             return Ok(core.told(node, "evacuating", &left, trouble));
         }
         // A part of an upload may have come until the drives were given up. It is moved like the others.
@@ -171,7 +294,6 @@ impl Node {
         if left.lost_files > 0 && !accept_loss {
             return Ok(core.told(node, "loss", &left, None));
         }
-        core.begin_removal(node).await?;
         if !core.give_up_drives(node).await? {
             return Ok(core.told(node, "protecting", &left, trouble));
         }
@@ -200,6 +322,12 @@ impl Node {
         core.load_view().await?;
         Ok(told)
     }
+}
+
+fn keeps_catalog(name: &str) -> String {
+    format!(
+        "{name} keeps the catalog: let another node keep it first, with `stoker catalog promote` on that node"
+    )
 }
 
 impl Core {
@@ -252,7 +380,7 @@ impl Core {
                 "there is too much that is not in the lake to be counted; wait until more is drained";
             return Err(StoreError::new(ErrorKind::Unavailable, message));
         }
-        let mut left = Left { files: 0, bytes: 0, lost_files: 0, lost_bytes: 0, lost: Vec::new() };
+        let mut left = Left::default();
         self.count_files(&census, node, &mut left).await?;
         self.count_parts_left(&census, node, &mut left).await?;
         Ok(left)
@@ -292,23 +420,11 @@ impl Core {
         self.tell_lost_parts(census, is_there, elsewhere, &mut left.lost).await
     }
 
-    /// From now on a node does not count for the class of volumes.
-    async fn begin_removal(&self, node: NodeId) -> Result<()> {
+    /// From now on a node does not count for the class of volumes, takes nothing new, and is emptied if it answers.
+    async fn begin_removal(&self, node: NodeId, accept_loss: bool) -> Result<()> {
         let since_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
-        let key = keys::removing(node);
-        if self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten().is_none() {
-            let change = Commit::new().present(keys::node(node)).put(key, RemovingRow { since_ms }.encode());
-            // A node that is gone meanwhile is gone.
-            let _ = self.catalog.commit(change).await.map_err(error::catalog)?;
-            self.load_view().await?;
-        }
-        Ok(())
-    }
-
-    /// It stays after all.
-    pub(crate) async fn end_removal(&self, node: NodeId) -> Result<()> {
-        let change = Commit::new().delete(keys::removing(node));
-        self.catalog.commit(change).await.map_err(error::catalog).map(drop)
+        let row = RemovingRow { since_ms, accept_loss };
+        self.decide_with(node, Duty::Evacuating, Commit::new().put(keys::removing(node), row.encode())).await
     }
 
     async fn drive_rows(&self, node: NodeId) -> Result<Vec<(Row, DriveRow)>> {
@@ -326,7 +442,7 @@ impl Core {
 
     /// Nothing that the drives of a node acknowledge counts from now on; false if somebody was quicker.
     async fn give_up_drives(&self, node: NodeId) -> Result<bool> {
-        let mut change = Commit::new();
+        let mut change = Commit::new().present(keys::removing(node));
         for (row, value) in self.drive_rows(node).await? {
             if value.state != DriveState::Gone {
                 let gone = DriveRow { state: DriveState::Gone, ..value };
@@ -354,6 +470,7 @@ impl Core {
         let Some(row) = row else { return Ok(false) };
         let mut change = Commit::new()
             .value(self.session.0.clone(), self.session.1.clone())
+            .present(keys::removing(node))
             .seq(key.clone(), row.seq)
             .delete(key)
             .delete(keys::session(node))

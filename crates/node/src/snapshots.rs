@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use stoker_catalog::Snapshot;
+use stoker_catalog::{Catalog, Snapshot};
 use stoker_store::{CatalogPage, CatalogRow, ErrorKind, Result, StoreError};
 
 use crate::core::Core;
@@ -61,7 +61,14 @@ impl Snapshots {
 
 impl Core {
     /// A page of a state of the catalog.
-    pub async fn catalog_rows(&self, state: Option<u64>, after: Option<&[u8]>) -> Result<CatalogPage> {
+    ///
+    /// `own` is the catalog that this node keeps: one that was promoted while it ran still asks as it did before.
+    pub async fn catalog_rows(
+        &self,
+        own: Option<Arc<dyn Catalog>>,
+        state: Option<u64>,
+        after: Option<&[u8]>,
+    ) -> Result<CatalogPage> {
         let (state, snapshot) = match state {
             Some(state) => {
                 let gone = || {
@@ -72,7 +79,7 @@ impl Core {
             }
             None => {
                 let snapshot: Arc<dyn Snapshot> =
-                    Arc::from(self.catalog.snapshot().await.map_err(error::catalog)?);
+                    Arc::from(own.as_ref().unwrap_or(&self.catalog).snapshot().await.map_err(error::catalog)?);
                 (self.snapshots.put(snapshot.clone())?, snapshot)
             }
         };

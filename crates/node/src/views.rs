@@ -85,6 +85,19 @@ impl<T: Clone> Last<T> {
     }
 }
 
+impl Last<Vec<DriveInfo>> {
+    /// The catalog does not know where drives are: of those whose node says nothing, what it said before.
+    fn fill_in(&self, drives: &mut [DriveInfo]) {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, before)) = &known.good else { return };
+        for drive in drives.iter_mut().filter(|drive| drive.path.is_empty()) {
+            if let Some(known) = before.iter().find(|known| known.drive == drive.drive) {
+                drive.path.clone_from(&known.path);
+            }
+        }
+    }
+}
+
 /// An answer, and how old it is.
 pub(crate) enum Seen<T> {
     Now(T),
@@ -184,7 +197,12 @@ impl Core {
         // Of one node only: asked and not kept.
         let one = Last::default();
         let last = if only.is_none() { &self.views.drives } else { &one };
-        let before = match self.view(last, self.drive_list(only)).await? {
+        let make = async {
+            let mut drives = self.drive_list(only).await?;
+            self.views.drives.fill_in(&mut drives);
+            Ok(drives)
+        };
+        let before = match self.view(last, make).await? {
             Seen::Now(drives) => return Ok(drives),
             Seen::Before(drives) => drives,
             Seen::Never => match self.views.drives.before() {

@@ -352,7 +352,7 @@ pub enum Order {
     /// Nodes that others cannot reach, and who tried.
     Unreachable,
     /// Remove a node for good: a live one once it is empty, a lost one once what it held is accounted for. Goes as far as it
-    /// can now; asked again, it goes on.
+    /// can now, and the nodes go on by themselves; asked again, it tells how far it is.
     NodeRemove {
         /// Its id or its name.
         node: String,
@@ -371,6 +371,11 @@ pub enum Order {
         since_ms: u64,
         /// Time between two points.
         every_ms: u64,
+    },
+    /// How far removals of nodes are; changes nothing.
+    Removals {
+        /// Of this node, by its id or its name, also after it; none for all that are under way.
+        node: Option<String>,
     },
 }
 
@@ -428,6 +433,8 @@ pub enum Report {
     Outages(Outages),
     /// Of [`Order::History`].
     History(Box<History>),
+    /// Of [`Order::Removals`].
+    Removals(Vec<Removal>),
 }
 
 impl Order {
@@ -451,6 +458,7 @@ impl Order {
             | Order::Unreachable
             | Order::Outages
             | Order::History { .. }
+            | Order::Removals { .. }
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }

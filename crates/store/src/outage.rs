@@ -17,7 +17,7 @@ pub struct Outage {
     pub summary: String,
     /// What helps.
     pub cure: String,
-    /// What a console offers as a button: `promote`; none if there is nothing to press.
+    /// What a console offers as a button: `promote` or `remove`; none if there is nothing to press.
     pub action: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Outage {
             CatalogAt::Node { name, id } => (
                 name.clone(),
                 Some(id.clone()),
-                format!("catalog: node {name} does not answer for {silent}"),
+                format!("catalog: {} does not answer for {silent}", node_of(name)),
                 format!(
                     "bring {name} back; if it is lost, `stoker catalog promote` on this node lets the copy here take over"
                 ),
@@ -144,15 +144,17 @@ impl Outage {
 
     /// A node that is silent or was declared down; none if it is neither.
     pub fn of_node(name: &str, id: &str, state: NodeWord, now_ms: u64) -> Option<Outage> {
-        let (since_ms, cure) = match state {
+        let (since_ms, cure, action) = match state {
             NodeWord::Silent { since_ms } => (
                 since_ms,
                 "start it again; after the grace period it is declared down, and the others protect what it held"
                     .to_owned(),
+                None,
             ),
             NodeWord::Down { since_ms } => (
                 since_ms,
                 format!("start it again; if it is gone for good, `stoker node remove {name}`"),
+                Some("remove".to_owned()),
             ),
             NodeWord::Answers { .. } | NodeWord::Stopping => return None,
         };
@@ -161,9 +163,9 @@ impl Outage {
             name: name.to_owned(),
             node: Some(id.to_owned()),
             since_ms: Some(since_ms),
-            summary: format!("node {name}: {}", state.words(now_ms)),
+            summary: format!("{}: {}", node_of(name), state.words(now_ms)),
             cure,
-            action: None,
+            action,
         })
     }
 
@@ -230,6 +232,14 @@ impl NodeWord {
     }
 }
 
+/// `node gpu-7`, and `node-7`, which says it already.
+fn node_of(name: &str) -> String {
+    match name.starts_with("node") {
+        true => name.to_owned(),
+        false => format!("node {name}"),
+    }
+}
+
 /// A time in two units at most.
 fn span(ms: u64) -> String {
     let s = ms / 1_000;
@@ -287,5 +297,10 @@ mod tests {
             silent.cure.contains("declared down") && !silent.for_a_person().cure.contains("declared down")
         );
         assert_eq!(Outage::of_lake("lake: no route").summary, "lake: no route");
+        assert_eq!(told.action.as_deref(), Some("remove"));
+        let told = Outage::of_node("node-3", "03", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
+        assert_eq!(told.summary, "node-3: declared down 1 min ago");
+        let told = Outage::of_node("n1", "01", NodeWord::Silent { since_ms: 0 }, 9_000).unwrap();
+        assert_eq!(told.action, None, "it may be back before anybody declared it down");
     }
 }

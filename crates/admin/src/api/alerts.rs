@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use stoker_store::{
     CatalogStatus, DriveInfo, HistoryPoint, NodeInfo, NodeStatus, Order, Outages, Rebuild, Report,
-    RiskReport, figure,
+    RiskReport, figure, name_ids,
 };
 
 use super::given::Given;
@@ -200,6 +200,10 @@ fn alerts(seen: &Seen) -> Vec<Alert> {
     of_nodes(seen, &mut alerts);
     of_figures(seen, &mut alerts);
     let mut all = alerts.0;
+    let name = |id: &str| seen.nodes.iter().find(|node| node.node == id).map(|node| node.name.clone());
+    for alert in &mut all {
+        alert.summary = name_ids(&alert.summary, name).into_owned();
+    }
     all.sort_by_key(|alert| alert.severity != "page");
     all.truncate(ALERTS_MAX);
     all
@@ -300,16 +304,17 @@ mod tests {
             stalled: true,
             alone: false,
             standbys: Vec::new(),
-            trouble: Some("node-1 is gone".into()),
+            trouble: Some(format!("node {} is gone", "ab".repeat(16))),
         };
-        let nodes =
-            vec![node("node-1", "down", Some(5)), node("node-2", "up", Some(1_000)), node("", "up", None)];
+        let first = NodeInfo { node: "ab".repeat(16), ..node("node-1", "down", Some(5)) };
+        let nodes = vec![first, node("node-2", "up", Some(1_000)), node("", "up", None)];
         let seen = Seen { now_ms: 181_000, catalog: Some(catalog), nodes, ..Seen::default() };
         let expect =
             [("page", "StokerCatalogFailures"), ("page", "StokerNodeDown"), ("warn", "StokerNodeSilent")];
         assert_eq!(named(&seen), expect);
         let all = alerts(&seen);
         assert!(all[0].action.contains("stoker catalog promote"), "{all:?}");
+        assert_eq!(all[0].summary, "the catalog does not answer: node node-1 is gone");
         assert_eq!(
             (all[1].summary.as_str(), all[1].node.as_deref()),
             ("node-1 has been down for 3 min", Some("node-1"))

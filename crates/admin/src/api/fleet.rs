@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoker_store::{LostFile, NodeInfo, NodeWord, Order, Report};
+use stoker_store::{LostFile, NodeInfo, NodeWord, Order, Removal, Report};
 use tokio::time::Instant;
 
 use super::given::Given;
@@ -174,10 +174,21 @@ pub async fn remove(asked: Arc<Asked>, given: Given) -> Answered {
     let Remove { force, accept_loss } = given.body()?;
     let order = Order::NodeRemove { node: given.text("node").to_owned(), force, accept_loss };
     match operate(&asked, order).await? {
-        Report::Removal(removal) => {
-            let mut value = plain(&*removal);
-            value["lost"] = removal.lost.iter().map(shape::lost).collect();
-            Ok(value.into())
+        Report::Removal(removal) => Ok(removal_value(&removal).into()),
+        _ => Err(confused()),
+    }
+}
+
+fn removal_value(removal: &Removal) -> Value {
+    let mut value = plain(removal);
+    value["lost"] = removal.lost.iter().map(shape::lost).collect();
+    value
+}
+
+pub async fn removals(asked: Arc<Asked>, given: Given) -> Answered {
+    match operate(&asked, Order::Removals { node: given.some_text("node").map(str::to_owned) }).await? {
+        Report::Removals(all) => {
+            Ok(json!({ "removals": all.iter().map(removal_value).collect::<Vec<_>>() }).into())
         }
         _ => Err(confused()),
     }

@@ -304,9 +304,16 @@ pub static ROUTES: &[Route] = &[
     post(
         "/api/v1/nodes/{node}/remove",
         call!(fleet::remove),
-        "Remove a node for good, as far as that goes now; asked again, it goes on until `step` is `removed`.",
+        "Remove a node for good. The nodes carry it on until it is gone; `removals` tells how far it is.",
         "Remove",
         "Removal",
+    ),
+    get(
+        "/api/v1/removals",
+        call!(fleet::removals),
+        "How far removals of nodes are.",
+        &[optional("node", Kind::Text, "Of this node, also after it was removed; else all that are under way.")],
+        "Removals",
     ),
     get(
         "/api/v1/unreachable",

@@ -108,6 +108,7 @@ pub const SHAPES: &[(&str, &str)] = &[
         "node:text name:text step:waiting|evacuating|protecting|loss|removed files_left:int bytes_left:int lost:[LostFile] \
          lost_files:int lost_bytes:int trouble:text?",
     ),
+    ("Removals", "removals:[Removal]"),
     ("UnreachableNodes", "nodes:[Unreachable]"),
     ("Unreachable", "node:text name:text addresses:[text] by:text why:text since_ms:int"),
     ("Drives", "drives:[Drive]"),

@@ -120,10 +120,17 @@ impl RowValue for UnreachedRow {
 pub struct RemovingRow {
     /// Since when, milliseconds since 1970 by the catalog's clock.
     pub since_ms: u64,
+    /// Whoever ordered it accepts that files are lost with it.
+    pub accept_loss: bool,
 }
 
 impl RowValue for RemovingRow {
+    const VERSION: u8 = 2;
     const TABLE: &'static str = "nodes to be removed";
+
+    fn former(body: &[u8]) -> Option<postcard::Result<RemovingRow>> {
+        Some(postcard::from_bytes(body).map(|since_ms| RemovingRow { since_ms, accept_loss: false }))
+    }
 }
 
 /// A node that was removed for good. It stays known, so that it is refused should it start again. (D91)

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use stoker_catalog::kv::Check;
 use stoker_catalog::rows::{
-    DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RowValue, SessionRow, UnreachedRow, keys,
+    DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RemovingRow, RowValue, SessionRow,
+    UnreachedRow, keys,
 };
 use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
 use stoker_format::{ChunkId, DriveId, NodeId};
@@ -36,7 +37,7 @@ pub(crate) struct View {
     /// Members that no other one has reached yet: they hold nothing, and nobody waits for them.
     unreached: BTreeMap<NodeId, UnreachedRow>,
     /// Members that are to be removed: nothing counts on them any more.
-    removing: BTreeSet<NodeId>,
+    removing: BTreeMap<NodeId, RemovingRow>,
     /// Nodes that were members and are not any more, for good.
     removed: BTreeSet<NodeId>,
     /// Commit of its newest row.
@@ -108,7 +109,13 @@ impl View {
 
     /// Whether a node is to be removed for good.
     pub fn is_removing(&self, node: NodeId) -> bool {
-        self.removing.contains(&node)
+        self.removing.contains_key(&node)
+    }
+
+    /// Members that are to be removed for good, and what was ordered.
+    pub fn removing(&self) -> impl Iterator<Item = (NodeId, &RemovingRow)> + '_ {
+        let members = self.removing.iter().filter(|(node, _)| self.members.contains_key(node));
+        members.map(|(node, row)| (*node, row))
     }
 
     /// Whether a node was a member and was removed for good.
@@ -305,7 +312,9 @@ impl Core {
         }
         self.each(keys::REMOVING.to_vec(), |row| {
             view.epoch = view.epoch.max(row.seq);
-            view.removing.extend(keys::node_behind(keys::REMOVING, &row.key));
+            if let Some(node) = keys::node_behind(keys::REMOVING, &row.key) {
+                view.removing.insert(node, RemovingRow::of(row).map_err(error::catalog)?);
+            }
             Ok(())
         })
         .await?;

@@ -197,7 +197,6 @@ impl Member {
         let tasks = vec![
             tokio::spawn(wire.watch_latencies()),
             tokio::spawn(transport::renew_forever(credentials, renewals, |_| {})),
-            tokio::spawn(crate::removal::go_on(Arc::downgrade(&node))),
         ];
         Ok(Arc::new(Member {
             node,

@@ -309,7 +309,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         {
             loaded_ms = now_ms;
             if let Err(fault) = core.load_dirty().await {
-                drainer.set_trouble(Some(format!("reading what is not drained yet: {fault}")));
+                drainer.blame(&fault);
                 drainer.is_incomplete.store(true, Ordering::Relaxed);
             }
         }

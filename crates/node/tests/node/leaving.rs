@@ -29,6 +29,13 @@ async fn remove(node: &Node, name: &str, accept_loss: bool) -> Removal {
     }
 }
 
+async fn removal(node: &Node, name: Option<&str>) -> Vec<Removal> {
+    match node.operate(Order::Removals { node: name.map(str::to_owned) }).await.unwrap() {
+        Report::Removals(all) => all,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn one_copy() -> VolumeOptions {
     VolumeOptions { policy: Some(VolumePolicy { class: Class::One, ..lazy() }), ..VolumeOptions::default() }
 }
@@ -79,7 +86,11 @@ async fn a_live_node_is_emptied_and_removed() {
     let asked = cluster.node(0).clone();
     let told = remove(&asked, "n2", false).await;
     assert!(told.step == "evacuating" && told.files_left > 0 && told.lost_files == 1, "{told:?}");
-    cluster.until("it is removed", async || remove(&asked, "n2", false).await.step == "removed").await;
+    // Nobody has to ask again: the nodes carry it on.
+    let step = async || removal(&asked, Some("n2")).await.first().map(|told| told.step.clone());
+    assert!(["evacuating", "removed"].contains(&step().await.unwrap().as_str()));
+    cluster.until("it is removed", async || step().await.as_deref() == Some("removed")).await;
+    assert_eq!(removal(&asked, None).await, []);
     let gone = cluster.nodes[2].clone().unwrap();
     cluster.until("it knows", async || *lost.borrow() == Some(Lost::Removed)).await;
     assert_eq!(nodes(&asked).await.len(), 2);
@@ -118,10 +129,12 @@ async fn a_lost_node_is_removed_with_what_is_lost_named() {
     put_if(cluster.node(2), "one", "lonely", &pattern(7, 1_000), Condition::default()).await.unwrap();
     let gone = cluster.lose(2);
     let asked = cluster.node(0).clone();
-    let told = remove(&asked, "n2", true).await;
+    let told = remove(&asked, "n2", false).await;
     assert_eq!((told.step.as_str(), told.trouble.is_some()), ("waiting", true), "{told:?}");
+    assert_eq!(removal(&asked, None).await, [told]);
     asked.declare_down(gone.id(), Duration::ZERO).await.unwrap();
-    cluster.until("the rest is protected", async || remove(&asked, "n2", false).await.step == "loss").await;
+    let step = async || removal(&asked, Some("n2")).await[0].step.clone();
+    cluster.until("the rest is protected", async || step().await == "loss").await;
     let told = remove(&asked, "n2", false).await;
     assert_eq!((told.files_left, told.lost_files, told.lost_bytes), (1, 1, 1_000), "{told:?}");
     assert_eq!((told.lost[0].volume.as_str(), told.lost[0].key.as_slice()), ("one", &b"lonely"[..]));
@@ -163,6 +176,31 @@ async fn of_two_nodes_one_is_removed() {
     let refused = Order::NodeRemove { node: "n0".into(), force: true, accept_loss: true };
     let refused = asked.operate(refused).await.unwrap_err();
     assert!(refused.message.contains("the only node"), "{refused}");
+    cluster.stop().await;
+}
+
+/// A removal that is called off goes no further: the node takes copies again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_can_be_called_off() {
+    let cluster = Cluster::new(2, lazy()).await;
+    let two = VolumePolicy { class: Class::Two, ..lazy() };
+    let two = VolumeOptions { policy: Some(two), ..VolumeOptions::default() };
+    cluster.node(0).volume_create("two", two).await.unwrap();
+    put_if(cluster.node(0), "two", "both", b"both", Condition::default()).await.unwrap();
+    let asked = cluster.node(0).clone();
+    let order = Order::NodeRemove { node: "n1".into(), force: true, accept_loss: false };
+    asked.operate(order).await.unwrap();
+    // There is no other node that could take its copy, so it stays as long as nobody calls it off.
+    let told = removal(&asked, None).await;
+    assert_eq!((told.len(), told[0].step.as_str(), told[0].files_left), (1, "evacuating", 1), "{told:?}");
+    assert!(told[0].trouble.as_ref().is_some_and(|why| why.contains("two")), "it says why: {told:?}");
+    asked.operate(Order::Rejoin { node: "n1".into() }).await.unwrap();
+    assert_eq!(removal(&asked, None).await, []);
+    assert_eq!(removal(&asked, Some("n1")).await, []);
+    let other = cluster.node(1).clone();
+    cluster.until("it takes copies again", async || state(&other, "n1").await.as_deref() == Some("up")).await;
+    put_if(&other, "two", "again", b"again", Condition::default()).await.unwrap();
+    assert_eq!(nodes(&asked).await.len(), 2);
     cluster.stop().await;
 }
 

@@ -26,7 +26,7 @@ pub struct RemoveArgs {
     /// Remove a lost node although files are lost with it, which no other node has and the lake has not.
     #[arg(long)]
     accept_loss: bool,
-    /// Do not wait; ask again with the same command.
+    /// Do not wait: the nodes carry it on by themselves. The same command tells how far it is.
     #[arg(long)]
     no_wait: bool,
     /// Give up waiting after this long, such as 10m; exit code 1. The same command goes on.
@@ -86,7 +86,7 @@ pub async fn run(args: &RemoveArgs, client: &Client) -> Result<ExitCode, Failure
                 "{files}, {bytes}, would be lost with {}: no other node has them",
                 told.name
             ))
-            .hint("bring the node or its drives back; or give them up with --accept-loss"))
+            .hint("bring the node or its drives back, and it is emptied first; or give them up with --accept-loss"))
         }
         "removed" if !args.json => {
             let lost = match told.lost_files {

@@ -173,6 +173,10 @@ fn every_view_answers_while_a_node_or_the_catalog_hangs() {
         status.code == 0 && lost(&status.json(), "catalog").is_none()
     });
     assert_eq!(s3_by_a_stranger(&n1).0, 403);
+    // It keeps the catalog now, so it can give all of it.
+    let backup = second.with_extension("backup");
+    let made = ask(&second, &["catalog", "backup", backup.to_str().unwrap()]);
+    assert_eq!(made.code, 0, "{}{}", made.text(), made.err);
     let log = fs::read_to_string(second.with_extension("log")).unwrap_or_default();
     assert!(!log.contains("Members {") && !log.contains("{[") && !log.contains("NodeId("), "{log}");
     n0.signal("CONT");

@@ -301,7 +301,7 @@ impl Keeper {
         }
     }
 
-    fn own(&self) -> Option<Arc<Embedded>> {
+    pub(crate) fn own(&self) -> Option<Arc<Embedded>> {
         match &*self.role.read().unwrap() {
             Role::Serves { catalog, .. } => Some(catalog.clone()),
             _ => None,
