@@ -64,9 +64,9 @@ export async function list(context) {
           ["last commit", (standby) => count(standby.seq), "number"],
         ],
         [...where.standbys].sort((a, b) => (names.get(a.node) ?? "").localeCompare(names.get(b.node) ?? "", "en", { numeric: true })),
-        "Nobody follows it: names are on one node.",
+        where.holder == null ? "Names are in the database; its own standbys protect them." : "Nobody follows it: names are on one node.",
       ),
-      h("div", { class: "actions spaced" }, where.holder !== undefined && act(context.session, "Promote this node", () => promote(context)), where.standbys.length > 0 && act(context.session, "Detach a follower", () => detach(context, where.standbys.map((standby) => names.get(standby.node) ?? standby.node)))),
+      h("div", { class: "actions spaced" }, where.holder != null && act(context.session, "Promote this node", () => promote(context)), where.standbys.length > 0 && act(context.session, "Detach a follower", () => detach(context, where.standbys.map((standby) => names.get(standby.node) ?? standby.node)))),
       h("p", { class: "muted small spaced" }, "A backup of the catalog, on this machine, while the node runs:"),
       copyLine(`stoker catalog backup catalog.backup --dir ${dir}`),
     ]);

@@ -33,7 +33,9 @@ pub use place::Place;
 pub use retry::{RetryLake, RuntimeTimer, Timer};
 pub use stats::{LATENCY_MS, LakeStats, Operation, OperationStats};
 pub use twin::{FaultCounts, Faults, TwinLake, TwinObject};
-pub use types::{Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions};
+pub use types::{
+    Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions, Silence,
+};
 
 /// An object store. Keys are raw bytes relative to the lake's root, 1 to 1024 bytes long.
 pub trait Lake: Send + Sync + 'static {
@@ -136,6 +138,11 @@ pub trait Lake: Send + Sync + 'static {
 
     /// The lake in words, like `s3://bucket/prefix`. Never a secret.
     fn describe(&self) -> String;
+
+    /// For how long it has answered nobody who asked, if that is too long; `None` where nobody watches. Lakes from [`open`] do.
+    fn silence(&self) -> Option<Silence> {
+        None
+    }
 
     /// What the lake was asked so far; `None` where nobody counts. Lakes from [`open`] count.
     fn stats(&self) -> Option<LakeStats> {

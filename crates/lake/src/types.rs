@@ -104,3 +104,12 @@ pub struct Capabilities {
     /// Most bytes of user metadata, names and values together, as the lake counts them.
     pub meta_bytes_max: usize,
 }
+
+/// A lake that does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// For how long, in milliseconds.
+    pub ms: u64,
+    /// What went wrong with the last request, if one ended.
+    pub error: Option<String>,
+}

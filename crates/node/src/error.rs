@@ -6,6 +6,14 @@ use stoker_lake::{LakeError, LakeErrorKind};
 use stoker_ring::{ErrorKind as RingKind, RingError};
 use stoker_store::{ErrorKind, StoreError, Subject};
 
+/// What errors of the catalog begin with.
+const CATALOG: &str = "catalog: ";
+
+/// Whether it is the catalog that does not answer.
+pub(crate) fn is_catalog_away(error: &StoreError) -> bool {
+    error.kind == ErrorKind::Unavailable && error.message.starts_with(CATALOG)
+}
+
 pub(crate) fn catalog(error: CatalogError) -> StoreError {
     let kind = match error.kind {
         CatalogKind::Unavailable | CatalogKind::Unknown => ErrorKind::Unavailable,
@@ -13,7 +21,7 @@ pub(crate) fn catalog(error: CatalogError) -> StoreError {
         CatalogKind::Corrupt | CatalogKind::Foreign => ErrorKind::Corrupt,
         CatalogKind::Closed => ErrorKind::Closed,
     };
-    StoreError::new(kind, format!("catalog: {}", error.message))
+    StoreError::new(kind, format!("{CATALOG}{}", error.message))
 }
 
 pub(crate) fn ring(error: RingError) -> StoreError {

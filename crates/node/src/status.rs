@@ -210,7 +210,7 @@ impl Core {
             });
         }
         let Counts { alone, conflicts, missing } = counts;
-        let lake_trouble = self.drainer.trouble(now_ms);
+        let lake_trouble = self.lake_trouble(now_ms).map(|(trouble, _)| trouble);
         let failed = ring_states.iter().filter(|ring| ring.poisoned.is_some());
         let failed: Vec<String> = failed.map(|ring| ring.path.clone()).collect();
         let mut words = match self.cell.has_others() {

@@ -327,12 +327,21 @@ impl Node {
             .collect();
         nodes.sort_by(|a, b| (&a.name, &a.node).cmp(&(&b.name, &b.node)));
         lost.extend(nodes);
-        lost.extend(core.drainer.trouble(now_ms).map(|trouble| Outage::of_lake(&trouble)));
+        let lake = core.lake_trouble(now_ms);
+        lost.extend(lake.map(|(trouble, silent_ms)| Outage::of_lake(&trouble, silent_ms, now_ms)));
         Outages { lost, stale: core.views.stale() }
     }
 }
 
 impl Core {
+    /// What is wrong with a lake: that it does not answer, or what was said last when something failed there.
+    /// With the milliseconds for which it has not answered.
+    pub(crate) fn lake_trouble(&self, now_ms: u64) -> Option<(String, Option<u64>)> {
+        let silent = self.volumes.known().iter().find_map(|volume| volume.lake_silence());
+        let silent = silent.map(|(trouble, ms)| (trouble, Some(ms)));
+        silent.or_else(|| self.drainer.trouble(now_ms).map(|trouble| (trouble, None)))
+    }
+
     /// Whether a node answers, in one word.
     pub(crate) fn node_word(&self, node: NodeId) -> NodeWord {
         let view = self.cell.view();

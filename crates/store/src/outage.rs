@@ -136,17 +136,17 @@ impl Outage {
         })
     }
 
-    /// A lake that fails.
-    pub fn of_lake(trouble: &str) -> Outage {
+    /// A lake that fails, or has not answered for so many milliseconds.
+    pub fn of_lake(trouble: &str, silent_ms: Option<u64>, now_ms: u64) -> Outage {
+        let silent = silent_ms.map_or_else(String::new, |ms| format!(" (for {})", span(ms)));
         Outage {
             what: "lake".to_owned(),
             name: "lake".to_owned(),
             node: None,
-            since_ms: None,
-            summary: format!("lake: {trouble}"),
-            cure:
-                "files stay on the drives until the lake takes them; `stoker doctor` looks at the way there"
-                    .to_owned(),
+            since_ms: silent_ms.map(|ms| now_ms.saturating_sub(ms)),
+            summary: format!("lake: {trouble}{silent}"),
+            cure: "files stay on the drives until it takes them: see to its server, the way there and the credentials"
+                .to_owned(),
             action: None,
         }
     }
@@ -245,5 +245,11 @@ mod tests {
         assert_eq!(Outage::of_node("n1", "01", NodeWord::Answers { latency_us: 1 }, 0), None);
         let told = Outage::of_node("n1", "01", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
         assert_eq!(told.summary, "node n1: declared down 1 min ago");
+        let told = Outage::of_lake("s3://b does not answer", Some(12_000), 15_000);
+        assert_eq!(
+            (told.summary.as_str(), told.since_ms),
+            ("lake: s3://b does not answer (for 12 s)", Some(3_000))
+        );
+        assert_eq!(Outage::of_lake("denied", None, 9).summary, "lake: denied");
     }
 }

@@ -378,7 +378,8 @@ impl Catalog for RemoteCatalog {
     }
 
     fn describe(&self) -> String {
-        format!("remote, epoch {}", self.seen())
+        let epoch = self.seen();
+        format!("kept by node {}, epoch {}", epoch.holder(), epoch.number())
     }
 }
 

@@ -12,6 +12,7 @@
 mod budget;
 mod doubts;
 mod gate;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -28,12 +29,13 @@ use crate::error::{LakeError, LakeErrorKind, Result};
 use crate::options::RetryOptions;
 use crate::stats::{Counters, LakeStats, Operation};
 use crate::types::{
-    Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions,
+    Attributes, BoxFuture, Capabilities, Condition, ListPage, ObjectInfo, PartTag, PutOptions, Silence,
 };
 
 use budget::Budget;
 use doubts::Doubts;
 use gate::Gate;
+use silence::Silences;
 pub use timer::{RuntimeTimer, Timer};
 
 /// An object up to this size is read back to see whether it is the one that was written, if the lake knows no
@@ -49,6 +51,7 @@ pub struct RetryLake {
     budget: Budget,
     counters: Counters,
     doubts: Doubts,
+    silences: Silences,
 }
 
 /// What an object must be to be the one that was written.
@@ -68,6 +71,7 @@ impl RetryLake {
             budget: Budget::new(options.budget),
             counters: Counters::default(),
             doubts: Doubts::default(),
+            silences: Silences::default(),
         }
     }
 
@@ -75,7 +79,9 @@ impl RetryLake {
     async fn once<T>(&self, operation: Operation, bytes: u64, call: BoxFuture<'_, Result<T>>) -> Result<T> {
         let pass = self.gate.pass().await;
         let start_us = self.timer.now_us();
-        let ms_max = self.options.request_ms_max + bytes * 1000 / self.options.bytes_per_s_min.max(1);
+        let transfer_ms = bytes * 1000 / self.options.bytes_per_s_min.max(1);
+        let ms_max = self.options.request_ms_max + transfer_ms;
+        let waiting = self.silences.begin(start_us, transfer_ms * 1000);
         let answer = match select(call, self.timer.sleep_ms(ms_max)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(((), _)) => Err(LakeError::unavailable(format!(
@@ -83,9 +89,14 @@ impl RetryLake {
                 self.inner.describe()
             ))),
         };
-        let latency_us = self.timer.now_us().saturating_sub(start_us);
+        let end_us = self.timer.now_us();
+        let latency_us = end_us.saturating_sub(start_us);
         let kind = answer.as_ref().err().map(|error| error.kind);
         self.counters.answered(operation, latency_us, kind);
+        match &answer {
+            Err(error) if error.kind == LakeErrorKind::Unavailable => waiting.failed(end_us, &error.message),
+            _ => waiting.answered(end_us),
+        }
         match kind {
             Some(LakeErrorKind::Busy) => pass.busy(),
             Some(LakeErrorKind::Unavailable) => {}
@@ -397,6 +408,10 @@ impl Lake for RetryLake {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn silence(&self) -> Option<Silence> {
+        self.silences.silence(self.timer.now_us())
     }
 
     fn stats(&self) -> Option<LakeStats> {

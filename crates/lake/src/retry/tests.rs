@@ -227,6 +227,11 @@ fn a_lake_that_hangs_meets_the_deadline() {
     assert_eq!((stats.requests_now, stats.operations[Operation::Get as usize].requests), (0, 2));
     assert_eq!(stats.operations[Operation::Get as usize].latency_us_sum, 26_000_000);
     assert_eq!(stats.errors[LakeErrorKind::Unavailable as usize], 2);
+    let silence = lake.silence().unwrap();
+    assert!(silence.ms >= 26_000 && silence.error.unwrap().contains("did not answer within 13000 ms"));
+    twin.hang_all(false);
+    assert_eq!(block_on(lake.head(b"k")).unwrap(), None);
+    assert_eq!(lake.silence(), None, "it answers");
 }
 
 #[test]

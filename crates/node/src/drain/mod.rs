@@ -300,7 +300,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         {
             loaded_ms = now_ms;
             if let Err(fault) = core.load_dirty().await {
-                drainer.set_trouble(Some(format!("reading what is not drained yet: {fault}")));
+                core.note_drain_fault(&fault, "reading what is not drained yet: ");
                 drainer.is_incomplete.store(true, Ordering::Relaxed);
             }
         }
@@ -424,7 +424,7 @@ impl Core {
                     Ok(End::Later(_)) => {}
                     Err(fault) => {
                         crate::core::add(&core.drainer.stats.errors, 1);
-                        core.drainer.set_trouble(Some(fault.to_string()));
+                        core.note_drain_fault(&fault, "");
                     }
                 }
                 drop(turn);
@@ -468,9 +468,16 @@ impl Core {
     /// Says what went wrong, and goes on.
     fn note_trouble(&self, done: Result<bool>) -> bool {
         done.unwrap_or_else(|fault| {
-            self.drainer.set_trouble(Some(fault.to_string()));
+            self.note_drain_fault(&fault, "");
             false
         })
+    }
+
+    /// Remembers what went wrong, unless it is that the catalog does not answer: that is told as such, and is no trouble of the lake.
+    fn note_drain_fault(&self, fault: &StoreError, doing: &str) {
+        if !error::is_catalog_away(fault) {
+            self.drainer.set_trouble(Some(format!("{doing}{fault}")));
+        }
     }
 
     /// Does something for each row with a prefix, in pages; what goes wrong with one does not stop the others. True if

@@ -175,7 +175,7 @@ impl Core {
         let (files, bytes, oldest) = self.drainer.sums();
         let age_s = oldest.map_or(0.0, |since| now_ms.saturating_sub(since) as f64 / 1_000.0);
         let pool = self.rings.pool();
-        let lake_trouble = f64::from(self.drainer.trouble(now_ms).is_some());
+        let lake_trouble = f64::from(self.lake_trouble(now_ms).is_some());
         let is_ready = !self.closing.load(Ordering::Relaxed) && self.rings.is_serving();
         let gauges = [
             ("ready", "1 if the node takes requests.", f64::from(is_ready)),

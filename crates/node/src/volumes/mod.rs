@@ -108,6 +108,14 @@ impl Volume {
         self.lake.lake.get()?.stats()
     }
 
+    /// That its lake does not answer, and for how many milliseconds, if it was asked and does not.
+    pub fn lake_silence(&self) -> Option<(String, u64)> {
+        let lake = self.lake.lake.get()?;
+        let silence = lake.silence()?;
+        let error = silence.error.map_or_else(String::new, |error| format!(": {error}"));
+        Some((format!("{} does not answer{error}", lake.describe()), silence.ms))
+    }
+
     /// Whether lookups and listings have to ask the lake as well.
     pub fn asks_lake(&self) -> bool {
         let imported = self.lake.imported.load(std::sync::atomic::Ordering::Relaxed);
