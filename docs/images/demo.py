@@ -1,6 +1,6 @@
 """Draws docs/images/demo.svg: runs the demo on a terminal of its own, and keeps its last screen as a picture.
 
-  python3 docs/images/demo.py --stoker target/release/stoker
+  python3 docs/images/demo.py --stoker target/release/stoker         # what is behind -- goes to the demo
 """
 
 import argparse
@@ -101,7 +101,7 @@ def drawn(rows):
     yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" role="img"'
     yield ' aria-label="Output of stoker demo">'
     yield f'<rect width="{wide}" height="{high}" rx="8" fill="#0d1117"/>'
-    yield '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13" xml:space="preserve">'
+    yield '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13">'
     for number, row in enumerate(rows):
         begin = 0
         while begin < len(row):
@@ -113,7 +113,7 @@ def drawn(rows):
                 x, y = LEFT + begin * WIDE, TOP + LINE * number
                 yield (
                     f'<text x="{x:.1f}" y="{y}" textLength="{(end - begin) * WIDE:.1f}" lengthAdjust="spacingAndGlyphs" '
-                    f'fill="{row[begin][1]}">{html.escape(text)}</text>'
+                    f'fill="{row[begin][1]}">{html.escape(text).replace(" ", "&#160;")}</text>'
                 )
             begin = end
     yield "</g></svg>"
@@ -125,11 +125,12 @@ def main():
     parser.add_argument("--stoker", default="stoker", help="the program")
     parser.add_argument("--dir", default="/tmp", help="a folder on the drive to use; it is in the picture")
     parser.add_argument("--output", default=str(here / "demo.svg"))
+    parser.add_argument("more", nargs="*")
     args = parser.parse_args()
-    rows = watched([args.stoker, "demo", "--dir", args.dir])
+    rows = watched([args.stoker, "demo", "--dir", args.dir, *args.more])
     while rows and not rows[-1]:
         rows.pop()
-    prompt = [(char, PLAIN) for char in "$ stoker demo"]
+    prompt = [(char, PLAIN) for char in " ".join(["$ stoker demo", *args.more])]
     pathlib.Path(args.output).write_text("\n".join(drawn([prompt, *wrapped(rows)])) + "\n")
 
 
