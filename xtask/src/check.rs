@@ -8,7 +8,7 @@ use crate::suites::{
     API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, WALK, Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
-use crate::{Failure, sim, tests, tidy};
+use crate::{Failure, programs, sim, tidy};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
@@ -192,6 +192,7 @@ impl Step {
             Action::Cargo(args) => format!("cargo {args}"),
             Action::Sim { what, seeds } => format!("cargo xtask sim {what} --seeds {seeds}"),
             Action::Tidy => "cargo xtask tidy".into(),
+            Action::Tests => "cargo test --workspace --locked".into(),
             Action::Suite { suite, args: "", .. } => format!("cargo xtask {}", suite.name),
             Action::Suite { suite, args, .. } => format!("cargo xtask {} {args}", suite.name),
         }
@@ -204,7 +205,7 @@ impl Step {
                 succeeds(cargo().args(args.split(' ')).env("STOKER_FULL", "1"))
             }
             Action::Cargo(args) => succeeds(cargo().args(args.split(' '))),
-            Action::Tests => tests::run(tier != Tier::Normal),
+            Action::Tests => programs::run(tier != Tier::Normal),
             Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
             Action::Suite { suite, args, without } => {

@@ -7,7 +7,7 @@ mod check;
 mod fuzz;
 mod sim;
 mod suites;
-mod tests;
+mod programs;
 mod tidy;
 mod workspace;
 

@@ -47,6 +47,11 @@ impl Epoch {
         NodeId(self.holder)
     }
 
+    /// Promotions and starts, without the node.
+    pub fn number(self) -> String {
+        format!("{}.{}", self.promotion, self.run)
+    }
+
     /// Whether no catalog ever had this epoch.
     pub fn is_none(self) -> bool {
         self == Epoch::default()
@@ -55,7 +60,7 @@ impl Epoch {
 
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{} of node {}", self.promotion, self.run, NodeId(self.holder))
+        write!(f, "{} of node {}", self.number(), NodeId(self.holder))
     }
 }
 

@@ -101,15 +101,27 @@ impl Node {
         if let Some(keeper) = self.keeper() {
             return Ok(keeper.status().await);
         }
+        let pulse = &self.core.catalog_times.pulse;
+        let (seq, trouble) = tokio::select! {
+            biased;
+            seq = self.core.catalog.seq() => match seq {
+                Ok(seq) => (seq, None),
+                Err(fault) => (0, Some(fault.message)),
+            },
+            () = pulse.until_silent() => {
+                let said = pulse.silence().and_then(|silence| silence.trouble);
+                (0, Some(said.unwrap_or_else(|| "no answer".to_owned())))
+            }
+        };
         Ok(CatalogStatus {
             engine: self.catalog().describe(),
             holder: None,
             epoch: String::new(),
-            seq: self.catalog().seq().await.map_err(crate::error::catalog)?,
+            seq,
             stalled: false,
             alone: false,
             standbys: Vec::new(),
-            trouble: None,
+            trouble,
         })
     }
 

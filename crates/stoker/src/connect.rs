@@ -14,7 +14,7 @@ use crate::daemon::place::read_small;
 use crate::failure::Failure;
 
 /// Where nodes are if nobody says otherwise: those of `stoker up`, and those of the service.
-const USUAL_DIRS: [&str; 2] = ["stoker-data", "/var/lib/stoker"];
+pub const USUAL_DIRS: [&str; 2] = ["stoker-data", "/var/lib/stoker"];
 /// Below the directory for configurations of the user.
 const CLIENT_FILE: &str = "stoker/client.json";
 const SOCKET: &str = "stoker.sock";

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use stoker_ring::{ErrorKind, RingError};
 use stoker_store::{ErrorKind as StoreErrorKind, StoreError, Subject};
 
-use crate::out;
+use crate::{log, out};
 
 /// Why a subcommand ended early.
 #[derive(Debug)]
@@ -69,9 +69,10 @@ impl Failure {
         match self {
             Failure::PipeClosed => ExitCode::SUCCESS,
             Failure::Failed { cause, hint } => {
-                out::say(format!("stoker: {cause}"));
+                let priority = log::priority(tracing::Level::ERROR);
+                out::say(format!("{priority}stoker: {cause}"));
                 if let Some(hint) = hint {
-                    out::say(format!("  hint: {hint}"));
+                    out::say(format!("{priority}  hint: {hint}"));
                 }
                 ExitCode::FAILURE
             }

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stoker_store::{JoinTokenInfo, Order, Report, Store};
+use stoker_store::{JoinTokenInfo, Order, PeerStatus, Report, Store};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{clock, out, span};
+use crate::{clock, out, show, span};
 
 /// What to do with join tokens.
 #[derive(clap::Subcommand)]
@@ -85,7 +85,10 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             };
             match args.json {
                 true => tokens.iter().try_for_each(|token| out::json(&shape(token)))?,
-                false => out::table(&tokens.iter().map(row).collect::<Vec<_>>())?,
+                false => {
+                    let nodes = client.status().await?.nodes;
+                    out::table(&tokens.iter().map(|token| row(token, &nodes)).collect::<Vec<_>>())?
+                }
             }
             Ok(ExitCode::SUCCESS)
         }),
@@ -110,12 +113,13 @@ fn shape(token: &JoinTokenInfo) -> Value {
     })
 }
 
-fn row(token: &JoinTokenInfo) -> Vec<String> {
+fn row(token: &JoinTokenInfo, nodes: &[PeerStatus]) -> Vec<String> {
+    let names: Vec<&str> = token.nodes.iter().map(|id| show::node_name(nodes, id)).collect();
     vec![
         token.id.clone(),
         token.state.as_str().to_owned(),
         format!("{} of {} used", token.nodes.len(), token.uses_max),
         format!("until {}", clock::rfc3339(token.expires_ms)),
-        token.nodes.join(", "),
+        names.join(", "),
     ]
 }

@@ -1,5 +1,6 @@
 //! Where `tracing` goes: what is logged to stderr, as text or as one JSON object per line; spans to a collector, if there is one.
 
+mod journal;
 mod repeats;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::clock;
 use crate::daemon::{TRACE, Traces};
+pub use journal::priority;
 use repeats::Repeats;
 
 /// How much is logged.
@@ -174,7 +176,9 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
+        let priority = journal::priority(*event.metadata().level());
         if *event.metadata().level() > tracing::Level::WARN {
+            writer.write_str(priority)?;
             return self.inner.format_event(context, writer, event);
         }
         let mut line = LineHash(DefaultHasher::new());
@@ -187,6 +191,7 @@ where
         let Some(skipped) = admitted else { return Ok(()) };
         if skipped > 0 {
             let words = format!("the next line came {skipped} more times");
+            writer.write_str(priority)?;
             match self.format {
                 Format::Text => writeln!(writer, "{words}")?,
                 Format::Json => {
@@ -199,6 +204,7 @@ where
                 }
             }
         }
+        writer.write_str(priority)?;
         self.inner.format_event(context, writer, event)
     }
 }

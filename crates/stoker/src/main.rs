@@ -21,6 +21,7 @@ mod failure;
 mod gate;
 mod get;
 mod help;
+mod home;
 mod join;
 mod join_token;
 mod key;

@@ -16,7 +16,7 @@ use crate::daemon::{
     Ready, S3Plan, TelemetryPlan, Traces, TracesPlan, Wear, drives, limits,
 };
 use crate::failure::Failure;
-use crate::{log, out, size};
+use crate::{log, out, show, size};
 
 /// Arguments of `serve`.
 #[derive(clap::Args)]
@@ -211,7 +211,7 @@ fn tell(ready: &Ready) -> Result<(), Failure> {
     for ring in &status.rings {
         tracing::info!(drive = ring.path, size = size::human(ring.bytes), io = ring.io, "drive");
     }
-    tracing::info!(lake = ready.lake, catalog = status.catalog, "lake and catalog");
+    tracing::info!(lake = ready.lake, catalog = show::catalog(status), "lake and catalog");
     tracing::info!(cores = %ready.cores, memory = size::human(ready.memory_bytes), "limits; no busy polling");
     if ready.credentials.is_some() {
         tracing::info!("the first access key is in {}", ready.dir.join(CREDENTIALS).display());

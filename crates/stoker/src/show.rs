@@ -8,8 +8,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use stoker_store::{
-    Checksum, ChecksumKind, DrainPolicy, DrainState, FileInfo, LakeMode, Receipt, VolumeInfo, class_words,
-    receipt_copies_words,
+    Checksum, ChecksumKind, DrainPolicy, DrainState, FileInfo, LakeMode, NodeStatus, PeerStatus, Receipt,
+    VolumeInfo, class_words, name_ids, receipt_copies_words,
 };
 
 use crate::{clock, out, size, span};
@@ -28,6 +28,17 @@ pub fn name(bytes: &[u8]) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
         .collect()
+}
+
+/// What people call a node.
+pub fn node_name<'n>(nodes: &'n [PeerStatus], id: &'n str) -> &'n str {
+    let found = nodes.iter().find(|node| node.node == id && !node.name.is_empty());
+    found.map_or(id, |node| node.name.as_str())
+}
+
+/// Where the names are, with the node that keeps them by its name.
+pub fn catalog(status: &NodeStatus) -> String {
+    name_ids(&status.catalog, |id| Some(node_name(&status.nodes, id).to_owned())).into_owned()
 }
 
 /// A number of things: `1 file`, `2 000 files`.

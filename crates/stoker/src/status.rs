@@ -43,7 +43,7 @@ fn tell(status: &NodeStatus, outages: &Outages) -> Result<(), Failure> {
         rows.extend([("lost", outage.summary.clone()), ("cure", outage.cure.clone())]);
     }
     rows.extend(outages::age(outages, "status").map(|age| ("as of", age)));
-    rows.extend([("cluster", status.cluster.clone()), ("catalog", status.catalog.clone())]);
+    rows.extend([("cluster", status.cluster.clone()), ("catalog", show::catalog(status))]);
     rows.extend(status.nodes.iter().filter(|_| status.nodes.len() > 1).map(|node| ("member", member(node))));
     rows.extend(status.rings.iter().map(|ring| ("drive", drive(ring))));
     rows.extend(status.sources.iter().filter(|source| source.reads > 0).map(|one| ("reads", source(one))));

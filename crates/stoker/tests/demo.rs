@@ -9,6 +9,8 @@ fn two_nodes_die_and_no_byte_differs() {
     let dir = tempfile::TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
     command.args(["demo", "--json", "--size", "96MiB", "--grace", "2s", "--dir"]).arg(dir.path());
+    // What is meant for other nodes of this machine is not for these.
+    command.env("STOKER_UP_NODES", "2").env("STOKER_UP_S3", "192.0.2.1:9000").env("STOKER_UP_NAME", "other");
     let output = command.output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}\n{}", String::from_utf8_lossy(&output.stdout));

@@ -286,6 +286,7 @@ mod tests {
         assert_eq!(Outage::of_node("n1", "01", NodeWord::Answers { latency_us: 1 }, 0), None);
         let told = Outage::of_node("n1", "01", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
         assert_eq!(told.summary, "node n1: declared down 1 min ago");
+        assert_eq!(told.action.as_deref(), Some("remove"));
         let told = Outage::of_catalog_stalled("n0", "00", &["n1".to_owned()]);
         assert_eq!(
             told.summary,
@@ -297,7 +298,6 @@ mod tests {
             silent.cure.contains("declared down") && !silent.for_a_person().cure.contains("declared down")
         );
         assert_eq!(Outage::of_lake("lake: no route").summary, "lake: no route");
-        assert_eq!(told.action.as_deref(), Some("remove"));
         let told = Outage::of_node("node-3", "03", NodeWord::Down { since_ms: 0 }, 90_000).unwrap();
         assert_eq!(told.summary, "node-3: declared down 1 min ago");
         let told = Outage::of_node("n1", "01", NodeWord::Silent { since_ms: 0 }, 9_000).unwrap();

@@ -395,7 +395,8 @@ impl Catalog for RemoteCatalog {
     }
 
     fn describe(&self) -> String {
-        format!("remote, epoch {}", self.seen())
+        let epoch = self.seen();
+        format!("kept by node {}, epoch {}", epoch.holder(), epoch.number())
     }
 
     fn health(&self) -> Health {

@@ -11,6 +11,7 @@ use stoker_store::{CatalogStatus, Order, PeerStatus, Report, StandbyInfo, Store,
 use crate::connect::{self, Target};
 use crate::failure::Failure;
 use crate::out;
+use crate::show::node_name;
 
 /// What to do with the catalog.
 #[derive(clap::Subcommand)]
@@ -105,7 +106,8 @@ fn promote(args: &PromoteArgs) -> Result<ExitCode, Failure> {
         }
         out::line(format!(
             "this node keeps the catalog from now on: epoch {}, commits go on from {}",
-            promotion.epoch, promotion.seq
+            number(&promotion.epoch),
+            promotion.seq
         ))?;
         match &promotion.loss {
             Some(loss) => out::line(format!("acknowledged changes may be lost: {loss}"))?,
@@ -114,42 +116,49 @@ fn promote(args: &PromoteArgs) -> Result<ExitCode, Failure> {
         let nodes = client.status().await?.nodes;
         out::line(format!(
             "node {} kept it before; it acknowledges nothing any more, and follows this node when it is back",
-            name_of(&nodes, &promotion.before)
+            node_name(&nodes, &promotion.before)
         ))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// What people call a node.
-fn name_of<'n>(nodes: &'n [PeerStatus], id: &'n str) -> &'n str {
-    let found = nodes.iter().find(|node| node.node == id && !node.name.is_empty());
-    found.map_or(id, |node| node.name.as_str())
+/// An epoch without its node, which is named beside it.
+fn number(epoch: &str) -> &str {
+    epoch.split_once(" of ").map_or(epoch, |(number, _)| number)
 }
 
 fn tell(status: &CatalogStatus, nodes: &[PeerStatus]) -> Result<(), Failure> {
     let Some(holder) = &status.holder else {
-        return out::line(format!("{}, at commit {}", status.engine, status.seq));
+        let Some(trouble) = &status.trouble else {
+            return out::line(format!("{}, at commit {}", status.engine, status.seq));
+        };
+        out::line(&status.engine)?;
+        out::line(format!("it cannot be asked: {trouble}"))?;
+        return out::line(
+            "bring the database back, or its way here; nothing that was acknowledged is lost meanwhile",
+        );
     };
-    let holder = name_of(nodes, holder);
-    out::line(format!("kept by node {holder}, epoch {}, at commit {}", status.epoch, status.seq))?;
+    let holder = node_name(nodes, holder);
+    let epoch = number(&status.epoch);
+    out::line(format!("kept by node {holder}, epoch {epoch}, at commit {}", status.seq))?;
     if let Some(trouble) = &status.trouble {
-        let trouble = name_ids(trouble, |id| Some(name_of(nodes, id).to_owned()));
+        let trouble = name_ids(trouble, |id| Some(node_name(nodes, id).to_owned()));
         out::line(format!("it cannot be asked: {trouble}"))?;
         out::line("if that node is lost: `stoker catalog promote` on a node that followed it")?;
         return Ok(());
     }
     let mut standbys: Vec<&StandbyInfo> = status.standbys.iter().collect();
-    standbys.sort_by_key(|standby| name_of(nodes, &standby.node));
+    standbys.sort_by_key(|standby| node_name(nodes, &standby.node));
     for standby in standbys {
         let state = match (standby.in_sync, &standby.trouble) {
             (true, _) => "has every acknowledged change".to_owned(),
             (false, Some(trouble)) => {
-                let trouble = name_ids(trouble, |id| Some(name_of(nodes, id).to_owned()));
+                let trouble = name_ids(trouble, |id| Some(node_name(nodes, id).to_owned()));
                 format!("does not follow: {trouble}")
             }
             (false, None) => format!("catches up, at commit {}", standby.seq.unwrap_or(0)),
         };
-        out::line(format!("  node {}  {state}", name_of(nodes, &standby.node)))?;
+        out::line(format!("  node {}  {state}", node_name(nodes, &standby.node)))?;
     }
     if status.stalled {
         out::line(

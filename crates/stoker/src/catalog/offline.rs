@@ -15,6 +15,7 @@ use crate::config::{CatalogKind, Config};
 use crate::daemon::drives;
 use crate::daemon::place::Place;
 use crate::failure::Failure;
+use crate::home::Home;
 use crate::progress::Progress;
 use crate::up::settings;
 use crate::{clock, out, serve, size};
@@ -25,12 +26,8 @@ const DIFFERENCES_MAX: usize = 10_000;
 /// Which stopped node is meant.
 #[derive(clap::Args)]
 pub struct Stopped {
-    /// Its directory; `stoker up` keeps there which drives it has.
-    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = "stoker-data")]
-    dir: PathBuf,
-    /// The configuration of a node that runs by `stoker serve`: directory, drives, lake and database.
-    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    home: Home,
     /// The database that all nodes use, if they do; its address as in the configuration.
     #[arg(long, value_name = "URL", env = "STOKER_POSTGRES", hide_env_values = true)]
     postgres: Option<String>,
@@ -96,9 +93,9 @@ struct Held {
 
 impl Stopped {
     fn hold(&self, drives: &[PathBuf]) -> Result<Held, Failure> {
-        let config = self.config.as_deref().map(Config::read).transpose()?;
-        let dir = config.as_ref().map_or(self.dir.as_path(), |config| config.node.dir.as_path());
-        let place = Place::of_node(dir)?;
+        let config = self.home.config.as_deref().map(Config::read).transpose()?;
+        let dir = config.as_ref().map_or_else(|| self.home.dir(), |config| config.node.dir.clone());
+        let place = Place::of_node(&dir)?;
         let named = match (drives, &config) {
             ([], Some(config)) => config.drive.iter().map(|drive| drive.path.clone()).collect(),
             ([], None) => settings::file::read(place.dir())?.drives(),

@@ -1,12 +1,12 @@
 //! The settings of `up` as a configuration file for `serve`.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 use super::Config;
 use super::verb::Known;
-use crate::daemon::ports;
+use crate::daemon::{self, ports};
 use crate::failure::Failure;
-use crate::sys;
 use crate::up::settings::Setting;
 
 /// The file. It is read back before it is given away.
@@ -18,7 +18,7 @@ pub fn text(known: &Known) -> Result<String, Failure> {
     }
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let list = |texts: &[String]| texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", ");
-    let kept = |port: Option<u16>| port.map(|port| std::net::SocketAddr::new(ports::HOST, port).to_string());
+    let kept = |port: Option<u16>| port.map(|port| SocketAddr::new(ports::HOST, port).to_string());
     let listen = |setting, port| values.one(setting).map(str::to_owned).or_else(|| kept(port));
     let mut text = format!(
         "# What `stoker up` kept of the node in {}, for `stoker serve --config FILE`. deploy/stoker.toml shows what else can be \
@@ -63,6 +63,10 @@ pub fn text(known: &Known) -> Result<String, Failure> {
             ("exports", Some(format!("[{}]", list(values.all(Setting::NfsExport))))),
         ],
     );
+    let name = match values.one(Setting::Name) {
+        Some(name) => name.to_owned(),
+        None => daemon::default_name(&known.dir)?,
+    };
     let labels = values.labels();
     let label = |text: &str| (!text.is_empty()).then(|| quoted(text));
     // The file has whole seconds: a shorter silence than asked for must not count.
@@ -70,8 +74,8 @@ pub fn text(known: &Known) -> Result<String, Failure> {
     section(
         "[peers]",
         &[
-            ("listen", one(peers(known))),
-            ("name", Some(of_text(Setting::Name).unwrap_or_else(|| quoted(&sys::host_name())))),
+            ("listen", one(peers(known)?)),
+            ("name", Some(quoted(&name))),
             ("cell", label(&labels.cell)),
             ("tor", label(&labels.tor)),
             ("power", label(&labels.power)),
@@ -86,13 +90,13 @@ pub fn text(known: &Known) -> Result<String, Failure> {
 }
 
 /// Where others reach the node: a port that was chosen stays.
-fn peers(known: &Known) -> Option<String> {
-    let given: Option<std::net::SocketAddr> = known.settings.values.parsed(Setting::Peers);
-    match (given, known.ports.peers) {
-        (Some(address), Some(port)) if address.port() == 0 => {
-            Some(std::net::SocketAddr::new(address.ip(), port).to_string())
-        }
-        (Some(address), _) => Some(address.to_string()),
-        (None, port) => port.map(|port| std::net::SocketAddr::new(ports::HOST, port).to_string()),
-    }
+fn peers(known: &Known) -> Result<Option<String>, Failure> {
+    let host = daemon::default_host(&known.dir)?;
+    let given: Option<SocketAddr> = known.settings.values.parsed(Setting::Peers);
+    let address = match (given, known.ports.peers) {
+        (Some(address), Some(port)) if address.port() == 0 => Some(SocketAddr::new(address.ip(), port)),
+        (Some(address), _) => Some(address),
+        (None, port) => port.map(|port| SocketAddr::new(host, port)),
+    };
+    Ok(address.map(|address| address.to_string()))
 }

@@ -1,6 +1,6 @@
 //! `stoker config`: what a node is started with, where each value comes from, and the file that starts it by `serve`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,10 +13,11 @@ use crate::daemon::limits;
 use crate::daemon::place::{read_small, write_small};
 use crate::daemon::ports::{self, Ports};
 use crate::failure::Failure;
+use crate::home::Home;
 use crate::support_bundle::redact::Redactor;
 use crate::up::settings::{self, Effective, Origin, Setting, Values};
 use crate::up::{self, Args as UpArgs};
-use crate::{out, size, span, sys};
+use crate::{daemon, out, size, span};
 
 /// What to do with a configuration.
 #[derive(clap::Subcommand)]
@@ -32,12 +33,8 @@ pub enum Verb {
 /// Arguments of `config show`.
 #[derive(clap::Args)]
 pub struct ShowArgs {
-    /// The directory of a node that runs by `stoker up` or `stoker join`, or of several.
-    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = UpArgs::DIR)]
-    dir: PathBuf,
-    /// The configuration of a node that runs by `stoker serve`.
-    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    home: Home,
     /// Print one object per line: setting, value, origin.
     #[arg(long)]
     json: bool,
@@ -76,9 +73,9 @@ struct Row {
 pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Show(args) => {
-            let rows = match &args.config {
+            let rows = match &args.home.config {
                 Some(file) => rows_of_file(file)?,
-                None => rows_of_directory(&node_directory(&args.dir))?,
+                None => rows_of_directory(&args.home.dir())?,
             };
             show(rows, args.json)?;
         }
@@ -118,14 +115,14 @@ fn rows_of_directory(dir: &Path) -> Result<Vec<Row>, Failure> {
     let of_one = |setting: &Setting| is_cell || !matches!(setting, Setting::Nodes | Setting::Cells);
     let row = |setting: Setting| {
         let (value, origin) = match known.settings.origin(setting) {
-            Origin::Default => default(&known, setting),
+            Origin::Default => default(&known, setting)?,
             origin => (known.settings.values.all(setting).join(" "), origin_text(&known, setting, origin)),
         };
-        Row { setting: setting.name().to_owned(), value, origin }
+        Ok(Row { setting: setting.name().to_owned(), value, origin })
     };
     let dir =
         Row { setting: "dir".to_owned(), value: known.dir.display().to_string(), origin: String::new() };
-    Ok([dir].into_iter().chain(Setting::ALL.into_iter().filter(of_one).map(row)).collect())
+    [Ok(dir)].into_iter().chain(Setting::ALL.into_iter().filter(of_one).map(row)).collect()
 }
 
 fn origin_text(known: &Known, setting: Setting, origin: Origin) -> String {
@@ -139,18 +136,21 @@ fn origin_text(known: &Known, setting: Setting, origin: Origin) -> String {
 }
 
 /// What counts for a setting that nobody gave, and why.
-fn default(known: &Known, setting: Setting) -> (String, String) {
+fn default(known: &Known, setting: Setting) -> Result<(String, String), Failure> {
     let by_default = |text: String| (text, "default".to_owned());
-    let port = |port: Option<u16>, usual: u16| match port {
+    let port = |host: IpAddr, port: Option<u16>, usual: u16| match port {
         Some(port) => (
-            SocketAddr::new(ports::HOST, port).to_string(),
+            SocketAddr::new(host, port).to_string(),
             format!("{}, chosen at the first start", known.dir.join(ports::FILE).display()),
         ),
-        None => by_default(format!("{}, or a free port", SocketAddr::new(ports::HOST, usual))),
+        None => by_default(format!("{}, or a free port", SocketAddr::new(host, usual))),
     };
     let node = Config::default().node;
-    match setting {
-        Setting::Name => by_default(sys::host_name()),
+    Ok(match setting {
+        Setting::Name if known.dir.join(daemon::JOINED).exists() => {
+            (daemon::default_name(&known.dir)?, known.dir.join(daemon::JOINED).display().to_string())
+        }
+        Setting::Name => by_default(daemon::default_name(&known.dir)?),
         Setting::Lake => by_default(format!("file://{}", known.dir.join("lake").display())),
         Setting::LakeMode => by_default("owned, or read-only if the lake was not empty".to_owned()),
         Setting::Drive => by_default(known.dir.join("ring").display().to_string()),
@@ -159,13 +159,13 @@ fn default(known: &Known, setting: Setting) -> (String, String) {
         Setting::Memory => {
             by_default(limits::memory(None).map_or_else(|failure| failure.cause().to_owned(), size::exact))
         }
-        Setting::S3 => port(known.ports.s3, 9000),
-        Setting::Admin => port(known.ports.admin, 9001),
-        Setting::Peers => port(known.ports.peers, 9002),
+        Setting::S3 => port(ports::HOST, known.ports.s3, 9000),
+        Setting::Admin => port(ports::HOST, known.ports.admin, 9001),
+        Setting::Peers => port(daemon::default_host(&known.dir)?, known.ports.peers, 9002),
         Setting::Grace => by_default(span::exact(up::GRACE)),
         Setting::Cells => by_default("1".to_owned()),
         Setting::Domain | Setting::Nfs | Setting::NfsExport | Setting::Nodes => by_default("-".to_owned()),
-    }
+    })
 }
 
 /// Every setting of a configuration file; a value comes from there or is the default.
@@ -244,18 +244,19 @@ fn save(file: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn unset(args: &UnsetArgs) -> Result<(), Failure> {
-    let mut values = settings::file::read(&args.dir)?;
+    let dir = node_directory(&args.dir);
+    let mut values = settings::file::read(&dir)?;
     for name in &args.settings {
         let names = || Setting::ALL.map(Setting::name).join(", ");
         let setting = Setting::named(name.trim_start_matches("--")).ok_or_else(|| {
             Failure::new(format!("`{name}` is no setting")).hint(format!("known are {}", names()))
         })?;
         if !values.unset(setting) {
-            return Err(Failure::new(format!("{name} is not set in {}", args.dir.display()))
+            return Err(Failure::new(format!("{name} is not set in {}", dir.display()))
                 .hint("see what is with `stoker config show`"));
         }
     }
-    settings::file::write(&args.dir, &values)?;
+    settings::file::write(&dir, &values)?;
     out::say(format!("the next start takes the default for {}", args.settings.join(", ")));
     Ok(())
 }

@@ -9,10 +9,11 @@ use stoker_node::JoinAs;
 use stoker_store::ErrorKind;
 
 use super::place::{Place, read_small};
+use super::ports;
 use crate::failure::Failure;
 use crate::{out, sys};
 
-const FILE: &str = "joined.json";
+pub const FILE: &str = "joined.json";
 
 /// As what a node joined.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -85,6 +86,11 @@ pub fn default_name(dir: &Path) -> Result<String, Failure> {
     Ok(Joined::read(dir)?.map_or_else(sys::host_name, |joined| joined.name))
 }
 
+/// Where a node listens for peers that nobody gave an address for that.
+pub fn default_host(dir: &Path) -> Result<IpAddr, Failure> {
+    Ok(Joined::read(dir)?.map_or(ports::HOST, |joined| joined.host))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,10 +100,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::take(dir.path()).unwrap();
         assert_eq!(Joined::read(dir.path()).unwrap(), None);
+        assert_eq!(default_name(dir.path()).unwrap(), sys::host_name());
+        assert_eq!(default_host(dir.path()).unwrap(), ports::HOST);
         let joined = Joined { name: "gpu-2".into(), host: "10.0.0.2".parse().unwrap() };
         joined.write(&place).unwrap();
         assert_eq!(Joined::read(dir.path()).unwrap(), Some(joined));
         assert_eq!(default_name(dir.path()).unwrap(), "gpu-2");
+        assert_eq!(default_host(dir.path()).unwrap().to_string(), "10.0.0.2");
         place.write(FILE, "rubbish").unwrap();
         assert!(Joined::read(dir.path()).is_err());
     }

@@ -35,8 +35,7 @@ use stoker_store::{
 
 use crate::failure::Failure;
 use crate::{log, out, shell};
-use joined::Joined;
-pub use joined::{default_name, join};
+pub use joined::{FILE as JOINED, default_host, default_name, join};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
 use nfs::NfsDoor;
@@ -445,7 +444,7 @@ async fn start_member(
     let (candidates, is_kept) = match &plan.peers.listen {
         Listen::Kept => {
             let one_each = |address| vec![address];
-            let host = Joined::read(place.dir())?.map_or(ports::HOST, |joined| joined.host);
+            let host = default_host(place.dir())?;
             let all = ports::candidates_on(host, "peers", ports.peers, PEERS_PORT);
             (all.into_iter().map(one_each).collect(), true)
         }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::sys;
 
 /// Largest small file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -74,6 +75,32 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    /// Whoever joins or restores as root does it for the user of the service: files of root would keep that from starting.
+    fn drop(&mut self) {
+        if let (0, Ok((user, group))) = (sys::user().0, self.owner())
+            && user != 0
+        {
+            hand_over(&self.dir, user, group);
+        }
+    }
+}
+
+/// Gives the files of root in a directory to another user. Best effort: whoever cannot use one says so.
+fn hand_over(dir: &Path, user: u32, group: u32) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let open =
+            File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(entry.path());
+        let Ok(file) = open else { continue };
+        // A file with a second name may be somebody else's, who is not to lose it by that.
+        let is_ours =
+            file.metadata().is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && meta.uid() == 0);
+        if is_ours {
+            let _ = std::os::unix::fs::fchown(&file, Some(user), Some(group));
+        }
+    }
+}
+
 /// Refuses what is there and is no directory.
 pub fn check_directory(dir: &Path) -> Result<(), Failure> {
     match fs::metadata(dir) {
@@ -139,6 +166,29 @@ mod tests {
         let again = place.dir().to_path_buf();
         drop(place);
         Place::take(&again).unwrap();
+    }
+
+    /// As root only, as on machines of operators.
+    #[test]
+    fn what_root_leaves_is_for_the_owner_of_the_directory() {
+        if sys::user().0 != 0 {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let [linked, elsewhere] = ["linked", "elsewhere"].map(|name| other.path().join(name));
+        fs::write(&linked, "").unwrap();
+        fs::write(&elsewhere, "").unwrap();
+        std::os::unix::fs::chown(dir.path(), Some(1234), Some(5678)).unwrap();
+        let place = Place::take(dir.path()).unwrap();
+        place.write("cluster.keys", "secret").unwrap();
+        fs::hard_link(&linked, dir.path().join("hard")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, dir.path().join("soft")).unwrap();
+        drop(place);
+        let owner = |path: &Path| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        assert_eq!(owner(&dir.path().join("cluster.keys")), (1234, 5678));
+        assert_eq!(owner(&dir.path().join("lock")), (1234, 5678));
+        assert_eq!((owner(&linked).0, owner(&elsewhere).0), (0, 0));
     }
 
     #[test]

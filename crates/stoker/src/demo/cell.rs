@@ -10,6 +10,7 @@ use serde_json::Value;
 use stoker_client::{Client, Endpoint};
 
 use crate::failure::Failure;
+use crate::up::settings::Setting;
 use crate::{clock, sys};
 
 /// How long a node may take to be there.
@@ -62,6 +63,8 @@ impl Shape {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(words);
+        // What the environment says of other nodes is not for these.
+        Setting::ALL.iter().for_each(|setting| _ = command.env_remove(setting.variable()));
         sys::stop_with_parent(&mut command);
         let mut child = command.spawn().map_err(|error| Failure::io(&name, &error))?;
         let mut line = String::new();

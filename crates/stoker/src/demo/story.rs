@@ -309,9 +309,9 @@ async fn promote(
     teller.step(
         "promote",
         &format!(
-            "\nkill -9 of node-1, which kept the catalog; promoted on node-3: epoch {}, no acknowledged change lost; the next write was \
+            "\nkill -9 of node-1, which kept the catalog; promoted on node-3, no acknowledged change lost; the next write was \
              acknowledged {seconds:.2} s after the kill ({} copies)",
-            promotion.epoch, receipt.copies
+            receipt.copies
         ),
         json!({ "seconds": seconds, "epoch": promotion.epoch, "seq": promotion.seq }),
     )?;

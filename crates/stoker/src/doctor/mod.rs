@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use stoker_doctor::{Machine, Plan, examine};
 
 use self::subject::Subject;
-use crate::connect::node_directory;
 use crate::failure::Failure;
+use crate::home::Home;
 use crate::{clock, out, show};
 
 const EXIT_CODES: &str = "Exit codes: 0 nothing found that is worse than info; 1 warnings, or the examination itself failed; 2 \
@@ -25,12 +25,9 @@ const EXIT_CODES: &str = "Exit codes: 0 nothing found that is worse than info; 1
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Args {
-    /// The directory of a node; it need not run, nor be there yet.
-    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = "stoker-data")]
-    dir: PathBuf,
-    /// The configuration of a node that runs by `stoker serve`.
-    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
-    config: Option<PathBuf>,
+    /// It need not run, nor be there yet.
+    #[command(flatten)]
+    home: Home,
     /// Look at this drive instead of those of the node; can be repeated.
     #[arg(long, value_name = "PATH")]
     drive: Vec<PathBuf>,
@@ -44,7 +41,7 @@ pub struct Args {
 
 /// Examines the machine.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let subject = Subject::find(&node_directory(&args.dir), args.config.as_deref(), &args.drive)?;
+    let subject = Subject::find(&args.home.dir(), args.home.config.as_deref(), &args.drive)?;
     let (machine, plan) = match &args.root {
         Some(root) => (Machine::at(root), subject.plan_elsewhere()),
         None => (Machine::at("/"), probe::with_probes(&subject)),

@@ -14,9 +14,9 @@ use super::Extent;
 use super::leftovers::Leftovers;
 use super::step::Outcome;
 use crate::bench::measure::median;
-use crate::clock;
 use crate::connect::Target;
 use crate::rng::Rng;
+use crate::{clock, show};
 
 /// Longest time that one group of steps may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -147,7 +147,7 @@ impl Door {
             Ok(vec![commit, read])
         };
         let outcomes: Vec<Outcome> = self.within(work).unwrap_or_else(every);
-        outcomes.into_iter().map(|outcome| outcome.shown_as(&self.status.catalog)).collect()
+        outcomes.into_iter().map(|outcome| outcome.shown_as(show::catalog(&self.status))).collect()
     }
 
     /// Has every node measure the way to every other one.

@@ -20,8 +20,9 @@ use self::door::Door;
 use self::leftovers::Leftovers;
 use self::site::Site;
 use self::step::{Outcome, STEPS, Verdict};
-use crate::connect::{Target, node_directory};
+use crate::connect::Target;
 use crate::failure::Failure;
+use crate::home::Home;
 use crate::{clock, out};
 
 const EXIT_CODES: &str =
@@ -37,12 +38,8 @@ const RELEASE: &str = env!("CARGO_PKG_VERSION");
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Args {
-    /// The folder of the node on this machine.
-    #[arg(long, value_name = "PATH", env = "STOKER_DIR", default_value = "stoker-data")]
-    dir: PathBuf,
-    /// The configuration of a node that runs by `stoker serve`: its directory, drives and lake.
-    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    home: Home,
     /// Compare with this file; by default gate.json in the node's directory.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
@@ -118,7 +115,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn look(args: &Args, leftovers: &Leftovers) -> Result<ExitCode, Failure> {
     let wants = chosen(&args.steps)?;
     let extent = if args.quick { &QUICK } else { &FULL };
-    let mut site = Site::find(&node_directory(&args.dir), args.config.as_deref())?;
+    let mut site = Site::find(&args.home.dir(), args.home.config.as_deref())?;
     let path = args.baseline.clone().unwrap_or_else(|| site.dir.join(baseline::FILE));
     let mut baselines = Baselines::read(&path)?;
     let door = Door::open(&Target::in_folder(&site.dir));

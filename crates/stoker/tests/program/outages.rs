@@ -92,6 +92,14 @@ fn every_view_answers_while_a_node_or_the_catalog_hangs() {
     assert_eq!(ask(&second, &["status", "--json"]).json()["outages"], Value::Array(Vec::new()));
     assert_eq!(http(&n1, "admin", "/readyz", "").0, 200);
 
+    // The node that keeps the catalog has a name, too.
+    let words = ask(&second, &["status"]).text();
+    let row = words.lines().find(|line| line.starts_with("catalog ")).unwrap();
+    assert!(row.contains("kept by node n0, epoch "), "{words}");
+    let words = ask(&second, &["catalog", "status"]).text();
+    let row = words.lines().next().unwrap();
+    assert!(row.starts_with("kept by node n0, epoch ") && row.len() < 60, "{words}");
+
     // A node hangs that does not keep the catalog: the others go on, and say which one it is.
     let told =
         |dir: &Path, words: &str| fs::read_to_string(dir.with_extension("log")).unwrap().contains(words);

@@ -208,6 +208,23 @@ fn a_node_comes_back_as_it_was_told_to_be() {
     assert!(refused.code == 1 && refused.err.contains("nfs is not set"), "{}", refused.err);
     assert!(origins(&dir, &[]).iter().any(|(name, _, origin)| name == "nfs" && origin == "default"));
 
+    // What a node learned when it joined is what it has by default: its name and its address there.
+    assert_eq!(ask(&dir, "config unset peers").code, 0);
+    let joined = dir.join("joined.json");
+    fs::write(&joined, r#"{"name":"gpu-2","host":"127.0.0.9"}"#).unwrap();
+    let rows = origins(&dir, &[]);
+    let row = |name: &str| rows.iter().find(|row| row.0 == name).unwrap();
+    assert_eq!((row("name").1.as_str(), Path::new(&row("name").2)), ("gpu-2", joined.as_path()));
+    assert!(row("peers").1.starts_with("127.0.0.9:"), "{rows:?}");
+    let exported = ask(&dir, "config export");
+    assert!(
+        exported.text().contains("name = \"gpu-2\"") && exported.text().contains("listen = [\"127.0.0.9:"),
+        "{}{}",
+        exported.text(),
+        exported.err
+    );
+    fs::remove_file(&joined).unwrap();
+
     // Damage is an error that names the cure, for everybody who reads it.
     let text = fs::read_to_string(&kept).unwrap();
     fs::write(&kept, text.replace("300MiB", "900MiB")).unwrap();

@@ -420,13 +420,15 @@ fn drives_and_lake_are_remembered() {
     again.stop();
 }
 
-/// The environment that leads an S3 lake to another node: its address, key and secret.
-fn lake_env<'e>(s3: &'e str, access: &'e str, secret: &'e str) -> [(&'e str, &'e str); 4] {
+/// The environment that leads an S3 lake to another node: its address, key and secret. Without TLS no authority is needed.
+fn lake_env<'e>(s3: &'e str, access: &'e str, secret: &'e str) -> [(&'e str, &'e str); 6] {
     [
         ("AWS_ENDPOINT_URL", s3),
         ("AWS_ACCESS_KEY_ID", access),
         ("AWS_SECRET_ACCESS_KEY", secret),
         ("AWS_REGION", "us-east-1"),
+        ("SSL_CERT_FILE", "/nonexistent"),
+        ("SSL_CERT_DIR", "/nonexistent"),
     ]
 }
 
@@ -449,6 +451,8 @@ fn a_lake_behind_s3_is_used_or_refused_with_the_reason() {
     refused("s3://data", &lake_env(s3, "STKRNOBODY", secret), &["s3://data cannot be used", "hint: "]);
     refused("s3://data", &lake_env(s3, access, "wrong"), &["secret", "hint: check the credentials"]);
     refused("s3://nosuchbucket", &lake_env(s3, access, secret), &["nosuchbucket", "hint: make the bucket"]);
+    let encrypted = lake_env("https://127.0.0.1:1", access, secret);
+    refused("s3://data", &encrypted, &["https://127.0.0.1:1 needs certificates", "install ca-certificates"]);
     assert!(!Path::new(home).join("node.json").exists(), "nothing was begun");
 
     let node = Daemon::start_with(&up("s3://data/below"), &lake_env(s3, access, secret));

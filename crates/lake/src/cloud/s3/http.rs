@@ -70,6 +70,26 @@ pub(super) struct Reply {
     body: hyper::body::Incoming,
 }
 
+/// Whom to believe. A bucket that is spoken to without TLS needs nobody, so it can be used on a machine that has no certificates of
+/// authorities; a server that leads from there to https is not believed.
+fn tls(config: &Config) -> Result<rustls::ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| LakeError::invalid(format!("TLS cannot be set up: {error}")))?;
+    if config.scheme == "http" {
+        return Ok(builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth());
+    }
+    let trusting = rustls_platform_verifier::BuilderVerifierExt::with_platform_verifier(builder);
+    let trusting = trusting.map_err(|error| {
+        LakeError::invalid(format!(
+            "{} needs certificates of authorities, and this machine has none ({error}): install ca-certificates",
+            config.endpoint
+        ))
+    })?;
+    Ok(trusting.with_no_client_auth())
+}
+
 /// The connection to a bucket.
 pub(super) struct Connection {
     config: Config,
@@ -84,14 +104,8 @@ impl Connection {
         http.set_nodelay(true);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         http.set_keepalive(Some(IDLE_TIMEOUT));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(rustls_platform_verifier::BuilderVerifierExt::with_platform_verifier)
-            .map_err(|error| LakeError::invalid(format!("TLS cannot be set up: {error}")))?
-            .with_no_client_auth();
         let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(tls(&config)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
