@@ -223,8 +223,8 @@ fn an_upload_goes_on_after_a_restart() {
 
 /// The bytes that an upload's directory has for itself.
 fn upload_files(dir: &std::path::Path) -> Vec<(String, u64)> {
-    let uploads = std::fs::read_dir(dir.join(".stoker-tmp")).unwrap().map(|entry| entry.unwrap().path());
-    let upload = uploads.filter(|path| path.to_str().unwrap().contains("/upload-")).next().unwrap();
+    let mut uploads = std::fs::read_dir(dir.join(".stoker-tmp")).unwrap().map(|entry| entry.unwrap().path());
+    let upload = uploads.find(|path| path.to_str().unwrap().contains("/upload-")).unwrap();
     let files = std::fs::read_dir(upload).unwrap().map(|entry| entry.unwrap());
     let sized = files.map(|file| (file.file_name().into_string().unwrap(), file.metadata().unwrap().len()));
     let mut sized: Vec<(String, u64)> = sized.filter(|(name, _)| name.contains('-')).collect();
