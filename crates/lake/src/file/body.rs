@@ -141,8 +141,9 @@ mod tests {
     fn placed(parts: &[(u32, u64)]) -> Vec<Option<u64>> {
         let mut places = BTreeMap::new();
         let mut place = |(number, size): &(u32, u64)| {
-            let offset = place_of(&places, *number, *size);
-            offset.inspect(|offset| drop(places.insert(*number, (*offset, *size))))
+            let offset = place_of(&places, *number, *size)?;
+            places.insert(*number, (offset, *size));
+            Some(offset)
         };
         parts.iter().map(&mut place).collect()
     }
