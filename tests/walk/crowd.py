@@ -5,10 +5,11 @@ what it was about is in doubt from then on, and it goes on.
 """
 
 import contextlib
-import os
+import json
 import pathlib
 import random
 import subprocess
+import sys
 import threading
 import time
 
@@ -173,11 +174,18 @@ class MountWorker(Worker):
         self.volume, self.mnt, self.process = volume, pathlib.Path(folder) / f"{label}.mnt", None
         self.mnt.mkdir()
         self.log = pathlib.Path(folder) / f"{label}.log"
-        self.at = None
+        self.files, self.at = self.mnt / "files" / label, None
+        command = [sys.executable, str(pathlib.Path(__file__).with_name("hands.py"))]
+        self.hands = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    @property
-    def files(self):
-        return self.mnt / "files" / self.label
+    def act(self, verb, path, **more):
+        """Lets the other process do something; what came of it."""
+        self.hands.stdin.write(json.dumps({"verb": verb, "path": str(path), **more}) + "\n")
+        self.hands.stdin.flush()
+        told = json.loads(self.hands.stdout.readline())
+        if "error" in told:
+            raise OSError(told["error"])
+        return told["done"]
 
     def mount(self, machine):
         """As `up` prints it, on the machine of a node."""
@@ -189,7 +197,7 @@ class MountWorker(Worker):
         said = self.process.stdout.readline()
         assert said.startswith("mounted"), f"not mounted on {machine.name}: {said!r} {self.log.read_text()[-600:]}"
         self.at = machine
-        self.files.mkdir(parents=True, exist_ok=True)
+        self.act("make", self.files)
 
     def umount(self):
         self.at.ok(f"stoker umount {self.mnt}", is_told=False)
@@ -204,9 +212,9 @@ class MountWorker(Worker):
 
     def end(self):
         subprocess.run(["umount", "--lazy", str(self.mnt)], capture_output=True)
-        if self.process:
-            self.process.kill()
-            self.process.wait()
+        for process in filter(None, (self.process, self.hands)):
+            process.kill()
+            process.wait()
 
     def step(self):
         return self.dice.choices([self.write, self.read, self.remove, self.list], [8, 8, 2, 2])[0]()
@@ -214,11 +222,8 @@ class MountWorker(Worker):
     def write(self):
         name = self.chosen()
         self.about("write", name)
-        source, body = self.body(name, self.dice.choice([0, 10, 4096, 70_001, 300_000, MIB]))
-        with open(self.files / name, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
+        source, _ = self.body(name, self.dice.choice([0, 10, 4096, 70_001, 300_000, MIB]))
+        self.act("write", self.files / name, source=source)
         self.model[name] = source
         return "write and fsync"
 
@@ -227,7 +232,7 @@ class MountWorker(Worker):
         if name is None:
             return self.write()
         self.about("read", name)
-        same((self.files / name).read_bytes(), content(*self.model[name]), str(self.files / name))
+        self.act("read", self.files / name, source=self.model[name])
         return "read"
 
     def remove(self):
@@ -236,20 +241,20 @@ class MountWorker(Worker):
             return self.write()
         name = self.dice.choice(names)
         self.about("remove", name)
-        (self.files / name).unlink()
+        self.act("remove", self.files / name)
         del self.model[name]
         return "remove"
 
     def list(self):
         self.about("list", str(self.files))
-        rows = {entry.name: entry.stat().st_size for entry in os.scandir(self.files) if entry.name not in self.doubted}
+        rows = {name: size for name, size in self.act("list", self.files).items() if name not in self.doubted}
         equal(rows, {name: size for name, (_, size) in self.model.items()}, f"list {self.files}")
         return "list"
 
     def verify(self, s3, bucket):
         """Everything that was acknowledged, on the mount and through a node's S3."""
         for name, source in self.model.items():
-            same((self.files / name).read_bytes(), content(*source), str(self.files / name))
+            self.act("read", self.files / name, source=source)
             got = s3.get_object(Bucket=bucket, Key=f"files/{self.label}/{name}")["Body"].read()
             same(got, content(*source), f"files/{self.label}/{name} by S3")
         return len(self.model)
