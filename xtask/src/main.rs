@@ -5,9 +5,9 @@
 
 mod check;
 mod fuzz;
+mod programs;
 mod sim;
 mod suites;
-mod programs;
 mod tidy;
 mod workspace;
 

@@ -69,7 +69,14 @@ fn next(waiting: &Mutex<VecDeque<Program>>) -> Option<Program> {
 /// Builds them; none if that failed.
 fn build() -> Option<Vec<Program>> {
     let mut command = cargo();
-    command.args(["test", "--workspace", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]);
+    command.args([
+        "test",
+        "--workspace",
+        "--locked",
+        "--no-run",
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
     let built = command.stdout(Stdio::piped()).spawn().and_then(|child| child.wait_with_output());
     let built = match built {
         Ok(built) => built,
@@ -105,11 +112,17 @@ impl Program {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the gate is the edge: it ends what hangs and tells how long things took")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the gate is the edge: it ends what hangs and tells how long things took"
+    )]
     fn run(&self, is_full: bool) -> std::io::Result<bool> {
         let (mut reader, writer) = std::io::pipe()?;
         let mut command = Command::new(&self.path);
-        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package).env("RUST_TEST_THREADS", THREADS);
+        command
+            .current_dir(&self.package)
+            .env("CARGO_MANIFEST_DIR", &self.package)
+            .env("RUST_TEST_THREADS", THREADS);
         if is_full {
             command.env("STOKER_FULL", "1");
         }

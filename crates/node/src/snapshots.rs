@@ -78,8 +78,9 @@ impl Core {
                 (state, self.snapshots.get(state).ok_or_else(gone)?)
             }
             None => {
-                let snapshot: Arc<dyn Snapshot> =
-                    Arc::from(own.as_ref().unwrap_or(&self.catalog).snapshot().await.map_err(error::catalog)?);
+                let snapshot: Arc<dyn Snapshot> = Arc::from(
+                    own.as_ref().unwrap_or(&self.catalog).snapshot().await.map_err(error::catalog)?,
+                );
                 (self.snapshots.put(snapshot.clone())?, snapshot)
             }
         };

@@ -312,7 +312,11 @@ pub static ROUTES: &[Route] = &[
         "/api/v1/removals",
         call!(fleet::removals),
         "How far removals of nodes are.",
-        &[optional("node", Kind::Text, "Of this node, also after it was removed; else all that are under way.")],
+        &[optional(
+            "node",
+            Kind::Text,
+            "Of this node, also after it was removed; else all that are under way.",
+        )],
         "Removals",
     ),
     get(
