@@ -121,7 +121,7 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
         let present = look(&options.home.dir, identity.cluster, &options.target).await?;
         if let Some(present) = present.filter(|present| !present.is_empty()) {
             let message = format!(
-                "the database has {} files in {} volumes; take a backup of it, empty its tables and give the backup",
+                "the database has {} files in {} volumes; take a backup, make the database anew (DROP DATABASE, CREATE DATABASE), and name the backup with --backup",
                 present.files, present.volumes
             );
             return Err(StoreError::new(ErrorKind::Conflict, message));
