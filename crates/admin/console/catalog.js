@@ -80,7 +80,7 @@ export function catalogParts(context, where, own, dir, names) {
         ["last commit", (standby) => count(standby.seq), "number"],
       ],
       rows,
-      "Nobody follows it: names are on one node.",
+      where.holder ? "Nobody follows it: names are on one node." : "Names are in the database; its own standbys protect them.",
     ),
     h(
       "div",
