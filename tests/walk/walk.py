@@ -377,9 +377,8 @@ def full_disk(walk):
 
 @step("a full disk under the catalog")
 def full_catalog(walk):
-    holder = walk.holder()
-    heir = walk.others(holder)[0]
     walk.until_whole()
+    holder = walk.holder()
     tell(f"{holder.name}: its disk is full")
     holder.disk.fill()
     walk.crowd.more(20)
@@ -408,7 +407,7 @@ def lost_lake(walk):
     why="all nodes are stopped for it: clients are told to wait",
 )
 def restore(walk):
-    holder, others = walk.holder(), None
+    holder = walk.holder()
     others = walk.others(holder)
     with walk.crowd.held():
         walk.mount.umount()
