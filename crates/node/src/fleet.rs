@@ -8,6 +8,7 @@ use stoker_catalog::rows::{Duty, NodeRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId};
 use stoker_store::{ErrorKind, Evacuation, NodeInfo, NodeWord, Result, StoreError};
 
+use crate::cell::View;
 use crate::census::{Census, Fate};
 use crate::core::Core;
 use crate::error;
@@ -165,7 +166,11 @@ impl Core {
 
     /// Refuses if, without a node, some volume would find too few nodes for its class.
     pub(crate) async fn check_others_suffice(&self, node: NodeId) -> Result<()> {
-        let view = self.load_view().await?;
+        self.check_others_in(&self.load_view().await?, node).await
+    }
+
+    /// The same by a view that is known, for whoever asks often: each new one wakes everybody.
+    pub(crate) async fn check_others_in(&self, view: &View, node: NodeId) -> Result<()> {
         let others: Vec<NodeId> = view
             .nodes()
             .filter(|other| *other != node)

@@ -64,16 +64,10 @@ pub(crate) async fn run(node: Weak<Node>) {
         // Everything that is not in the lake is looked at for a step: one that takes long is taken less often.
         let pause = PAUSE.max(begun.elapsed() * 4);
         drop(node);
-        let pause = async {
-            match is_more {
-                true => tokio::time::sleep(pause).await,
-                false => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = woken => {}
-            () = pause => {}
+        // A step may change the view, which wakes everybody, this one too: after a step there is always a pause.
+        match is_more {
+            true => tokio::time::sleep(pause).await,
+            false => woken.await,
         }
     }
 }
@@ -181,7 +175,7 @@ impl Node {
 
     /// Why something may stay on a live node that is to be emptied: nobody else may take it.
     async fn why_left(&self, node: NodeId) -> Option<String> {
-        let suffice = self.core.check_others_suffice(node).await;
+        let suffice = self.core.check_others_in(&self.core.cell.view(), node).await;
         self.core.cell.rebuilder.trouble().or(suffice.err().map(|fault| fault.message))
     }
 
