@@ -166,7 +166,8 @@ impl Core {
 
     /// Refuses if, without a node, some volume would find too few nodes for its class.
     pub(crate) async fn check_others_suffice(&self, node: NodeId) -> Result<()> {
-        self.check_others_in(&self.load_view().await?, node).await
+        let view = self.load_view().await?;
+        self.check_others_in(&view, node).await
     }
 
     /// The same by a view that is known, for whoever asks often: each new one wakes everybody.
