@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 # The checkout stays as it is.
 sys.dont_write_bytecode = True
@@ -163,7 +164,7 @@ class Large:
         return ratio
 
     def compared(self, name):
-        get = subprocess.Popen([str(self.args.stoker), "cat", f"{VOLUME}/{name}"], env=dict(os.environ, STOKER_DIR=str(self.node.dir)), stdout=subprocess.PIPE)
+        get = subprocess.Popen([str(self.args.stoker), "get", f"{VOLUME}/{name}", "-"], env=dict(os.environ, STOKER_DIR=str(self.node.dir)), stdout=subprocess.PIPE)
         checked = subprocess.run([*FEED, "check", str(self.size)], stdin=get.stdout, stderr=subprocess.PIPE, text=True, timeout=SECONDS_MAX)
         get.stdout.close()
         get.wait()
@@ -224,13 +225,20 @@ class Large:
 
     def until_half(self):
         """So much went to the lake that the write is beyond the ring."""
-        end = time.monotonic() + SECONDS_MAX
+        end, before = time.monotonic() + SECONDS_MAX, self.spilled()
         while time.monotonic() < end:
-            spent = self.stoker("status", "--json", capture_output=True, text=True).stdout
-            if sum(counter_of(json.loads(spent), "spilled_bytes")) >= self.size // 4:
+            if self.spilled() >= before + self.size // 4:
                 return
             time.sleep(0.2)
         raise AssertionError("nothing went to the lake while it was written")
+
+    def spilled(self):
+        """Bytes that went to the lake before their file was published, by the node's own count."""
+        ready = self.node.ready
+        request = urllib.request.Request(f"{ready['admin'].rstrip('/')}/metrics", headers={"Authorization": f"Bearer {ready['token']}"})
+        with urllib.request.urlopen(request, timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if "spilled_bytes_total" in line and not line.startswith("#"))
 
     def abort_uploads(self):
         """An S3 client that was killed leaves its upload to whoever cleans up, as everywhere."""
@@ -240,19 +248,6 @@ class Large:
             "    s3.abort_multipart_upload(Bucket=sys.argv[1], Key=u['Key'], UploadId=u['UploadId'])"
         )
         subprocess.run([f"{self.programs['boto3']}/python", "-c", script, VOLUME], env=self.s3, check=True)
-
-
-def counter_of(value, name):
-    """Every number of that name, wherever it is."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key == name and isinstance(inner, int):
-                yield inner
-            else:
-                yield from counter_of(inner, name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from counter_of(inner, name)
 
 
 def is_ours(key):

@@ -134,9 +134,13 @@ async fn what_was_acknowledged_is_there_after_the_power_was_cut() {
         home.ring_bytes = 256 << 20;
         let model = Model::default();
         let mut undone = 0;
-        for round in 0..4 {
+        // On a busy machine everything may have been flushed by chance when the power went, several times in a row.
+        for round in 0..40 {
+            if round >= 4 && undone > 0 {
+                break;
+            }
             undone += cut_once(&home, sync, io, (at * 100 + round) as u64, &model).await;
         }
-        assert!(undone > 0, "{sync:?}, {io:?}: the drives lost something");
+        assert!(undone > 0, "{sync:?}, {io:?}: the drives never lost anything");
     }
 }
