@@ -18,7 +18,7 @@ use crate::workspace::{cargo, succeeds};
 const AT_ONCE: usize = 2;
 
 /// Tests of one program that run at the same time.
-const THREADS: &str = "3";
+const THREADS: &str = "2";
 
 /// A program that is not done by then hangs.
 const PROGRAM_MAX: Duration = Duration::from_secs(20 * 60);
