@@ -92,7 +92,10 @@ fn build() -> Option<Vec<Program>> {
 impl Program {
     /// A message of cargo about a program with tests.
     fn parse(message: &str) -> Option<Program> {
-        if !message.contains(r#""reason":"compiler-artifact""#) || !message.contains(r#""test":true},"#) {
+        // Its target may have tests; this is about what was built of it.
+        let (_, profile) = message.split_once(r#""profile":{"#)?;
+        let (profile, _) = profile.split_once('}')?;
+        if !message.contains(r#""reason":"compiler-artifact""#) || !profile.contains(r#""test":true"#) {
             return None;
         }
         let path = PathBuf::from(text_of(message, "executable")?);
@@ -184,6 +187,7 @@ mod tests {
         let found = Program::parse(&message(true)).unwrap();
         assert_eq!((found.path, found.package), ("/t/deps/node-0a1b".into(), "/w/crates/node".into()));
         assert_eq!(found.name, "node");
+        assert!(Program::parse(&message(false)).is_none(), "the program itself, which tests start");
         for other in ["", "{}", &message(true).replace("compiler-artifact", "build-finished")] {
             assert!(Program::parse(other).is_none());
         }
