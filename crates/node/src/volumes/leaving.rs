@@ -16,6 +16,9 @@ use crate::{clock, error};
 /// Tables whose rows belong to users: files and directories, uploads, checkpoint sets, seals.
 const CONTENTS: [&[u8]; 4] = [b"E", b"u", b"c", b"Z"];
 
+/// Ids of removed volumes that are remembered; no row is under way for longer than it takes to remove so many.
+const REMOVED_MAX: usize = 1_024;
+
 /// Tables whose rows are work in the lake: deletes, requests without a known end, moves, chunks that are only there.
 const WORK: [&[u8]; 4] = [b"t", b"a", b"R", b"T"];
 
@@ -94,6 +97,13 @@ impl Volumes {
         let removed =
             matches!(self.catalog.commit(commit).await.map_err(error::catalog)?, Outcome::Done { .. });
         if removed {
+            // First, so that whoever learns of it from an older row either sees this or is forgotten with it.
+            let mut gone = self.removed.lock().unwrap();
+            gone.insert(id.0);
+            if gone.len() > REMOVED_MAX {
+                gone.pop_first();
+            }
+            drop(gone);
             self.forget(volume);
         }
         Ok(removed)

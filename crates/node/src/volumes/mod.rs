@@ -2,8 +2,8 @@
 
 mod leaving;
 
-use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, RwLock};
 
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_catalog::names;
@@ -148,6 +148,8 @@ pub(crate) struct Volumes {
     defaults: VolumePolicy,
     by_name: RwLock<HashMap<String, Arc<Volume>>>,
     by_id: RwLock<HashMap<u32, Arc<Volume>>>,
+    /// Ids of volumes that were removed here lately: a row that was read before must not bring one back.
+    removed: Mutex<BTreeSet<u32>>,
 }
 
 /// The folder of a volume below a lake's root; settings behind a `?` stay behind it.
@@ -170,8 +172,8 @@ impl Volumes {
         lakes: Lakes,
         defaults: VolumePolicy,
     ) -> Volumes {
-        let (by_name, by_id) = Default::default();
-        Volumes { catalog, lake_root, lakes, defaults, by_name, by_id }
+        let (by_name, by_id, removed) = Default::default();
+        Volumes { catalog, lake_root, lakes, defaults, by_name, by_id, removed }
     }
 
     pub fn lakes(&self) -> &Lakes {
@@ -282,6 +284,9 @@ impl Volumes {
             lake,
         });
         let mut by_name = self.by_name.write().unwrap();
+        if self.removed.lock().unwrap().contains(&row.id) {
+            return Ok(volume);
+        }
         if let Some(newer) = by_name.get(name).filter(|known| known.seq > seq) {
             return Ok(newer.clone());
         }

@@ -14,8 +14,32 @@ use stoker_store::{
 };
 use tempfile::TempDir;
 
+/// The folder of a node. A node that a test drops without a stop keeps its drives open until the whole program ends, and deleted
+/// files that are open take their space: so they are emptied first.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+        for drive in
+            entries(self.path()).filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"ring"))
+        {
+            for file in entries(&drive.path()) {
+                let opened = std::fs::OpenOptions::new().write(true).open(file.path());
+                let _ = opened.and_then(|file| file.set_len(0));
+            }
+        }
+    }
+}
+
 pub struct Home {
-    pub dir: TempDir,
+    pub dir: Folder,
     pub drives: usize,
     pub policy: VolumePolicy,
     pub ring_bytes: u64,
@@ -34,7 +58,7 @@ pub fn lazy() -> VolumePolicy {
 
 impl Home {
     pub fn new(policy: VolumePolicy) -> Home {
-        let dir = TempDir::new().unwrap();
+        let dir = Folder(TempDir::new().unwrap());
         Home { dir, drives: 1, policy, ring_bytes: 256 << 20, chunk_bytes: 4 << 20 }
     }
 
