@@ -2,14 +2,14 @@
 //!
 //! cargo runs them one after the other, and most of ours wait for nodes more than they compute: a small machine would be idle for
 //! half of the step. Each program runs in the folder of its package, as under cargo. What it prints is shown when it ends; one that hangs
-//! is ended with its name.
+//! is ended, and said where it stood. A few tests that did not pass are tried once more with nothing beside them: one that passes then is
+//! named at the end, as the machine or the test may be at fault, and one that does not fails the gate.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::workspace::{cargo, succeeds};
@@ -20,8 +20,11 @@ const AT_ONCE: usize = 2;
 /// Tests of one program that run at the same time.
 const THREADS: &str = "2";
 
-/// A program that is not done by then hangs.
-const PROGRAM_MAX: Duration = Duration::from_secs(20 * 60);
+/// A program that says nothing for so long hangs: each test that ends is a line, and the longest takes a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Tests that are tried once more; if there are others, something is broken.
+const REPEATED_MAX: usize = 4;
 
 /// Those that take longest, which therefore begin first.
 const LONG: &[&str] = &["node", "program", "mount", "bytes", "kill_node", "faults", "engines", "benches"];
@@ -34,6 +37,12 @@ struct Program {
     name: String,
 }
 
+/// Tests of a program that did not pass.
+struct Failed {
+    program: Program,
+    tests: BTreeSet<String>,
+}
+
 /// Builds all tests and runs them; true if all passed.
 pub fn run(is_full: bool) -> bool {
     let Some(mut programs) = build() else { return false };
@@ -41,29 +50,48 @@ pub fn run(is_full: bool) -> bool {
     programs.sort_by_key(rank);
     let count = programs.len();
     let waiting = Mutex::new(VecDeque::from(programs));
-    let has_failed = AtomicBool::new(false);
+    let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while !has_failed.load(Ordering::Relaxed)
-                    && let Some(program) = next(&waiting)
-                {
-                    if !program.passes(is_full) {
-                        has_failed.store(true, Ordering::Relaxed);
+                while let Some(program) = next(&waiting, &failed) {
+                    if let Some(tests) = program.failing(is_full, None)
+                        && let Ok(mut failed) = failed.lock()
+                    {
+                        failed.push(Failed { program, tests });
                     }
                 }
             });
         }
     });
-    if has_failed.into_inner() {
+    let Ok(failed) = failed.into_inner() else { return false };
+    if is_broken(&failed) {
         return false;
     }
+    let mut doubtful = Vec::new();
+    for Failed { program, tests } in failed {
+        if program.failing(is_full, Some(&tests)).is_some() {
+            return false;
+        }
+        doubtful.extend(tests.iter().map(|test| format!("{} {test}", program.name)));
+    }
     eprintln!("{count} test programs passed; now the examples in comments");
-    succeeds(cargo().args(["test", "--workspace", "--locked", "--doc"]))
+    let passed = succeeds(cargo().args(["test", "--workspace", "--locked", "--doc"]));
+    for test in doubtful {
+        eprintln!("DOUBTFUL: {test} passed only when it was tried once more, alone");
+    }
+    passed
 }
 
-fn next(waiting: &Mutex<VecDeque<Program>>) -> Option<Program> {
-    waiting.lock().ok()?.pop_front()
+/// Whether more failed than a second try is for.
+fn is_broken(failed: &[Failed]) -> bool {
+    let count: usize = failed.iter().map(|failed| failed.tests.len()).sum();
+    count > REPEATED_MAX || failed.iter().any(|failed| failed.tests.is_empty())
+}
+
+fn next(waiting: &Mutex<VecDeque<Program>>, failed: &Mutex<Vec<Failed>>) -> Option<Program> {
+    let is_over = is_broken(&failed.lock().ok()?);
+    if is_over { None } else { waiting.lock().ok()?.pop_front() }
 }
 
 /// Builds them; none if that failed.
@@ -105,66 +133,122 @@ impl Program {
         Some(Program { path, package, name })
     }
 
-    fn passes(&self, is_full: bool) -> bool {
-        match self.run(is_full) {
-            Ok(passed) => passed,
+    /// Runs all tests of it, or some; gives those that did not pass, if any.
+    fn failing(&self, is_full: bool, only: Option<&BTreeSet<String>>) -> Option<BTreeSet<String>> {
+        match self.run(is_full, only) {
+            Ok(failing) => failing,
             Err(error) => {
                 eprintln!("xtask: {}: {error}", self.path.display());
-                false
+                Some(BTreeSet::new())
             }
         }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package).stdin(Stdio::null());
+        command
     }
 
     #[expect(
         clippy::disallowed_methods,
         reason = "the gate is the edge: it ends what hangs and tells how long things took"
     )]
-    fn run(&self, is_full: bool) -> std::io::Result<bool> {
-        let (mut reader, writer) = std::io::pipe()?;
-        let mut command = Command::new(&self.path);
-        command
-            .current_dir(&self.package)
-            .env("CARGO_MANIFEST_DIR", &self.package)
-            .env("RUST_TEST_THREADS", THREADS);
+    fn run(&self, is_full: bool, only: Option<&BTreeSet<String>>) -> std::io::Result<Option<BTreeSet<String>>> {
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = self.command();
+        command.env("RUST_TEST_THREADS", THREADS);
         if is_full {
             command.env("STOKER_FULL", "1");
         }
-        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        if let Some(only) = only {
+            command.arg("--exact").args(only);
+        }
+        command.stdout(writer.try_clone()?).stderr(writer);
         let started = Instant::now();
         let mut child = command.spawn()?;
         // Its ends of the pipe are the last ones.
         drop(command);
-        let said = std::thread::spawn(move || {
-            let mut said = Vec::new();
-            let _ = reader.read_to_end(&mut said);
-            said
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let listening = std::thread::spawn({
+            let said = Arc::clone(&said);
+            move || listen(reader, &said)
         });
+        let (mut length, mut since) = (0, Instant::now());
         let status = loop {
-            match child.try_wait()? {
-                Some(status) => break Some(status),
-                None if started.elapsed() > PROGRAM_MAX => {
-                    child.kill()?;
-                    child.wait()?;
-                    break None;
-                }
-                None => std::thread::sleep(Duration::from_millis(50)),
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
             }
+            let now = said.lock().map_or(length, |said| said.len());
+            if now != length {
+                (length, since) = (now, Instant::now());
+            }
+            if since.elapsed() > SILENCE_MAX {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
         };
+        let stands = if status.is_none() { end(&mut child)? } else { String::new() };
         let took = started.elapsed().as_secs_f64();
-        let passed = status.is_some_and(|status| status.success());
+        // Programs that a test left behind may hold the pipe; what one that hangs said is there already.
+        if status.is_some() {
+            let _ = listening.join();
+        }
+        let said = said.lock().map(|said| said.clone()).unwrap_or_default();
         let mut out = std::io::stderr().lock();
         writeln!(out, "     Running {} ({took:.1} s)", self.path.display())?;
-        // Programs that a test left behind may hold the pipe; what one that hangs said is printed by then.
-        if status.is_some() {
-            out.write_all(&said.join().unwrap_or_default())?;
-        }
+        out.write_all(&said)?;
         match status {
-            Some(status) if !status.success() => writeln!(out, "{}: FAILED, {status}", self.name)?,
-            Some(_) => {}
-            None => writeln!(out, "{}: FAILED: not done after {} s", self.name, PROGRAM_MAX.as_secs())?,
+            Some(status) if status.success() => return Ok(None),
+            Some(status) => writeln!(out, "{}: FAILED, {status}", self.name)?,
+            None => writeln!(out, "{}: FAILED: silent for {} s\n{stands}", self.name, SILENCE_MAX.as_secs())?,
         }
-        Ok(passed)
+        drop(out);
+        let asked = match only {
+            Some(only) => only.clone(),
+            None => self.tests()?,
+        };
+        let said = String::from_utf8_lossy(&said);
+        Ok(Some(asked.into_iter().filter(|test| !has_passed(&said, test)).collect()))
     }
+
+    /// The names of its tests.
+    fn tests(&self) -> std::io::Result<BTreeSet<String>> {
+        let listed = self.command().args(["--list", "--format", "terse"]).output()?;
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        Ok(listed.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_owned())).collect())
+    }
+}
+
+/// Keeps what a program says.
+fn listen(mut reader: std::io::PipeReader, said: &Mutex<Vec<u8>>) {
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = reader.read(&mut piece) {
+        if let Ok(mut said) = said.lock() {
+            said.extend_from_slice(&piece[..length]);
+        }
+    }
+}
+
+/// Ends a program that hangs; says which threads it had, which are named after tests, and what each waited for in the kernel.
+fn end(child: &mut Child) -> std::io::Result<String> {
+    let mut stands = String::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", child.id()))?.flatten() {
+        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        stands.push_str(&format!("  thread {}, in {}\n", read("comm").trim(), read("wchan").trim()));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(stands)
+}
+
+/// Whether a test passed or was not to be run, by the program's words.
+fn has_passed(said: &str, test: &str) -> bool {
+    said.lines().any(|line| {
+        let result = line.strip_prefix("test ").and_then(|line| line.strip_prefix(test));
+        let result = result.map(|result| result.strip_prefix(" - should panic").unwrap_or(result));
+        result.is_some_and(|result| result.starts_with(" ... ok") || result.starts_with(" ... ignored"))
+    })
 }
 
 /// The text of a field in a line of JSON that cargo wrote. Paths with quotes in them are not ours.
@@ -190,6 +274,16 @@ mod tests {
         assert!(Program::parse(&message(false)).is_none(), "the program itself, which tests start");
         for other in ["", "{}", &message(true).replace("compiler-artifact", "build-finished")] {
             assert!(Program::parse(other).is_none());
+        }
+    }
+    #[test]
+    fn only_what_passed_is_not_tried_again() {
+        let said = "test a::b ... ok\ntest a::bc ... FAILED\ntest c ... ignored, a bench\ntest d - should panic ... ok\ntest e";
+        for passed in ["a::b", "c", "d"] {
+            assert!(has_passed(said, passed), "{passed}");
+        }
+        for other in ["a", "a::bc", "e", "b"] {
+            assert!(!has_passed(said, other), "{other}");
         }
     }
 }
