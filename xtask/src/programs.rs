@@ -154,7 +154,11 @@ impl Program {
         clippy::disallowed_methods,
         reason = "the gate is the edge: it ends what hangs and tells how long things took"
     )]
-    fn run(&self, is_full: bool, only: Option<&BTreeSet<String>>) -> std::io::Result<Option<BTreeSet<String>>> {
+    fn run(
+        &self,
+        is_full: bool,
+        only: Option<&BTreeSet<String>>,
+    ) -> std::io::Result<Option<BTreeSet<String>>> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.command();
         command.env("RUST_TEST_THREADS", THREADS);
