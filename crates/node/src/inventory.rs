@@ -460,19 +460,21 @@ impl Core {
         doubtful: Vec<(Wanted, Vec<MissingChunk>)>,
     ) -> (Vec<(Wanted, Vec<MissingChunk>)>, bool) {
         let view = self.cell.view();
-        let mut asked: BTreeMap<NodeId, Vec<(ChunkId, u32)>> = BTreeMap::new();
+        // Versions may share a chunk; it is asked for once.
+        let mut asked: BTreeMap<NodeId, BTreeSet<(ChunkId, u32)>> = BTreeMap::new();
         for (wanted, chunks) in &doubtful {
             for node in wanted.nodes.iter().filter(|node| **node != self.node && !view.is_down(**node)) {
                 asked.entry(*node).or_default().extend(chunks.iter().map(|one| (one.chunk(), one.len)));
             }
         }
-        let mut have: HashMap<ChunkId, usize> = HashMap::new();
+        let mut have: HashMap<ChunkId, BTreeSet<NodeId>> = HashMap::new();
         let mut silent: BTreeSet<NodeId> = BTreeSet::new();
         for (node, chunks) in asked {
+            let chunks: Vec<(ChunkId, u32)> = chunks.into_iter().collect();
             match self.cell.have(node, &chunks).await {
                 Ok(which) => {
                     for ((chunk, _), _) in chunks.iter().zip(which).filter(|(_, has)| *has) {
-                        *have.entry(*chunk).or_default() += 1;
+                        have.entry(*chunk).or_default().insert(node);
                     }
                 }
                 Err(fault) => {
@@ -489,8 +491,11 @@ impl Core {
             wanted.nodes.iter().all(answers) && wanted.drives.iter().all(|drive| view.is_drive_live(*drive))
         };
         for (wanted, mut chunks) in doubtful.into_iter().filter(|(wanted, _)| is_sure(wanted)) {
-            let lacks = |one: &MissingChunk| have.get(&one.chunk()).copied().unwrap_or(0) < wanted.copies;
-            chunks.retain(lacks);
+            // Whoever has it for another version may drop it when that one goes.
+            let holders = |chunk: &ChunkId| {
+                have.get(chunk).map_or(0, |nodes| nodes.intersection(&wanted.nodes).count())
+            };
+            chunks.retain(|one| holders(&one.chunk()) < wanted.copies);
             chunks.retain(|one| !self.has_copy(&one.chunk(), one.len));
             if !chunks.is_empty() {
                 missing.push((wanted, chunks));

@@ -19,14 +19,31 @@ struct Lines {
     count: u64,
     last: VecDeque<String>,
     keep: usize,
+    /// Lines are printed as they come, for a run that does not end.
+    is_live: bool,
+}
+
+impl Lines {
+    fn keep(&mut self, line: String) {
+        if self.is_live {
+            eprintln!("{line}");
+            return;
+        }
+        if self.last.len() >= self.keep {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
 }
 
 impl Trace {
     /// An empty history that begins now.
     pub fn new() -> Trace {
         // Everything, for whoever looks for the cause.
-        let keep = if std::env::var_os("STOKER_TRACE").is_some() { usize::MAX } else { LINES_MAX };
-        let lines = Lines { began: Instant::now(), hash: 0, count: 0, last: VecDeque::new(), keep };
+        let asked = std::env::var_os("STOKER_TRACE");
+        let keep = if asked.is_some() { usize::MAX } else { LINES_MAX };
+        let is_live = asked.is_some_and(|asked| asked == "live");
+        let lines = Lines { began: Instant::now(), hash: 0, count: 0, last: VecDeque::new(), keep, is_live };
         Trace(Arc::new(Mutex::new(lines)))
     }
 
@@ -36,10 +53,7 @@ impl Trace {
         let line = format!("{:>7} {what}", lines.began.elapsed().as_millis());
         lines.hash = lines.hash.rotate_left(5) ^ stoker_format::crc64(line.as_bytes());
         lines.count += 1;
-        if lines.last.len() >= lines.keep {
-            lines.last.pop_front();
-        }
-        lines.last.push_back(line);
+        lines.keep(line);
     }
 
     /// Something that only whoever looks for a cause wants to know. Not a part of the history.
@@ -47,7 +61,7 @@ impl Trace {
         let mut lines = self.0.lock().unwrap();
         if lines.keep == usize::MAX {
             let line = format!("{:>7}     {}", lines.began.elapsed().as_millis(), what());
-            lines.last.push_back(line);
+            lines.keep(line);
         }
     }
 

@@ -60,9 +60,17 @@ impl Scene {
     }
 
     pub async fn put(&self, at: usize, name: &str, bytes: &[u8]) -> Result<Receipt> {
+        self.write(at, name, bytes, false).await
+    }
+
+    pub async fn append(&self, at: usize, name: &str, bytes: &[u8]) -> Result<Receipt> {
+        self.write(at, name, bytes, true).await
+    }
+
+    async fn write(&self, at: usize, name: &str, bytes: &[u8], append: bool) -> Result<Receipt> {
         let (own, bytes) = (key(name), bytes.to_vec());
         self.on(at, |node| async move {
-            let request = WriteRequest { size: Some(bytes.len() as u64), ..WriteRequest::default() };
+            let request = WriteRequest { size: Some(bytes.len() as u64), append, ..WriteRequest::default() };
             let mut writer = node.create(VOLUME, &own, request).await?;
             for piece in bytes.chunks(4_096) {
                 let mut buf = writer.buffer().await?;

@@ -108,6 +108,32 @@ fn a_header_that_rotted_in_a_closed_segment() {
     });
 }
 
+/// Two files begin with the same chunk, of which the home has one copy and not two.
+#[test]
+fn a_chunk_of_two_files_that_one_node_has_is_one_copy() {
+    play(3, &lazy(), async |scene| {
+        scene.put(0, "a", &BYTES).await.unwrap();
+        let second = holders(scene, 0, "a").await[1];
+        let third = 3 - second;
+        scene.copy(0, "a", "b").await.unwrap();
+        // Each has chunks on all three from now on, so that a node needs the others to know what it lacks.
+        for name in ["a", "b"] {
+            scene.append(third, name, b"more").await.unwrap();
+            assert_eq!(holders(scene, third, name).await.len(), 3);
+        }
+        scene.cluster.vanish(second, Vanish::Records, 100);
+        scene.cluster.boot(second);
+        scene.cluster.all_open().await;
+        scene.pause_ms(60_000).await;
+        scene.cluster.lose(0);
+        scene.pause_ms((GRACE * 2).as_millis() as u64).await;
+        let whole = [&BYTES[..], b"more"].concat();
+        for name in ["a", "b"] {
+            assert_eq!(scene.get(third, name).await.unwrap(), whole, "{name}");
+        }
+    });
+}
+
 #[test]
 fn what_no_node_has_any_more_is_called_lost() {
     play(3, &lazy(), async |scene| {
