@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::suites::{
-    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, PYTHON, Suite, TELEMETRY, WALK, Without,
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, PYTHON, Suite, TELEMETRY, WALK, Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, programs, sim, tidy};
@@ -79,6 +79,11 @@ const fn telemetry() -> Action {
     Action::Suite { suite: &TELEMETRY, args: "", without: Without::Skip }
 }
 
+/// Files larger than the rings, small ones of those: the figures are for a release and by hand.
+const fn large() -> Action {
+    Action::Suite { suite: &LARGE, args: "--size 1GiB", without: Without::Skip }
+}
+
 const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
 
 /// What the gate runs, in this order: cheapest first, so that a slip is told within seconds.
@@ -111,6 +116,7 @@ const STEPS: &[Step] = &[
     ),
     step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
     step("walk", &[Tier::Full, Tier::Long], Action::Suite { suite: &WALK, args: "", without: Without::Skip }),
+    step("large files", &[Tier::Full, Tier::Long], large()),
     // Near the end: the program that these leave behind has more features than the one that the steps before want.
     step(
         "clippy, optional features",

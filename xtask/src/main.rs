@@ -30,6 +30,7 @@ Usage: cargo xtask <command>
   collectors [...]            traces at a receiver of OTLP, events in Kafka; arguments go to tests/collectors/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   walk [...]                  what an operator does with three machines, while clients work; arguments go to tests/walk/run.py
+  large [...]                 files larger than the rings, by S3, a mount and Python; arguments go to tests/large/run.py
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
 
@@ -72,6 +73,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "collectors" => suites::COLLECTORS.run(rest),
         "guest" => suites::GUEST.run(rest),
         "walk" => suites::WALK.run(rest),
+        "large" => suites::LARGE.run(rest),
         "python" => suites::PYTHON.run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest` and `walk`: programs of others against real
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk` and `large`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
 use std::path::PathBuf;
@@ -40,6 +40,12 @@ pub const COLLECTORS: Suite = Suite {
 pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
 /// What an operator does with three machines, while clients work.
 pub const WALK: Suite = suite("walk", "tests/walk/run.py", "the operator's walk");
+
+/// Files that are larger than the rings, by every way, cut in the middle.
+pub const LARGE: Suite = Suite {
+    needs_binding: true,
+    ..suite("large", "tests/large/run.py", "files that are larger than the rings")
+};
 
 /// The admin API against its own document.
 pub const API: Suite = suite("api", "tests/api/run.py", "schemathesis over the admin API");

@@ -24,11 +24,12 @@ export function failure(error) {
   return h("div", { class: "failure", role: "alert" }, h("b", {}, sentence(error.message)), hint && h("p", { class: "muted" }, hint));
 }
 
-/** A sentence with a capital, and what is to be typed in the letters of a terminal. */
+/** A sentence with a capital unless it begins with a name, and what is to be typed in the letters of a terminal. */
 export function sentence(text) {
   // Many nodes are called so.
   const [first, ...rest] = text.replace(/\bnode (?=node)/g, "").split("`");
-  const words = [first.charAt(0).toUpperCase() + first.slice(1), ...rest];
+  const isName = /^\S*[-\d]/.test(first);
+  const words = [isName ? first : first.charAt(0).toUpperCase() + first.slice(1), ...rest];
   return words.map((part, at) => (at % 2 === 1 && at < words.length - 1 ? h("code", {}, part) : part));
 }
 

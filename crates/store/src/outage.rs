@@ -224,7 +224,12 @@ impl NodeWord {
         let ago = |since_ms: u64| span(now_ms.saturating_sub(since_ms));
         match self {
             NodeWord::Answers { latency_us: 0 } => "answers".to_owned(),
-            NodeWord::Answers { latency_us } => format!("answers within {latency_us} us"),
+            NodeWord::Answers { latency_us } if latency_us < 1_000 => {
+                format!("answers within {latency_us} us")
+            }
+            NodeWord::Answers { latency_us } => {
+                format!("answers within {}.{} ms", latency_us / 1_000, latency_us % 1_000 / 100)
+            }
             NodeWord::Stopping => "stopped".to_owned(),
             NodeWord::Silent { since_ms } => format!("silent for {}", ago(since_ms)),
             NodeWord::Down { since_ms } => format!("declared down {} ago", ago(since_ms)),
@@ -261,6 +266,7 @@ mod tests {
             assert_eq!(NodeWord::of(state, 1_000, silent, 328).words(15_000), expect, "{state} {silent:?}");
         };
         check("up", None, "answers within 328 us");
+        assert_eq!(NodeWord::Answers { latency_us: 2_057 }.words(0), "answers within 2.0 ms");
         check("up", Some(12_000), "silent for 3 s");
         check("quarantined", None, "answers within 328 us");
         check("evacuating", Some(1_000), "silent for 14 s");

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::mode::Modes;
 use super::name::TMP;
 use super::tree::{open_dir, open_or_make_dir};
+use super::upload::{KEY_FILE, RECORD_FILE};
 
 const STRIPES: usize = 64;
 const LOCK_DIR: &[u8] = b"lock";
@@ -30,6 +31,8 @@ const SESSION_YOUNG_S: i64 = 3600;
 pub(super) const UPLOAD_PREFIX: &str = "upload-";
 /// An upload that got no part for so long is dropped.
 const UPLOAD_AGE_S_MAX: i64 = 30 * 24 * 3600;
+/// One that never got a part holds nothing that anybody could miss: whoever began it may have died before it could say so.
+const UPLOAD_EMPTY_AGE_S_MAX: i64 = 3600;
 
 /// The locks of all keys of one lake.
 pub(super) struct Locks {
@@ -217,11 +220,28 @@ fn sweep(tmp: &OwnedFd, now_s: i64) -> io::Result<()> {
             continue;
         }
         let Some(dir) = open_dir(tmp, name)? else { continue };
-        if if is_session { is_dead(&dir, now_s)? } else { age_s(&dir, now_s)? > UPLOAD_AGE_S_MAX } {
+        let is_over = match is_session {
+            true => is_dead(&dir, now_s)?,
+            false if is_empty_upload(&dir)? => age_s(&dir, now_s)? > UPLOAD_EMPTY_AGE_S_MAX,
+            false => age_s(&dir, now_s)? > UPLOAD_AGE_S_MAX,
+        };
+        if is_over {
             remove_tree(tmp, name)?;
         }
     }
     Ok(())
+}
+
+/// Nothing is there but what the upload began with.
+fn is_empty_upload(dir: &OwnedFd) -> io::Result<bool> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") && name != KEY_FILE && name != RECORD_FILE {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn is_dead(dir: &OwnedFd, now_s: i64) -> io::Result<bool> {

@@ -26,8 +26,8 @@ use crate::types::{Attributes, PartTag, PutOptions};
 
 /// Most parts of an upload, as in S3.
 pub(super) const PARTS_MAX: u32 = 10_000;
-const KEY_FILE: &[u8] = b"key";
-const RECORD_FILE: &[u8] = b"record";
+pub(super) const KEY_FILE: &[u8] = b"key";
+pub(super) const RECORD_FILE: &[u8] = b"record";
 
 impl Inner {
     pub(super) fn upload_begin(&self, key: &[u8], attributes: Attributes) -> Result<String> {

@@ -221,6 +221,28 @@ fn an_upload_goes_on_after_a_restart() {
     });
 }
 
+/// Whoever began an upload and died before it could say so left a directory that nobody knows.
+#[test]
+fn an_upload_without_parts_goes_after_an_hour() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = suite::runtime();
+    let open = || runtime.block_on(FileLake::open(dir.path(), &LakeOptions::default())).unwrap();
+    let begin = |lake: &FileLake| runtime.block_on(lake.upload_begin(b"big", Attributes::default())).unwrap();
+    let lake = open();
+    let [empty, young, used] = [begin(&lake), begin(&lake), begin(&lake)];
+    runtime.block_on(lake.upload_part(b"big", &used, 1, body("one"))).unwrap();
+    drop(lake);
+    let at = |upload: &str| dir.path().join(".stoker-tmp").join(format!("upload-{upload}"));
+    for upload in [&empty, &used] {
+        let dir = std::fs::File::open(at(upload)).unwrap();
+        let begun = dir.metadata().unwrap().modified().unwrap();
+        dir.set_modified(begun - std::time::Duration::from_secs(2 * 3600)).unwrap();
+    }
+    let _lake = open();
+    assert!(!at(&empty).exists());
+    assert!(at(&young).exists() && at(&used).exists());
+}
+
 /// The bytes that an upload's directory has for itself.
 fn upload_files(dir: &std::path::Path) -> Vec<(String, u64)> {
     let mut uploads = std::fs::read_dir(dir.join(".stoker-tmp")).unwrap().map(|entry| entry.unwrap().path());

@@ -30,6 +30,9 @@ use crate::volumes::Volume;
 /// Length of the first parts; an object that turns out to be long gets longer ones.
 const PART_BYTES: u64 = 16 << 20;
 
+/// What is announced to be no longer goes in one request when it is there: the parts of an upload, as a rule.
+const ONE_PUT_BYTES_MAX: u64 = 64 << 20;
+
 /// Parts after which the next ones are twice as long.
 const PARTS_PER_LENGTH: u32 = 1_000;
 
@@ -133,6 +136,8 @@ pub(crate) struct Spill {
     upload: Option<Upload>,
     /// Lengths of the first parts and of the longest.
     lengths: (u64, u64),
+    /// It was announced to fit into a first part, and goes as it is when it is finished.
+    is_one_put: bool,
     summer: Summer,
     crc64: u64,
     size: u64,
@@ -187,7 +192,10 @@ impl Spill {
         let longest = (core.drainer.spill_units as u64 * UNIT).min(PART_BYTES_MAX).min(can.part_bytes_max);
         let evenly =
             announced.unwrap_or(0).div_ceil(u64::from(can.parts_max.max(2) - 1)).next_multiple_of(UNIT);
-        let lengths = (PART_BYTES.max(can.part_bytes_min).max(evenly.min(longest)), longest);
+        let least = PART_BYTES.max(can.part_bytes_min).max(evenly.min(longest));
+        let most_in_one = ONE_PUT_BYTES_MAX.min(longest).min(can.put_bytes_max);
+        let one_put = announced.filter(|size| *size <= most_in_one);
+        let lengths = (least.max(one_put.unwrap_or(0)), longest);
         let most = object_bytes_max(can.parts_max, lengths.0, lengths.1);
         if announced.is_some_and(|size| size > most) {
             return Err(too_long(most));
@@ -221,6 +229,7 @@ impl Spill {
             memory: None,
             upload: None,
             lengths,
+            is_one_put: one_put.is_some(),
             summer: Summer::new(stride),
             crc64: crc64(b""),
             size: 0,
@@ -299,7 +308,8 @@ impl Spill {
 
     /// Sends what is due, and waits if much is under way.
     pub async fn go_on(&mut self) -> Result<()> {
-        if self.body_len < self.part_len() {
+        let is_short = self.is_one_put && self.upload.is_none() && self.body_len == self.part_len();
+        if self.body_len < self.part_len() || is_short {
             return Ok(());
         }
         self.send_part().await?;

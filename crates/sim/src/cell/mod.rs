@@ -158,6 +158,7 @@ async fn run(cluster: &Arc<Cluster>, rng: &mut Rng) -> Result<Tally, Broken> {
     invariants::acked_survives::check(&clients).await?;
     invariants::all_or_nothing::check(&clients).await?;
     invariants::drained_before_evicted::check(&clients).await?;
+    invariants::said_is_true::check(&clients).await?;
     invariants::bounded::check(cluster).await?;
     let (requests, acknowledged) = clients.counts();
     let trace = &cluster.trace;

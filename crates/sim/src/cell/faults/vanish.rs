@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cell::client::Clients;
-use crate::cell::invariants::Broken;
+use crate::cell::invariants::{Broken, said_is_true};
 use crate::cell::machine::Vanish;
 use crate::cell::workloads;
 use crate::cell::world::Cluster;
@@ -47,6 +47,7 @@ pub async fn vanish_and_lose(cluster: &Arc<Cluster>, clients: &Clients, rng: &mu
     let open = tokio::time::timeout(Duration::from_secs(120), cluster.all_open()).await;
     open.map_err(|_| Broken::new("heals", "a node does not come back without some of its records"))?;
     tokio::time::sleep(NOTICED).await;
+    said_is_true::check(clients).await?;
     cluster.trace.note(format_args!("m{other} is lost after m{at} had time to notice what it lacks"));
     cluster.lose(other);
     cluster.heal();

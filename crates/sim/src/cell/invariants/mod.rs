@@ -10,6 +10,7 @@ pub mod no_quiet_degradation;
 pub mod no_silent_corruption;
 pub mod one_writer_per_lake_key;
 pub mod read_your_writes;
+pub mod said_is_true;
 
 /// A promise that was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
