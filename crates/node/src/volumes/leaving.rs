@@ -16,7 +16,7 @@ use crate::{clock, error};
 /// Tables whose rows belong to users: files and directories, uploads, checkpoint sets, seals.
 const CONTENTS: [&[u8]; 4] = [b"E", b"u", b"c", b"Z"];
 
-/// Ids of removed volumes that are remembered; no row is under way for longer than it takes to remove so many.
+/// Removed volumes that are remembered; no row is under way for longer than it takes to remove so many.
 const REMOVED_MAX: usize = 1_024;
 
 /// Tables whose rows are work in the lake: deletes, requests without a known end, moves, chunks that are only there.
@@ -52,8 +52,8 @@ impl Volumes {
                 .delete(keys::volume_id(volume.id));
             commit.checks.extend(empty(&CONTENTS, volume.id));
             match self.catalog.commit(commit).await.map_err(error::catalog)? {
-                Outcome::Done { .. } => {
-                    self.forget(volume);
+                Outcome::Done { seq } => {
+                    self.outdate(volume, seq);
                     return Ok(());
                 }
                 Outcome::Failed { check: 0, .. } => continue,
@@ -67,6 +67,18 @@ impl Volumes {
                 }
             }
         }
+    }
+
+    /// Forgets a volume, and what rows from before that commit say of it.
+    fn outdate(&self, volume: &Volume, seq: u64) {
+        // First, so that whoever learns of it from an older row either sees this or is forgotten with it.
+        let mut since = self.since.lock().unwrap();
+        since.insert(volume.id.0, seq);
+        if since.len() > REMOVED_MAX {
+            since.pop_first();
+        }
+        drop(since);
+        self.forget(volume);
     }
 
     /// Removes what is left of a volume that is leaving, if it has no more work in the lake.
@@ -97,14 +109,7 @@ impl Volumes {
         let removed =
             matches!(self.catalog.commit(commit).await.map_err(error::catalog)?, Outcome::Done { .. });
         if removed {
-            // First, so that whoever learns of it from an older row either sees this or is forgotten with it.
-            let mut gone = self.removed.lock().unwrap();
-            gone.insert(id.0);
-            if gone.len() > REMOVED_MAX {
-                gone.pop_first();
-            }
-            drop(gone);
-            self.forget(volume);
+            self.outdate(volume, u64::MAX);
         }
         Ok(removed)
     }

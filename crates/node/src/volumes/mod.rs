@@ -2,7 +2,7 @@
 
 mod leaving;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
@@ -148,8 +148,9 @@ pub(crate) struct Volumes {
     defaults: VolumePolicy,
     by_name: RwLock<HashMap<String, Arc<Volume>>>,
     by_id: RwLock<HashMap<u32, Arc<Volume>>>,
-    /// Ids of volumes that were removed here lately: a row that was read before must not bring one back.
-    removed: Mutex<BTreeSet<u32>>,
+    /// Of volumes that were removed here lately, the commit since which their rows count, by id: one that was read before must
+    /// not bring it back.
+    since: Mutex<BTreeMap<u32, u64>>,
 }
 
 /// The folder of a volume below a lake's root; settings behind a `?` stay behind it.
@@ -172,8 +173,8 @@ impl Volumes {
         lakes: Lakes,
         defaults: VolumePolicy,
     ) -> Volumes {
-        let (by_name, by_id, removed) = Default::default();
-        Volumes { catalog, lake_root, lakes, defaults, by_name, by_id, removed }
+        let (by_name, by_id, since) = Default::default();
+        Volumes { catalog, lake_root, lakes, defaults, by_name, by_id, since }
     }
 
     pub fn lakes(&self) -> &Lakes {
@@ -284,7 +285,7 @@ impl Volumes {
             lake,
         });
         let mut by_name = self.by_name.write().unwrap();
-        if self.removed.lock().unwrap().contains(&row.id) {
+        if self.since.lock().unwrap().get(&row.id).is_some_and(|since| seq < *since) {
             return Ok(volume);
         }
         if let Some(newer) = by_name.get(name).filter(|known| known.seq > seq) {
@@ -427,7 +428,29 @@ impl Volumes {
 
 #[cfg(test)]
 mod tests {
-    use super::folder;
+    use stoker_catalog::engine::Memory;
+
+    use super::*;
+
+    /// Whoever read a row before the volume was removed must not bring it back.
+    #[tokio::test]
+    async fn an_older_row_brings_no_volume_back() {
+        let catalog = Arc::new(Memory::new());
+        let lakes = Lakes { options: Default::default(), opener: None };
+        let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default());
+        for has_work in [false, true] {
+            let volume = volumes.create("data", VolumeOptions::default()).await.unwrap();
+            let row = catalog.get(&[&keys::volume("data")]).await.unwrap().pop().flatten().unwrap();
+            if has_work {
+                // A delete that the lake has not seen: the volume leaves when that is done.
+                let _ =
+                    catalog.commit(Commit::new().put(keys::tombstone(volume.id, b"a"), "")).await.unwrap();
+            }
+            volumes.delete(&volume).await.unwrap();
+            volumes.keep("data", &VolumeRow::of(&row).unwrap(), row.seq).await.unwrap();
+            assert_eq!(volumes.get("data").await.err().unwrap().kind, ErrorKind::NotFound, "{has_work}");
+        }
+    }
 
     #[test]
     fn volumes_are_folders_of_the_lake() {
