@@ -23,14 +23,15 @@ class Reader(io.RawIOBase):
 
     def __init__(self, file: _stoker.File, path: str) -> None:
         super().__init__()
-        self._file = file
+        self._file: _stoker.File | None = file
+        self._size = int(file.size)
         self._at = 0
         self.name = path
 
     @property
     def size(self) -> int:
         """Length of the file."""
-        return int(self._file.size)
+        return self._size
 
     def readable(self) -> bool:
         return True
@@ -39,7 +40,7 @@ class Reader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._check()
+        self._open()
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}.get(whence)
         if base is None:
             raise ValueError(f"whence is 0, 1 or 2, not {whence}")
@@ -52,15 +53,13 @@ class Reader(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        self._check()
-        count = self._file.read_into(buffer, self._at)
+        count = self._open().read_into(buffer, self._at)
         self._at += count
         return int(count)
 
     def read(self, size: int | None = -1) -> bytes:
-        self._check()
         wish = self.size if size is None or size < 0 else size
-        data = self._file.read(self._at, wish)
+        data = self._open().read(self._at, wish)
         self._at += len(data)
         return data
 
@@ -69,22 +68,26 @@ class Reader(io.RawIOBase):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Bytes at an offset; does not move, so that threads may share the file."""
-        self._check()
-        return self._file.read(offset, size)
+        return self._open().read(offset, size)
 
     def readinto_at(self, buffer: Any, offset: int) -> int:
         """Fills memory from an offset on; does not move."""
-        self._check()
-        return int(self._file.read_into(buffer, offset))
+        return int(self._open().read_into(buffer, offset))
 
     def read_many(self, ranges: list[tuple[int, int]], buffer: Any) -> None:
         """Fills memory with many (offset, length) of the file, one behind the other, as many at once as the drive likes."""
-        self._check()
-        self._file.read_many(ranges, buffer)
+        self._open().read_many(ranges, buffer)
 
-    def _check(self) -> None:
-        if self.closed:
+    def close(self) -> None:
+        # Not when the object goes: as long as a version is open, what it was replaced or deleted by waits for it in the lake.
+        self._file = None
+        super().close()
+
+    def _open(self) -> _stoker.File:
+        file = self._file
+        if file is None:
             raise ValueError("the file is closed")
+        return file
 
 
 class Writer(io.RawIOBase):

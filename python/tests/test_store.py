@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,27 @@ def test_threads_share_a_file(store: stoker.Store, place: str) -> None:
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("buffering", [64 << 10, 0])
+def test_what_is_closed_keeps_nothing_in_the_lake(node: Node, store: stoker.Store, place: str, buffering: int) -> None:
+    receipt = store.write(f"{place}/a", b"x" * 100_000)
+    store.drain(f"{place}/a")
+    receipt.wait_drained()
+    there = node.lake / place / "a"
+    assert there.is_file()
+    file = store.open(f"{place}/a", buffering=buffering)
+    assert file.read(1) == b"x"
+    store.remove(f"{place}/a")
+    file.close()
+    # The object of the file is still here; only its version is not open any more.
+    for _ in range(600):
+        if not there.exists():
+            break
+        time.sleep(0.1)
+    assert not there.exists()
+    with pytest.raises(ValueError):
+        file.read(1)
 
 
 def test_ctrl_c_ends_a_wait(node: Node, place: str) -> None:

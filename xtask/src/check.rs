@@ -96,7 +96,7 @@ const STEPS: &[Step] = &[
     step("sim ring, 40 seeds", &[Tier::Normal], Action::Sim { what: "ring", seeds: "40" }),
     step("sim ring, 400 seeds", &[Tier::Full], Action::Sim { what: "ring", seeds: "400" }),
     step("sim ring, 4000 seeds", &[Tier::Long], Action::Sim { what: "ring", seeds: "4000" }),
-    step("sim cell, 200 seeds", &[Tier::Normal], Action::Sim { what: "cell", seeds: "200" }),
+    step("sim cell, 100 seeds", &[Tier::Normal], Action::Sim { what: "cell", seeds: "100" }),
     step("sim cell, 5000 seeds", &[Tier::Full], Action::Sim { what: "cell", seeds: "5000" }),
     step("sim cell, 100000 seeds", &[Tier::Long], Action::Sim { what: "cell", seeds: "100000" }),
     step("planted bugs", &[Tier::Full, Tier::Long], Action::Sim { what: "mutations", seeds: "10000" }),
