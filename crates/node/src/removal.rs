@@ -110,7 +110,7 @@ impl Node {
             }
         }
         if ordered != Some(accept_loss) {
-            core.begin_removal(node, accept_loss).await?;
+            self.order_removal(node, accept_loss).await?;
         }
         match self.carry_removal_on(node, accept_loss).await {
             // Another node did the last step meanwhile.
@@ -118,6 +118,19 @@ impl Node {
                 core.removed_before(&node.to_string()).await?.ok_or(fault)
             }
             told => told,
+        }
+    }
+
+    /// Writes the order down, though the catalog may wait for the very node that is to go.
+    async fn order_removal(&self, node: NodeId, accept_loss: bool) -> Result<()> {
+        self.let_standby_go(node).await?;
+        match self.core.begin_removal(node, accept_loss).await {
+            Err(fault) if fault.kind == ErrorKind::Unavailable => {
+                // Perhaps the catalog noticed only now that nobody follows it.
+                self.let_standby_go(node).await?;
+                self.core.begin_removal(node, accept_loss).await
+            }
+            ordered => ordered,
         }
     }
 
