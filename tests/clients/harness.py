@@ -92,6 +92,9 @@ def same(got, expected, what=""):
 
 def equal(got, expected, what=""):
     if got != expected:
+        if isinstance(got, dict) and isinstance(expected, dict):
+            # What differs, of two that are long.
+            got, expected = ({key: one[key] for key in one if key not in other or other[key] != one[key]} for one, other in ((got, expected), (expected, got)))
         raise AssertionError(f"{what}: got {got!r:.300}, expected {expected!r:.300}")
 
 
