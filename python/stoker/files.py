@@ -79,7 +79,7 @@ class Reader(io.RawIOBase):
         self._open().read_many(ranges, buffer)
 
     def close(self) -> None:
-        # Not when the object goes: as long as a version is open, what it was replaced or deleted by waits for it in the lake.
+        # Not when the object goes: the lake keeps what was replaced or deleted for as long as it is open.
         self._file = None
         super().close()
 

@@ -161,7 +161,8 @@ impl Program {
     ) -> std::io::Result<Option<BTreeSet<String>>> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.command();
-        command.env("RUST_TEST_THREADS", THREADS);
+        // With nothing beside it, also of its own program, where it is tried once more.
+        command.env("RUST_TEST_THREADS", if only.is_some() { "1" } else { THREADS });
         if is_full {
             command.env("STOKER_FULL", "1");
         }

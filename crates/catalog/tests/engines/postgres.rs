@@ -208,6 +208,10 @@ impl Owner {
 
     /// Reads until there is an answer.
     async fn read(&self, catalog: &dyn Catalog) -> u64 {
+        soon("an answer", self.ask(catalog)).await
+    }
+
+    async fn ask(&self, catalog: &dyn Catalog) -> u64 {
         loop {
             match catalog.get(&[&self.key]).await {
                 Ok(rows) => {

@@ -90,7 +90,8 @@ impl Server {
         let main: u32 = file.lines().next().expect("a number").parse().expect("a number");
         // Stopped first, so that it starts no process that would be overlooked and keep the memory in use.
         run(Command::new("kill").arg("-STOP").arg(main.to_string()));
-        while stat(main).is_some_and(|(state, _)| state != 'T') {
+        // One that ended by itself is never stopped.
+        while stat(main).is_some_and(|(state, _)| !matches!(state, 'T' | 'Z')) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut pids = children(main);

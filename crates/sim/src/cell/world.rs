@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stoker_format::VolumeId;
 use stoker_lake::TwinLake;
 use stoker_node::{
     CatalogChoice, CellOptions, ClusterSecrets, DriveOpener, DriveOptions, GivenWorld, Health, InWorld,
@@ -26,6 +27,9 @@ use crate::rng::Rng;
 
 /// The volume that clients use.
 pub const VOLUME: &str = "data";
+
+/// Its number: it is the only one.
+pub const VOLUME_ID: VolumeId = VolumeId(1);
 
 /// Between pings.
 const PING_PAUSE: Duration = Duration::from_millis(400);

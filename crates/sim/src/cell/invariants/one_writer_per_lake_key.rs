@@ -6,15 +6,11 @@ use std::sync::Mutex;
 
 use stoker_catalog::kv::Catalog;
 use stoker_catalog::rows::{LakeKeyRow, RowValue, keys};
-use stoker_format::VolumeId;
 use stoker_lake::TwinObject;
 
 use super::Broken;
 use crate::cell::catalog::SimCatalog;
-use crate::cell::world::Cluster;
-
-/// The one volume of a simulated cluster.
-const VOLUME: VolumeId = VolumeId(1);
+use crate::cell::world::{Cluster, VOLUME_ID};
 
 /// Somebody who sees every change of the lake.
 pub struct Witness {
@@ -55,7 +51,7 @@ impl Witness {
 
     /// Whether somebody may have a request to a key under way.
     async fn is_claimed(&self, key: &[u8]) -> bool {
-        let found = self.catalog.memory().get(&[&keys::lake_key(VOLUME, key)]).await;
+        let found = self.catalog.memory().get(&[&keys::lake_key(VOLUME_ID, key)]).await;
         let row = found.ok().and_then(|mut rows| rows.pop().flatten());
         let claim = row.and_then(|row| LakeKeyRow::of(&row).ok());
         claim.is_some_and(|claim| claim.session != [0; 16] || !claim.attempts.is_empty())

@@ -4,16 +4,13 @@
 use std::sync::Arc;
 
 use stoker_catalog::names::Names;
-use stoker_format::{ChunkId, ChunkRun, VolumeId};
+use stoker_format::{ChunkId, ChunkRun};
 use stoker_node::Node;
 use stoker_store::{DrainState, ErrorKind, Explanation, Store};
 
 use super::Broken;
 use crate::cell::client::{Clients, key};
-use crate::cell::world::{Cluster, VOLUME};
-
-/// The one volume of a simulated cluster.
-const VOLUME_ID: VolumeId = VolumeId(1);
+use crate::cell::world::{Cluster, VOLUME, VOLUME_ID};
 
 /// Asks every node about every key.
 pub async fn check(clients: &Clients) -> Result<(), Broken> {
