@@ -125,6 +125,17 @@ fn catalog(home: &Home) -> PathBuf {
     home.options().dir.join("catalog.redb")
 }
 
+/// Waits until so many records and chunks are gone.
+async fn collected(node: &Node, count: f64) {
+    for _ in 0..1_000 {
+        if counter(node, "collected_chunks_total").await >= count {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{count} records were to be collected");
+}
+
 async fn stop(node: Arc<Node>) {
     node.stop().await;
 }
@@ -308,12 +319,7 @@ async fn what_was_deleted_does_not_come_back_by_a_second_salvage() {
         assert_eq!(get(&node, "replaced").await.unwrap(), b"another", "{round}");
         if round == 0 {
             // The records of the two that are dead, and then that of the delete.
-            for _ in 0..500 {
-                if counter(&node, "collected_chunks_total").await >= 3.0 {
-                    break;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
+            collected(&node, 3.0).await;
             assert!(delete(&node, "replaced").await.unwrap());
             put(&node, "replaced", b"another").await;
         }
@@ -447,6 +453,27 @@ async fn a_backup_that_is_too_old_is_noticed_and_salvage_finds_the_rest() {
         "its bytes were deleted since"
     );
     assert!(!names(&node, "", None).await.contains(&"new".to_owned()));
+    stop(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_that_was_deleted_after_the_backup_stays_away() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    volumes(&node).await;
+    for name in ["gone", "stays"] {
+        put(&node, name, b"").await;
+    }
+    let file = home.dir.path().join("backup");
+    back_up(&node, &file).await;
+    assert!(delete(&node, "gone").await.unwrap());
+    // The delete is done with: its record is on no drive any more.
+    collected(&node, 2.0).await;
+    stop(node).await;
+
+    salvaged(&home, Some(file)).await;
+    let node = home.open().await;
+    assert_eq!(names(&node, "", None).await, ["stays"]);
     stop(node).await;
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Named {
     pub upload_parts: Vec<(u64, u32)>,
     /// The set that it is a shard of, and its number there.
     pub set: Option<(u64, Option<u32>)>,
-    /// A drive that has the record.
+    /// A drive that has the record; none if only an older catalog tells of it.
     pub drive: Option<usize>,
 }
 
@@ -168,6 +168,21 @@ impl Event {
     }
 }
 
+impl Event {
+    fn drive(&self) -> Option<usize> {
+        match &self.change {
+            Change::Put(_, named) => named.drive,
+            _ => None,
+        }
+    }
+
+    fn is_on(&mut self, drive: Option<usize>) {
+        if let Change::Put(_, named) = &mut self.change {
+            named.drive = drive;
+        }
+    }
+}
+
 /// A set that was published.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PublishedSet {
@@ -239,11 +254,17 @@ pub(super) struct Replayed {
 pub(super) fn replay(events: Vec<Event>) -> Replayed {
     // Copies of one record differ where a rename or new properties reached one drive and not the other.
     let mut newest: HashMap<VersionId, Event> = HashMap::new();
-    for event in events {
-        match newest.get(&event.id) {
-            Some(known) if known.seq >= event.seq => {}
-            _ => drop(newest.insert(event.id, event)),
+    for mut event in events {
+        let Some(known) = newest.get_mut(&event.id) else {
+            newest.insert(event.id, event);
+            continue;
+        };
+        // An older catalog's row is later than the record, and does not know the drive.
+        let drive = known.drive().or(event.drive());
+        if known.seq < event.seq {
+            std::mem::swap(known, &mut event);
         }
+        known.is_on(drive);
     }
     let mut events: Vec<Event> = newest.into_values().collect();
     events.sort_by_key(|event| (event.seq, event.id));

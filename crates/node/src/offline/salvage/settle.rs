@@ -219,9 +219,14 @@ impl Settler<'_> {
         if !spilled.clone().all(|run| self.lake.has_spilled(run)) {
             return None;
         }
-        match runs.iter().all(|run| run.is_hole() || run.is_spilled()) {
-            true => Some(1 << named.drive.unwrap_or(0)),
-            false => self.inventory.holders(runs),
+        if runs.iter().any(|run| !run.is_hole() && !run.is_spilled()) {
+            return self.inventory.holders(runs);
+        }
+        // No chunk proves that it was not deleted after an older catalog was written: its record does, or what it has in
+        // the lake.
+        match named.drive {
+            Some(drive) => Some(1 << drive),
+            None => runs.iter().any(ChunkRun::is_spilled).then_some(1),
         }
     }
 
