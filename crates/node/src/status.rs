@@ -368,6 +368,11 @@ impl Core {
             }),
             Drain::Dirty => Some(format!("not in the lake yet; it drains {}", when_drained(volume))),
         });
+        let elsewhere = file.lake.iter().filter(|lake| file.drain == Drain::Clean && lake.key != path);
+        words.extend(elsewhere.map(|lake| {
+            let there = String::from_utf8_lossy(&lake.key);
+            format!("the lake has it as `{there}` until it has followed the rename")
+        }));
         for (node, missing) in self.lacking(file.version()).await? {
             let name = self.cell.view().name(node);
             words.push(format!(

@@ -35,13 +35,13 @@ pub async fn connect_in(home: &Path) -> Client {
     panic!("{} does not answer\n{words}", home.display());
 }
 
-/// Connects to a node, some other one if that does not answer.
-pub async fn connect(dir: &Path, dice: &mut Dice) -> Client {
+/// Connects to a node, some other one if that does not answer, and says which one it is.
+pub async fn connect(dir: &Path, dice: &mut Dice) -> (usize, Client) {
     for _ in 0..600 {
         let at = dice.below(NODES as u64) as usize;
         let endpoint = Endpoint::Unix(home(dir, at).join("stoker.sock"));
         if let Ok(client) = Client::connect(&endpoint, None).await {
-            return client;
+            return (at, client);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -56,10 +56,10 @@ pub async fn find_out(
     worker: u64,
     keys: &[String],
     model: &Mutex<Model>,
-) -> Client {
+) -> (usize, Client) {
     let barrier = format!("w{worker}/barrier");
     for at in 0..600 {
-        let client = connect(dir, dice).await;
+        let (node, client) = connect(dir, dice).await;
         let next = Some((at, 16));
         model.lock().unwrap().begin(&barrier, next);
         match put(&client, &barrier, &content(at, 16)).await {
@@ -82,7 +82,7 @@ pub async fn find_out(
             for (name, bytes) in keys.iter().zip(found) {
                 settle(&mut model, name, bytes.as_deref());
             }
-            return client;
+            return (node, client);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -90,8 +90,8 @@ pub async fn find_out(
 }
 
 /// Reads one of a worker's keys, which nobody else writes: it holds what was acknowledged. False if the node is gone.
-async fn look(client: &Client, worker: u64, dice: &mut Dice, model: &Mutex<Model>) -> bool {
-    let (name, known) = {
+async fn look((at, client): (usize, &Client), worker: u64, dice: &mut Dice, model: &Mutex<Model>) -> bool {
+    let name = {
         let model = model.lock().unwrap();
         let own = format!("w{worker}/");
         let keys: Vec<&String> = model.acked.keys().filter(|key| key.starts_with(&own)).collect();
@@ -100,16 +100,16 @@ async fn look(client: &Client, worker: u64, dice: &mut Dice, model: &Mutex<Model
         }
         let name = keys[dice.below(keys.len() as u64) as usize].clone();
         assert!(!model.pending.contains_key(&name), "{name} is settled");
-        let known = model.get(&name);
-        (name, known)
+        name
     };
     match read(client, &name).await {
         Ok(found) => {
-            let expected = known.map(|(seed, len)| content(seed, len));
+            let mut model = model.lock().unwrap();
             assert!(
-                found == expected,
-                "{name} holds {:?} bytes, not {known:?}",
-                found.map(|bytes| bytes.len())
+                model.is_right(at, &name, found.as_deref()),
+                "{name} holds {:?} bytes, not {:?}",
+                found.map(|bytes| bytes.len()),
+                model.get(&name)
             );
             true
         }
@@ -130,14 +130,14 @@ pub async fn survive(
     pause: Duration,
 ) {
     let mut dice = Dice::new(worker);
-    let mut client = connect(&dir, &mut dice).await;
+    let (mut node, mut client) = connect(&dir, &mut dice).await;
     for at in 0u64.. {
         if stop.load(Ordering::Relaxed) {
             return;
         }
         tokio::time::sleep(pause).await;
-        if at % 3 == 2 && !look(&client, worker, &mut dice, &model).await {
-            client = connect(&dir, &mut dice).await;
+        if at % 3 == 2 && !look((node, &client), worker, &mut dice, &model).await {
+            (node, client) = connect(&dir, &mut dice).await;
             continue;
         }
         let (keys, done) = step(&client, worker, worker << 32 | at, &mut dice, &model).await;
@@ -147,7 +147,7 @@ pub async fn survive(
             }
             Err(fault) => {
                 assert!(is_passing(&fault), "{keys:?}: {fault:?}");
-                client = find_out(&dir, &mut dice, worker, &keys, &model).await;
+                (node, client) = find_out(&dir, &mut dice, worker, &keys, &model).await;
             }
         }
     }
@@ -231,6 +231,18 @@ impl Load {
         while self.acks.load(Ordering::Relaxed) < until && !self.is_over() {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Another node keeps the catalog from now on, and this one cannot know it.
+    pub fn depose(&self, at: usize) {
+        self.model.lock().unwrap().deposed.insert(at);
+    }
+
+    /// All nodes know again who keeps the catalog. Says how often one gave what was acknowledged before the last.
+    pub fn is_whole(&self) -> u64 {
+        let mut model = self.model.lock().unwrap();
+        model.deposed.clear();
+        std::mem::take(&mut model.stale)
     }
 
     /// Whether somebody found something wrong.

@@ -43,7 +43,10 @@ fn hold(
 ) -> Result<(), Broken> {
     let words = told.words.join("; ");
     if told.receipt.drain == DrainState::Clean {
-        let object = clients.cluster.lake.objects().remove(name.as_bytes());
+        // The lake follows a rename later; until then the name that it has there is said.
+        let told_as = told.words.iter().find_map(|word| word.strip_prefix("the lake has it as `"));
+        let lake_key = told_as.and_then(|word| Some(word.split_once('`')?.0)).unwrap_or(name);
+        let object = clients.cluster.lake.objects().remove(lake_key.as_bytes());
         return match object.is_some_and(|object| object.body.len() as u64 == told.file.size) {
             true => Ok(()),
             false => Err(broken(format!("m{at} says of `{name}`: {words}; the lake does not have it"))),
