@@ -69,7 +69,11 @@ impl Table {
         let known = maps.inodes.get(&inode.ino).cloned();
         let inode = match known {
             Some(known) => {
-                let names_max = inode.meta.lock().unwrap().attr.nlink.max(1) as usize;
+                // The second link of a directory is its own `.`: it has one name.
+                let names_max = match inode.kind {
+                    Kind::Directory => 1,
+                    _ => inode.meta.lock().unwrap().attr.nlink.max(1) as usize,
+                };
                 let old = known.place.lock().unwrap().clone();
                 // One whose name came back hangs there again.
                 if old.is_unlinked || !old.has(parent, &name) {
