@@ -471,7 +471,8 @@ async fn an_empty_file_that_was_deleted_after_the_backup_stays_away() {
     collected(&node, 2.0).await;
     stop(node).await;
 
-    salvaged(&home, Some(file)).await;
+    let report = salvaged(&home, Some(file)).await;
+    assert_eq!((report.lost_files, report.untold), (0, vec!["data/gone".to_owned()]));
     let node = home.open().await;
     assert_eq!(names(&node, "", None).await, ["stays"]);
     stop(node).await;

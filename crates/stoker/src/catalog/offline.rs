@@ -64,7 +64,7 @@ pub struct SalvageArgs {
     #[arg(long, value_name = "FILE")]
     backup: Option<PathBuf>,
     /// Print one object: records, volumes, files, bytes, dirty_files, dirty_bytes, sets, deletes, lost_files, lost,
-    /// base_seq, aside, notes.
+    /// untold_files, untold, base_seq, aside, notes.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -245,8 +245,11 @@ fn tell_salvaged(report: &SalvageReport) -> Result<(), Failure> {
         ("sets", out::count(report.sets)),
         ("deletes to finish", out::count(report.deletes)),
         ("lost", out::count(report.lost_files)),
+        ("deleted since, or lost", out::count(report.untold_files)),
     ])?;
     report.lost.iter().try_for_each(|key| out::line(format!("  lost: {key}")))?;
+    // The older catalog has them, and neither drives nor lake know of them.
+    report.untold.iter().try_for_each(|key| out::line(format!("  in the older catalog alone: {key}")))?;
     report.notes.iter().try_for_each(|note| out::line(format!("note: {note}")))?;
     if let Some(aside) = &report.aside {
         out::line(format!("what was there before is {}", aside.display()))?;

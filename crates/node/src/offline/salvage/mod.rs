@@ -85,6 +85,10 @@ pub struct SalvageReport {
     pub lost_files: u64,
     /// Some of them, as `volume/key`.
     pub lost: Vec<String>,
+    /// Keys of which the older catalog tells and nothing else: they were deleted since, or are lost.
+    pub untold_files: u64,
+    /// Some of them.
+    pub untold: Vec<String>,
     /// Commits go on above this.
     pub base_seq: u64,
     /// What was there before has this name now.

@@ -65,7 +65,9 @@ impl Rebuild {
         sets: Vec<SetFound>,
         tell: Tell<'_>,
     ) -> Result<()> {
-        self.lost(volume, &settled.lost);
+        let report = &mut self.report;
+        name_some(volume, &settled.lost, &mut report.lost_files, &mut report.lost);
+        name_some(volume, &settled.untold, &mut report.untold_files, &mut report.untold);
         let sets = self.sets(volume, &settled.files, sets).await?;
         for file in &settled.files {
             for owner in owners(&file.runs, VersionId(file.row.version)) {
@@ -116,14 +118,6 @@ impl Rebuild {
             }
         }
         self.write(writes).await
-    }
-
-    fn lost(&mut self, volume: &VolumeFound, keys: &[Vec<u8>]) {
-        self.report.lost_files += keys.len() as u64;
-        let room = LOST_NAMED.saturating_sub(self.report.lost.len());
-        let named = keys.iter().take(room);
-        let named = named.map(|key| format!("{}/{}", volume.name, String::from_utf8_lossy(key)));
-        self.report.lost.extend(named);
     }
 
     /// Hangs the directories of sets, so that files find them. Gives the sets that are back.
@@ -229,6 +223,14 @@ impl Rebuild {
         self.write(writes).await?;
         Ok(self.report)
     }
+}
+
+/// Counts keys, and names some.
+fn name_some(volume: &VolumeFound, keys: &[Vec<u8>], count: &mut u64, named: &mut Vec<String>) {
+    *count += keys.len() as u64;
+    let room = LOST_NAMED.saturating_sub(named.len());
+    let some = keys.iter().take(room);
+    named.extend(some.map(|key| format!("{}/{}", volume.name, String::from_utf8_lossy(key))));
 }
 
 /// Rows that let the records of the dead go. Were they left on the drives, they would look alive to the next salvage once the records

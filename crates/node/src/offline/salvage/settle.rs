@@ -48,6 +48,8 @@ pub(super) struct Outcome {
     pub spills: Vec<(VersionId, SpillRow)>,
     /// Keys of which records tell and whose bytes are nowhere.
     pub lost: Vec<Vec<u8>>,
+    /// Keys of which an older catalog tells and nothing else: they were deleted since, or are lost.
+    pub untold: Vec<Vec<u8>>,
     /// Records of what was deleted or replaced.
     pub dead: Vec<VersionId>,
 }
@@ -246,7 +248,7 @@ impl Settler<'_> {
         let Some(named) = best.filter(is_latest) else {
             // What the lake shows under this name is newer, or all there is.
             if here.is_none() || !self.whose.drains {
-                self.out.lost.push(key.to_vec());
+                self.lose(key, versions);
             }
             return Ok(());
         };
@@ -255,7 +257,7 @@ impl Settler<'_> {
         if !self.whose.drains {
             match self.held(named) {
                 Some(drives) => self.keep(key, named, Drain::Never, None, None, drives),
-                None => self.out.lost.push(key.to_vec()),
+                None => self.lose(key, versions),
             }
             return Ok(());
         }
@@ -290,6 +292,13 @@ impl Settler<'_> {
             self.clean(key, named, object);
         }
         Ok(())
+    }
+
+    fn lose(&mut self, key: &[u8], versions: &[Named]) {
+        match versions.iter().any(|named| named.drive.is_some()) {
+            true => self.out.lost.push(key.to_vec()),
+            false => self.out.untold.push(key.to_vec()),
+        }
     }
 
     /// Objects that no record tells of. `recorded` has the key of each record, and a commit that it came after.
