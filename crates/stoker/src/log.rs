@@ -1,6 +1,5 @@
 //! Where `tracing` goes: what is logged to stderr, as text or as one JSON object per line; spans to a collector, if there is one.
 
-mod journal;
 mod repeats;
 
 use std::collections::BTreeMap;
@@ -24,7 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::clock;
 use crate::daemon::{TRACE, Traces};
-pub use journal::priority;
+use crate::journal;
 use repeats::Repeats;
 
 /// How much is logged.

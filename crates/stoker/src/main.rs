@@ -1,12 +1,9 @@
 //! The binary `stoker`: one file per subcommand, each an adapter over the crates below.
 //!
-//! Data goes to stdout, words go to stderr, and only [`out`] prints. Clocks are read in [`clock`], system calls are
-//! made in [`sys`] and in `bench/raw`.
+//! Data goes to stdout, messages to stderr, and only [`out`] prints.
 
 mod address;
-mod bench;
 mod catalog;
-mod clock;
 mod config;
 mod conflict;
 mod connect;
@@ -17,7 +14,6 @@ mod doctor;
 mod drain;
 mod drive;
 mod explain;
-mod failure;
 mod gate;
 mod get;
 mod help;
@@ -30,30 +26,22 @@ mod ls;
 mod mount;
 mod mv;
 mod node;
-mod out;
 mod outages;
 mod pack;
-mod paint;
-mod progress;
 mod put;
 mod rebuild;
 mod ring;
 mod risk;
 mod rm;
-mod rng;
 mod seal;
 mod serve;
 mod set;
-mod shell;
 mod show;
-mod size;
 mod slo;
-mod span;
 mod stage;
 mod stat;
 mod status;
 mod support_bundle;
-mod sys;
 mod top;
 mod transfer;
 mod umount;
@@ -67,6 +55,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
+#[allow(unused_imports, reason = "modules find them here")]
+use stoker_terminal::{clock, failure, journal, out, paint, progress, rng, shell, size, span, sys};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, or bad records were found; 2 wrong usage; 128+n stopped by \
                           signal n. A closed pipe on stdout counts as done.";
@@ -168,7 +158,7 @@ enum Verb {
     Ring(ring::Verb),
     /// Measure a drive, bare and through the ring.
     #[command(subcommand)]
-    Bench(bench::Verb),
+    Bench(stoker_bench::Verb),
 }
 
 /// The arguments, with all that help says.
@@ -216,7 +206,7 @@ fn main() -> ExitCode {
         Verb::Gate(args) => gate::run(&args),
         Verb::SupportBundle(args) => support_bundle::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
-        Verb::Bench(verb) => bench::run(&verb),
+        Verb::Bench(verb) => stoker_bench::run(&verb),
     };
     done.unwrap_or_else(|failure: Failure| failure.report())
 }

@@ -14,20 +14,11 @@ use stoker_store::{
 
 use crate::{clock, out, size, span};
 
+pub use out::name;
+
 /// Any type of the door, as it is; for the few that hold no bytes.
 pub fn plain(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
-}
-
-/// Bytes of a name for a terminal: lossy, control characters escaped.
-pub fn name(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    if !text.contains(char::is_control) {
-        return text.into_owned();
-    }
-    text.chars()
-        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
-        .collect()
 }
 
 /// What people call a node.

@@ -8,8 +8,8 @@
 
 #[path = "../src/ring/torture/record.rs"]
 mod record;
-#[path = "../src/rng.rs"]
-mod rng;
+
+use stoker_terminal::rng;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -125,7 +125,7 @@ fn kill_again_and_again(parent: &Path, plan: &Plan) -> Status {
     let kills = std::env::var("STOKER_KILLS").ok().map_or(plan.kills, |text| text.parse().unwrap());
     let (mut model, mut rng, mut last) = (Model::default(), Rng::new(plan.size), None);
     for kill in 0..kills {
-        let seed = rng.next();
+        let seed = rng.next_u64();
         // Every eighth kill comes early: while the ring is opened, or right after.
         let lines = if kill % 8 == 7 { 1 + rng.below(4) } else { 1 + rng.below(plan.lines_max) };
         torture_and_kill(&path, seed, lines, &mut model);

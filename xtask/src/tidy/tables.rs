@@ -64,6 +64,23 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-reflex", &[]),
     // Looks at machines, and is told what a node is configured with: it knows none itself.
     ("stoker-doctor", &[]),
+    // Failures say what to do about errors of the ring and of the door; dates are written as the break-fix loop writes them.
+    ("stoker-terminal", &["stoker-ring", "stoker-store", "stoker-reflex"]),
+    ("stoker-probe", &["stoker-format", "stoker-ring", "stoker-terminal"]),
+    // Measures every layer, so it knows them; nothing that serves may know it.
+    (
+        "stoker-bench",
+        &[
+            "stoker-format",
+            "stoker-ring",
+            "stoker-catalog",
+            "stoker-store",
+            "stoker-node",
+            "stoker-client",
+            "stoker-probe",
+            "stoker-terminal",
+        ],
+    ),
     // The API knows the door alone; its tests run against a real node.
     ("stoker-admin", &["stoker-store", "stoker-node"]),
     (
@@ -98,6 +115,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-gateway-s3",
             "stoker-admin",
             "stoker-doctor",
+            "stoker-terminal",
+            "stoker-probe",
+            "stoker-bench",
         ],
     ),
     ("xtask", &[]),
@@ -124,9 +144,9 @@ pub const UNSAFE: &[Exception] = &[
     ),
     exception("crates/python/src/process.rs", "what belongs to the parent of a fork must not be dropped"),
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
-    exception("crates/stoker/src/sys", "signals and getrusage, which the standard library does not wrap"),
-    exception("crates/stoker/src/bench/raw", "measures the drive without the ring, with its own io_uring"),
-    exception("crates/stoker/src/bench/posix/libnfs.rs", "libnfs is a library in C"),
+    exception("crates/terminal/src/sys", "signals and getrusage, which the standard library does not wrap"),
+    exception("crates/probe/src/raw", "measures the drive without the ring, with its own io_uring"),
+    exception("crates/bench/src/posix/libnfs.rs", "libnfs is a library in C"),
 ];
 
 /// Source files that may be longer than the limit.

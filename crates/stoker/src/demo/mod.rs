@@ -12,9 +12,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::board::Picture;
-use crate::bench::scratch::Scratch;
 use crate::failure::Failure;
 use crate::{out, size, span};
+use stoker_probe::scratch::Scratch;
 
 /// Arguments of `demo`.
 #[derive(clap::Args)]

@@ -13,10 +13,10 @@ use tokio::runtime::Runtime;
 use super::Extent;
 use super::leftovers::Leftovers;
 use super::step::Outcome;
-use crate::bench::measure::median;
 use crate::connect::Target;
 use crate::rng::Rng;
 use crate::{clock, show};
+use stoker_probe::measure::median;
 
 /// Longest time that one group of steps may take.
 const PATIENCE: Duration = Duration::from_secs(120);

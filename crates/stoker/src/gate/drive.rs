@@ -11,13 +11,13 @@ use super::Extent;
 use super::leftovers::Leftovers;
 use super::site::{Drive, Site};
 use super::step::Outcome;
-use crate::bench::measure::Round;
-use crate::bench::raw::RawFile;
-use crate::bench::subject::Subject;
-use crate::bench::workload::{CHUNK, Job, Limit, Mix, Order};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::size;
+use stoker_probe::measure::Round;
+use stoker_probe::raw::RawFile;
+use stoker_probe::subject::Subject;
+use stoker_probe::workload::{CHUNK, Job, Limit, Mix, Order};
 
 /// What stays free on the file system, whatever the gate does.
 const SPARE: u64 = 256 << 20;

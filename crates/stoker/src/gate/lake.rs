@@ -10,10 +10,10 @@ use super::Extent;
 use super::leftovers::Leftovers;
 use super::site::Site;
 use super::step::Outcome;
-use crate::bench::measure::median;
 use crate::clock;
 use crate::daemon::LakePlan;
 use crate::rng::Rng;
+use stoker_probe::measure::median;
 
 /// Longest time that all of it may take.
 const PATIENCE: Duration = Duration::from_secs(120);

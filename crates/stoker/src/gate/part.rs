@@ -12,9 +12,9 @@ use super::leftovers::Leftovers;
 use super::site::{Drive, Site};
 use super::step::{Outcome, Verdict};
 use super::{FULL, QUICK, RELEASE};
-use crate::bench::raw::RawFile;
-use crate::bench::workload::{Job, Limit, Mix, Order};
 use crate::progress::Progress;
+use stoker_probe::raw::RawFile;
+use stoker_probe::workload::{Job, Limit, Mix, Order};
 
 /// Bytes of a small operation.
 const SMALL: usize = 4 << 10;

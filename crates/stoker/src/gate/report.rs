@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::RELEASE;
 use super::site::Site;
 use super::step::{Outcome, STEPS, Verdict, short};
-use crate::bench::machine;
 use crate::failure::Failure;
 use crate::{clock, out};
+use stoker_probe::machine;
 
 /// Rows of one step that are shown; of more that pass, the worst.
 const ROWS_MAX: usize = 12;

@@ -13,8 +13,6 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 
-pub use init::{Wish, make};
-
 /// The verbs of `stoker ring`.
 #[derive(Subcommand)]
 pub enum Verb {

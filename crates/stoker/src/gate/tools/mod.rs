@@ -14,8 +14,8 @@ use super::Extent;
 use super::leftovers::Leftovers;
 use super::site::Site;
 use super::step::Outcome;
-use crate::bench::process::find_program;
 use crate::sys;
+use stoker_probe::process::find_program;
 
 /// Longest time for one run of a tool, but for the one that writes whole checkpoints.
 const TOOL_MAX: Duration = Duration::from_secs(60);

@@ -34,7 +34,7 @@ impl Specimen {
         let mut run = [0; 8];
         run.copy_from_slice(&chunk.version.0[..8]);
         let mut rng = Rng::new(u64::from_le_bytes(run) ^ u64::from(chunk.index).rotate_left(32));
-        let seed = rng.next();
+        let seed = rng.next_u64();
         // Every doubling between shortest and longest is as likely as any other, and odd lengths are the rule.
         let longest = LEN_MAX.min(len_max);
         let power = rng.below(u64::from((longest / LEN_MIN).ilog2()) + 1) as u32;
