@@ -56,7 +56,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
 #[allow(unused_imports, reason = "modules find them here")]
-use stoker_terminal::{clock, failure, journal, out, paint, progress, rng, shell, size, span, sys};
+use stoker_terminal::{
+    clock, failure, journal, out, paint, progress, rng, shell, size, small_file, span, sys,
+};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, or bad records were found; 2 wrong usage; 128+n stopped by \
                           signal n. A closed pipe on stdout counts as done.";

@@ -9,9 +9,9 @@ use stoker_reflex::{PartId, PartStatus};
 use stoker_store::{NodeInfo, Order, Report, Store};
 
 use crate::connect::{self, Target};
-use crate::daemon::reflex::{Head, NOTE, WISHES, Wish};
 use crate::failure::Failure;
 use crate::{clock, out, show, span};
+use stoker_reflex_driver::{Head, NOTE, WISHES, Wish};
 
 /// Arguments of `slo`.
 #[derive(clap::Args)]

@@ -14,5 +14,6 @@ pub mod progress;
 pub mod rng;
 pub mod shell;
 pub mod size;
+pub mod small_file;
 pub mod span;
 pub mod sys;

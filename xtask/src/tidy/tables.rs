@@ -81,6 +81,31 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
         ],
     ),
+    (
+        "stoker-telemetry",
+        &[
+            "stoker-format",
+            "stoker-ring",
+            "stoker-store",
+            "stoker-node",
+            "stoker-reflex",
+            "stoker-admin",
+            "stoker-terminal",
+        ],
+    ),
+    (
+        "stoker-reflex-driver",
+        &[
+            "stoker-doctor",
+            "stoker-ring",
+            "stoker-store",
+            "stoker-node",
+            "stoker-reflex",
+            "stoker-admin",
+            "stoker-telemetry",
+            "stoker-terminal",
+        ],
+    ),
     // The API knows the door alone; its tests run against a real node.
     ("stoker-admin", &["stoker-store", "stoker-node"]),
     (
@@ -118,6 +143,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
             "stoker-probe",
             "stoker-bench",
+            "stoker-telemetry",
+            "stoker-reflex-driver",
         ],
     ),
     ("xtask", &[]),

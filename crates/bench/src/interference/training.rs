@@ -21,7 +21,8 @@ pub struct Kernel {
 impl Kernel {
     pub fn new(seed: u64) -> Kernel {
         let mut rng = Rng::new(seed);
-        let mut matrix = || (0..SIDE * SIDE).map(|_| (rng.next_u64() >> 40) as f32 / (1 << 24) as f32).collect();
+        let mut matrix =
+            || (0..SIDE * SIDE).map(|_| (rng.next_u64() >> 40) as f32 / (1 << 24) as f32).collect();
         Kernel { a: matrix(), b: matrix(), c: vec![0.0; SIDE * SIDE] }
     }
 

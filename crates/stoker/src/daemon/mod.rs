@@ -11,7 +11,6 @@ mod notify;
 pub mod place;
 mod plan;
 pub mod ports;
-pub mod reflex;
 mod s3;
 mod signals;
 mod telemetry;
@@ -46,10 +45,10 @@ use ports::Ports;
 use s3::S3Door;
 pub use signals::Hangup;
 use signals::{Signals, Wish};
+use stoker_telemetry::trace_parent;
+pub use stoker_telemetry::{EventsPlan, KafkaPlan, TRACE, Traces, TracesPlan, Wear, check_url};
 use telemetry::Telemetry;
-pub use telemetry::{
-    EventsPlan, KafkaPlan, TRACE, TelemetryPlan, Traces, TracesPlan, Wear, check_url, trace_parent,
-};
+pub use telemetry::TelemetryPlan;
 
 /// A rebuild that is slower would never end.
 const REBUILD_MIN: u64 = 1 << 20;

@@ -1,15 +1,13 @@
 //! The directory of a node: held by one process, with small files that only its owner may read.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+pub use crate::small_file::{read_small, write_small};
 use crate::sys;
-
-/// Largest small file that is read.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A directory that nobody else uses as long as this lives.
 pub struct Place {
@@ -107,35 +105,6 @@ pub fn check_directory(dir: &Path) -> Result<(), Failure> {
         Ok(meta) if !meta.is_dir() => Err(Failure::new(format!("{} is not a directory", dir.display()))
             .hint("--dir names the directory of a node; it is made if it is not there")),
         _ => Ok(()),
-    }
-}
-
-/// Replaces a small file of a directory, durably and at once; only the owner can read it.
-pub fn write_small(dir: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    let path = dir.join(name);
-    let new = dir.join(format!("{name}.new"));
-    let write = || -> io::Result<()> {
-        // One that a crash left may have another mode.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(dir)?.sync_all()
-    };
-    write().map_err(|e| Failure::io(path.display(), &e))
-}
-
-/// A file of a sane length; none if it is not there.
-pub fn read_small(path: &Path) -> Result<Option<String>, Failure> {
-    let mut text = String::new();
-    match File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text)) {
-        Ok(_) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::io(path.display(), &error)),
     }
 }
 

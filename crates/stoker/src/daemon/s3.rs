@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_gateway_s3::{Gateway, GatewayOptions, TlsOptions};
+use stoker_gateway_s3::{Gateway, GatewayOptions, TlsOptions, TraceParent};
 use stoker_store::{Counter, Store};
 
 use super::cannot_listen;
@@ -103,7 +103,7 @@ fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOpti
         cors_origins: plan.cors_origins.clone(),
         connections_max: plan.connections_max,
         tls: plan.tls.as_ref().map(|(cert, key)| TlsOptions { cert: cert.clone(), key: key.clone() }),
-        trace_parent: super::trace_parent(),
+        trace_parent: super::trace_parent().map(TraceParent),
         ..GatewayOptions::default()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stoker_reflex_driver::{PartGate, Sound};
 use stoker_ring::Histogram;
 use stoker_store::Calibration;
 
@@ -34,13 +35,36 @@ const TRY_S: f64 = 0.25;
 const BUSY: f64 = 3.0;
 
 /// What is shorter than this is no sign of a broken drive: a busy processor is as long.
-pub const SHORT_US: f64 = 1_000.0;
+const SHORT_US: f64 = stoker_reflex_driver::SHORT_US as f64;
 
 /// The file beside a ring that a drive is tried with.
 const TRIED: &str = ".stoker-try";
 
+/// The gate as the break-fix loop asks it.
+pub struct PartsOfNode;
+
+impl PartGate for PartsOfNode {
+    fn verify(&self, dir: &Path, paths: &[PathBuf]) -> (bool, String) {
+        verify(dir, paths)
+    }
+
+    fn calibrations(&self, dir: &Path, path: &Path) -> Sound {
+        calibrations(dir, path)
+    }
+
+    fn try_drive(
+        &self,
+        path: &Path,
+        sound: Sound,
+        reads: &Histogram,
+        writes: &Histogram,
+    ) -> Result<(), String> {
+        try_drive(path, sound, reads, writes)
+    }
+}
+
 /// What the gate measured of the drive at a path: reads, writes.
-pub fn calibrations(dir: &Path, path: &Path) -> (Option<Calibration>, Option<Calibration>) {
+fn calibrations(dir: &Path, path: &Path) -> (Option<Calibration>, Option<Calibration>) {
     let Ok(baselines) = Baselines::read(&dir.join(baseline::FILE)) else { return (None, None) };
     let subject = Drive::at(path.to_owned()).subject;
     let figure = |step: &str| {
@@ -55,7 +79,7 @@ pub fn calibrations(dir: &Path, path: &Path) -> (Option<Calibration>, Option<Cal
 }
 
 /// Measures drives and compares them with what they could do: whether they may work again, and why.
-pub fn verify(dir: &Path, paths: &[PathBuf]) -> (bool, String) {
+fn verify(dir: &Path, paths: &[PathBuf]) -> (bool, String) {
     let (mut site, baselines) = match (Site::find(dir, None), Baselines::read(&dir.join(baseline::FILE))) {
         (Ok(site), Ok(baselines)) => (site, baselines),
         (Err(failure), _) | (_, Err(failure)) => return (false, failure.cause().to_owned()),
@@ -95,7 +119,7 @@ fn is_good_enough(outcome: &Outcome) -> bool {
 
 /// Reads and writes a little on the drive at a path, and adds how long that took: small operations one at a time, and a few large ones
 /// as long as they would be if they were small, by what is known of the drive when it was sound. A raw device is only read.
-pub fn try_drive(
+fn try_drive(
     path: &Path,
     sound: (Option<Calibration>, Option<Calibration>),
     reads: &Histogram,

@@ -28,7 +28,9 @@ pub struct Http {
 
 /// An answer, whole.
 pub struct Answer {
+    /// Of HTTP.
     pub status: u16,
+    /// At most as much as was asked for.
     pub body: Bytes,
 }
 
@@ -43,6 +45,7 @@ pub fn check_url(text: &str) -> Result<(), String> {
 }
 
 impl Http {
+    /// A client with the certificates of this machine.
     pub fn new() -> Result<Http, Failure> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);

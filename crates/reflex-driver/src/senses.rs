@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::ports::Ports;
 use super::smart::SmartReader;
-use crate::daemon::telemetry::pause;
+use stoker_telemetry::pause;
 
 /// Pause between two questions to drives. Some spin up, or take long to answer.
 const DRIVES_EVERY: Duration = Duration::from_secs(300);

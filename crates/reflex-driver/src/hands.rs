@@ -12,7 +12,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use super::driver::Means;
 use super::head::place_of;
-use crate::daemon::telemetry::{Change, Severity};
+use stoker_telemetry::{Change, Severity};
 
 /// Longest wait for a node that does what it was told.
 const ORDER_MAX: Duration = Duration::from_secs(60);

@@ -119,6 +119,7 @@ pub struct Exporters {
 }
 
 impl Exporters {
+    /// None was read yet.
     pub fn new(urls: &[String]) -> Exporters {
         let pages = urls.iter().map(|_| Page::default()).collect();
         Exporters { urls: urls.to_vec(), pages: Mutex::new(pages) }
@@ -157,6 +158,7 @@ impl Exporters {
         }
     }
 
+    /// What they told last.
     pub fn counters(&self) -> Vec<Counter> {
         let now_ms = clock::unix_ms();
         let mut all: Vec<Counter> = Vec::new();
@@ -394,7 +396,7 @@ mod tests {
 
     #[test]
     fn names_that_are_passed_on_are_of_one_kind_and_documented() {
-        let page = include_str!("../../../../../docs/metrics.md");
+        let page = include_str!("../../../docs/metrics.md");
         for (foreign, ours, _, _) in TAKEN {
             assert!(ours.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{foreign}: {ours}");
             assert!(page.contains(&format!("`stoker_{ours}`")), "{ours}");

@@ -18,7 +18,7 @@ use super::hooks::Hook;
 use super::observer::{Look, Observer};
 use super::sender::Sender;
 use crate::clock;
-use crate::daemon::telemetry::{Change, Events, Severity};
+use stoker_telemetry::{Change, Events, Severity};
 
 /// Longest wait for what a node measured.
 const ASK_MAX: Duration = Duration::from_secs(3);

@@ -15,9 +15,9 @@ use stoker_reflex::order::{self, Credentials, OrderStatus, Request, WorkOrder};
 use stoker_reflex::{Answer, Notice, Time};
 
 use super::program::one_line;
-use crate::daemon::place::read_small;
-use crate::daemon::telemetry::fetch::{self, Http, check_url};
 use crate::failure::Failure;
+use crate::small_file::read_small;
+use stoker_telemetry::{Http, HttpAnswer, check_url};
 
 /// Longest answer that is read: a row of a table, a few lines of others.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -115,7 +115,7 @@ fn read_secret(path: &Path) -> Result<String, Failure> {
 
 /// What one request came to.
 enum Reply {
-    Got(fetch::Answer),
+    Got(HttpAnswer),
     /// Nobody knows whether it arrived.
     Lost(String),
 }
@@ -130,7 +130,7 @@ impl Reply {
 }
 
 /// A refusal with what the target says about it.
-fn of_status(got: &fetch::Answer, remote: Option<String>) -> Answer {
+fn of_status(got: &HttpAnswer, remote: Option<String>) -> Answer {
     let more = |why: String| match one_line(&got.body) {
         said if said.is_empty() => why,
         said => format!("{why}: {said}"),
@@ -228,7 +228,7 @@ impl Attempt<'_> {
     }
 }
 
-fn senseless(got: &fetch::Answer) -> Answer {
+fn senseless(got: &HttpAnswer) -> Answer {
     let why = format!("status {}, and an answer that makes no sense: {}", got.status, one_line(&got.body));
     Answer::Later { why }
 }

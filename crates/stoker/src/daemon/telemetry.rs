@@ -1,14 +1,6 @@
 //! What the daemon tells beside the numbers of the node: events, traces, the fabric around it, the wear of its drives, and pages
 //! of other exporters. Nothing here may slow a request down: it reads what others counted.
 
-mod endurance;
-mod events;
-mod exporters;
-mod fabric;
-pub(in crate::daemon) mod fetch;
-mod history;
-mod traces;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +13,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::place::Place;
-use super::reflex::Reflexes;
 use crate::failure::Failure;
-use endurance::Endurance;
-pub use endurance::Wear;
-use events::Origin;
-pub use events::{Change, Events, EventsPlan, KafkaPlan, Severity};
-use exporters::Exporters;
-use fabric::Fabric;
-pub use fetch::{Http, check_url};
-use history::PastKeeper;
-pub use traces::{TRACE, Traces, TracesPlan, trace_parent};
+use crate::gate::part::PartsOfNode;
+use stoker_reflex_driver::Reflexes;
+use stoker_telemetry::{
+    Endurance, Events, EventsPlan, Exporters, Fabric, Http, Origin, PastKeeper, Traces, Wear,
+};
 
 /// Longest wait for the last events to leave when a node stops.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -106,7 +93,8 @@ impl Telemetry {
         let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
         tasks.extend(events.start(store, &stopped));
         let told = (http, events.clone());
-        let reflexes = Reflexes::new(&plan.slo, place.dir(), node, name, status, told)?;
+        let reflexes =
+            Reflexes::new(&plan.slo, place.dir(), node, name, status, told, Arc::new(PartsOfNode))?;
         let reflex = Some(reflexes.source());
         tasks.extend(reflexes.start(&stopped));
         tasks.extend(plan.traces.as_ref().and_then(|traces| traces.start(&origin, &stopped)));
@@ -159,20 +147,5 @@ impl Telemetry {
             }
         };
         let _ = tokio::time::timeout(STOP_MAX, all).await;
-    }
-}
-
-/// Waits until everything is to stop.
-async fn told(stopped: &mut watch::Receiver<bool>) {
-    // An error means that whoever would tell is gone, which says the same.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// Waits, or until everything is to stop; true if it is.
-pub async fn pause(time: Duration, stopped: &mut watch::Receiver<bool>) -> bool {
-    tokio::select! {
-        biased;
-        () = told(stopped) => true,
-        () = tokio::time::sleep(time) => false,
     }
 }

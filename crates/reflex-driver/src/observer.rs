@@ -12,8 +12,7 @@ use stoker_store::{Calibration, DriveFacts, DriveMeasures, Measures, PartFacts, 
 
 use super::hands::Target;
 
-/// What is shorter than this is no sign of a broken drive, whatever the gate measured: a busy processor is as long.
-const FLOOR_US: u64 = crate::gate::part::SHORT_US as u64;
+const FLOOR_US: u64 = crate::part_gate::SHORT_US;
 
 /// Operations between two looks by which a drive is judged without being tried.
 const BUSY_OPS: u64 = 20;

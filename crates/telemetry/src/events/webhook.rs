@@ -11,9 +11,9 @@ use stoker_store::BoxFuture;
 use super::Event;
 use super::delivery::{Delivery, Outcome, Receiver, Sort, hex};
 use crate::clock;
-use crate::daemon::place::read_small;
-use crate::daemon::telemetry::fetch::Http;
 use crate::failure::Failure;
+use crate::fetch::Http;
+use crate::small_file::read_small;
 
 const SORT: Sort = Sort { name: "webhook", label: "url", words: "a webhook" };
 

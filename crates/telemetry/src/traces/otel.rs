@@ -17,7 +17,6 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{
     Sampler, SdkTracerProvider, Span as SdkSpan, SpanData, SpanExporter as _, SpanProcessor, Tracer,
 };
-use stoker_gateway_s3::TraceParent;
 use stoker_store::{BoxFuture, Counter};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -27,11 +26,11 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::super::events::Origin;
-use super::super::fetch::{Http, check_url};
-use super::super::{pause, told};
 use super::{TRACE, TracesPlan};
+use crate::events::Origin;
 use crate::failure::Failure;
+use crate::fetch::{Http, check_url};
+use crate::{pause, told};
 
 /// Spans that wait to be sent. More are dropped.
 const WAITING_MAX: usize = 4_096;
@@ -138,6 +137,7 @@ impl Traces {
         Some(tokio::spawn(self.0.clone().send_all(exporter, ends, stopped.clone())))
     }
 
+    /// Spans that were sent and dropped.
     pub fn counters(&self) -> Vec<Counter> {
         let counts = &self.0.counts;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
@@ -218,8 +218,8 @@ fn resource(origin: &Origin) -> Resource {
 }
 
 /// Takes the parent of an S3 request from its `traceparent`.
-pub fn trace_parent() -> Option<TraceParent> {
-    Some(TraceParent(|span: &Span, headers: &HeaderMap| {
+pub fn trace_parent() -> Option<fn(&Span, &HeaderMap)> {
+    Some(|span: &Span, headers: &HeaderMap| {
         use opentelemetry::propagation::TextMapPropagator as _;
         // The library takes ids of any length, and would make others of them.
         let is_whole = |text: &str| {
@@ -235,7 +235,7 @@ pub fn trace_parent() -> Option<TraceParent> {
             // It fails only for a span that nobody listens to.
             let _ = span.set_parent(caller);
         }
-    }))
+    })
 }
 
 /// Puts spans that ended into the queue.
@@ -350,7 +350,7 @@ mod tests {
             let before = value(&traces, "traces_spans_waiting");
             tracing::subscriber::with_default(tracing_subscriber::registry().with(traces.layer()), || {
                 let span = tracing::debug_span!(target: TRACE, "request");
-                (trace_parent().unwrap().0)(&span, &headers);
+                trace_parent().unwrap()(&span, &headers);
                 span.in_scope(|| drop(tracing::debug_span!(target: TRACE, "below").entered()));
             });
             assert_eq!(value(&traces, "traces_spans_waiting") - before, expect, "{header:?}");

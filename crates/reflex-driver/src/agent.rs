@@ -11,7 +11,7 @@ use stoker_ring::Histogram;
 use stoker_store::{DriveFacts, GateFacts, PartFacts, PortFacts, Times};
 
 use super::head::{GateAsked, Head};
-use crate::gate::part;
+use super::part_gate::PartGate;
 
 /// What was told about parts of one node at most.
 const GATES_MAX: usize = 64;
@@ -21,6 +21,7 @@ pub struct Agent {
     node: Arc<Node>,
     id: String,
     dir: PathBuf,
+    gate: Arc<dyn PartGate>,
     /// What tries of drives that are out took.
     tried: Mutex<BTreeMap<PathBuf, Arc<Tried>>>,
     /// Gates that run or ran, by part and run.
@@ -37,9 +38,9 @@ struct Tried {
 }
 
 impl Agent {
-    pub fn new(node: Arc<Node>, id: &str, dir: &Path) -> Arc<Agent> {
+    pub fn new(node: Arc<Node>, id: &str, dir: &Path, gate: Arc<dyn PartGate>) -> Arc<Agent> {
         let (tried, gates) = Default::default();
-        Arc::new(Agent { node, id: id.to_owned(), dir: dir.to_owned(), tried, gates })
+        Arc::new(Agent { node, id: id.to_owned(), dir: dir.to_owned(), gate, tried, gates })
     }
 
     /// Keeps to what was decided.
@@ -90,7 +91,7 @@ impl Agent {
         tokio::task::spawn_blocking(move || {
             let (passed, words) = match paths.is_empty() {
                 true => (false, "it is not there".to_owned()),
-                false => part::verify(&agent.dir, &paths),
+                false => agent.gate.verify(&agent.dir, &paths),
             };
             tracing::info!(part = %key.0, passed, "the gate measured a part that was out: {words}");
             let found = GateFacts { part: key.0.clone(), run: key.1, passed, words };
@@ -102,11 +103,11 @@ impl Agent {
 
     fn begin_try(&self, path: PathBuf) {
         let tried = self.tried.lock().unwrap().entry(path.clone()).or_default().clone();
-        let dir = self.dir.clone();
+        let (dir, gate) = (self.dir.clone(), self.gate.clone());
         tokio::task::spawn_blocking(move || {
             let Ok(_busy) = tried.busy.try_lock() else { return };
-            let sound = part::calibrations(&dir, &path);
-            if let Err(why) = part::try_drive(&path, sound, &tried.reads, &tried.writes) {
+            let sound = gate.calibrations(&dir, &path);
+            if let Err(why) = gate.try_drive(&path, sound, &tried.reads, &tried.writes) {
                 tried.bad.fetch_add(1, Relaxed);
                 tracing::warn!("a drive that is to be tried fails: {why}");
             }
@@ -122,7 +123,7 @@ impl Agent {
                 drives.len() - 1
             });
             let facts = &mut drives[at];
-            (facts.read, facts.write) = part::calibrations(&self.dir, &ledger.path);
+            (facts.read, facts.write) = self.gate.calibrations(&self.dir, &ledger.path);
             if let Some(tried) = self.tried.lock().unwrap().get(&ledger.path) {
                 (facts.tried_reads, facts.tried_writes) = (times(&tried.reads), times(&tried.writes));
                 facts.tried_bad = tried.bad.load(Relaxed);

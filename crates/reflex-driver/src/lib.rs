@@ -4,6 +4,8 @@
 //! Who leads is in a note of the catalog, which the leader writes every few seconds. A note that stays the same is that of a leader who is gone,
 //! whatever clocks say; whoever sees that first and can replace it leads. A leader who was replaced finds out when it writes, which it does
 //! before it acts.
+//!
+//! It must not decide what is broken (`stoker-reflex` does), and must not link the benches.
 
 mod agent;
 mod driver;
@@ -11,6 +13,7 @@ mod hands;
 mod head;
 mod hooks;
 mod observer;
+mod part_gate;
 mod ports;
 mod program;
 mod sender;
@@ -30,13 +33,15 @@ use stoker_store::{Counter, ErrorKind, NodeStatus, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::telemetry::{Change, Events, Http, Severity, pause};
-use crate::clock;
-use crate::failure::Failure;
+use stoker_telemetry::{Change, Events, Http, Severity, pause};
+use stoker_terminal::{clock, failure, small_file, sys};
+
 use agent::Agent;
 use driver::{Deposed, Driver, Means};
+use failure::Failure;
 pub use head::{Head, NOTE, WISHES, Wish};
 use hooks::Hook;
+pub use part_gate::{PartGate, SHORT_US, Sound};
 use sender::Sender;
 use senses::Senses;
 
@@ -92,6 +97,7 @@ impl Reflexes {
         name: &str,
         status: &NodeStatus,
         (http, events): (Http, Events),
+        gate: Arc<dyn PartGate>,
     ) -> Result<Reflexes, Failure> {
         let means = Means {
             node: node.clone(),
@@ -103,7 +109,7 @@ impl Reflexes {
         };
         Ok(Reflexes {
             means: Arc::new(means),
-            agent: Agent::new(node.clone(), &status.node, dir),
+            agent: Agent::new(node.clone(), &status.node, dir, gate),
             senses: Arc::new(Senses::new(node.clone(), &status.node)),
             leader: format!("{} {} {}", status.node, status.started_ms, std::process::id()),
             name: name.to_owned(),

@@ -1,15 +1,15 @@
 //! A program without traces.
 
-use stoker_gateway_s3::TraceParent;
+use http::HeaderMap;
 use stoker_store::Counter;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::Subscriber;
+use tracing::{Span, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::super::events::Origin;
 use super::TracesPlan;
+use crate::events::Origin;
 use crate::failure::Failure;
 
 /// There are none.
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 pub enum Traces {}
 
 /// Nobody wants to know.
-pub fn trace_parent() -> Option<TraceParent> {
+pub fn trace_parent() -> Option<fn(&Span, &HeaderMap)> {
     None
 }
 
@@ -26,13 +26,14 @@ impl Traces {
     pub fn open(plan: &TracesPlan) -> Result<Option<Traces>, Failure> {
         plan.check()?;
         if plan.url(|name| std::env::var(name).ok()).is_some() {
-            crate::out::say(
+            stoker_terminal::out::say(
                 "the environment names an OpenTelemetry collector, but this stoker was built without traces",
             );
         }
         Ok(None)
     }
 
+    /// There are none.
     pub fn layer<S>(&self) -> Box<dyn Layer<S> + Send + Sync>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -40,10 +41,12 @@ impl Traces {
         match *self {}
     }
 
+    /// There are none.
     pub fn start(&self, _: &Origin, _: &watch::Receiver<bool>) -> Option<JoinHandle<()>> {
         match *self {}
     }
 
+    /// There are none.
     pub fn counters(&self) -> Vec<Counter> {
         match *self {}
     }

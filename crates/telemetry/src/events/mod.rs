@@ -46,9 +46,11 @@ pub struct EventsPlan {
     pub file: Option<PathBuf>,
     /// A file that is longer is put aside; one such is kept.
     pub file_bytes_max: u64,
+    /// URLs that each event is posted to.
     pub webhooks: Vec<String>,
     /// Signs what webhooks are sent.
     pub webhook_secret_file: Option<PathBuf>,
+    /// None: not to Kafka.
     pub kafka: Option<KafkaPlan>,
 }
 
@@ -57,6 +59,7 @@ pub struct EventsPlan {
 pub struct KafkaPlan {
     /// Those that are asked first for the others: `host:port`.
     pub brokers: Vec<String>,
+    /// The topic.
     pub topic: String,
 }
 
@@ -108,8 +111,11 @@ impl Severity {
 /// Whose events they are.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
+    /// Its name.
     pub node: String,
+    /// Its id.
     pub node_id: String,
+    /// The id of its cluster.
     pub cluster: String,
 }
 

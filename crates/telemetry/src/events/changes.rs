@@ -9,13 +9,18 @@ use super::Severity;
 /// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
+    /// How bad it is.
     pub severity: Severity,
+    /// A word for programs, as `node_down`.
     pub kind: &'static str,
+    /// What it happened to.
     pub subject: String,
+    /// What happened, for people.
     pub words: String,
 }
 
 impl Change {
+    /// A change.
     pub fn new(severity: Severity, kind: &'static str, subject: &str, words: String) -> Change {
         Change { severity, kind, subject: subject.to_owned(), words }
     }

@@ -16,9 +16,9 @@ use tokio::sync::watch;
 
 use super::Event;
 use crate::clock;
-use crate::daemon::place::{read_small, write_small};
-use crate::daemon::telemetry::{pause, told};
 use crate::rng::Rng;
+use crate::small_file::{read_small, write_small};
+use crate::{pause, told};
 
 /// Events that wait.
 const WAITING_MAX: usize = 10_000;

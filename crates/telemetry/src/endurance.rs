@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::pause;
 use crate::clock;
-use crate::daemon::place::{read_small, write_small};
+use crate::small_file::{read_small, write_small};
 
 /// The file in the node's directory.
 const FILE: &str = "endurance.json";
