@@ -8,7 +8,6 @@ mod config;
 mod conflict;
 mod connect;
 mod cp;
-mod daemon;
 mod demo;
 mod doctor;
 mod drain;
@@ -21,7 +20,6 @@ mod home;
 mod join;
 mod join_token;
 mod key;
-mod log;
 mod ls;
 mod mount;
 mod mv;
@@ -55,6 +53,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
+use stoker_agent as daemon;
+use stoker_agent::log;
 #[allow(unused_imports, reason = "modules find them here")]
 use stoker_terminal::{
     clock, failure, journal, out, paint, progress, rng, shell, size, small_file, span, sys,

@@ -103,7 +103,7 @@ struct PolicyArgs {
     #[arg(long, value_name = "WHAT", value_parser = parse_when_alone)]
     when_alone: Option<WhenAlone>,
     /// When files leave for the lake: always, never, on-demand, or every:N publishes of a key.
-    #[arg(long, value_name = "WHEN", value_parser = parse_drain)]
+    #[arg(long, value_name = "WHEN", value_parser = crate::daemon::parse_drain)]
     drain: Option<DrainPolicy>,
     /// A file drains after it was left alone for this long.
     #[arg(long, value_name = "SPAN", value_parser = span::parse_seconds)]
@@ -174,23 +174,6 @@ fn parse_when_alone(text: &str) -> Result<WhenAlone, String> {
         "refuse" => Ok(WhenAlone::Refuse),
         "lake" => Ok(WhenAlone::Lake),
         _ => Err("expected refuse or lake".into()),
-    }
-}
-
-/// When files leave for the lake: `every N` and `every:N` are the same.
-pub fn parse_drain(text: &str) -> Result<DrainPolicy, String> {
-    match text {
-        "always" => Ok(DrainPolicy::Always),
-        "never" => Ok(DrainPolicy::Never),
-        "on-demand" => Ok(DrainPolicy::OnDemand),
-        _ => match text
-            .strip_prefix("every")
-            .and_then(|rest| rest.strip_prefix([':', ' ']))
-            .map(|count| count.trim().parse())
-        {
-            Some(Ok(count @ 1..)) => Ok(DrainPolicy::Every(count)),
-            _ => Err("expected always, never, on-demand or every:N (`every N` is the same)".into()),
-        },
     }
 }
 
@@ -296,10 +279,10 @@ mod tests {
     #[test]
     fn policies_are_read() {
         for text in ["every:5", "every 5"] {
-            assert_eq!(parse_drain(text), Ok(DrainPolicy::Every(5)), "{text}");
+            assert_eq!(crate::daemon::parse_drain(text), Ok(DrainPolicy::Every(5)), "{text}");
         }
         for text in ["every:0", "every:", "every:x", "every5", "every", "sometimes"] {
-            assert!(parse_drain(text).is_err(), "{text}");
+            assert!(crate::daemon::parse_drain(text).is_err(), "{text}");
         }
         assert_eq!(parse_class("two"), Ok(Class::Two));
         assert_eq!(parse_lake_mode("read-only"), Ok(LakeMode::ReadOnly));

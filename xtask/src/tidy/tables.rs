@@ -106,6 +106,26 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
         ],
     ),
+    // The process: it starts the parts, and so it knows them.
+    (
+        "stoker-agent",
+        &[
+            "stoker-format",
+            "stoker-ring",
+            "stoker-catalog",
+            "stoker-lake",
+            "stoker-store",
+            "stoker-node",
+            "stoker-client",
+            "stoker-gateway-nfs",
+            "stoker-gateway-s3",
+            "stoker-admin",
+            "stoker-reflex",
+            "stoker-reflex-driver",
+            "stoker-telemetry",
+            "stoker-terminal",
+        ],
+    ),
     // The API knows the door alone; its tests run against a real node.
     ("stoker-admin", &["stoker-store", "stoker-node"]),
     (
@@ -143,6 +163,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
             "stoker-probe",
             "stoker-bench",
+            "stoker-agent",
             "stoker-telemetry",
             "stoker-reflex-driver",
         ],

@@ -11,6 +11,8 @@ use stoker_node::offline::{
     self, RestoreOptions, RestoreReport, SalvageOptions, SalvageReport, StoppedNode, Target,
 };
 
+use stoker_agent::configured;
+
 use crate::config::{CatalogKind, Config};
 use crate::daemon::drives;
 use crate::daemon::place::Place;
@@ -18,7 +20,7 @@ use crate::failure::Failure;
 use crate::home::Home;
 use crate::progress::Progress;
 use crate::up::settings;
-use crate::{clock, out, serve, size};
+use crate::{clock, out, size};
 
 /// Most differences that are shown.
 const DIFFERENCES_MAX: usize = 10_000;
@@ -110,7 +112,7 @@ impl Stopped {
             None => Target::Embedded,
         };
         let lake_options = match &config {
-            Some(config) => serve::lake(&config.lake, place.dir()).options,
+            Some(config) => configured::lake(&config.lake, place.dir()).options,
             None => LakeOptions::default(),
         };
         let drives = match drives {

@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::daemon::place::read_small;
 use crate::daemon::{LakePlan, drives};
 use crate::failure::Failure;
-use crate::serve;
 use crate::up::settings::{self, Setting};
 
 /// Held while a gate looks at a node.
@@ -74,7 +73,7 @@ impl Site {
             None => kept.drives(),
         };
         let lake = match &config {
-            Some(config) => serve::lake(&config.lake, &dir),
+            Some(config) => stoker_agent::configured::lake(&config.lake, &dir),
             None => LakePlan {
                 url: kept
                     .one(Setting::Lake)

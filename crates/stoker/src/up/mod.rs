@@ -2,19 +2,19 @@
 
 mod greeting;
 mod nodes;
-pub mod settings;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, JoinAs, Labels, LakePrices};
-use stoker_store::{LakeMode, VolumePolicy};
+use stoker_store::VolumePolicy;
 
 use crate::config::Config;
 use crate::daemon::place::Place;
@@ -23,8 +23,10 @@ use crate::daemon::{
     Traces, TracesPlan, drives, limits,
 };
 use crate::failure::Failure;
+use crate::gate::part::PartsOfNode;
 use crate::{log, out, size, span, sys};
-use settings::{Effective, Setting, Values, labels_text, parse_labels};
+use settings::{Effective, Mode, Setting, Values, labels_text, parse_labels};
+pub use stoker_agent::settings;
 
 /// The volume that a new node begins with.
 const VOLUME: &str = "data";
@@ -105,27 +107,6 @@ pub struct Args {
     /// Start everything, say what is there, and stop.
     #[arg(long, conflicts_with = "nodes")]
     check: bool,
-}
-
-/// A lake mode as people write it.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Nobody else writes there.
-    Owned,
-    /// Others write there too.
-    Shared,
-    /// Others write there, and we must not.
-    ReadOnly,
-}
-
-impl From<Mode> for LakeMode {
-    fn from(mode: Mode) -> LakeMode {
-        match mode {
-            Mode::Owned => LakeMode::Owned,
-            Mode::Shared => LakeMode::Shared,
-            Mode::ReadOnly => LakeMode::ReadOnly,
-        }
-    }
 }
 
 impl Args {
@@ -210,7 +191,7 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
             out::say(format!("--{door} {address} is plain HTTP: everybody on the way can read it; {advice}"));
         }
     }
-    daemon::run(&place, &plan, |ready| {
+    daemon::run(&place, &plan, Arc::new(PartsOfNode), |ready| {
         // Only now: a choice that does not work is not one to come back to.
         settings::file::write(place.dir(), &settings.values)?;
         if cluster.is_some() {

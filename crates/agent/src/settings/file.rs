@@ -9,8 +9,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{Setting, Values};
-use crate::daemon::place::{read_small, write_small};
 use crate::failure::Failure;
+use crate::place::{read_small, write_small};
 
 /// Its name in the node's directory.
 pub const FILE: &str = "up.json";

@@ -18,8 +18,11 @@ pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Ports that were used last.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ports {
+    /// Of S3.
     pub s3: Option<u16>,
+    /// Of the admin API.
     pub admin: Option<u16>,
+    /// Of other nodes.
     #[serde(default)]
     pub peers: Option<u16>,
 }

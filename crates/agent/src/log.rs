@@ -22,8 +22,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::clock;
-use crate::daemon::{TRACE, Traces};
 use crate::journal;
+use crate::{TRACE, Traces};
 use repeats::Repeats;
 
 /// How much is logged.
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn spans_for_a_collector_are_on_with_one() {
         let endpoint = Some("http://127.0.0.1:1".to_owned());
-        let plan = crate::daemon::TracesPlan { endpoint, sample: 1.0 };
+        let plan = crate::TracesPlan { endpoint, sample: 1.0 };
         let traces = Traces::open(&plan).unwrap().unwrap();
         let lines = tracing_subscriber::registry().with(lines(Level::Info, Format::Text));
         assert_eq!(seen_by(lines.with(traces.layer())), (true, true, false));

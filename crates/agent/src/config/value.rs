@@ -6,8 +6,8 @@ use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, de};
 use stoker_store::DrainPolicy;
 
-use crate::daemon::check_url;
-use crate::{size, volume};
+use crate::check_url;
+use crate::size;
 
 /// Bytes, written as `64GiB` or as a plain number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for Drain {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Drain, D::Error> {
         let text = String::deserialize(deserializer)?;
         let known = &["always", "never", "on-demand", "every N"];
-        let policy = volume::parse_drain(&text).map_err(|_| D::Error::unknown_variant(&text, known))?;
+        let policy = crate::parse_drain(&text).map_err(|_| D::Error::unknown_variant(&text, known))?;
         Ok(Drain(policy))
     }
 }

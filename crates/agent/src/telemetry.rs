@@ -14,8 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::place::Place;
 use crate::failure::Failure;
-use crate::gate::part::PartsOfNode;
-use stoker_reflex_driver::Reflexes;
+use stoker_reflex_driver::{PartGate, Reflexes};
 use stoker_telemetry::{
     Endurance, Events, EventsPlan, Exporters, Fabric, Http, Origin, PastKeeper, Traces, Wear,
 };
@@ -30,6 +29,7 @@ pub struct TelemetryPlan {
     pub has_fabric: bool,
     /// Pages in Prometheus' format to take facts of GPUs and machines from.
     pub exporters: Vec<String>,
+    /// Where events go.
     pub events: EventsPlan,
     /// What drives can bear, by their path.
     pub wear: Vec<(PathBuf, Wear)>,
@@ -73,6 +73,7 @@ impl Telemetry {
         node: &Arc<Node>,
         name: &str,
         status: &NodeStatus,
+        gate: Arc<dyn PartGate>,
     ) -> Result<Telemetry, Failure> {
         let (stop, stopped) = watch::channel(false);
         let http = Http::new()?;
@@ -93,8 +94,7 @@ impl Telemetry {
         let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
         tasks.extend(events.start(store, &stopped));
         let told = (http, events.clone());
-        let reflexes =
-            Reflexes::new(&plan.slo, place.dir(), node, name, status, told, Arc::new(PartsOfNode))?;
+        let reflexes = Reflexes::new(&plan.slo, place.dir(), node, name, status, told, gate)?;
         let reflex = Some(reflexes.source());
         tasks.extend(reflexes.start(&stopped));
         tasks.extend(plan.traces.as_ref().and_then(|traces| traces.start(&origin, &stopped)));

@@ -1,17 +1,26 @@
-//! A running node with its doors, from the first byte read to the last one written. `up` and `serve` differ only in
-//! where their [`Plan`] comes from and in what they tell.
+//! A running node with its doors, from the first byte read to the last one written: configuration, ports, limits, signals, the log.
+//! `up` and `serve` differ only in where their [`Plan`] comes from and in what they tell.
+//!
+//! It must not hold logic of others: it starts parts, hands them to each other and stops them. It must not link the benches.
 
+#[expect(missing_docs, reason = "fields are the settings that deploy/stoker.toml explains")]
+pub mod config;
+pub mod configured;
+mod drain_policy;
 pub mod drives;
 mod joined;
 mod keys;
 mod lake;
 pub mod limits;
+pub mod log;
 pub mod nfs;
 mod notify;
 pub mod place;
+#[expect(missing_docs, reason = "fields are named after the settings that deploy/stoker.toml explains")]
 mod plan;
 pub mod ports;
 mod s3;
+pub mod settings;
 mod signals;
 mod telemetry;
 mod volume;
@@ -32,8 +41,11 @@ use stoker_store::{
     JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, VolumeProtection,
 };
 
-use crate::failure::Failure;
-use crate::{log, out, shell};
+use stoker_reflex_driver::PartGate;
+use stoker_terminal::{clock, failure, journal, out, shell, size, small_file, span, sys};
+
+pub use drain_policy::parse_drain;
+use failure::Failure;
 pub use joined::{FILE as JOINED, default_host, default_name, join};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
@@ -84,6 +96,7 @@ pub struct Promotion {
 }
 
 impl Promotion {
+    /// What the command line asks for.
     pub fn wish(self) -> Option<Promote> {
         self.promote_catalog.then_some(Promote { accept_loss: self.accept_loss })
     }
@@ -91,16 +104,21 @@ impl Promotion {
 
 /// What runs, for those who tell it.
 pub struct Ready {
+    /// Its directory.
     pub dir: PathBuf,
     /// URLs of the S3 door.
     pub s3: Vec<String>,
+    /// Of S3.
     pub region: String,
     /// Addresses of the NFS door.
     pub nfs: Vec<SocketAddr>,
+    /// Where the admin API and the console are.
     pub admin: String,
+    /// Where clients on this machine connect.
     pub socket: PathBuf,
     /// TCP addresses of the door.
     pub door: Vec<String>,
+    /// The first access key, if it was made by this start.
     pub credentials: Option<Credentials>,
     /// For operators, and for those who look.
     pub tokens: Tokens,
@@ -110,6 +128,7 @@ pub struct Ready {
     pub join_token: Option<String>,
     /// The volume to begin with, if there is one.
     pub volume: Option<String>,
+    /// The URL of the lake.
     pub lake: String,
     /// What volumes commit to, if that is to be told.
     pub protection: Vec<VolumeProtection>,
@@ -119,16 +138,22 @@ pub struct Ready {
     pub copies: u32,
     /// Why the lake does not answer, if so.
     pub lake_trouble: Option<String>,
+    /// What the node says of itself.
     pub status: NodeStatus,
+    /// Cores that it uses.
     pub cores: Cores,
+    /// Memory that it uses at most.
     pub memory_bytes: u64,
+    /// Seconds without a change after which a file drains.
     pub drain_quiet_s: u32,
 }
 
 /// What opens the admin door; the first one opens the TCP door, too.
 #[derive(Clone)]
 pub struct Tokens {
+    /// For operators.
     pub operator: String,
+    /// For those who only look.
     pub view: String,
 }
 
@@ -136,6 +161,7 @@ pub struct Tokens {
 pub fn run(
     place: &Place,
     plan: &Plan,
+    gate: Arc<dyn PartGate>,
     tell: impl FnOnce(&Ready) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     // Before any thread starts, so that all of them keep to it.
@@ -146,7 +172,7 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(|e| Failure::io("runtime", &e))?;
-    let done = runtime.block_on(serve(place, plan, cores, tell));
+    let done = runtime.block_on(serve(place, plan, cores, gate, tell));
     // Tasks that ignore the stop must not keep the process; everything that counts is durable.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match done? {
@@ -188,6 +214,7 @@ async fn serve(
     place: &Place,
     plan: &Plan,
     cores: Cores,
+    gate: Arc<dyn PartGate>,
     tell: impl FnOnce(&Ready) -> Result<(), Failure>,
 ) -> Result<Ended, Failure> {
     let mut signals = Signals::listen(plan.hangup)?;
@@ -195,7 +222,7 @@ async fn serve(
     notify.starting();
     notify.keep_alive(is_again());
     let started = tokio::select! {
-        started = Daemon::start(place, plan, &cores) => started?,
+        started = Daemon::start(place, plan, &cores, gate) => started?,
         wish = stop_wish(&mut signals) => {
             out::say(format!("{wish}: stopped before everything ran"));
             return Ok(Ended::Asked);
@@ -258,8 +285,20 @@ struct Daemon {
     member: Arc<Member>,
 }
 
+/// What the doors are given.
+struct Given {
+    tokens: Tokens,
+    lake_trouble: Option<String>,
+    gate: Arc<dyn PartGate>,
+}
+
 impl Daemon {
-    async fn start(place: &Place, plan: &Plan, cores: &Cores) -> Result<(Daemon, Ready), Failure> {
+    async fn start(
+        place: &Place,
+        plan: &Plan,
+        cores: &Cores,
+        gate: Arc<dyn PartGate>,
+    ) -> Result<(Daemon, Ready), Failure> {
         let tokens = Tokens {
             operator: keys::token(place, plan.token_file.as_deref())?,
             view: keys::view_token(place, plan.view_token_file.as_deref())?,
@@ -272,8 +311,8 @@ impl Daemon {
         let mut ports = Ports::read(place)?;
         let promote = plan.promote.filter(|_| !is_again());
         let member = start_member(place, plan, promote, &mut ports).await?;
-        let started =
-            Daemon::start_doors(place, plan, cores.clone(), tokens, lake_trouble, &member, ports).await;
+        let given = Given { tokens, lake_trouble, gate };
+        let started = Daemon::start_doors(place, plan, cores.clone(), given, &member, ports).await;
         if started.is_err() {
             member.stop().await;
         }
@@ -285,8 +324,7 @@ impl Daemon {
         place: &Place,
         plan: &Plan,
         cores: Cores,
-        tokens: Tokens,
-        lake_trouble: Option<String>,
+        Given { tokens, lake_trouble, gate }: Given,
         member: &Arc<Member>,
         mut ports: Ports,
     ) -> Result<(Daemon, Ready), Failure> {
@@ -300,7 +338,7 @@ impl Daemon {
         let nfs =
             NfsDoor::start(member.node(), &plan.nfs, &status.node, plan.memory_bytes).await?.map(Arc::new);
         let mut telemetry =
-            Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status)?;
+            Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status, gate)?;
         let options = AdminOptions {
             view_tokens: vec![tokens.view.clone()],
             metrics_open: plan.metrics_open,

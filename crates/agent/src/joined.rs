@@ -13,6 +13,7 @@ use super::ports;
 use crate::failure::Failure;
 use crate::{out, sys};
 
+/// What a node keeps of how it joined.
 pub const FILE: &str = "joined.json";
 
 /// As what a node joined.

@@ -24,7 +24,9 @@ const TOKEN_LEN_MIN: usize = 16;
 /// An access key and its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
+    /// Its id.
     pub access_key: String,
+    /// Its secret.
     pub secret_key: String,
 }
 

@@ -14,12 +14,34 @@ use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_node::Labels;
+use stoker_store::LakeMode;
 
-use super::Mode;
 use crate::failure::Failure;
 use crate::{size, span};
 
+/// A lake mode as people write it.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Nobody else writes there.
+    Owned,
+    /// Others write there too.
+    Shared,
+    /// Others write there, and we must not.
+    ReadOnly,
+}
+
+impl From<Mode> for LakeMode {
+    fn from(mode: Mode) -> LakeMode {
+        match mode {
+            Mode::Owned => LakeMode::Owned,
+            Mode::Shared => LakeMode::Shared,
+            Mode::ReadOnly => LakeMode::ReadOnly,
+        }
+    }
+}
+
 /// A setting that lasts.
+#[expect(missing_docs, reason = "named after the flags of `stoker up`, which explains them")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Setting {
     Name,
@@ -219,17 +241,22 @@ impl Values {
 /// Where a value comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Origin {
+    /// On the command line.
     Flag,
+    /// In the environment.
     Variable,
+    /// In the file that an earlier start left.
     File,
     /// The cluster that the node joins.
     Cluster,
+    /// Nowhere.
     Default,
 }
 
 /// What counts, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Effective {
+    /// Of each setting.
     pub values: Values,
     origins: BTreeMap<Setting, Origin>,
 }
