@@ -16,9 +16,20 @@ use tokio_postgres::{Client, NoTls};
 const GUARD: &str = r#"
     folder=$1; shift
     "$@" >>"$folder/log" 2>&1 &
+    server=$!
     read -r word
-    kill -QUIT $! 2>/dev/null
-    wait
+    kill -QUIT $server 2>/dev/null
+    # A shell starts it with this signal ignored: one that comes before the server has a handler of its own is lost.
+    (
+        tries=0
+        while sleep 1 && kill -QUIT $server 2>/dev/null; do
+            tries=$((tries + 1))
+            [ $tries -lt 20 ] || kill -9 $server 2>/dev/null
+        done
+    ) &
+    again=$!
+    wait $server
+    kill $again 2>/dev/null
     [ "$word" = keep ] || rm -rf "$folder"
 "#;
 
