@@ -81,6 +81,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
         ],
     ),
+    // The API knows the door alone; its tests run against a real node.
+    ("stoker-admin", &["stoker-store", "stoker-node"]),
     (
         "stoker-telemetry",
         &[
@@ -126,8 +128,6 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-terminal",
         ],
     ),
-    // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-store", "stoker-node"]),
     (
         "stoker-sim",
         &[
