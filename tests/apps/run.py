@@ -2,7 +2,7 @@
 """Real applications on a mounted volume of a real node, and by NFS.
 
   python3 tests/apps/run.py --stoker target/debug/stoker                   what every check runs, in less than a minute
-  python3 tests/apps/run.py --stoker ... --tier full                       in the sizes of people; gets programs that are missing
+  python3 tests/apps/run.py --stoker ... --tier full                       in realistic sizes; gets programs that are missing
   python3 tests/apps/run.py --stoker ... --tier long                       longer
   python3 tests/apps/run.py --stoker ... --only fsx,nfs --seed 7           some of them
 

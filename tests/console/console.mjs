@@ -186,7 +186,7 @@ const { sick } = told;
 const WELL = "Every part is well, as far as is known.";
 const [, taken, other] = sick.drives;
 
-await scenario("a drive rests, and ends that", () =>
+await scenario("a drive is cordoned, and uncordoned", () =>
   visit({}, async (page) => {
     await login(page, sick, sick.token);
     await page.getByText(WELL).waitFor({ timeout: 60000 });
@@ -194,26 +194,26 @@ await scenario("a drive rests, and ends that", () =>
     await page.locator(".node", { hasText: sick.name }).click();
     const row = page.locator("tr", { hasText: other });
     const dialog = page.getByRole("dialog");
-    await row.getByRole("button", { name: "Rest" }).click();
+    await row.getByRole("button", { name: "Cordon", exact: true }).click();
     await dialog.getByText("Nothing new is put there").waitFor();
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
-    expect(await row.locator(".badge", { hasText: "live" }).isVisible(), "it rests although nobody said yes");
-    await row.getByRole("button", { name: "Rest" }).click();
-    await sound(page, "dialog-rest");
-    await dialog.getByRole("button", { name: "Rest" }).click();
-    await row.locator(".badge", { hasText: "resting" }).waitFor();
+    expect(await row.locator(".badge", { hasText: "live" }).isVisible(), "it is cordoned although nobody said yes");
+    await row.getByRole("button", { name: "Cordon", exact: true }).click();
+    await sound(page, "dialog-cordon");
+    await dialog.getByRole("button", { name: "Cordon", exact: true }).click();
+    await row.locator(".badge", { hasText: "cordoned" }).waitFor();
     await clearToasts(page);
-    await sound(page, "node-resting");
+    await sound(page, "node-cordoned");
     await page.getByRole("link", { name: "Overview" }).click();
-    await page.locator(".drive.warn", { hasText: "resting" }).waitFor();
-    await page.locator(".tile", { hasText: "Drives live" }).getByText("1 resting").waitFor();
+    await page.locator(".drive.warn", { hasText: "cordoned" }).waitFor();
+    await page.locator(".tile", { hasText: "Drives live" }).getByText("1 cordoned").waitFor();
     await page.locator(".node", { hasText: sick.name }).click();
-    await row.getByRole("button", { name: "End rest" }).click();
-    await dialog.getByRole("button", { name: "End rest" }).click();
+    await row.getByRole("button", { name: "Uncordon" }).click();
+    await dialog.getByRole("button", { name: "Uncordon" }).click();
     await row.locator(".badge", { hasText: "live" }).waitFor();
     await open(page, "#/log", "Changes through this node", sick);
-    await page.getByText(`POST /api/v1/nodes/${sick.name}/drives/rest`).first().waitFor();
+    await page.getByText(`POST /api/v1/nodes/${sick.name}/drives/cordon`).first().waitFor();
   }),
 );
 

@@ -204,13 +204,14 @@ class Large:
         self.node.process.kill()
         self.node.process.wait()
         os.killpg(client.pid, 9)
-        client.wait()
-        feed.kill()
-        feed.wait()
         if mount:
+            # It waits for the node, and who writes waits for it, even when it is killed.
             mount.kill()
             mount.wait()
             subprocess.run(["umount", "-l", f"{self.folder}/mnt"], check=True)
+        client.wait()
+        feed.kill()
+        feed.wait()
         self.__enter__()
         listed = self.stoker("ls", "--json", VOLUME, capture_output=True, text=True).stdout
         if way == "fuse":

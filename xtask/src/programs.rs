@@ -1,4 +1,4 @@
-//! The test step of the gate: every test program that `cargo test --workspace` would run, several at the same time.
+//! The test step of the gate: every test program that `cargo test --workspace` would run, several at the same time. (D120)
 //!
 //! cargo runs them one after the other, and most of ours wait for nodes more than they compute: a small machine would be idle for
 //! half of the step. Each program runs in the folder of its package, as under cargo. What it prints is shown when it ends; one that hangs
@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::skipped::Skipped;
 use crate::workspace::{cargo, succeeds};
 
 /// Programs that run at the same time.
@@ -23,7 +24,7 @@ const THREADS: &str = "2";
 /// A program that says nothing for so long hangs: each test that ends is a line, and the longest takes a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Tests that are tried once more; if there are others, something is broken.
+/// Tests that are tried once more; if there are others, something is broken. (D121)
 const REPEATED_MAX: usize = 4;
 
 /// Those that take longest, which therefore begin first.
@@ -49,13 +50,14 @@ pub fn run(is_full: bool) -> bool {
     let rank = |program: &Program| LONG.iter().position(|name| *name == program.name).unwrap_or(LONG.len());
     programs.sort_by_key(rank);
     let count = programs.len();
+    let skipped = Skipped::new();
     let waiting = Mutex::new(VecDeque::from(programs));
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(program) = next(&waiting, &failed) {
-                    if let Some(tests) = program.failing(is_full, None)
+                    if let Some(tests) = program.failing(is_full, None, &skipped)
                         && let Ok(mut failed) = failed.lock()
                     {
                         failed.push(Failed { program, tests });
@@ -70,13 +72,14 @@ pub fn run(is_full: bool) -> bool {
     }
     let mut doubtful = Vec::new();
     for Failed { program, tests } in failed {
-        if program.failing(is_full, Some(&tests)).is_some() {
+        if program.failing(is_full, Some(&tests), &skipped).is_some() {
             return false;
         }
         doubtful.extend(tests.iter().map(|test| format!("{} {test}", program.name)));
     }
     eprintln!("{count} test programs passed; now the examples in comments");
     let passed = succeeds(cargo().args(["test", "--workspace", "--locked", "--doc"]));
+    skipped.print();
     for test in doubtful {
         eprintln!("DOUBTFUL: {test} passed only when it was tried once more, alone");
     }
@@ -134,8 +137,13 @@ impl Program {
     }
 
     /// Runs all tests of it, or some; gives those that did not pass, if any.
-    fn failing(&self, is_full: bool, only: Option<&BTreeSet<String>>) -> Option<BTreeSet<String>> {
-        match self.run(is_full, only) {
+    fn failing(
+        &self,
+        is_full: bool,
+        only: Option<&BTreeSet<String>>,
+        skipped: &Skipped,
+    ) -> Option<BTreeSet<String>> {
+        match self.run(is_full, only, skipped) {
             Ok(failing) => failing,
             Err(error) => {
                 eprintln!("xtask: {}: {error}", self.path.display());
@@ -158,6 +166,7 @@ impl Program {
         &self,
         is_full: bool,
         only: Option<&BTreeSet<String>>,
+        skipped: &Skipped,
     ) -> std::io::Result<Option<BTreeSet<String>>> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.command();
@@ -166,6 +175,7 @@ impl Program {
         if is_full {
             command.env("STOKER_FULL", "1");
         }
+        skipped.ask(&mut command, &self.name);
         if let Some(only) = only {
             command.arg("--exact").args(only);
         }

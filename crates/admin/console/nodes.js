@@ -189,7 +189,7 @@ function drives(context, page, path) {
       ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, sentence(drive.why)))],
       ["use", (drive) => (drive.bytes === 0 ? h("span", { class: "muted" }, "not known") : h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`))), "wide"],
       ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
-      !isLost(page.node) && ["", (drive) => h("div", { class: "actions" }, rest(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
+      !isLost(page.node) && ["", (drive) => h("div", { class: "actions" }, cordon(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
     ],
     rows,
     "No drive is known.",
@@ -265,18 +265,18 @@ function addDrive(context, node, path) {
   }).then((done) => done && (toast("The drive is in service."), context.again()));
 }
 
-/** What can be done with a drive that works: it rests, or ends that. */
-function rest(context, node, drive, path) {
+/** What can be done with a drive that works: it is cordoned, or uncordoned. */
+function cordon(context, node, drive, path) {
   const name = drive.path || drive.drive;
-  const ask = (rests, question) =>
-    confirm({ ...question, act: () => post(`${path}/drives/rest`, { drive: drive.drive, rests }) }).then(
-      (done) => done && (toast(rests ? "The drive rests." : "The drive takes chunks again."), context.again()),
+  const ask = (cordoned, question) =>
+    confirm({ ...question, act: () => post(`${path}/drives/cordon`, { drive: drive.drive, cordoned }) }).then(
+      (done) => done && (toast(cordoned ? "The drive is cordoned." : "The drive takes chunks again."), context.again()),
     );
-  if (drive.state === "resting")
-    return act(context.session, "End rest", () => ask(false, { title: `End the rest of ${name} of ${node}?`, words: "It takes new chunks again.", action: "End rest" }));
+  if (drive.state === "cordoned")
+    return act(context.session, "Uncordon", () => ask(false, { title: `Uncordon ${name} of ${node}?`, words: "It takes new chunks again.", action: "Uncordon" }));
   if (drive.state !== "live") return null;
   const words = ["Nothing new is put there, and what is not in the lake is copied to other drives. It stays in service and is read from.", "This holds through restarts, until somebody ends it."];
-  return act(context.session, "Rest", () => ask(true, { title: `Let ${name} of ${node} rest?`, words, action: "Rest" }));
+  return act(context.session, "Cordon", () => ask(true, { title: `Cordon ${name} of ${node}?`, words, action: "Cordon" }));
 }
 
 async function removeDrive(context, node, drive, path) {

@@ -138,8 +138,8 @@ function tileRow({ status, nodes, drives, recent, capacity }) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
   const of = (state) => drives.filter((drive) => drive.state === state).length;
-  const [resting, unknown] = [of("resting"), of("unknown")];
-  const notLive = [resting > 0 && `${resting} resting`, unknown > 0 && `${unknown} not known: no answer`, live + resting + unknown < drives.length && `${drives.length - live - resting - unknown} out`].filter(Boolean).join(", ");
+  const [cordoned, unknown] = [of("cordoned"), of("unknown")];
+  const notLive = [cordoned > 0 && `${cordoned} cordoned`, unknown > 0 && `${unknown} not known: no answer`, live + cordoned + unknown < drives.length && `${drives.length - live - cordoned - unknown} out`].filter(Boolean).join(", ");
   const now = newest(recent);
   const clients = ["s3_connections", "nfs_connections", "door_connections"].map(now);
   const known = clients.filter((value) => value != null);
@@ -147,7 +147,7 @@ function tileRow({ status, nodes, drives, recent, capacity }) {
   const used = capacity?.space_bytes > 0 ? (100 * capacity.keep_bytes) / capacity.space_bytes : null;
   return [
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad", status.ready ? "this node is ready" : "this node is not ready", "#/nodes"),
-    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + resting + unknown === drives.length ? "warn" : "bad", notLive || "all in service"),
+    tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + cordoned + unknown === drives.length ? "warn" : "bad", notLive || "all in service"),
     tile("Space that must stay", used == null ? "–" : percent(used), used > 80 || (full != null && full < 86400) ? "bad" : "", used == null ? "not known yet" : `${bytes(capacity.keep_bytes)} of ${bytes(capacity.space_bytes)}; ${full != null ? `full in ${span(full * 1000)} at this rate` : capacity.fill_bytes_per_s == null ? "no forecast yet" : "does not fill up"}`),
     tile("Waiting for the lake", now("drain_lag_bytes") == null ? bytes(status.dirty_bytes) : bytes(now("drain_lag_bytes")), status.lake_trouble ? "warn" : "", (now("drain_lag_bytes") ?? status.dirty_bytes) > 0 ? `oldest for ${seconds(now("drain_lag_s") ?? status.dirty_age_ms / 1000)}` : "all drained", "#/lake"),
     tile("Read", rate(now("read_bytes_per_s")), "", "all nodes"),

@@ -5,7 +5,7 @@ import { bytes, date, span } from "./units.js";
 import { toast } from "./dialog.js";
 
 const GOOD = ["up", "live", "published", "clean", "ready", "in sync", "info", "ok"];
-const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "removing", "resting", "degraded", "repair", "verifying", "shadowed"];
+const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "removing", "cordoned", "degraded", "repair", "verifying", "shadowed"];
 const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready", "escalated"];
 
 export const tone = (state) =>

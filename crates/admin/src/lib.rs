@@ -3,6 +3,8 @@
 //! [`Admin`] answers machines and people who watch or operate a node. Every answer is asked from the door, or read from the
 //! kernel, at the moment of the request. What it keeps is small, bounded and gone with the process: sessions of the console,
 //! the recent past for plots, the last changing calls. Whatever changes something goes through the door.
+//!
+//! It must not hold durable state, and must not know more than the door.
 
 #![forbid(unsafe_code)]
 

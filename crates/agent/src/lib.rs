@@ -38,7 +38,7 @@ use stoker_catalog::Health as CatalogHealth;
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{
-    JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, VolumeProtection,
+    JOIN_TOKEN_TTL_MS_DEFAULT, NodeStatus, Order, Report, Store, StoreError, Subject, VolumeProtection,
 };
 
 use stoker_reflex_driver::PartGate;
@@ -499,7 +499,6 @@ async fn start_member(
             name: plan.peers.name.clone(),
             listen,
             gossip: Vec::new(),
-            s3: None,
             labels: plan.peers.labels.clone(),
             weight: 1,
             plaintext: plan.peers.plaintext,
@@ -513,7 +512,7 @@ async fn start_member(
                 }
                 return Ok(member);
             }
-            Err(fault) if fault.message.starts_with("peers: ") => {
+            Err(fault) if fault.subject == Subject::PeerAddress => {
                 failed = refused(fault).hint(
                     "no other node can find this one without it; choose an address of this machine with --peers, such as 10.0.0.5:9002",
                 );

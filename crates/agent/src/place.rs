@@ -84,7 +84,7 @@ impl Drop for Place {
     }
 }
 
-/// Gives the files of root in a directory to another user. Best effort: whoever cannot use one says so.
+/// Gives the files of root in a directory to another user. Best effort: whoever cannot use one says so. (D118)
 fn hand_over(dir: &Path, user: u32, group: u32) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let open =

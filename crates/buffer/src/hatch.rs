@@ -1,4 +1,4 @@
-//! Memory that two processes of one machine share: one puts bytes in, the other takes them out, and the kernel copies nothing.
+//! Memory that two processes of one machine share: one puts bytes in, the other takes them out, and the kernel copies nothing. (D66)
 //!
 //! It is cut into slots. A word for each of them in front counts who needs it: the one who fills it, and each range of it that was passed
 //! and not taken yet. Whoever takes bytes out copies them first and believes them then, for the other may change them at any time.

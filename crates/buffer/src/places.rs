@@ -1,4 +1,4 @@
-//! Places for connections: so many, shared by those who come.
+//! Places for connections: so many, shared by those who come. (D88)
 //!
 //! One source alone may have all of them. When all are taken, whoever comes gets the place of another connection, which is shed:
 //! 1. one that has proved nothing yet, of the largest source that has more places than the newcomer's, the oldest first; that may be

@@ -1,5 +1,5 @@
 //! Sums of bytes, taken while they are copied and still in the processor's cache: reading a chunk again from memory for
-//! each checksum would cost as much as the copy.
+//! each checksum would cost as much as the copy. (D30)
 
 use crc_fast::{CrcAlgorithm, Digest};
 use stoker_format::{BLOCK, crc32c, crc32c_combine, table_crc};

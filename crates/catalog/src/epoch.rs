@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use stoker_format::NodeId;
 
-/// Which reign of which node a catalog is in. Whoever saw a higher one believes no lower one any more.
+/// Which epoch of which node a catalog is in. Whoever saw a higher one believes no lower one any more.
 ///
 /// A promotion raises the first field, so that it is above every start of the catalog that it replaces. A start
 /// raises the last. Should two nodes be promoted at once, the middle field makes their epochs different, and

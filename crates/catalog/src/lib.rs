@@ -1,8 +1,9 @@
-//! Names to versions to chunks and holders, on an ordered transactional key-value store.
+//! An ordered transactional key-value store, for the names of a cluster.
 //!
 //! [`kv`] is the interface: four calls that a file on this machine, a PostgreSQL server, another node and a
 //! simulation can all serve. [`engine`] holds the stores behind it, [`remote`] the way to one on another node.
-//! Nothing here knows drives, transports or HTTP.
+//!
+//! It must not know rows, drives, transports or HTTP.
 
 pub mod backup;
 mod counted;
@@ -10,9 +11,7 @@ pub mod engine;
 mod epoch;
 mod error;
 pub mod kv;
-pub mod names;
 pub mod remote;
-pub mod rows;
 mod wire;
 
 pub use counted::{Calls, Counted};

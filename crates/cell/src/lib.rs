@@ -1,5 +1,7 @@
 //! Nodes together: who is there ([`membership`]), which nodes hold a chunk ([`placement`]), and how they talk
-//! ([`transport`]). Knows no catalog, no drive, no lake and no HTTP.
+//! ([`transport`]).
+//!
+//! It must not know catalogs, drives, lakes or HTTP.
 
 #![forbid(unsafe_code)]
 

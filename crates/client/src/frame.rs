@@ -46,7 +46,7 @@ pub(crate) const FLAG_UNSUMMED: u8 = 2;
 /// The first protocol with such payloads.
 pub(crate) const UNSUMMED_VERSION: u16 = 6;
 
-/// What guards the bytes of a writer.
+/// What guards the bytes of a writer. (D64)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DataSum {
     /// A checksum of each frame, and that of the file.

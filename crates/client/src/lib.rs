@@ -10,6 +10,8 @@
 //!
 //! Over a Unix socket a client is handed leases: read-only descriptors of segments, places in them and checksums. It
 //! then reads the drive itself and asks the node for bytes only where that does not work.
+//!
+//! It must not hold durable state.
 
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,8 @@
 //! [`pack`] writes shards and a seal, [`seal_shards`] makes a seal for shards that are there already; both speak to the door
 //! and know neither a node nor a socket. [`fetch`] reads samples ahead, in the [`order`] of an epoch. [`tar`] and [`seal`] are about bytes alone: they do no I/O, and no bytes make them
 //! panic. The seal's bytes are drawn in `docs/seal.md`.
+//!
+//! It must not know a node or a socket, and must not panic on foreign bytes.
 
 #![forbid(unsafe_code)]
 

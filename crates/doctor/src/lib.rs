@@ -1,10 +1,11 @@
 //! Looks at a machine and says what would hurt a node of Stoker there: what, why it matters, the command that fixes it.
 //!
 //! [`examine`] is a function of three things: a [`Machine`], which is a directory with `/proc`, `/sys` and `/etc` in it; a
-//! [`Plan`], which says what the node is configured with and what was tried on the machine; and the time. Nothing here
-//! changes the machine, asks a network or reads a clock, so that a tree of small files is a machine to a test.
+//! [`Plan`], which says what the node is configured with and what was tried on the machine; and the time. So a tree of small files is a machine to a test.
 //!
 //! What cannot be read is told as such. It is never taken for healthy, nor for a fault.
+//!
+//! It must not change or try anything, ask a network, or read a clock.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Publishing in passing: a file that grows for long is published piece by piece while it goes on growing.
+//! Publishing in passing: a file that grows for long is published piece by piece while it goes on growing. (D65)
 //!
 //! The front of what waits is on its way to being published, in a task; what comes behind it goes to an edit that learns at
 //! its end which version it goes on with. Whoever does anything else with the file waits until the front has landed, so

@@ -1,4 +1,4 @@
-//! A POSIX file system on the door. It knows inodes, directories, offsets and errno; it knows no FUSE and no NFS.
+//! A POSIX file system on the door. It knows inodes, directories, offsets and errno; it knows no FUSE and no NFS. (D53)
 //!
 //! Changes of bytes wait in memory, bounded, until fsync, close, a bound or some seconds publish them as one new version
 //! (an *edit* of the one before). Changes of names are made at once. When a call returns an error, it is the one that a
@@ -6,6 +6,8 @@
 //!
 //! A node that is away is waited for: calls block and go on when it is back. What was sent and not published is still
 //! here and is sent again.
+//!
+//! It must not hold durable state, and must not know FUSE or NFS.
 
 #![forbid(unsafe_code)]
 

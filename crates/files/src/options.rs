@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// What becomes of changes that wait here when another node or API publishes the file before them.
+/// What becomes of changes that wait here when another node or API publishes the file before them. (D75)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Newer {
     /// They are laid over it: each of two writers keeps its bytes. Changes that the node could not publish in time are

@@ -1,4 +1,4 @@
-//! Mode, owner, times and extended attributes.
+//! Mode, owner, times and extended attributes. (D52)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -10,7 +10,7 @@ use crate::le;
 /// Bytes of one death in a dead list.
 pub const DEATH_LEN: usize = 24;
 
-/// Every record of `chunk` with a sequence number lower than `below` is dead.
+/// Every record of `chunk` with a sequence number lower than `below` is dead. (D4)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Death {
     /// The chunk that died.

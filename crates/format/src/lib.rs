@@ -4,6 +4,8 @@
 //! random numbers: whoever calls it brings the bytes, the time and the nonces. Decoders take bytes of any
 //! length from anywhere and answer with a typed error; encoders panic on values that only a bug can produce.
 //! `docs/data-file.md` draws every structure.
+//!
+//! It must not do I/O, read a clock, or panic on foreign bytes.
 
 #![forbid(unsafe_code)]
 

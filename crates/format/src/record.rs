@@ -287,7 +287,7 @@ fn check_identity(fixed: &[u8], at: &RecordPlace) -> Result<(), RecordFault> {
     Ok(())
 }
 
-/// CRC over everything but the CRC itself. `bytes` is header, table and aux, without padding.
+/// CRC over everything but the CRC itself. `bytes` is header, table and aux, without padding. (D3)
 fn record_crc(nonce: u64, bytes: &[u8]) -> u64 {
     crc64_seeded(nonce, &[&bytes[..CRC_AT], &bytes[RECORD_HEADER_LEN..]])
 }

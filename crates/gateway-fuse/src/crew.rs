@@ -1,4 +1,4 @@
-//! Who of the session's threads waits for the kernel's next request.
+//! Who of the session's threads waits for the kernel's next request. (D72)
 //!
 //! The kernel hands requests to the threads that wait for one in turn, and each thread has a buffer of its own: with
 //! thirty threads a writer's bytes go through thirty mebibytes of memory, none of which is in a cache when it is its turn

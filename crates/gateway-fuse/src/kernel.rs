@@ -1,4 +1,4 @@
-//! What the kernel believes, and how it is told that it is wrong.
+//! What the kernel believes, and how it is told that it is wrong. (D74)
 //!
 //! The kernel opens a file by a name that it looked up before, reads no further than the length that it was told, and appends
 //! there. The answer to an open says neither. So an open that came by something that is not so any more is refused with ESTALE:

@@ -1,5 +1,7 @@
-//! FUSE to the file system: an adapter that turns requests of the kernel into calls of [`Files`] and back. It holds
-//! nothing but open directories, and who has which file open.
+//! FUSE to the file system: an adapter that turns requests of the kernel into calls of [`Files`] and back. What it
+//! keeps are open directories, and who has which file open.
+//!
+//! It must not hold durable state, and must not import the engine.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Who goes past the kernel's cache of pages.
+//! Who goes past the kernel's cache of pages. (D63)
 //!
 //! A program that only writes has no use for the pages: the kernel would copy each byte once more, and ask for properties
 //! before the first write. But pages must not grow old under those who read them. So a writer goes past the cache only if

@@ -1,4 +1,4 @@
-//! Who may be connected, and how much of the gateway one place may take.
+//! Who may be connected, and how much of the gateway one place may take. (D106)
 //!
 //! A connection that has not named anything that it may use proves nothing: it has a few seconds for its first request, and goes
 //! first when somebody else needs its place. All connections of one source together have a share of the places and of the memory.

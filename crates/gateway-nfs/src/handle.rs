@@ -28,7 +28,7 @@ const FORMAT_OLD: u8 = 1;
 const HEAD_OLD: usize = 8;
 const NUMBERS_OLD: usize = HEAD_OLD + 4 + 8 + 8;
 
-/// The key that tells handles of the cluster from all others; the same on all its nodes.
+/// The key that tells handles of the cluster from all others; the same on all its nodes. (D76)
 #[derive(Clone)]
 pub struct HandleKey(hmac::Key);
 

@@ -1,4 +1,4 @@
-//! NFSv3 and MOUNT on one TCP port, without a portmapper: requests of clients, each a few calls of the file system.
+//! NFSv3 and MOUNT on one TCP port, without a portmapper: requests of clients, each a few calls of the file system. (D58)
 //!
 //! Nothing durable is here. A handle says by itself what it is of (see `handle`), so it survives restarts and works on
 //! every node. What was written and not committed waits in the file system's bounded buffers; the write verifier
@@ -7,6 +7,8 @@
 //!
 //! Every byte that comes in is hostile: records, connections, requests under way and the memory of all of them have
 //! limits, each source has a share of them (see `admission`), and at a limit the connection is not read from.
+//!
+//! It must not hold durable state or a table of handles, and must not import the engine.
 
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,8 @@
 //! Every request is authenticated and checked against its key's policy in one place ([`service`]). Operations that move
 //! bytes are answered on hyper directly ([`hot`]); those that move names go through s3s ([`ops`]). The gateway holds no
 //! durable state: when it says 200, the store has said so.
+//!
+//! It must not hold durable state, and must not import the engine.
 
 #![forbid(unsafe_code)]
 

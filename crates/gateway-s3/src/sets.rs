@@ -1,6 +1,6 @@
 //! Checkpoint sets for plain S3 clients. Two names below a prefix are not files: `DIR/.stoker-set` is the set that gathers
 //! for `DIR/` or was published as it, and `PREFIX/.stoker-latest` is the one that was published last. A file that is put
-//! with the metadata `stoker-set` and `stoker-shard` is a shard.
+//! with the metadata `stoker-set` and `stoker-shard` is a shard. (D37)
 
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, StatusCode};

@@ -6,6 +6,8 @@
 //! returned was compared with the sum that it was stored with: a wrong block is a miss.
 //!
 //! This crate speaks to the door and knows neither a node nor a socket. Time and random numbers are arguments.
+//!
+//! It must not know a node or a socket, hold durable state of its own, or panic on foreign bytes.
 
 #![forbid(unsafe_code)]
 

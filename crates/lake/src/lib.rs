@@ -2,6 +2,8 @@
 //!
 //! A [`Lake`] knows nothing of volumes, versions or chunks. It reads, writes, copies, deletes and lists whole
 //! objects, with conditions, and it never answers with bytes it is not sure of.
+//!
+//! It must not know volumes, versions or chunks.
 
 #![forbid(unsafe_code)]
 

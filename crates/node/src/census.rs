@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use stoker_catalog::rows::{DirtyRow, MissingChunk, MissingRow, PartRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId, VersionId};
+use stoker_schema::rows::{DirtyRow, MissingChunk, MissingRow, PartRow, RowValue, keys};
 use stoker_store::{Result, Risk};
 
 use crate::cell::View;
@@ -203,7 +203,7 @@ impl Core {
         self.each(keys::PARTS.to_vec(), |row| {
             let part = PartRow::of(row).map_err(error::catalog)?;
             let place =
-                |holder: &stoker_catalog::rows::HolderRow| (NodeId(holder.node), DriveId(holder.drive));
+                |holder: &stoker_schema::rows::HolderRow| (NodeId(holder.node), DriveId(holder.drive));
             let (Some(upload), Some(number)) = (keys::part_upload(&row.key), keys::part_number(&row.key))
             else {
                 return Ok(());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Row, Write, prefix_end};
-use stoker_catalog::rows::{GarbageRow, RowValue, RunRow, keys};
 use stoker_format::{ChunkId, ChunkRun, VersionId};
+use stoker_schema::rows::{GarbageRow, RowValue, RunRow, keys};
 use stoker_store::Result;
 
 use crate::core::{Core, add};

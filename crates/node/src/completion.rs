@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Write, prefix_end};
-use stoker_catalog::rows::{CompletedRow, FileRow, PartRow, RowValue, keys};
 use stoker_format::{ChunkRun, VersionId};
+use stoker_schema::rows::{CompletedRow, FileRow, PartRow, RowValue, keys};
 use stoker_store::{
     ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, Receipt, Result, SetId, ShardUpload,
     StoreError, Subject, UploadId,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::Check;
-use stoker_catalog::names::{Located, Refusal};
-use stoker_catalog::rows::{Drain, FileRow, LakeRef, SourceRef};
 use stoker_format::ChunkRun;
+use stoker_schema::names::{Located, Refusal};
+use stoker_schema::rows::{Drain, FileRow, LakeRef, SourceRef};
 use stoker_store::{Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, Result, StoreError, Subject};
 
 use crate::cell::Keepers;
@@ -18,7 +18,7 @@ use crate::volumes::Volume;
 use crate::writer::RunList;
 use crate::{clock, error, name_record};
 
-const _: () = assert!(stoker_store::LINKS_MAX == stoker_catalog::names::LINKS_MAX);
+const _: () = assert!(stoker_store::LINKS_MAX == stoker_schema::names::LINKS_MAX);
 
 /// What a copy by reference becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

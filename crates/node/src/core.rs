@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Catalog, Check};
-use stoker_catalog::names::Names;
-use stoker_catalog::rows::{Drain, FileRow, HolderRow, Layout, keys};
 use stoker_format::{NodeId, VersionId};
 use stoker_ring::Retention;
+use stoker_schema::names::Names;
+use stoker_schema::rows::{Drain, FileRow, HolderRow, Layout, keys};
 use stoker_store::{
     Checksum, ChecksumKind, Class, DrainPolicy, DrainState, ErrorKind, FileInfo, Holder, Key, Receipt,
     Result, StoreError,
@@ -78,6 +78,8 @@ pub(crate) struct Core {
     /// Highest commit seen (R9).
     pub seq_seen: AtomicU64,
     pub closing: AtomicBool,
+    /// In which forms rows, messages and files may be written (R14).
+    pub level: stoker_schema::level::KnownLevel,
     /// Wrap the secrets of access keys.
     pub wrapping: crate::wrapping::WrappingKeys,
     /// Volumes and access keys, beside the catalog.
@@ -165,7 +167,7 @@ impl Core {
         ]
     }
 
-    /// Runs a change to its end even if whoever asked goes away: a client that hangs up must not leave half of one.
+    /// Runs a change to its end even if whoever asked goes away: a client that hangs up must not leave half of one. (D29)
     pub async fn to_the_end<T: Send + 'static>(
         &self,
         change: impl Future<Output = Result<T>> + Send + 'static,
@@ -295,7 +297,7 @@ fn checksums(crc64: Option<u64>, kept: Vec<Checksum>) -> Vec<Checksum> {
     own.into_iter().chain(kept).collect()
 }
 
-/// The ETag of a version that has no MD5: unlike one, so that no client takes it for one.
+/// The ETag of a version that has no MD5: unlike one, so that no client takes it for one. (D21)
 pub(crate) fn etag(version: VersionId, crc64: u64, parts: usize) -> String {
     format!("{version}{:08x}-{}", crc64 as u32, parts.max(1))
 }

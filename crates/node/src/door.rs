@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::rows::{Drain, keys};
 use stoker_format::VersionId;
+use stoker_schema::rows::{Drain, keys};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
@@ -134,7 +134,7 @@ impl Core {
         let mut walk = self.names.walk(volume.id, prefix, None, None).await.map_err(error::catalog)?;
         let mut count = 0;
         while let Some(found) = walk.next().await.map_err(error::catalog)? {
-            if let stoker_catalog::names::Found::File { file, .. } = found
+            if let stoker_schema::names::Found::File { file, .. } = found
                 && file.drain == Drain::Dirty
             {
                 self.drainer.demand(&file);

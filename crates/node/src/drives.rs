@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome, Range, prefix_end};
-use stoker_catalog::rows::{DriveRow, DriveState, PartRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId, VersionId};
 use stoker_ring::Settings;
+use stoker_schema::rows::{DriveRow, DriveState, PartRow, RowValue, keys};
 use stoker_store::{DriveInfo, ErrorKind, LostFile, Order, Report, Result, StoreError};
 
 use crate::census::{Census, Fate};
@@ -59,9 +59,10 @@ pub(crate) struct Workshop {
 pub(crate) struct Kept {
     added: Vec<PathBuf>,
     removed: BTreeSet<PathBuf>,
-    /// Ids of drives that rest.
+    /// Ids of drives that are cordoned. Earlier releases called it `resting`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    resting: BTreeSet<String>,
+    #[serde(alias = "cordoned")]
+    cordoned: BTreeSet<String>,
 }
 
 impl Kept {
@@ -87,9 +88,9 @@ impl Kept {
         all.chain(added).collect()
     }
 
-    /// Whether a drive was let rest and nobody ended that.
-    pub fn rests(&self, id: DriveId) -> bool {
-        self.resting.contains(&id.to_string())
+    /// Whether a drive was cordoned and not uncordoned since.
+    pub fn is_cordoned(&self, id: DriveId) -> bool {
+        self.cordoned.contains(&id.to_string())
     }
 
     fn with(mut self, path: &Path) -> Kept {
@@ -119,7 +120,7 @@ pub fn drives_removed(dir: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(Kept::read(dir)?.removed)
 }
 
-/// The rings of a stopped node: those of its configuration, by their paths, and what became of them while it ran.
+/// The rings of a stopped node: those of its configuration, by their paths, and what became of them while it ran. (D112)
 pub fn drives_kept(dir: &Path, configured: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let configured: Vec<DriveOptions> =
         configured.into_iter().map(|path| DriveOptions { path, size_bytes: None }).collect();
@@ -164,7 +165,7 @@ impl Core {
             }
         }
         match drive.standing() {
-            Standing::Serving | Standing::Resting => Ok(()),
+            Standing::Serving | Standing::Cordoned => Ok(()),
             Standing::Failed(_) => {
                 self.declare_gone(drive.id, Emptied::No).await?;
                 match drive.goes.load(Ordering::Relaxed) && self.is_empty_drive(drive.id).await? {
@@ -259,9 +260,9 @@ impl Core {
         if !self.rings.drives().iter().any(others) {
             Kept::read(&self.workshop.dir)?.without(&drive.path).write(&self.workshop.dir)?;
         }
-        // Should it come back, nobody remembers why it rested.
+        // Should it come back, nobody remembers why it was cordoned.
         let mut kept = Kept::read(&self.workshop.dir)?;
-        if kept.resting.remove(&drive.id.to_string()) {
+        if kept.cordoned.remove(&drive.id.to_string()) {
             kept.write(&self.workshop.dir)?;
         }
         self.workshop.forget_drive(&drive.id.to_string())?;
@@ -279,7 +280,7 @@ impl Core {
         let node = match &order {
             Order::DriveAdd { node, .. }
             | Order::DriveRemove { node, .. }
-            | Order::DriveRest { node, .. }
+            | Order::DriveCordon { node, .. }
             | Order::DriveLosses { node, .. } => self.node_named(node)?,
             Order::Measures { node: Some(node) } => self.node_named(node)?,
             _ => self.node,
@@ -315,8 +316,8 @@ impl Core {
         self.sort_drive(&drive, &precious).await?;
         let kept = Kept::read(&self.workshop.dir)?.with(&options.path);
         kept.write(&self.workshop.dir)?;
-        if kept.rests(drive.id) {
-            drive.set_standing(Standing::Resting);
+        if kept.is_cordoned(drive.id) {
+            drive.set_standing(Standing::Cordoned);
         }
         self.workshop.note_drive(&drive)?;
         let drive = self.rings.add(drive);
@@ -376,9 +377,9 @@ impl Core {
         Ok(vec![self.drive_info(&drive, &census).await])
     }
 
-    /// Lets a drive rest, or ends that. It lasts over restarts.
-    pub(crate) async fn drive_rest(self: &Arc<Core>, name: &str, rests: bool) -> Result<Vec<DriveInfo>> {
-        // At one path a drive that failed and a new one in its place: the new one is meant, the other rests for ever.
+    /// Cordons a drive, or uncordons it. It lasts over restarts.
+    pub(crate) async fn drive_cordon(self: &Arc<Core>, name: &str, cordoned: bool) -> Result<Vec<DriveInfo>> {
+        // At one path a drive that failed and a new one in its place: the new one is meant, the other one stays as it is.
         let is_new = |drive: &Arc<Drive>| drive.path == Path::new(name) && !drive.is_failed();
         let drive = match self.rings.drives().into_iter().find(is_new) {
             Some(drive) => drive,
@@ -387,14 +388,14 @@ impl Core {
         let _busy = self.workshop.busy.lock().await;
         let path = drive.path.display();
         let standing = drive.standing();
-        if !rests {
+        if !cordoned {
             // What a drive is taken for that is not here any more does not matter, and one that failed works no more either way.
             let open: Vec<String> = self.rings.drives().iter().map(|drive| drive.id.to_string()).collect();
             let mut kept = Kept::read(&self.workshop.dir)?;
-            let before = kept.resting.len();
-            kept.resting
+            let before = kept.cordoned.len();
+            kept.cordoned
                 .retain(|id| open.contains(id) && (*id != drive.id.to_string() || !drive.is_failed()));
-            if kept.resting.len() != before {
+            if kept.cordoned.len() != before {
                 kept.write(&self.workshop.dir)?;
             }
             if drive.is_failed() {
@@ -405,27 +406,27 @@ impl Core {
         match &standing {
             Standing::Failed(why) => return Err(refused(format!("{path} failed ({why}): replace it"))),
             Standing::Leaving => return Err(refused(format!("{path} is on its way out already"))),
-            Standing::Serving | Standing::Resting => {}
+            Standing::Serving | Standing::Cordoned => {}
         }
         let serves = |other: &Arc<Drive>| other.id != drive.id && other.is_serving();
-        let is_new = rests && standing != Standing::Resting;
+        let is_new = cordoned && standing != Standing::Cordoned;
         if is_new && !self.rings.drives().iter().any(serves) {
             return Err(refused(format!(
                 "{path} is the last drive of this node that takes chunks: quarantine the node instead"
             )));
         }
         let mut kept = Kept::read(&self.workshop.dir)?;
-        let is_news = match rests {
-            true => kept.resting.insert(drive.id.to_string()),
-            false => kept.resting.remove(&drive.id.to_string()),
+        let is_news = match cordoned {
+            true => kept.cordoned.insert(drive.id.to_string()),
+            false => kept.cordoned.remove(&drive.id.to_string()),
         };
         if is_news {
             kept.write(&self.workshop.dir)?;
         }
         // Whoever removes a drive does not wait for this; what they decided counts.
-        let to = if rests { Standing::Resting } else { Standing::Serving };
+        let to = if cordoned { Standing::Cordoned } else { Standing::Serving };
         if !drive.change_standing(&standing, to) {
-            if is_news && kept.resting.remove(&drive.id.to_string()) {
+            if is_news && kept.cordoned.remove(&drive.id.to_string()) {
                 kept.write(&self.workshop.dir)?;
             }
             return Err(refused(format!("{path} fails, or is on its way out, since a moment ago")));
@@ -471,8 +472,8 @@ impl Core {
     pub(crate) async fn drive_info(&self, drive: &Drive, census: &Census) -> DriveInfo {
         let (state, why) = match drive.standing() {
             Standing::Serving => ("live", None),
-            Standing::Resting => {
-                ("resting", Some("no new chunks go there until it is found sound".to_owned()))
+            Standing::Cordoned => {
+                ("cordoned", Some("no new chunks go there until it is found sound".to_owned()))
             }
             Standing::Leaving => ("leaving", Some("it goes when nothing is only there".to_owned())),
             Standing::Failed(why) => ("failed", Some(why)),

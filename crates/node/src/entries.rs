@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::names::Located;
+use stoker_schema::names::Located;
 use stoker_store::{DirectoryInfo, Entry, ErrorKind, FileInfo, ListRequest, Result, StoreError, Subject};
 
 use crate::core::Core;

@@ -1,18 +1,10 @@
 //! From the errors of the parts to those of the door.
 
-use stoker_catalog::names::Refusal;
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_lake::{LakeError, LakeErrorKind};
 use stoker_ring::{ErrorKind as RingKind, RingError};
+use stoker_schema::names::Refusal;
 use stoker_store::{ErrorKind, StoreError, Subject};
-
-/// How errors of the catalog begin.
-const CATALOG: &str = "catalog: ";
-
-/// Whether the catalog is what failed.
-pub(crate) fn is_of_catalog(error: &StoreError) -> bool {
-    error.message.starts_with(CATALOG)
-}
 
 pub(crate) fn catalog(error: CatalogError) -> StoreError {
     let kind = match error.kind {
@@ -21,7 +13,8 @@ pub(crate) fn catalog(error: CatalogError) -> StoreError {
         CatalogKind::Corrupt | CatalogKind::Foreign => ErrorKind::Corrupt,
         CatalogKind::Closed => ErrorKind::Closed,
     };
-    StoreError::new(kind, format!("{CATALOG}{}", error.message))
+    let subject = if kind == ErrorKind::Invalid { Subject::Key } else { Subject::Catalog };
+    StoreError::about(kind, subject, format!("catalog: {}", error.message))
 }
 
 pub(crate) fn ring(error: RingError) -> StoreError {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Write};
-use stoker_catalog::names::{Located, Refusal, Side};
-use stoker_catalog::rows::{Drain, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
 use stoker_format::VersionId;
+use stoker_schema::names::{Located, Refusal, Side};
+use stoker_schema::rows::{Drain, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
 use stoker_store::{Attributes, ErrorKind, Result, StoreError};
 
 use crate::cell::Keepers;
@@ -153,10 +153,10 @@ impl Core {
         ];
         if let Some(lake) = file.lake.as_ref().filter(|_| file.drain == Drain::Clean) {
             // Its bytes stay under the old lake key until they were copied; unless that is the key that it gets back.
-            let relier = keys::relier(volume.id, &lake.key, version, file.inode);
+            let dependent = keys::dependent(volume.id, &lake.key, version, file.inode);
             writes.push(match lake.key == name.to {
-                true => Write::Delete(relier),
-                false => Write::Put(relier, Vec::new()),
+                true => Write::Delete(dependent),
+                false => Write::Put(dependent, Vec::new()),
             });
         }
         if let Some(lake) = file.lake.as_ref().filter(|lake| lake.key == name.key && !name.is_claimed) {

@@ -1,4 +1,4 @@
-//! What expires goes by a clock that cannot jump.
+//! What expires goes by a clock that cannot jump. (D86)
 //!
 //! Uploads, sets and the like are given up after a while, and with them parts that were acknowledged. A clock that is days ahead,
 //! set wrong by hand or by a dead battery, must not do that. So the time that expiries go by ([`Confirmed`]) moves on with what this
@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Catalog, Range};
-use stoker_catalog::rows::{RowValue, SessionRow, keys};
 use stoker_format::NodeId;
+use stoker_schema::rows::{RowValue, SessionRow, keys};
 use stoker_store::Result;
 use tokio::time::Instant;
 
@@ -212,7 +212,7 @@ impl Expiry {
         self.own().1
     }
 
-    /// The time for what expires by this node's clock or another's: the wall's, unless it is behind what was seen to pass.
+    /// The time for what expires by this node's clock or another's: the wall's, unless it is behind what was seen to pass. (D107)
     pub fn stamp_ms(&self) -> u64 {
         let (own, wall_ms) = (self.own().0, clock::now_ms());
         let steady_ms = self.steady_ms();

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write};
-use stoker_catalog::names::{
+use stoker_format::VersionId;
+use stoker_schema::names::{
     Forgotten, Located, Plan, Refusal, Removal, Removed, delete_record_garbage, dirty_writes,
 };
-use stoker_catalog::rows::{
+use stoker_schema::rows::{
     Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, SourceRef, TombstoneRow, keys,
 };
-use stoker_format::VersionId;
 use stoker_store::{
     Attributes, AttributesChange, Condition, ErrorKind, FileInfo, Key, RenameMode, Result, StoreError,
 };
@@ -29,7 +29,7 @@ impl Core {
     }
 
     /// A number that no commit is above which was acknowledged before this call, by whichever node: a record with it comes after
-    /// all of them.
+    /// all of them. (D60)
     pub async fn seq_now(&self) -> u64 {
         if self.cell.has_others() {
             match self.catalog.seq().await {
@@ -272,10 +272,10 @@ impl Core {
         )];
         if let Some(lake) = source.file.lake.as_ref().filter(|_| source.file.drain == Drain::Clean) {
             // Its bytes stay under the old lake key until they were copied; unless that is the key that it gets back.
-            let relier = keys::relier(volume.id, &lake.key, version, source.file.inode);
+            let dependent = keys::dependent(volume.id, &lake.key, version, source.file.inode);
             writes.push(match lake.key == to {
-                true => Write::Delete(relier),
-                false => Write::Put(relier, Vec::new()),
+                true => Write::Delete(dependent),
+                false => Write::Put(dependent, Vec::new()),
             });
         }
         // Objects of files that had these names before may lie there. The sweep looks, should nobody replace them.
@@ -404,8 +404,8 @@ impl Core {
         file.home = self.node.0;
         file.holders = self.rings.holders([self.rings.stand_in()]);
         let (version, inode) = (file.version(), file.inode);
-        let relier = keys::relier(volume.id, &lake.key, version, inode);
-        commit.writes.push(Write::Put(relier, Vec::new()));
+        let dependent = keys::dependent(volume.id, &lake.key, version, inode);
+        commit.writes.push(Write::Put(dependent, Vec::new()));
         file.source = Some(SourceRef { volume: volume.id.0, key: lake.key, etag: lake.etag });
         dirty_writes(commit, volume.id, file, None);
         Ok(())

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use stoker_catalog::kv::{Commit, Outcome};
-use stoker_catalog::rows::{Duty, NodeRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId};
-use stoker_store::{ErrorKind, Evacuation, NodeInfo, NodeWord, Result, StoreError};
+use stoker_schema::rows::{Duty, NodeRow, RowValue, keys};
+use stoker_store::{ErrorKind, Evacuation, NodeInfo, NodeWord, Result, StoreError, Subject};
 
 use crate::cell::View;
 use crate::census::{Census, Fate};
@@ -52,7 +52,7 @@ impl Core {
         let view = self.cell.view();
         let one = |node: NodeId| {
             let row = &view.member(node)?.row;
-            let is_live = |(id, drive): &(&DriveId, &stoker_catalog::rows::DriveRow)| {
+            let is_live = |(id, drive): &(&DriveId, &stoker_schema::rows::DriveRow)| {
                 drive.node == node.0 && view.is_drive_live(**id)
             };
             let (undrained_files, undrained_bytes) = held.get(&node).copied().unwrap_or_default();
@@ -209,21 +209,23 @@ impl Core {
         let key = keys::node(node);
         for _ in 0..TRIES_MAX {
             let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-            let unknown = || StoreError::new(ErrorKind::NotFound, format!("there is no node {node}"));
+            let unknown =
+                || StoreError::about(ErrorKind::NotFound, Subject::Node, format!("there is no node {node}"));
             let row = row.ok_or_else(unknown)?;
             let mut value = NodeRow::of(&row).map_err(error::catalog)?;
             if value.duty == duty && with.writes.is_empty() {
                 return Ok(());
             }
             value.duty = duty;
-            let change = with.clone().seq(key.clone(), row.seq).put(key.clone(), value.encode());
+            let change =
+                with.clone().seq(key.clone(), row.seq).put(key.clone(), value.encode_at(self.level.get()));
             if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
                 self.saw(seq);
                 self.load_view().await?;
                 return Ok(());
             }
         }
-        Err(StoreError::new(ErrorKind::Unavailable, format!("the row of node {node} changes all the time")))
+        Err(StoreError::new(ErrorKind::Unavailable, format!("the row of node {node} is contended; retry")))
     }
 }
 

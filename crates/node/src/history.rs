@@ -4,8 +4,8 @@
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use stoker_catalog::rows::NodeState;
 use stoker_format::NodeId;
+use stoker_schema::rows::NodeState;
 use stoker_store::{
     ErrorKind, HISTORY_AGE_MS_MAX, HISTORY_POINTS_MAX, History, HistoryNode, HistoryPoint, HistoryRequest,
     HistorySource, Order, Report, Result, StoreError, merge_history,

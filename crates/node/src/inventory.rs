@@ -1,4 +1,4 @@
-//! The inventory: what rows say this node has, compared with what its drives have.
+//! The inventory: what rows say this node has, compared with what its drives have. (D77)
 //!
 //! A drive can lose what it acknowledged without an error: a header rots and recovery takes the record for none, a segment
 //! file is gone. So a node that starts compares its index with its rows before it serves, and again now and then while it
@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome};
-use stoker_catalog::rows::{Drain, DriveRow, HolderRow, MissingChunk, MissingRow, PartRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_ring::RecordInfo;
+use stoker_schema::rows::{Drain, DriveRow, HolderRow, MissingChunk, MissingRow, PartRow, RowValue, keys};
 use stoker_store::Result;
 
 use crate::core::{Core, add};

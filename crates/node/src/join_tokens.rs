@@ -6,10 +6,10 @@
 //! that dies in between costs a use and has joined nothing. Time is the catalog's, since that is the one clock of all. (D87)
 
 use stoker_catalog::kv::{Commit, Outcome};
-use stoker_catalog::rows::{JoinTokenRow, JoinUse, RowValue, keys};
 use stoker_catalog::{Check, Row};
 use stoker_cell::transport::{Token, TokenId, TokenKey};
 use stoker_format::NodeId;
+use stoker_schema::rows::{JoinTokenRow, JoinUse, RowValue, keys};
 use stoker_store::{
     ErrorKind, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState, Result, StoreError,
 };

@@ -1,4 +1,4 @@
-//! The rows that name records cannot give back: volumes and access keys, in one small file of the node's directory.
+//! The rows that name records cannot give back: volumes and access keys, in one small file of the node's directory. (D47)
 //!
 //! Every node has it, as new as the last change that it heard of, and the node that makes a change has it before the
 //! change is acknowledged. Nothing reads it but salvage, once the catalog is gone.

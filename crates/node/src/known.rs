@@ -1,5 +1,5 @@
 //! The drives that this node had, by the path where each was: a file beside its keys. A drive that was here before is itself or
-//! it is missing; below a mount point whose drive is not mounted nothing is made in its place.
+//! it is missing; below a mount point whose drive is not mounted nothing is made in its place. (D78)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Catalog, Range};
-use stoker_catalog::rows::{DriveRow, DriveState, RowValue};
 use stoker_format::{DriveId, NodeId, RingId};
+use stoker_schema::rows::{DriveRow, DriveState, RowValue};
 use stoker_store::{DriveInfo, ErrorKind, Result, StoreError};
 
 use crate::census::Census;

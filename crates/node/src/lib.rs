@@ -3,6 +3,8 @@
 //! [`Node::open`] wires the parts. A write goes: chunks into rings, name record beside the last one, one catalog
 //! transaction, acknowledgement. What happens later (drain, deletes in the lake, garbage) is in loops that start where
 //! an earlier boot ended, because everything they have to do is in rows.
+//!
+//! It must not know a protocol.
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +34,7 @@ mod join_tokens;
 mod kept;
 mod known;
 mod leases;
+mod level;
 mod listing;
 mod lookup;
 mod measures;

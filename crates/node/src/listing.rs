@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stoker_catalog::kv::Range;
-use stoker_catalog::names::{Found, Walk};
-use stoker_catalog::rows::{Drain, keys};
 use stoker_lake::{Lake, ObjectInfo};
+use stoker_schema::names::{Found, Walk};
+use stoker_schema::rows::{Drain, keys};
 use stoker_store::{LakeMode, ListEntry, ListPage, ListRequest, Result};
 
 use crate::core::{Core, add};

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use stoker_catalog::names::Located;
-use stoker_catalog::rows::{Drain, FileRow, LakeRef, Layout, RowValue, TombstoneRow, keys};
 use stoker_format::VolumeId;
 use stoker_lake::ObjectInfo;
+use stoker_schema::names::Located;
+use stoker_schema::rows::{Drain, FileRow, LakeRef, Layout, RowValue, TombstoneRow, keys};
 use stoker_store::{ErrorKind, LakeMode, Result, StoreError};
 
 use crate::core::Core;

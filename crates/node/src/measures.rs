@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Commit, Outcome, Row, prefix_end};
-use stoker_catalog::rows::{Duty, keys};
 use stoker_format::{DriveId, NodeId};
+use stoker_schema::rows::{Duty, keys};
 use stoker_store::{
     CopyMeasures, DriveMeasures, ErrorKind, Evacuation, Leaning, Measures, PartFacts, Result, StoreError,
     Times,
@@ -258,7 +258,7 @@ impl Core {
                 return Ok(());
             }
         }
-        Err(StoreError::new(ErrorKind::Unavailable, format!("the note `{name}` changes all the time")))
+        Err(StoreError::new(ErrorKind::Unavailable, format!("the note `{name}` is contended; retry")))
     }
 
     fn lean(&self, leanings: &[Leaning]) {
@@ -287,8 +287,8 @@ impl Core {
     /// What this node measured.
     pub(crate) async fn measures_here(self: &Arc<Core>) -> Result<Measures> {
         let drives = self.rings.drives();
-        let resting = drives.iter().filter(|drive| drive.standing() == Standing::Resting);
-        let empty = self.empty_drives(resting.map(|drive| drive.id).collect());
+        let cordoned = drives.iter().filter(|drive| drive.standing() == Standing::Cordoned);
+        let empty = self.empty_drives(cordoned.map(|drive| drive.id).collect());
         let measure = |drive: &Arc<Drive>| DriveMeasures {
             is_empty: empty.get(&drive.id).copied(),
             ..drive.measures()
@@ -331,18 +331,18 @@ const EMPTY_ASK_MAX_MS: u64 = 600_000;
 
 impl Core {
     /// What is known of drives that rest. Whoever asks does not wait: what is not known yet is left out.
-    fn empty_drives(self: &Arc<Core>, resting: Vec<DriveId>) -> HashMap<DriveId, bool> {
+    fn empty_drives(self: &Arc<Core>, cordoned: Vec<DriveId>) -> HashMap<DriveId, bool> {
         let now_ms = clock::now_ms();
         let mut known = self.emptiness.lock().unwrap();
-        known.found.retain(|drive, _| resting.contains(drive));
-        let is_due = resting.iter().any(|drive| !known.found.contains_key(drive))
+        known.found.retain(|drive, _| cordoned.contains(drive));
+        let is_due = cordoned.iter().any(|drive| !known.found.contains_key(drive))
             || now_ms.abs_diff(known.asked_ms) >= EMPTY_EVERY_MS;
         let is_asking = known.is_asking && now_ms.abs_diff(known.asked_ms) < EMPTY_ASK_MAX_MS;
-        if !resting.is_empty() && is_due && !is_asking {
+        if !cordoned.is_empty() && is_due && !is_asking {
             (known.asked_ms, known.is_asking) = (now_ms, true);
             let core = self.clone();
             self.tasks.spawn(async move {
-                let found = core.look_for_empty(&resting).await;
+                let found = core.look_for_empty(&cordoned).await;
                 let mut known = core.emptiness.lock().unwrap();
                 known.is_asking = false;
                 known.found = found.unwrap_or_else(|fault| {
@@ -377,7 +377,7 @@ impl Drive {
         };
         let (state, why) = match self.standing() {
             Standing::Serving => ("live", None),
-            Standing::Resting => ("resting", None),
+            Standing::Cordoned => ("cordoned", None),
             Standing::Leaving => ("leaving", None),
             Standing::Failed(why) => ("failed", Some(why)),
         };

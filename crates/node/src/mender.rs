@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use stoker_catalog::rows::{DirtyRow, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, RecordKind, VolumeId, crc32c};
 use stoker_ring::{Put, RecordInfo, Retention};
+use stoker_schema::rows::{DirtyRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::sync::Semaphore;
 

@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use stoker_catalog::Row;
 use stoker_catalog::kv::{Commit, Range};
-use stoker_catalog::rows::{FileRow, MissingChunk, MissingRow, RowValue, keys};
-use stoker_catalog::{Row, rows::HolderRow};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId, crc32c};
 use stoker_ring::Put;
+use stoker_schema::rows::HolderRow;
+use stoker_schema::rows::{FileRow, MissingChunk, MissingRow, RowValue, keys};
 use stoker_store::{ErrorKind, Receipt, Result, StoreError};
 
 use crate::core::{Core, add};
@@ -189,7 +190,7 @@ impl Core {
     async fn part_drives(&self, version: VersionId) -> Result<Vec<usize>> {
         let mut ids: BTreeSet<[u8; 16]> = BTreeSet::new();
         self.each(keys::PARTS.to_vec(), |row| {
-            let part = stoker_catalog::rows::PartRow::of(row).map_err(error::catalog)?;
+            let part = stoker_schema::rows::PartRow::of(row).map_err(error::catalog)?;
             if VersionId(part.version) == version {
                 ids.extend(part.holders.iter().filter(|at| at.node == self.node.0).map(|at| at.drive));
             }
@@ -221,7 +222,7 @@ impl Core {
         file: &FileRow,
         seq: u64,
     ) -> Result<Receipt> {
-        if file.drain == stoker_catalog::rows::Drain::Clean || file.source.is_some() {
+        if file.drain == stoker_schema::rows::Drain::Clean || file.source.is_some() {
             return Core::receipt(volume, key, file, seq);
         }
         let lacking = self.lacking(file.version()).await?;

@@ -1,8 +1,8 @@
 //! Name records: what a publish leaves beside its bytes, so that names survive the loss of the catalog (R6).
 
 use serde::{Deserialize, Serialize};
-use stoker_catalog::rows::FileRow;
 use stoker_format::{ChunkRun, NameField, NameOp, NameRecord, VersionId, VolumeId};
+use stoker_schema::rows::FileRow;
 
 use crate::properties::Properties;
 

@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres};
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
-use stoker_catalog::names::{Located, Names, Spot};
-use stoker_catalog::rows::{
-    DriveRow, DriveState, GarbageRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow, SetState,
-    TombstoneRow, keys,
-};
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_format::{ChunkId, NodeId, RecordKind, RingId, VersionId};
 use stoker_ring::{DriveKind, InitOptions, OpenOptions, Pool, Ring};
+use stoker_schema::level::Level;
+use stoker_schema::names::{Located, Names, Spot};
+use stoker_schema::rows::{
+    DriveRow, DriveState, GarbageRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow, SetState,
+    TombstoneRow, keys,
+};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::cache::Cache;
-use crate::cell::{self, Cell};
+use crate::cell::{self, Cell, CellOptions};
 use crate::cluster::Keeper;
 use crate::core::{Core, Lost, NodeStats};
 use crate::drain::{Chore, Drainer};
@@ -38,7 +39,10 @@ use crate::stage::Flights;
 use crate::undrained::DirtyPages;
 use crate::volumes::{Lakes, Volumes};
 use crate::world::Tasks;
-use crate::{clock, collector, drain, error, inventory, kept, scrubber};
+use crate::{clock, collector, drain, error, inventory, kept, level, scrubber};
+
+/// Tries to begin a boot while others change the level.
+const BEGIN_TRIES_MAX: usize = 10;
 
 /// How often the highest commit is written down.
 const SEQ_PAUSE: Duration = Duration::from_secs(1);
@@ -82,6 +86,7 @@ impl Node {
         let high_water = HighWater::open(&options.dir, seq)?;
         check_restored(&*catalog, HighWater::read(&options.dir)?).await?;
         cell::dial::check_removed(&*catalog, identity.node).await?;
+        level::read(&*catalog).await?;
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
         let pool = Pool::new(memory.pool_bytes).map_err(io)?;
         let workshop = Workshop {
@@ -98,8 +103,8 @@ impl Node {
         let (mut drives, kept) = (Vec::new(), Kept::read(&options.dir)?);
         for drive in &there {
             let drive = open_drive(drive, &workshop, &pool, &catalog, 0).await?;
-            if kept.rests(drive.id) {
-                drive.set_standing(Standing::Resting);
+            if kept.is_cordoned(drive.id) {
+                drive.set_standing(Standing::Cordoned);
             }
             drives.push(drive);
         }
@@ -117,18 +122,8 @@ impl Node {
         let session_id = clock::random::<16>();
         let session = SessionRow { session: session_id, since_ms: expiry.now_ms() };
         let session_row = (keys::session(identity.node), session.encode());
-        let mut begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
-        if let Some(cell) = &options.cell {
-            begin = cell::dial::begin(&*catalog, identity.node, cell, begin).await?;
-        }
-        if let Outcome::Failed { .. } = write_surely(&*catalog, begin).await? {
-            // Nothing else is checked: it was removed a moment ago.
-            cell::dial::check_removed(&*catalog, identity.node).await?;
-            return Err(StoreError::new(
-                ErrorKind::Unavailable,
-                "the rows of this node are contended; try again",
-            ));
-        }
+        let begin = Commit::new().put(session_row.0.clone(), session_row.1.clone());
+        let level = begin_boot(&*catalog, identity.node, session_id, options.cell.as_ref(), begin).await?;
         let core = Arc::new(Core {
             sources: Sources::default(),
             facts: Default::default(),
@@ -175,6 +170,7 @@ impl Node {
             seq_seen: AtomicU64::new(seq),
             closing: AtomicBool::new(false),
             expiry,
+            level: Default::default(),
             wrapping: crate::wrapping::WrappingKeys::of(&secrets),
             kept: kept::Kept::new(&options.dir, identity.cluster),
             snapshots: Default::default(),
@@ -184,9 +180,11 @@ impl Node {
             catalog_times,
             views: Default::default(),
         });
+        core.level.saw(level);
         if core.cell.is_joined() {
             core.load_view().await?;
         }
+        core.raise_level().await?;
         // What is stamped from now on is no older than the catalog's time.
         core.deadlines_ms().await?;
         core.give_up_missing().await?;
@@ -324,6 +322,29 @@ async fn check_restored(catalog: &dyn Catalog, seen: u64) -> Result<()> {
         row.from_seq
     );
     Err(StoreError::new(ErrorKind::Corrupt, message))
+}
+
+/// Begins this boot: by its session, by what it can read, and as a member if it is one. Gives the level of the cluster.
+async fn begin_boot(
+    catalog: &dyn Catalog,
+    node: NodeId,
+    session: [u8; 16],
+    cell: Option<&CellOptions>,
+    begin: Commit,
+) -> Result<Level> {
+    for _ in 0..BEGIN_TRIES_MAX {
+        let (level, row) = level::read(catalog).await?;
+        let mut change = level::begin(node, session, row.as_ref(), begin.clone());
+        if let Some(cell) = cell {
+            change = cell::dial::begin(catalog, node, cell, level.level, change).await?;
+        }
+        if let Outcome::Done { .. } = write_surely(catalog, change).await? {
+            return Ok(level.level);
+        }
+        // It was removed a moment ago, or another node raised the level.
+        cell::dial::check_removed(catalog, node).await?;
+    }
+    Err(StoreError::new(ErrorKind::Unavailable, "the rows of this node are contended; try again"))
 }
 
 /// Commits what may be committed twice, however long the catalog takes to be there.
@@ -513,7 +534,7 @@ pub(crate) async fn open_drive(
 impl Core {
     /// After a start every record is dirty until the catalog was asked (R8). What no dirty row, no part, no tombstone and
     /// no file of a volume that never drains needs is a copy of the lake, or an orphan of a write that was never
-    /// acknowledged: either may go.
+    /// acknowledged: either may go. (D19)
     async fn sort_records(self: &Arc<Core>) -> Result<()> {
         let precious = self.precious().await?;
         for drive in self.rings.drives() {

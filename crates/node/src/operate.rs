@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use stoker_catalog::Catalog;
-use stoker_catalog::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_format::{NodeId, VersionId};
+use stoker_schema::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_store::{
     CatalogStatus, ErrorKind, JOIN_TOKEN_TTL_MS_DEFAULT, Order, Report, Result, StandbyInfo, StopVerdict,
-    StoreError, VolumeProtection, name_ids,
+    StoreError, Subject, VolumeProtection, name_ids,
 };
 
 use crate::cluster::Keeper;
@@ -214,9 +214,11 @@ impl Core {
             Order::History { node: Some(node), since_ms, every_ms } => {
                 self.history_of(&node, since_ms, every_ms).await
             }
+            Order::Level => self.level_status().await.map(Report::Level),
+            Order::LevelHold { held } => self.hold_level(held).await.map(Report::Level),
             order @ (Order::DriveAdd { .. }
             | Order::DriveRemove { .. }
-            | Order::DriveRest { .. }
+            | Order::DriveCordon { .. }
             | Order::DriveLosses { .. }
             | Order::Measures { .. }) => self.order_drive(order).await,
             other => {
@@ -238,7 +240,7 @@ impl Core {
             [node] => Ok(*node),
             [] => {
                 let message = format!("the cluster has no node `{text}`; `stoker node ls` lists them");
-                Err(StoreError::new(ErrorKind::NotFound, message))
+                Err(StoreError::about(ErrorKind::NotFound, Subject::Node, message))
             }
             _ => {
                 let message = format!("{} nodes are called `{text}`; name one by its id", found.len());

@@ -22,7 +22,7 @@ pub struct DriveOptions {
     pub size_bytes: Option<u64>,
 }
 
-/// Share of the free space that new rings take, in percent. The rest is for the catalog, and for a lake that is a directory.
+/// Share of the free space that new rings take, in percent. The rest is for the catalog, and for a lake that is a directory. (D97)
 const FREE_SHARE: u64 = 50;
 const SIZE_MIN: u64 = 2 << 30;
 const SIZE_MAX: u64 = 256 << 30;

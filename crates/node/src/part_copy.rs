@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::Check;
-use stoker_catalog::names::Located;
 use stoker_format::{ChunkRun, VersionId};
+use stoker_schema::names::Located;
 use stoker_store::{
     ErrorKind, File, Finish, Key, PartSource, Receipt, Result, StoreError, Subject, UploadId, Writer,
 };
@@ -133,7 +133,7 @@ impl Core {
                 done => return done,
             }
         }
-        Err(StoreError::new(ErrorKind::Conflict, "the source changes all the time; try again"))
+        Err(StoreError::new(ErrorKind::Conflict, "the source is contended; retry"))
     }
 
     /// Chunks of a range that can be shared, made precious; none if they are not all here, or not worth it.

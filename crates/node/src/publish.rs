@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Write};
-use stoker_catalog::names::{Forgotten, Located, Plan, Published, Refusal, Spot, delete_record_garbage};
-use stoker_catalog::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId, crc64, crc64_combine};
+use stoker_schema::names::{Forgotten, Located, Plan, Published, Refusal, Spot, delete_record_garbage};
+use stoker_schema::rows::{Drain, FileRow, LakeRef, TombstoneRow, VersionRow, keys};
 use stoker_store::{
     BoxFuture, Condition, ErrorKind, Finish, Receipt, Result, StoreError, Subject, WhenAlone, WriteRequest,
 };
@@ -483,16 +483,15 @@ pub(crate) fn tombstone_gone(volume: &Volume, key: &[u8], row: Option<&Tombstone
     writes
 }
 
-const OUTDATED: &str = "what this is made of was changed at the same time; try again";
-
 /// The error for what was made of something that changed meanwhile.
 pub(crate) fn outdated() -> StoreError {
-    StoreError::new(ErrorKind::Conflict, OUTDATED)
+    let message = "what this is made of was changed at the same time; try again";
+    StoreError::about(ErrorKind::Conflict, Subject::Source, message)
 }
 
 /// Whether it failed because of that.
 pub(crate) fn is_outdated(fault: &StoreError) -> bool {
-    fault.kind == ErrorKind::Conflict && fault.message == OUTDATED
+    (fault.kind, fault.subject) == (ErrorKind::Conflict, Subject::Source)
 }
 
 /// Versions other than its own whose chunks a layout uses.

@@ -1,4 +1,4 @@
-//! Whether the catalog answers, as this node sees it, and since when it does not.
+//! Whether the catalog answers, as this node sees it, and since when it does not. (D93)
 //!
 //! Every call to the catalog goes through here. It is silent as long as calls wait for it and none was answered; who asked on behalf
 //! of somebody who does not wait for ever ([`stoker_store::patience`]) is told so. How much of that patience is left is counted from

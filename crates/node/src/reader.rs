@@ -9,8 +9,8 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_catalog::rows::FileRow;
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
+use stoker_schema::rows::FileRow;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, Seek, StoreError, Subject};
 
 use crate::cache::{Cache, PIECE, bytes_of};

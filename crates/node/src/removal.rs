@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use stoker_catalog::Row;
 use stoker_catalog::kv::{Commit, Outcome, prefix_end};
-use stoker_catalog::rows::{DriveRow, DriveState, Duty, NodeState, RemovedRow, RemovingRow, RowValue, keys};
 use stoker_format::{DriveId, NodeId};
+use stoker_schema::rows::{DriveRow, DriveState, Duty, NodeState, RemovedRow, RemovingRow, RowValue, keys};
 use stoker_store::{ErrorKind, LostFile, Removal, Result, StoreError};
 use tokio::time::Instant;
 
@@ -482,6 +482,7 @@ impl Core {
             .delete(key)
             .delete(keys::session(node))
             .delete(keys::unreached(node))
+            .delete(keys::reads(node))
             .delete(keys::removing(node))
             .put(keys::removed(node), removed.encode());
         for (row, value) in self.drive_rows(node).await? {

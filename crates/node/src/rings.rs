@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use stoker_catalog::kv::Check;
-use stoker_catalog::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId};
 use stoker_ring::{ErrorKind as RingKind, Pool, Put, RecordInfo, Ring, RingError};
-use stoker_store::{Buf, ErrorKind, Result, StoreError};
+use stoker_schema::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
+use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 
 use crate::{clock, error};
 
@@ -41,7 +41,7 @@ pub(crate) enum Standing {
     /// It takes chunks.
     Serving,
     /// It is to show that it is sound: it takes no chunks and is read from, and what it has counts until others have it.
-    Resting,
+    Cordoned,
     /// It is to go: it is read from, and what it has counts until others have it.
     Leaving,
     /// It failed, for this reason: it is read from as long as it can be, and nothing on it counts.
@@ -114,7 +114,7 @@ pub(crate) struct Appends {
     late_until_ms: AtomicU64,
 }
 
-/// A drive that ends no append for so long is left out, if there are others that do.
+/// A drive that ends no append for so long is left out, if there are others that do. (D70)
 const LATE_MS: u64 = 100;
 
 /// How long it is left out after that, in times of what the append took, and at most.
@@ -170,7 +170,7 @@ const REFUSED_MS: u64 = 1_000;
 const READ_SHARE: usize = 8;
 
 /// The rings of this node. Drives come and go; each has a number that is never given twice, so that a number which somebody
-/// remembers means that drive or none.
+/// remembers means that drive or none. (D45)
 pub(crate) struct Rings {
     node: NodeId,
     slots: RwLock<Vec<Slot>>,
@@ -309,9 +309,9 @@ impl Rings {
         self.pick_beside(version, index, &[], &Standing::Serving).unwrap_or(0)
     }
 
-    /// The same, or, if there are none of those, one that rests: better one that may be slow than none.
+    /// The same, or, if there are none of those, one that is cordoned: better one that may be slow than none.
     fn pick_any(&self, version: VersionId, index: u32, not: &[usize]) -> Option<usize> {
-        let standing = if self.is_serving() { Standing::Serving } else { Standing::Resting };
+        let standing = if self.is_serving() { Standing::Serving } else { Standing::Cordoned };
         self.pick_beside(version, index, not, &standing)
     }
 
@@ -411,7 +411,7 @@ impl Rings {
     }
 
     /// The drive that has at least so many bytes of a chunk. A file may use only the front of one, and then bring only that from
-    /// elsewhere: a copy counts for whoever needs no more than it has.
+    /// elsewhere: a copy counts for whoever needs no more than it has. (D59)
     pub fn find(&self, chunk: &ChunkId, len: usize) -> Option<Arc<Drive>> {
         self.drive(self.position(chunk, len)?)
     }
@@ -585,16 +585,15 @@ pub(crate) fn drive_row(node: NodeId, ring: [u8; 16], incarnation: u64) -> Drive
     DriveRow { node: node.0, ring, incarnation, state: DriveState::Live }
 }
 
-const MISSING: &str = "is on no drive of this node and in no lake";
-
 /// The error for a chunk that should be here and is not.
 pub(crate) fn missing(chunk: &ChunkId) -> StoreError {
-    StoreError::new(ErrorKind::Corrupt, format!("chunk {chunk} {MISSING}"))
+    let message = format!("chunk {chunk} is on no drive of this node and in no lake");
+    StoreError::about(ErrorKind::Corrupt, Subject::Chunk, message)
 }
 
 /// Whether it is that.
 pub(crate) fn is_missing(fault: &StoreError) -> bool {
-    fault.kind == ErrorKind::Corrupt && fault.message.ends_with(MISSING)
+    (fault.kind, fault.subject) == (ErrorKind::Corrupt, Subject::Chunk)
 }
 
 #[cfg(test)]

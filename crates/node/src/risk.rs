@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use stoker_catalog::rows::keys;
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
+use stoker_schema::rows::keys;
 use stoker_store::{LostFile, Result, Risk, RiskReport};
 
 use crate::census::{Census, Fate, Part, Undrained};

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome};
-use stoker_catalog::rows::{AccessKeyRow, RowValue, keys};
 use stoker_catalog::{Check, Row};
+use stoker_schema::rows::{AccessKeyRow, RowValue, keys};
 use stoker_store::{AccessKey, ErrorKind, Result, StoreError, Subject};
 
 use crate::core::Core;

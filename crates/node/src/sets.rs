@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Write};
-use stoker_catalog::names::{self, Plan, Refusal, SetPublish, Shard, Spot};
-use stoker_catalog::rows::{
+use stoker_format::{NameRecord, VersionId, VolumeId};
+use stoker_schema::names::{self, Plan, Refusal, SetPublish, Shard, Spot};
+use stoker_schema::rows::{
     Abort, DirRow, NOWHERE, OpenSetRow, RowValue, SetState as RowState, SetWork, VersionRow, keys,
 };
-use stoker_format::{NameRecord, VersionId, VolumeId};
 use stoker_store::{
     BoxFuture, DrainState, ErrorKind, Finish, KEY_LEN_MAX, Key, Receipt, Result, SET_DEADLINE_S_DEFAULT,
     SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId, SetInfo, SetRequest,
@@ -170,7 +170,7 @@ impl Core {
             expected: request.shards,
             begun_ms,
             deadline_ms: begun_ms.saturating_add(u64::from(seconds) * 1_000),
-            drains: Core::drain_of(volume) != stoker_catalog::rows::Drain::Never,
+            drains: Core::drain_of(volume) != stoker_schema::rows::Drain::Never,
         };
         let begun = self.names.set_begin(volume.id, &request, &self.guards(volume), now_ms).await;
         let set = begun.map_err(|refusal| match refusal {
@@ -329,7 +329,7 @@ impl Core {
         let shard =
             self.catalog.get(&[&keys::shard(place.set, place.number)]).await.map_err(error::catalog)?;
         let Some(row) = shard.into_iter().next().flatten() else { return Ok(None) };
-        let shard = stoker_catalog::rows::ShardRow::of(&row).map_err(error::catalog)?;
+        let shard = stoker_schema::rows::ShardRow::of(&row).map_err(error::catalog)?;
         if shard.version() != version {
             return Ok(None);
         }
@@ -516,7 +516,7 @@ impl Core {
         };
         let mut number = None;
         self.each(keys::shards(set), |row| {
-            let shard = stoker_catalog::rows::ShardRow::of(row).map_err(error::catalog)?;
+            let shard = stoker_schema::rows::ShardRow::of(row).map_err(error::catalog)?;
             if shard.version() == version {
                 number = keys::shard_number(&row.key);
             }

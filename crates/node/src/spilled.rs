@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::{Commit, Range, Write};
-use stoker_catalog::rows::{GarbageRow, RowValue, SpillRow, TombstoneRow, VersionRow, keys};
 use stoker_format::{ChunkId, ChunkRun, VersionId, VolumeId};
+use stoker_schema::rows::{GarbageRow, RowValue, SpillRow, TombstoneRow, VersionRow, keys};
 use stoker_store::Result;
 
 use crate::core::Core;

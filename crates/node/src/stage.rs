@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use stoker_catalog::rows::{Drain, FileRow, LakeKeyRow, RowValue, TombstoneRow, keys};
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_lake::{Lake, LakeErrorKind};
 use stoker_ring::{Put, Retention};
+use stoker_schema::rows::{Drain, FileRow, LakeKeyRow, RowValue, TombstoneRow, keys};
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 use tokio::sync::Semaphore;
 

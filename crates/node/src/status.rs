@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Health, Range};
-use stoker_catalog::rows::{DirtyRow, Drain, RowValue, keys};
 use stoker_format::{DriveId, NodeId};
+use stoker_schema::rows::{DirtyRow, Drain, RowValue, keys};
 use stoker_store::{
     CopyFacts, CopyPlace, DrainPolicy, ErrorKind, Explanation, HolderInfo, Key, NodeStatus, Reach, Receipt,
     Result, RingStatus, StoreError,

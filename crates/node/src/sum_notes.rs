@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use quick_cache::Weighter;
 use stoker_catalog::kv::{Check, Commit, Outcome, Row};
-use stoker_catalog::rows::{Drain, RowValue, SUMS_PER_ROW, SumsRow, keys};
 use stoker_format::{VolumeId, crc32c};
+use stoker_schema::rows::{Drain, RowValue, SUMS_PER_ROW, SumsRow, keys};
 use stoker_store::{Counter, ErrorKind, Result, StoreError, Subject};
 
 use crate::core::{Core, add};
@@ -284,7 +284,7 @@ impl Core {
 
     async fn rewrite(self: &Arc<Core>, extent: &Extent) -> Result<bool> {
         let located = self.names.lookup(extent.volume, &extent.key).await.map_err(error::catalog)?;
-        let is_of = |lake: &stoker_catalog::rows::LakeRef| lake.key == extent.key && lake.etag == extent.etag;
+        let is_of = |lake: &stoker_schema::rows::LakeRef| lake.key == extent.key && lake.etag == extent.etag;
         match located {
             Some(located)
                 if located.file.drain == Drain::Clean && located.file.lake.as_ref().is_some_and(is_of) =>

@@ -1,14 +1,14 @@
 //! Sums of lake objects: what was drained keeps them in the catalog, beside the layout, by lake key and etag. Every byte that comes
 //! from a lake is held against them before anybody sees it ([`stage`](crate::stage)); so copies by reference, links and renamed
-//! files need none of their own. [`notes`](crate::sum_notes) has those of objects that were there before us.
+//! files need none of their own. [`notes`](crate::sum_notes) has those of objects that were there before us. (D80)
 //!
 //! An object is summed in pieces as long as the chunks of its file, so that a read asks for no more than the chunk that it wants.
 
 use std::ops::Range;
 
 use stoker_catalog::kv::{Row, Write, prefix_end};
-use stoker_catalog::rows::{Layout, RowValue, SUMS_PER_ROW, SumsRow, keys};
 use stoker_format::{VolumeId, crc32c, crc32c_combine};
+use stoker_schema::rows::{Layout, RowValue, SUMS_PER_ROW, SumsRow, keys};
 
 /// Shorter pieces cost more rows than they save bytes.
 const PIECE_MIN: u64 = 64 << 10;

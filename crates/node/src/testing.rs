@@ -1,6 +1,6 @@
 //! Rows for tests.
 
-use stoker_catalog::rows::{Drain, FileRow, Layout};
+use stoker_schema::rows::{Drain, FileRow, Layout};
 
 pub(crate) fn file_row() -> FileRow {
     FileRow {

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use stoker_catalog::Row;
 use stoker_catalog::kv::{Range, prefix_end};
-use stoker_catalog::names::{Located, Spot};
-use stoker_catalog::rows::{EntryRow, Layout, RowValue, VersionRow, keys};
 use stoker_format::{ChunkRun, VersionId};
+use stoker_schema::names::{Located, Spot};
+use stoker_schema::rows::{EntryRow, Layout, RowValue, VersionRow, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use crate::core::Core;

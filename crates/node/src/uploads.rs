@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
-use stoker_catalog::names::{garbage_writes, share_writes};
-use stoker_catalog::rows::{CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
+use stoker_schema::names::{garbage_writes, share_writes};
+use stoker_schema::rows::{CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_store::{
     BoxFuture, Checksum, ChecksumKind, ErrorKind, Finish, Key, PartInfo, PartsPage, Receipt, Result,
     StoreError, Subject, UploadId, UploadInfo, UploadsPage,
@@ -128,7 +128,7 @@ impl Core {
         match self.catalog.commit(commit).await.map_err(error::catalog)? {
             Outcome::Done { seq } => self.saw(seq),
             Outcome::Failed { check } => {
-                return Err(error::refusal(stoker_catalog::names::Refusal::Guard(check)));
+                return Err(error::refusal(stoker_schema::names::Refusal::Guard(check)));
             }
         }
         let upload = UploadId(upload.to_string());
@@ -197,7 +197,7 @@ impl Core {
                 // A holder is gone, and this node had not heard of it; the next look says so.
                 Outcome::Failed { check } if (guards..firm).contains(&check) => drop(self.load_view().await?),
                 Outcome::Failed { check } if check < firm => {
-                    return Err(error::refusal(stoker_catalog::names::Refusal::Guard(check)));
+                    return Err(error::refusal(stoker_schema::names::Refusal::Guard(check)));
                 }
                 Outcome::Failed { check } if check < firm + checks.len() => {
                     return Err(outdated());
@@ -205,7 +205,7 @@ impl Core {
                 Outcome::Failed { .. } => continue,
             }
         }
-        Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+        Err(error::refusal(stoker_schema::names::Refusal::Contended))
     }
 
     /// Parts of an upload.
@@ -362,7 +362,7 @@ impl Core {
                 return Ok(());
             }
         }
-        Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+        Err(error::refusal(stoker_schema::names::Refusal::Contended))
     }
 }
 

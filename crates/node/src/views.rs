@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stoker_catalog::kv::Health;
-use stoker_catalog::rows::DriveState;
 use stoker_format::NodeId;
+use stoker_schema::rows::DriveState;
 use stoker_store::{
     CatalogAt, DriveInfo, ErrorKind, NodeInfo, NodeWord, Outage, Outages, Rebuild, Result, Risk, RiskReport,
     StaleView, VolumeInfo, VolumeProtection,

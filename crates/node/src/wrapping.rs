@@ -1,5 +1,5 @@
 //! Secrets in the catalog are wrapped by the cluster's key, so that a copy of the catalog (its file, a backup, a
-//! database) opens no bucket to whoever reads it.
+//! database) opens no bucket to whoever reads it. (D82)
 //!
 //! The key is made of the secret in `cluster.keys`, which every node of the cluster has and no catalog. When that
 //! secret is replaced (`stoker key rotate --authority`), the file keeps the former ones, too; rows

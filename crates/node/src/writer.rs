@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::rows::{HolderRow, Layout};
 use stoker_format::{
     ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine, crc64_zeros,
 };
 use stoker_ring::{Put, Retention};
+use stoker_schema::rows::{HolderRow, Layout};
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument as _;

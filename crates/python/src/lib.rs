@@ -1,5 +1,7 @@
 //! What the Python package `stoker` is made of: connections, files, sets and many reads at once, with the interpreter's lock
 //! released while a node or a drive is waited for. The words that users see are in `python/stoker`.
+//!
+//! It must not hold logic that another program would want.
 
 mod buffer;
 mod client;

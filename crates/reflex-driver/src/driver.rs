@@ -89,7 +89,7 @@ impl Driver {
             None => Vec::new(),
         };
         let kept = match Kept::parse(&body) {
-            Err(fault) if !may_begin_anew(&means.node).await => return Err(fault),
+            Err(fault) if !may_reset(&means.node).await => return Err(fault),
             Err(fault) => {
                 tracing::warn!("the break-fix loop begins anew, as somebody wished: {fault}");
                 Kept::default()
@@ -216,7 +216,7 @@ impl Driver {
                     self.is_changed = true;
                 }
                 // Whoever leads could read it.
-                Ok(Wish::BeginAnew) => {}
+                Ok(Wish::Reset) => {}
                 Err(fault) => tracing::warn!("a line for the break-fix loop is not understood: {fault}"),
             }
         }
@@ -295,10 +295,10 @@ fn notify(outbox: &mut Outbox, slo: &Slo, order: &WorkOrder, now: Time) {
 }
 
 /// Whether a person said that the loop may begin without what it kept.
-async fn may_begin_anew(node: &Node) -> bool {
+async fn may_reset(node: &Node) -> bool {
     let Ok(Some(note)) = node.note(WISHES).await else { return false };
     let lines = String::from_utf8_lossy(&note.head);
-    lines.lines().any(|line| matches!(serde_json::from_str(line), Ok(Wish::BeginAnew)))
+    lines.lines().any(|line| matches!(serde_json::from_str(line), Ok(Wish::Reset)))
 }
 
 /// How far evacuations of nodes are: node, files left, done. Found out beside the looks, because it may take long.

@@ -1,5 +1,5 @@
 //! Carries out what the loop decided, beside the loop: nothing that takes long keeps the leader from looking or from saying that it
-//! lives. What could not be done yet is kept with the memory of the loop, so that the next leader goes on with it.
+//! lives. What could not be done yet is kept with the memory of the loop, so that the next leader goes on with it. (D71)
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -323,10 +323,10 @@ impl Means {
         let node = target.node.clone();
         let order = match (command, &target.drive) {
             (Command::Quarantine { .. } | Command::Evacuate { .. }, Some(drive)) => {
-                Order::DriveRest { node, drive: drive.clone(), rests: true }
+                Order::DriveCordon { node, drive: drive.clone(), cordoned: true }
             }
             (Command::Rejoin { .. }, Some(drive)) => {
-                Order::DriveRest { node, drive: drive.clone(), rests: false }
+                Order::DriveCordon { node, drive: drive.clone(), cordoned: false }
             }
             // It may be further already, if it was told before.
             (Command::Quarantine { .. }, None) if self.is_out(&node) => return Ok(()),

@@ -1,5 +1,5 @@
 //! What whoever leads the loop writes down for the whole cluster: who leads, what every node has to keep to, and what people
-//! want to see. The memory of the loop is the note's body; nobody but the next leader reads it.
+//! want to see. The memory of the loop is the note's body; nobody but the next leader reads it. (D68)
 
 use serde::{Deserialize, Serialize};
 use stoker_node::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX};
@@ -24,7 +24,7 @@ pub enum Wish {
     /// Send everything that is to be told again, also what was not wanted.
     Retry,
     /// If no node can read what the loop kept, begin without it.
-    BeginAnew,
+    Reset,
 }
 
 /// Parts that are shown; the rest is counted.
@@ -123,7 +123,7 @@ impl Kept {
         serde_json::from_slice(body).map_err(|fault| {
             let message = format!(
                 "what the break-fix loop kept is not understood ({fault}), so this node does not lead it: start a node of the \
-                 release that wrote it, or let it begin without what it kept: `stoker slo begin-anew`"
+                 release that wrote it, or let it begin without what it kept: `stoker slo reset`"
             );
             StoreError::new(ErrorKind::Corrupt, message)
         })
@@ -332,6 +332,6 @@ mod tests {
         let kept = Kept::default();
         assert_eq!(Kept::parse(&kept.to_bytes()).unwrap(), kept);
         let fault = Kept::parse(b"{\"memory\": {\"incidents\": 7}}").unwrap_err();
-        assert!(fault.kind == ErrorKind::Corrupt && fault.message.contains("begin-anew"), "{fault}");
+        assert!(fault.kind == ErrorKind::Corrupt && fault.message.contains("reset"), "{fault}");
     }
 }

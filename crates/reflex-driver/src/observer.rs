@@ -194,7 +194,7 @@ impl Observer {
         let duty = match drive.state.as_str() {
             // What was decided about it is known again when it, or another one in its place, is there.
             "failed" => None,
-            "resting" | "leaving" => Some(Duty::Evacuating),
+            "cordoned" | "leaving" => Some(Duty::Evacuating),
             _ if look.stands_for_node(&part, measures) => Some(duty_of(node_duty)),
             _ => Some(Duty::Full),
         };

@@ -13,7 +13,7 @@ pub const SHORT_US: u64 = 1_000;
 /// Reads and writes of a drive when it was sound.
 pub type Sound = (Option<Calibration>, Option<Calibration>);
 
-/// Measures parts of a node that runs.
+/// Measures parts of a node that runs. (D122)
 pub trait PartGate: Send + Sync {
     /// Measures drives and compares them with what they could do: whether they may work again, and why.
     fn verify(&self, dir: &Path, paths: &[PathBuf]) -> (bool, String);

@@ -4,6 +4,8 @@
 //! is one table ([`table::TABLE`]); `docs/slo.md` draws it. [`Outbox`] keeps what is to be told until it is taken.
 //!
 //! This crate does no I/O, reads no clock and knows no node: a seed replays every decision.
+//!
+//! It must not do I/O, read a clock, or know a node.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@
 use stoker_format::ChunkId;
 
 /// How much hotter than the coldest resident a newcomer must be, in touches. In a loop over a set, a newcomer that was
-/// touched in this lap is up to one ahead of residents that were not yet, and halving rounds up to one more away.
+/// touched in this lap is up to one ahead of residents that were not yet, and halving rounds up to one more away. (D8)
 const MARGIN: f64 = 2.0;
 
 /// What is known when a chunk asks to enter.

@@ -236,7 +236,7 @@ pub(crate) struct DriverParts {
 }
 
 /// Completions taken at a time. Taking all of them lets requests march in step: the drive idles while they are answered,
-/// and the callers while it works. In small groups the first are on their way again before the last are looked at.
+/// and the callers while it works. In small groups the first are on their way again before the last are looked at. (D11)
 const REAP_MAX: usize = 16;
 
 /// Jobs under way up to which it may pay to spin.

@@ -1,4 +1,4 @@
-//! Starts a driver, as a thread or as a task, over the executor that this machine allows.
+//! Starts a driver, as a thread or as a task, over the executor that this machine allows. (D10)
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,6 +2,8 @@
 //!
 //! Start with [`Ring`]: append, read, delete, iterate. Inside, [`engine`] decides (pure), a driver does the I/O,
 //! [`recovery`] reads a drive back after any crash. `docs/data-file.md` draws the bytes.
+//!
+//! It must not know names, peers, lakes or HTTP.
 
 pub mod admission;
 pub mod drive;

@@ -2,6 +2,8 @@
 //! real nodes over simulated machines, network, catalog and lake.
 //!
 //! Same seed, same history. A failure prints the one command that replays it.
+//!
+//! It must not be linked into the product.
 
 #![forbid(unsafe_code)]
 

@@ -34,7 +34,9 @@ pub enum Verb {
     /// Put a new drive into service and take the old one out.
     Replace(ReplaceArgs),
     /// Put nothing new on a drive, and bring what the lake lacks to others. It stays in service and can be read.
-    Rest(RestArgs),
+    Cordon(CordonArgs),
+    /// Let a cordoned drive take chunks again.
+    Uncordon(CordonArgs),
 }
 
 /// Arguments of `drive ls`.
@@ -112,21 +114,28 @@ pub struct ReplaceArgs {
     target: Target,
 }
 
-/// Arguments of `drive rest`.
+/// Arguments of `drive cordon` and `drive uncordon`.
 #[derive(clap::Args)]
-pub struct RestArgs {
+pub struct CordonArgs {
     /// The node, by its id or its name.
     node: String,
     /// The drive, by its id or its path.
     drive: String,
-    /// It takes chunks again.
-    #[arg(long)]
-    end: bool,
     /// Print the drive as one object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
+}
+
+fn cordon(args: &CordonArgs, cordoned: bool) -> Result<ExitCode, Failure> {
+    connect::run(&args.target, async |client| {
+        let node = args.node.clone();
+        let drive = find(&client, &node, &args.drive).await?.drive;
+        let now = drives(&client, Order::DriveCordon { node, drive, cordoned }).await?;
+        list(&now, args.json)?;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Runs a subcommand.
@@ -154,13 +163,8 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             let how = Leave { force: args.force, no_wait: args.no_wait, timeout: args.timeout };
             remove(&client, &args.node, &old.drive, &how).await
         }),
-        Verb::Rest(args) => connect::run(&args.target, async |client| {
-            let node = args.node.clone();
-            let drive = find(&client, &node, &args.drive).await?.drive;
-            let rests = drives(&client, Order::DriveRest { node, drive, rests: !args.end }).await?;
-            list(&rests, args.json)?;
-            Ok(ExitCode::SUCCESS)
-        }),
+        Verb::Cordon(args) => cordon(args, true),
+        Verb::Uncordon(args) => cordon(args, false),
     }
 }
 

@@ -1,5 +1,5 @@
 //! What `--help` says beside the descriptions of arguments: verbs in groups, and an example for each. Tests hold that no verb is
-//! left out, and that the program takes every example.
+//! left out, and that the program takes every example. (D105)
 
 use clap::Command;
 
@@ -13,7 +13,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
             "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
-    ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "join-token"]),
+    ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "join-token"]),
     ("Drives", &["drive", "ring"]),
     ("Operations", &["config", "doctor", "gate", "slo", "support-bundle"]),
     ("Measure", &["bench"]),
@@ -72,6 +72,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("catalog restore", &["stoker catalog restore catalog.backup --dir /var/lib/stoker"]),
     ("catalog salvage", &["stoker catalog salvage --dir /var/lib/stoker"]),
     ("catalog compare", &["stoker catalog compare monday.backup tuesday.backup"]),
+    ("cluster level", &["stoker cluster level", "stoker cluster level --hold"]),
     ("node ls", &["stoker node ls"]),
     ("node quarantine", &["stoker node quarantine node-3"]),
     ("node rejoin", &["stoker node rejoin node-3"]),
@@ -82,13 +83,14 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("drive add", &["stoker drive add node-3 /mnt/nvme4"]),
     ("drive remove", &["stoker drive remove node-3 /mnt/nvme4 --timeout 10m"]),
     ("drive replace", &["stoker drive replace node-3 /mnt/nvme4 /mnt/nvme5"]),
-    ("drive rest", &["stoker drive rest node-3 /mnt/nvme4", "stoker drive rest node-3 /mnt/nvme4 --end"]),
+    ("drive cordon", &["stoker drive cordon node-3 /mnt/nvme4"]),
+    ("drive uncordon", &["stoker drive uncordon node-3 /mnt/nvme4"]),
     ("risk", &["stoker risk", "stoker risk --lost"]),
     ("rebuild status", &["stoker rebuild status"]),
     ("slo", &["stoker slo"]),
     ("slo repaired", &["stoker slo repaired node-3:/mnt/nvme4"]),
     ("slo retry", &["stoker slo retry"]),
-    ("slo begin-anew", &["stoker slo begin-anew"]),
+    ("slo reset", &["stoker slo reset"]),
     ("config show", &["stoker config show", "stoker config show --config /etc/stoker/stoker.toml"]),
     ("config export", &["stoker config export --dir /mnt/nvme0/stoker"]),
     ("config unset", &["stoker config unset lake --dir /mnt/nvme0/stoker"]),
@@ -182,6 +184,36 @@ mod tests {
             }
             leaves(verb, &path, into);
         }
+    }
+
+    /// Where every help text is kept.
+    const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/help.txt");
+
+    fn write_all(command: &Command, path: &str, into: &mut String) {
+        // What is set in the environment of a test is nobody's help.
+        let mut shown = command.clone().term_width(120).mut_args(|arg| arg.hide_env_values(true));
+        into.push_str(&format!("## {path}\n\n{}\n", shown.render_long_help()));
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+        {
+            write_all(verb, &format!("{path} {}", verb.get_name()), into);
+        }
+    }
+
+    /// A change of words is seen where it is reviewed. `STOKER_BLESS=1` writes the file anew.
+    #[test]
+    fn every_help_text_is_the_one_that_was_reviewed() {
+        let mut command = command();
+        command.build();
+        let mut all = String::new();
+        write_all(&command, "stoker", &mut all);
+        let all: String = all.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        if std::env::var_os("STOKER_BLESS").is_some_and(|value| value == "1") {
+            std::fs::create_dir_all(std::path::Path::new(GOLDEN).parent().unwrap()).unwrap();
+            std::fs::write(GOLDEN, &all).unwrap();
+        }
+        let kept = std::fs::read_to_string(GOLDEN).expect("STOKER_BLESS=1 writes it");
+        let differs = all.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+        assert!(all == kept, "a help text changed (STOKER_BLESS=1 takes it): {differs:?}");
     }
 
     #[test]

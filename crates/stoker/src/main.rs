@@ -1,9 +1,12 @@
 //! The binary `stoker`: one file per subcommand, each an adapter over the crates below.
 //!
 //! Data goes to stdout, messages to stderr, and only [`out`] prints.
+//!
+//! It must not hold logic that another program would want.
 
 mod address;
 mod catalog;
+mod cluster;
 mod config;
 mod conflict;
 mod connect;
@@ -136,6 +139,9 @@ enum Verb {
     /// Show who keeps the catalog, let another node take it over, keep it and bring it back.
     #[command(subcommand)]
     Catalog(catalog::Verb),
+    /// Show in which forms all nodes write, and what keeps that from changing.
+    #[command(subcommand)]
+    Cluster(cluster::Verb),
     /// List nodes, take them out of placement or empty them, ask whether one can stop.
     #[command(subcommand)]
     Node(node::Verb),
@@ -199,6 +205,7 @@ fn main() -> ExitCode {
         Verb::Drain(args) => drain::run(&args),
         Verb::Stage(args) => stage::run(&args),
         Verb::Catalog(verb) => catalog::run(&verb),
+        Verb::Cluster(verb) => cluster::run(&verb),
         Verb::Node(verb) => node::run(&verb),
         Verb::Drive(verb) => drive::run(&verb),
         Verb::Risk(args) => risk::run(&args),

@@ -34,7 +34,7 @@ enum Verb {
     Retry(TellArgs),
     /// Begin without what the loop kept, if no node can read it: incidents, budgets and work orders are forgotten. Parts that it took
     /// out stay out until somebody puts them back.
-    BeginAnew(TellArgs),
+    Reset(TellArgs),
 }
 
 /// Arguments of `slo repaired`.
@@ -46,7 +46,7 @@ struct RepairedArgs {
     target: Target,
 }
 
-/// Arguments of `slo retry` and `slo begin-anew`.
+/// Arguments of `slo retry` and `slo reset`.
 #[derive(clap::Args)]
 struct TellArgs {
     #[command(flatten)]
@@ -77,8 +77,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             out::say("everything that nobody took is sent again within seconds");
             Ok(ExitCode::SUCCESS)
         }),
-        Some(Verb::BeginAnew(begin)) => connect::run(&begin.target, async |client| {
-            wish(&client, &Wish::BeginAnew).await?;
+        Some(Verb::Reset(begin)) => connect::run(&begin.target, async |client| {
+            wish(&client, &Wish::Reset).await?;
             out::say(
                 "if nobody can read what the loop kept, it begins without it within half a minute; see `stoker slo`",
             );

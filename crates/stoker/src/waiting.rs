@@ -1,4 +1,4 @@
-//! Waiting for a node: a limit, and words that say how far it is or why it does not go on.
+//! Waiting for a node: a limit, and words that say how far it is or why it does not go on. (D100)
 //!
 //! On a terminal one line is drawn again and again. In a pipe or a log there are plain lines, few of them: one when something
 //! moved, and now and then one that says why nothing does.

@@ -88,7 +88,7 @@ fn sh(at: &Path, needs: &[&str], script: &str) -> bool {
     for program in needs {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
         if !found.status.success() {
-            eprintln!("skipped: this machine has no {program}");
+            stoker_testing::skipped(format_args!("this machine has no {program}"));
             return false;
         }
     }

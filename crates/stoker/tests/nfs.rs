@@ -33,7 +33,7 @@ fn script(name: &str, args: &[&str]) -> bool {
     let done = match Command::new("python3").arg("-B").arg(path).args(args).output() {
         Ok(done) => done,
         Err(error) => {
-            eprintln!("skipped: python3 cannot be started: {error}");
+            stoker_testing::skipped(format_args!("python3 cannot be started: {error}"));
             return false;
         }
     };
@@ -41,7 +41,7 @@ fn script(name: &str, args: &[&str]) -> bool {
     let words = String::from_utf8_lossy(&words);
     let is_skipped = |status: ExitStatus| status.code() == Some(EXIT_SKIPPED);
     if is_skipped(done.status) {
-        eprintln!("skipped: {words}");
+        stoker_testing::skipped(&words);
         return false;
     }
     assert!(done.status.success(), "{name}: {words}");
@@ -120,8 +120,8 @@ fn silent_connections_block_nobody() {
 /// What crowds do to the latency of one who behaves. A measurement, for `STOKER_CROWDS=1` and a quiet machine: it judges nothing.
 #[test]
 fn crowds_are_measured() {
-    if std::env::var_os("STOKER_CROWDS").is_none() {
-        return eprintln!("skipped: only with STOKER_CROWDS");
+    if !stoker_testing::is_asked(&["STOKER_CROWDS"]) {
+        return;
     }
     let dir = tempfile::TempDir::new().unwrap();
     let at = dir.path().join("node");

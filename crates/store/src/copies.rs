@@ -27,7 +27,7 @@ pub struct CopyPlace {
     pub reach: Reach,
 }
 
-/// What receipt and membership say of a file.
+/// What receipt and membership say of a file. (D94)
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyFacts {
     /// Copies of each byte that were acknowledged and that no drive is known to lack.

@@ -58,6 +58,20 @@ pub enum Subject {
     Set,
     /// The names of a file against their limit.
     Links,
+    /// The catalog, where names are.
+    Catalog,
+    /// A node of the cluster.
+    Node,
+    /// The address where other nodes reach this one.
+    PeerAddress,
+    /// A standby of the catalog that is to be promoted.
+    Promotion,
+    /// A chunk that no drive has which was asked.
+    Chunk,
+    /// Nodes that took copies of what is written.
+    Holders,
+    /// What a copy is made of.
+    Source,
 }
 
 /// An error of the door.

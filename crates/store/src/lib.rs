@@ -1,7 +1,9 @@
 //! The door: one trait, plain types, few errors.
 //!
 //! Whatever wants files from Stoker (a gateway, the command line, a Python program) asks [`Store`]. It is implemented
-//! twice: by `node`, on rings, catalog and lake, and by `client`, over a socket. Nothing here does I/O.
+//! twice: by `node`, on rings, catalog and lake, and by `client`, over a socket.
+//!
+//! It must not do I/O.
 
 #![forbid(unsafe_code)]
 
@@ -62,8 +64,8 @@ pub use name_ids::name_ids;
 pub use numbers::{Counter, Histogram};
 pub use operator::{
     Access, AccessKey, CatalogPage, CatalogPromotion, CatalogRow, CatalogStatus, Conflict, Explanation,
-    HolderInfo, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus, SourceStatus, StandbyInfo,
-    StopVerdict, VolumeProtection,
+    HolderInfo, LevelNode, LevelStatus, NodeStatus, Order, PeerStatus, Report, Resolution, RingStatus,
+    SourceStatus, StandbyInfo, StopVerdict, VolumeProtection,
 };
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
 pub use patience::{patience, patiently};

@@ -40,7 +40,7 @@ pub struct DriveMeasures {
     pub drive: String,
     /// Where it is.
     pub path: String,
-    /// `live`, `resting`, `leaving` or `failed`.
+    /// `live`, `cordoned`, `leaving` or `failed`.
     pub state: String,
     /// Why, if it is not live.
     pub why: Option<String>,
@@ -52,7 +52,7 @@ pub struct DriveMeasures {
     pub good: u64,
     /// Operations that failed, and blocks whose bytes were wrong.
     pub bad: u64,
-    /// Whether nothing that the lake lacks is there; asked only of a drive that rests.
+    /// Whether nothing that the lake lacks is there; asked only of a drive that is cordoned.
     pub is_empty: Option<bool>,
 }
 

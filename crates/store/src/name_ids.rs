@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const ID_LEN: usize = 32;
 
 /// The text with every id that has a name replaced by it. What is longer or shorter than an id is none, and a name that could break
-/// a line or a quoted text is not used.
+/// a line or a quoted text is not used. (D95)
 pub fn name_ids<'t>(text: &'t str, name: impl Fn(&str) -> Option<String>) -> Cow<'t, str> {
     let bytes = text.as_bytes();
     let is_part = |at: usize| bytes.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');

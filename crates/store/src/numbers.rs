@@ -1,4 +1,4 @@
-//! Numbers for `/metrics`, and the times of operations among them.
+//! Numbers for `/metrics`, and the times of operations among them. (D67)
 //!
 //! There is no registry: whoever counts has plain atomics, and makes a list of [`Counter`] when somebody asks. So counting
 //! costs an addition, and what is shown is bounded by what is listed.

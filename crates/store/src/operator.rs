@@ -314,14 +314,14 @@ pub enum Order {
         /// Its id or its name; none for the one that is asked.
         node: Option<String>,
     },
-    /// Let a drive rest: no new chunks, and what the lake lacks is brought elsewhere. Or end that.
-    DriveRest {
+    /// Cordon a drive: no new chunks, and what the lake lacks is brought elsewhere. Or uncordon it.
+    DriveCordon {
         /// The node's id or name.
         node: String,
         /// Its id or its path.
         drive: String,
-        /// It rests from now on; or not any more.
-        rests: bool,
+        /// Whether it is cordoned from now on.
+        cordoned: bool,
     },
     /// What somebody wrote down for the whole cluster under a name.
     Note {
@@ -377,6 +377,44 @@ pub enum Order {
         /// Of this node, by its id or its name, also after it; none for all that are under way.
         node: Option<String>,
     },
+    /// The level of the cluster, and what keeps it from rising.
+    Level,
+    /// Keep the level from rising by itself, or let it.
+    LevelHold {
+        /// Whether it stays as it is.
+        held: bool,
+    },
+}
+
+/// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
+/// one, and never falls.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LevelStatus {
+    /// The level.
+    pub level: u16,
+    /// The highest that the release of the node that was asked knows.
+    pub newest: u16,
+    /// A person wants it to stay as it is.
+    pub is_held: bool,
+    /// Since when it is this high, milliseconds since 1970; 0 for the first.
+    pub since_ms: u64,
+    /// Every member.
+    pub nodes: Vec<LevelNode>,
+}
+
+/// What a node can read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LevelNode {
+    /// Its id.
+    pub node: String,
+    /// What people call it.
+    pub name: String,
+    /// The highest level that it can read, as far as it said so.
+    pub reads: u16,
+    /// Its release, if it said so.
+    pub release: Option<String>,
+    /// Why the level does not rise above that, and what helps.
+    pub holds_up: Option<String>,
 }
 
 /// What became of an [`Order`].
@@ -435,6 +473,8 @@ pub enum Report {
     History(Box<History>),
     /// Of [`Order::Removals`].
     Removals(Vec<Removal>),
+    /// Of [`Order::Level`] and [`Order::LevelHold`].
+    Level(LevelStatus),
 }
 
 impl Order {
@@ -459,6 +499,7 @@ impl Order {
             | Order::Outages
             | Order::History { .. }
             | Order::Removals { .. }
+            | Order::Level
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -466,7 +507,8 @@ impl Order {
             | Order::Rejoin { .. }
             | Order::Evacuate { .. }
             | Order::DriveAdd { .. }
-            | Order::DriveRest { .. }
+            | Order::DriveCordon { .. }
+            | Order::LevelHold { .. }
             | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate
@@ -522,7 +564,7 @@ pub struct CatalogStatus {
     pub engine: String,
     /// The node that keeps it; none if it is in a database.
     pub holder: Option<String>,
-    /// Which reign this is; a higher one fences a lower one.
+    /// Which epoch this is; a higher one fences a lower one.
     pub epoch: String,
     /// The last commit that whoever answers has seen.
     pub seq: u64,
@@ -552,7 +594,7 @@ pub struct StandbyInfo {
 /// What a promotion did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CatalogPromotion {
-    /// The new reign.
+    /// The new epoch.
     pub epoch: String,
     /// The commit from which numbers go on.
     pub seq: u64,

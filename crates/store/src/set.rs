@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::upload::{PartChoice, UploadId};
 use crate::write::Finish;
 
-/// Name of the file that says in the lake that a set is whole; no shard can have it.
+/// Name of the file that says in the lake that a set is whole; no shard can have it. (D36)
 pub const SET_MARKER: &str = "_STOKER_SET.json";
 
 /// How long a set may take if nobody said.

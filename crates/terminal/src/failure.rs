@@ -31,8 +31,7 @@ impl Failure {
 
     /// An answer that belongs to another question.
     pub fn confused() -> Failure {
-        Failure::new("the node gave an answer to another question")
-            .hint("use the same release of Stoker on both sides")
+        Failure::new("unexpected response type").hint("use the same release of Stoker on both sides")
     }
 
     /// A failure of the operating system, with what was being done.
@@ -105,12 +104,9 @@ impl From<RingError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         // Taken as it is: keys of users may hold parentheses.
-        let is_node = ["there is no node ", "the cluster has no node "]
-            .iter()
-            .any(|one| error.message.starts_with(one));
         let failure = Failure::new(error.message);
         let advice = match (error.kind, error.subject) {
-            (StoreErrorKind::NotFound, _) if is_node => "see the nodes with `stoker node ls`",
+            (StoreErrorKind::NotFound, Subject::Node) => "see the nodes with `stoker node ls`",
             (StoreErrorKind::NotFound, Subject::Volume) => "see the volumes with `stoker ls`",
             (StoreErrorKind::NotFound, Subject::AccessKey) => "see the keys with `stoker key ls`",
             (StoreErrorKind::NotFound, Subject::Set) => "see the sets with `stoker set ls VOLUME`",

@@ -1,5 +1,5 @@
 //! Priorities for systemd's journal: `journalctl -u stoker -p warning` finds what is one. The journal takes them from the beginning
-//! of a line (sd-daemon(3)); nobody else is given them.
+//! of a line (sd-daemon(3)); nobody else is given them. (D117)
 
 use std::fs::File;
 use std::io;

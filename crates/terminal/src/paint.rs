@@ -39,7 +39,7 @@ const CAREFUL: &[&str] = &[
     "dirty",
     "open",
     "warn",
-    "resting",
+    "cordoned",
     "degraded",
     "repair",
     "verifying",

@@ -5,6 +5,9 @@ use super::{Finding, Tree};
 
 const FRONT: &[&str] = &["README.md", "ARCHITECTURE.md"];
 
+/// Notes of the laboratory, and the page whose figures they explain.
+const NOTES: (&str, &str) = ("docs/lab/", "docs/benchmarks.md");
+
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let front: Vec<&str> = FRONT
@@ -13,7 +16,14 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .flat_map(|page| links(&page.text))
         .map(|(to, _)| to)
         .collect();
+    let figures = tree.get(NOTES.1).map_or("", |page| page.text.as_str());
     for page in tree.ending(".md").filter(|file| file.path.starts_with("docs/")) {
+        if let Some(name) = page.path.strip_prefix(NOTES.0) {
+            if !links(figures).any(|(to, _)| to.strip_prefix("lab/") == Some(name)) {
+                findings.push(Finding::error(&page.path, 0, format!("is not linked from {}", NOTES.1)));
+            }
+            continue;
+        }
         if !front.contains(&page.path.as_str()) {
             let message = format!("is linked from neither {}, so nobody will find it", FRONT.join(" nor "));
             findings.push(Finding::error(&page.path, 0, message));
@@ -47,6 +57,14 @@ mod tests {
         assert_eq!(places(check, &[CHANGELOG, page, ("README.md", "docs/a.md")]), ["error docs/a.md:0"]);
         assert!(places(check, &[CHANGELOG, page, ("README.md", "[a](docs/a.md)")]).is_empty());
         assert!(places(check, &[CHANGELOG, page, ("ARCHITECTURE.md", "[a](docs/a.md#part)")]).is_empty());
+    }
+
+    #[test]
+    fn notes_are_linked_from_the_figures() {
+        let (readme, note) = (("README.md", "[b](docs/benchmarks.md)"), ("docs/lab/ring.md", ""));
+        let check_page = |text| places(check, &[CHANGELOG, readme, note, ("docs/benchmarks.md", text)]);
+        assert!(check_page("[notes](lab/ring.md)").is_empty());
+        assert_eq!(check_page("lab/ring.md"), ["error docs/lab/ring.md:0"]);
     }
 
     #[test]

@@ -25,17 +25,21 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Targets of inline links with their line, without the part after `#`; fenced code holds none.
 pub fn links(page: &str) -> impl Iterator<Item = (&str, usize)> {
-    let mut fenced = false;
-    let prose = page.lines().zip(1..).filter(move |(line, _)| {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        !fenced && !fence
-    });
-    prose.flat_map(|(line, number)| {
+    prose(page).flat_map(|(line, number)| {
         line.split("](").skip(1).filter_map(move |rest| {
             let (target, _) = rest.split_once(')')?;
             Some((target.split('#').next().unwrap_or(target), number))
         })
+    })
+}
+
+/// Lines of a page with their number, without fenced code.
+pub fn prose(page: &str) -> impl Iterator<Item = (&str, usize)> {
+    let mut fenced = false;
+    page.lines().zip(1..).filter(move |(line, _)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
     })
 }
 

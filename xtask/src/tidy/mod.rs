@@ -2,6 +2,7 @@
 //! what a rule allows stands in `tables`, each row with its reason.
 
 mod arrows;
+mod citations;
 mod code;
 mod dependencies;
 mod documents;
@@ -10,6 +11,7 @@ mod links;
 mod manifest;
 mod names;
 mod paths;
+mod rooms;
 mod tables;
 mod tree;
 mod unsafety;
@@ -30,6 +32,8 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     paths::check,
     documents::check,
     links::check,
+    citations::check,
+    rooms::check,
 ];
 
 /// Runs every rule and prints what they found. Warnings do not fail.

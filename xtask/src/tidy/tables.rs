@@ -5,14 +5,17 @@
 pub const HERE: &str = "xtask/src/tidy/tables.rs";
 
 /// Package -> workspace packages that it may depend on, for building, testing or both.
-/// Dependencies point down; a package that is not listed fails.
+/// Dependencies point down; a package that is not listed fails. (D1)
 pub const ARROWS: &[(&str, &[&str])] = &[
+    // For tests alone; whoever has some may use it.
+    ("stoker-testing", &[]),
     ("stoker-format", &[]),
     ("stoker-buffer", &["stoker-format"]),
-    ("stoker-ring", &["stoker-format", "stoker-buffer"]),
-    ("stoker-catalog", &["stoker-format"]),
+    ("stoker-ring", &["stoker-format", "stoker-buffer", "stoker-testing"]),
+    ("stoker-catalog", &["stoker-format", "stoker-testing"]),
+    ("stoker-schema", &["stoker-format", "stoker-catalog"]),
     ("stoker-cell", &["stoker-format", "stoker-buffer"]),
-    ("stoker-lake", &["stoker-format"]),
+    ("stoker-lake", &["stoker-format", "stoker-testing"]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     (
         "stoker-node",
@@ -21,9 +24,11 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-buffer",
             "stoker-ring",
             "stoker-catalog",
+            "stoker-schema",
             "stoker-cell",
             "stoker-lake",
             "stoker-store",
+            "stoker-testing",
         ],
     ),
     // The tests of what stands in front of the door run against a real node.
@@ -74,6 +79,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-format",
             "stoker-ring",
             "stoker-catalog",
+            "stoker-schema",
             "stoker-store",
             "stoker-node",
             "stoker-client",
@@ -135,6 +141,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-buffer",
             "stoker-ring",
             "stoker-catalog",
+            "stoker-schema",
             "stoker-lake",
             "stoker-store",
             "stoker-node",
@@ -166,6 +173,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-agent",
             "stoker-telemetry",
             "stoker-reflex-driver",
+            "stoker-testing",
         ],
     ),
     ("xtask", &[]),

@@ -46,9 +46,15 @@ struct DriveAdd {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DriveRest {
+struct DriveCordon {
     drive: String,
-    rests: bool,
+    cordoned: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LevelHold {
+    held: bool,
 }
 
 #[derive(Deserialize)]
@@ -201,6 +207,22 @@ pub async fn unreachable(asked: Arc<Asked>, _: Given) -> Answered {
     }
 }
 
+pub async fn level(asked: Arc<Asked>, _: Given) -> Answered {
+    level_value(operate(&asked, Order::Level).await?)
+}
+
+pub async fn level_hold(asked: Arc<Asked>, given: Given) -> Answered {
+    let LevelHold { held } = given.body()?;
+    level_value(operate(&asked, Order::LevelHold { held }).await?)
+}
+
+fn level_value(report: Report) -> Answered {
+    match report {
+        Report::Level(status) => Ok(plain(&status).into()),
+        _ => Err(confused()),
+    }
+}
+
 pub async fn rejoin(asked: Arc<Asked>, given: Given) -> Answered {
     let Nothing {} = given.body()?;
     operate(&asked, Order::Rejoin { node: given.text("node").to_owned() }).await?;
@@ -243,9 +265,11 @@ pub async fn drive_remove(asked: Arc<Asked>, given: Given) -> Answered {
     drive_list(operate(&asked, Order::DriveRemove { node, drive, force }).await?)
 }
 
-pub async fn drive_rest(asked: Arc<Asked>, given: Given) -> Answered {
-    let DriveRest { drive, rests } = given.body()?;
-    drive_list(operate(&asked, Order::DriveRest { node: given.text("node").to_owned(), drive, rests }).await?)
+pub async fn drive_cordon(asked: Arc<Asked>, given: Given) -> Answered {
+    let DriveCordon { drive, cordoned } = given.body()?;
+    drive_list(
+        operate(&asked, Order::DriveCordon { node: given.text("node").to_owned(), drive, cordoned }).await?,
+    )
 }
 
 pub async fn catalog(asked: Arc<Asked>, _: Given) -> Answered {

@@ -327,6 +327,20 @@ pub static ROUTES: &[Route] = &[
         "UnreachableNodes",
     ),
     get(
+        "/api/v1/level",
+        call!(fleet::level),
+        "In which forms all nodes write rows, messages and files, and which of them keep that from changing.",
+        NONE,
+        "Level",
+    ),
+    post(
+        "/api/v1/level",
+        call!(fleet::level_hold),
+        "Keep the level from rising by itself, or let it.",
+        "LevelHold",
+        "Level",
+    ),
+    get(
         "/api/v1/drives",
         call!(fleet::drives),
         "Every drive.",
@@ -355,10 +369,10 @@ pub static ROUTES: &[Route] = &[
         "Drives",
     ),
     post(
-        "/api/v1/nodes/{node}/drives/rest",
-        call!(fleet::drive_rest),
+        "/api/v1/nodes/{node}/drives/cordon",
+        call!(fleet::drive_cordon),
         "Put nothing new on a drive and bring what the lake lacks to others, or end that.",
-        "DriveRest",
+        "DriveCordon",
         "Drives",
     ),
     get(

@@ -111,6 +111,8 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("Removals", "removals:[Removal]"),
     ("UnreachableNodes", "nodes:[Unreachable]"),
     ("Unreachable", "node:text name:text addresses:[text] by:text why:text since_ms:int"),
+    ("Level", "level:int newest:int is_held:bool since_ms:int nodes:[LevelNode]"),
+    ("LevelNode", "node:text name:text reads:int release:text? holds_up:text?"),
     ("Drives", "drives:[Drive]"),
     (
         "Drive",
@@ -189,7 +191,8 @@ pub const BODIES: &[(&str, &str)] = &[
     ("Force", "force?:bool"),
     ("Remove", "force?:bool accept_loss?:bool"),
     ("DriveAdd", "path:word size_bytes?:int?"),
-    ("DriveRest", "drive:word rests:bool"),
+    ("DriveCordon", "drive:word cordoned:bool"),
+    ("LevelHold", "held:bool"),
     ("Repaired", "part:word"),
     ("Promote", "accept_loss?:bool"),
     ("Detach", "node:word"),

@@ -59,7 +59,6 @@ impl Rig {
             name: "alone".into(),
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
             gossip: Vec::new(),
-            s3: None,
             labels: Labels::default(),
             weight: 1,
             plaintext: false,

@@ -1,4 +1,4 @@
-//! The same line again and again: a node without descriptors would say ten times a second that it cannot accept.
+//! The same line again and again: a node without descriptors would say ten times a second that it cannot accept. (D101)
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

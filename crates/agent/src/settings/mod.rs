@@ -1,4 +1,4 @@
-//! The settings of `up`: what each is called, and where the value of each comes from.
+//! The settings of `up`: what each is called, and where the value of each comes from. (D99)
 //!
 //! A value is text that was checked when it was taken: from a flag, from a variable of the environment, from the [file] that an
 //! earlier start left in the node's directory, in this order; otherwise the default counts. Nothing else may decide that order.

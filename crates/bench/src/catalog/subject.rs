@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres, PostgresOptions};
-use stoker_catalog::names::{Names, Plan, Refusal};
-use stoker_catalog::rows::{Drain, FileRow, HolderRow, Layout, keys};
 use stoker_catalog::{Catalog, Check, Commit, Outcome};
 use stoker_format::{ClusterId, DriveId, NodeId, VersionId, VolumeId};
+use stoker_schema::names::{Names, Plan, Refusal};
+use stoker_schema::rows::{Drain, FileRow, HolderRow, Layout, keys};
 use tokio::task::JoinSet;
 
 use super::failed;

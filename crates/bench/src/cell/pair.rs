@@ -81,7 +81,6 @@ impl Seat {
             name: name.to_owned(),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             gossip: Vec::new(),
-            s3: None,
             labels: Labels::default(),
             weight: 1,
             plaintext: security == Security::Plain,

@@ -228,7 +228,7 @@ impl RemoteCatalog {
                 Ok(opened)
             }
             Said::Failed(error) => Err(error),
-            _ => Err(CatalogError::unavailable("the server gave an answer to another question")),
+            _ => Err(CatalogError::unavailable("unexpected response type from the server")),
         }
     }
 
@@ -286,7 +286,7 @@ fn forgotten() -> CatalogError {
 }
 
 fn confused() -> CatalogError {
-    CatalogError::unavailable("the server gave an answer to another question")
+    CatalogError::unavailable("unexpected response type from the server")
 }
 
 /// Calls over the wire, and the epochs that their answers carry.

@@ -113,7 +113,7 @@ impl Watching {
         match link.once(&ask).await? {
             Said::Armed => {}
             Said::Failed(error) => return Err(error),
-            _ => return Err(CatalogError::unavailable("the server gave an answer to another question")),
+            _ => return Err(CatalogError::unavailable("unexpected response type from the server")),
         }
         wanted.difference(armed).for_each(|prefix| self.watches.wake_exact(prefix));
         Ok(wanted)

@@ -34,7 +34,7 @@ impl Disk {
             .filter_map(|(kind, disk)| Some((kind, disk?)))
             .collect();
         if found.is_empty() {
-            eprintln!("skipped: no file system can be mounted here");
+            stoker_testing::skipped("no file system can be mounted here");
         }
         found
     }

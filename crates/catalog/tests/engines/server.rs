@@ -44,17 +44,25 @@ pub struct Server {
 /// The server that tests share, each with a schema of its own; says why if there is none.
 pub fn shared() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    // Asked by each test, so that each is told as skipped.
+    installed()?;
     let start = || Server::start(&["fsync=off", "max_connections=300"]);
     SERVER.get_or_init(start).as_ref()
+}
+
+/// The folder of PostgreSQL's programs; says that the test is skipped if there is none.
+fn installed() -> Option<PathBuf> {
+    let programs = programs();
+    if programs.is_none() {
+        stoker_testing::skipped("no PostgreSQL server on this machine (initdb and postgres not found)");
+    }
+    programs
 }
 
 impl Server {
     /// Makes a database and starts a server; `None` if this machine has no PostgreSQL.
     pub fn start(settings: &[&str]) -> Option<Server> {
-        let Some(programs) = programs() else {
-            eprintln!("skipped: no PostgreSQL server on this machine (initdb and postgres not found)");
-            return None;
-        };
+        let programs = installed()?;
         let folder =
             tempfile::Builder::new().prefix("stoker-pg").tempdir().expect("a temporary folder").keep();
         if let Some(user) = user() {

@@ -71,7 +71,7 @@ impl Candidates {
     }
 
     /// Nodes that may take the next copy, the preferred one first: those of the cell of the first holder, then others.
-    /// Never one that has a copy, nor one that is closer to a copy than the spread allows.
+    /// Never one that has a copy, nor one that is closer to a copy than the spread allows. (D43)
     pub fn takers(&self, key: Key, taken: &[NodeId], spread: Spread) -> Vec<NodeId> {
         let holders: Vec<&Entry> = taken.iter().filter_map(|node| self.entry(*node)).collect();
         // A holder that is no candidate any more cannot be told apart from anybody.

@@ -53,20 +53,20 @@ pub(super) struct Acceptor {
     join_tls: Option<Arc<ServerConfig>>,
     newcomers: Arc<Places>,
     joins: Semaphore,
-    guests: Mutex<Guests>,
+    inbound: Mutex<Inbound>,
     left: Notify,
     stopping: AtomicBool,
 }
 
 /// Who is connected. A node that was here once keeps its entry: an old session must not come back.
 #[derive(Default)]
-struct Guests {
-    nodes: HashMap<NodeId, Guest>,
+struct Inbound {
+    nodes: HashMap<NodeId, InboundPeer>,
     count: usize,
 }
 
 #[derive(Default)]
-struct Guest {
+struct InboundPeer {
     session: u64,
     connections: Vec<Arc<Served>>,
 }
@@ -87,7 +87,7 @@ impl Acceptor {
             join_tls,
             newcomers: Places::new(NEWCOMERS_MAX),
             joins: Semaphore::new(JOINS_MAX),
-            guests: Mutex::default(),
+            inbound: Mutex::default(),
             left: Notify::new(),
             stopping: AtomicBool::new(false),
         }))
@@ -124,15 +124,15 @@ impl Acceptor {
     /// Takes no more requests, and says so.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        let guests = self.guests.lock().unwrap();
-        guests.nodes.values().flat_map(|guest| &guest.connections).for_each(|served| served.stop());
+        let inbound = self.inbound.lock().unwrap();
+        inbound.nodes.values().flat_map(|peer| &peer.connections).for_each(|served| served.stop());
     }
 
     /// Waits until nobody is connected.
     pub async fn empty(&self) {
         loop {
             let left = self.left.notified();
-            if self.guests.lock().unwrap().count == 0 {
+            if self.inbound.lock().unwrap().count == 0 {
                 return;
             }
             left.await;
@@ -239,21 +239,21 @@ impl Acceptor {
         }
         let config = &self.shared.config;
         let peer = Peer { node: met.node, session: met.session, rail };
-        let mut guests = self.guests.lock().unwrap();
-        if guests.count >= config.connections_max {
+        let mut inbound = self.inbound.lock().unwrap();
+        if inbound.count >= config.connections_max {
             return Err(Reason::Full);
         }
-        let guest = guests.nodes.entry(met.node).or_default();
-        if met.session < guest.session {
+        let known = inbound.nodes.entry(met.node).or_default();
+        if met.session < known.session {
             return Err(Reason::OldSession);
         }
-        if met.session > guest.session {
-            guest.session = met.session;
-            guest.connections.iter().for_each(|served| served.line.end());
+        if met.session > known.session {
+            known.session = met.session;
+            known.connections.iter().for_each(|served| served.line.end());
         }
         let served = Served::new(peer, config.requests_max, config.window_bytes);
-        guest.connections.push(served.clone());
-        guests.count += 1;
+        known.connections.push(served.clone());
+        inbound.count += 1;
         Ok(Stay { acceptor: self.clone(), served })
     }
 
@@ -293,7 +293,7 @@ enum Meeting {
 /// A connection of a node that was admitted.
 type Connected = (Stay, ReadHalf, WriteHalf);
 
-/// An entry in the list of guests; it goes, and what is under way with it, however the connection ends.
+/// An entry in the list of inbound peers; it goes, and what is under way with it, however the connection ends.
 struct Stay {
     acceptor: Arc<Acceptor>,
     served: Arc<Served>,
@@ -303,12 +303,12 @@ impl Drop for Stay {
     fn drop(&mut self) {
         self.served.line.outbox.discard();
         self.served.end();
-        let mut guests = self.acceptor.guests.lock().unwrap();
-        if let Some(guest) = guests.nodes.get_mut(&self.served.peer.node) {
-            guest.connections.retain(|served| !Arc::ptr_eq(served, &self.served));
+        let mut inbound = self.acceptor.inbound.lock().unwrap();
+        if let Some(peer) = inbound.nodes.get_mut(&self.served.peer.node) {
+            peer.connections.retain(|served| !Arc::ptr_eq(served, &self.served));
         }
-        guests.count -= 1;
-        drop(guests);
+        inbound.count -= 1;
+        drop(inbound);
         self.acceptor.left.notify_waiters();
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct RemoteFile {
 }
 
 /// Smaller files are read through the node: one answer brings the whole of it, and a segment that was shown to somebody
-/// costs the drive a new one later.
+/// costs the drive a new one later. (D22)
 const LEASE_SIZE_MIN: u64 = 256 << 10;
 
 /// The file in one connection; closed when nobody reads any more.

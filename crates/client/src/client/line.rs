@@ -1,4 +1,4 @@
-//! A connection on which one thread asks and waits, with system calls that block.
+//! A connection on which one thread asks and waits, with system calls that block. (D62)
 //!
 //! A call on a [`Link`](super::link::Link) wakes the task that reads the socket and then the thread that asked. A thread
 //! that may be blocked saves both switches by reading the answer itself. Lines belong to a link and are used no longer than

@@ -7,8 +7,9 @@ use crate::error::LakeError;
 /// The error of a call about one key.
 pub(super) fn translate(action: &str, key: &[u8], error: Error) -> LakeError {
     let message = format!("cannot {action} `{}`: {}", String::from_utf8_lossy(key), with_causes(&error));
+    let (is_busy, is_bucket_missing) = (is_busy(&error), is_bucket_missing(&error));
     match error {
-        Error::NotFound { .. } if is_bucket_missing(&message) => LakeError::not_found(format!(
+        Error::NotFound { .. } if is_bucket_missing => LakeError::not_found(format!(
             "the bucket or container does not exist; make it, or correct the lake's url: {message}"
         )),
         Error::NotFound { .. } => LakeError::not_found(message),
@@ -25,22 +26,43 @@ pub(super) fn translate(action: &str, key: &[u8], error: Error) -> LakeError {
         | Error::NotImplemented { .. }
         | Error::InvalidPath { .. }
         | Error::UnknownConfigurationKey { .. } => LakeError::invalid(message),
-        _ if is_busy(&message) => LakeError::busy(message),
+        _ if is_busy => LakeError::busy(message),
         _ => LakeError::unavailable(message),
     }
 }
 
-/// `object_store` keeps the status of a failed request only in its words.
-fn is_busy(message: &str) -> bool {
-    ["429 Too Many Requests", "503 Service Unavailable", "ServerBusy", "SlowDown", "rateLimitExceeded"]
-        .iter()
-        .any(|word| message.contains(word))
+/// What a store answered, which `object_store` keeps in the text of one cause alone, at its beginning. The key is in other texts, and in
+/// bodies, where it is escaped: what a user calls an object is not taken for what the store says.
+fn said(error: &dyn std::error::Error) -> Option<(u16, String)> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if let Some(rest) = text.strip_prefix("Server returned non-2xx status code: ") {
+            let (status, body) = rest.split_once(": ").unwrap_or((rest, ""));
+            return Some((status.get(..3)?.parse().ok()?, body.to_owned()));
+        }
+        if let Some(body) = text.strip_prefix("Server returned error response: ") {
+            return Some((200, body.to_owned()));
+        }
+        cause = error.source();
+    }
+    None
 }
 
-fn is_bucket_missing(message: &str) -> bool {
-    ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"]
-        .iter()
-        .any(|word| message.contains(word))
+fn is_busy(error: &Error) -> bool {
+    let codes = ["<Code>SlowDown</Code>", "<Code>ServerBusy</Code>"];
+    said(error).is_some_and(|(status, body)| {
+        matches!(status, 429 | 503) || codes.iter().any(|code| body.contains(code))
+    })
+}
+
+fn is_bucket_missing(error: &Error) -> bool {
+    let codes = [
+        "<Code>NoSuchBucket</Code>",
+        "<Code>ContainerNotFound</Code>",
+        "The specified bucket does not exist",
+    ];
+    said(error).is_some_and(|(_, body)| codes.iter().any(|code| body.contains(code)))
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {
@@ -73,7 +95,12 @@ mod tests {
         for (error, kind, hint) in [
             (Error::NotFound { path: path(), source: source("x") }, LakeErrorKind::NotFound, "`k`"),
             (
-                Error::NotFound { path: path(), source: source("ContainerNotFound") },
+                Error::NotFound {
+                    path: path(),
+                    source: source(
+                        "Server returned non-2xx status code: 404 Not Found: <Error><Code>ContainerNotFound</Code></Error>",
+                    ),
+                },
                 LakeErrorKind::NotFound,
                 "make it",
             ),
@@ -82,12 +109,28 @@ mod tests {
             (Error::PermissionDenied { path: path(), source: source("x") }, LakeErrorKind::Denied, "role"),
             (Error::Unauthenticated { path: path(), source: source("x") }, LakeErrorKind::Denied, "renew"),
             (Error::NotSupported { source: source("x") }, LakeErrorKind::Invalid, ""),
-            (generic("status 503 Service Unavailable: x"), LakeErrorKind::Busy, "503"),
+            (
+                generic("Server returned non-2xx status code: 503 Service Unavailable: x"),
+                LakeErrorKind::Busy,
+                "503",
+            ),
             (generic("connection reset"), LakeErrorKind::Unavailable, "reset"),
         ] {
             let error = translate("read", b"k", error);
             assert_eq!(error.kind, kind, "{error}");
             assert!(error.message.contains(hint), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_is_not_taken_for_an_answer() {
+        let url = "Error performing PUT http://lake/b/503-SlowDown-NoSuchBucket in 1ms - connection reset";
+        let error = Error::Generic { store: "S3", source: source(url) };
+        let error = translate("write", b"503-SlowDown-NoSuchBucket", error);
+        assert_eq!(error.kind, LakeErrorKind::Unavailable, "{error}");
+        let body = "Server returned non-2xx status code: 404 Not Found: <Error><Code>NoSuchKey</Code><Key>NoSuchBucket</Key></Error>";
+        let error = Error::NotFound { path: "NoSuchBucket".into(), source: source(body) };
+        let error = translate("read", b"NoSuchBucket", error);
+        assert!(error.kind == LakeErrorKind::NotFound && !error.message.contains("make it"), "{error}");
     }
 }

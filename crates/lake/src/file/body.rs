@@ -1,4 +1,4 @@
-//! The file in which the parts of an upload come to lie one behind the other, so that nothing is copied when it is completed.
+//! The file in which the parts of an upload come to lie one behind the other, so that nothing is copied when it is completed. (D119)
 //!
 //! A part in a file of its own has to be copied when the upload is completed: every byte would be written twice, and a long
 //! object would seem to hang at its end. So a part is written where it will be in the object, as far as that can be known: behind

@@ -1,5 +1,5 @@
 //! Keys with a write that nobody saw the end of. Such a write may take effect after whatever was sent later, so whoever owns
-//! the key asks before it relies on what it knows to be there.
+//! the key asks before it relies on what it knows to be there. (D55)
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Whether the lake answers. A call is given up only after several tries of half a minute each, and people want to know sooner.
+//! Whether the lake answers. A call is given up only after several tries of half a minute each, and people want to know sooner. (D116)
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -33,7 +33,7 @@ fn a_real_server() {
 #[test]
 fn a_server_of_your_own() {
     let Ok(url) = std::env::var("STOKER_S3_URL") else {
-        eprintln!("skipped: STOKER_S3_URL is not set");
+        stoker_testing::skipped("only with STOKER_S3_URL");
         return;
     };
     let (base, query) = url.split_once('?').unwrap_or((&url, ""));

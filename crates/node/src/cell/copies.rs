@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use stoker_catalog::kv::Check;
-use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, VersionId};
 use stoker_ring::{Put, Retention};
+use stoker_schema::rows::HolderRow;
 use stoker_store::{Class, ErrorKind, Result, StoreError, Subject, WhenAlone};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -24,7 +24,7 @@ use crate::publish::outdated;
 use crate::rings::{NAME_INDEX, Rings};
 use crate::volumes::Volume;
 
-/// Neighbouring chunks that have their copies with the same peers, so that a file has few holders.
+/// Neighbouring chunks that have their copies with the same peers, so that a file has few holders. (D33)
 const STRIPE: u32 = 16;
 
 /// How long a write waits for nodes that are away and not given up yet.
@@ -126,16 +126,15 @@ pub(super) fn place_of(chunk: ChunkId) -> ChunkId {
     ChunkId::new(chunk.version, chunk.index / STRIPE)
 }
 
-const HOLDERS_LOST: &str = "a node that took a copy is gone: the bytes have to be copied again";
-
 /// The error for a copy that does not count any more.
 fn holders_lost() -> StoreError {
-    StoreError::new(ErrorKind::Unavailable, HOLDERS_LOST)
+    let message = "a node that took a copy is gone: the bytes have to be copied again";
+    StoreError::about(ErrorKind::Unavailable, Subject::Holders, message)
 }
 
 /// Whether it failed because of that.
 pub(crate) fn is_holders_lost(fault: &StoreError) -> bool {
-    fault.kind == ErrorKind::Unavailable && fault.message == HOLDERS_LOST
+    (fault.kind, fault.subject) == (ErrorKind::Unavailable, Subject::Holders)
 }
 
 impl Core {

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use stoker_catalog::Row;
 use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, Range};
-use stoker_catalog::rows::{Duty, FailedDial, NodeRow, NodeState, RemovedRow, RowValue, UnreachedRow, keys};
 use stoker_format::NodeId;
+use stoker_schema::level::Level;
+use stoker_schema::rows::{Duty, FailedDial, NodeRow, NodeState, RemovedRow, RowValue, UnreachedRow, keys};
 use stoker_store::{ErrorKind, Result, StoreError, Unreachable};
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ pub(crate) async fn begin(
     catalog: &dyn Catalog,
     node: NodeId,
     cell: &CellOptions,
+    level: Level,
     begin: Commit,
 ) -> Result<Commit> {
     let now_ms = catalog.now_ms().await.map_err(error::catalog)?;
@@ -77,7 +79,7 @@ pub(crate) async fn begin(
     };
     // What a person decided about it holds for this boot, too.
     let duty = known.map_or(Duty::Full, |row| row.duty);
-    Ok(begin.absent(keys::removed(node)).put(keys::node(node), cell.row(now_ms, duty).encode()))
+    Ok(begin.absent(keys::removed(node)).put(keys::node(node), cell.row(now_ms, duty).encode_at(level)))
 }
 
 /// The words for a node whose name another one has.

@@ -1,4 +1,4 @@
-//! The other nodes of the cluster: copies of chunks with them, reads from them, and what they ask of us.
+//! The other nodes of the cluster: copies of chunks with them, reads from them, and what they ask of us. (D34)
 //!
 //! A node that is alone has no [`Wire`], and everything here costs it nothing. What the cluster decided is in the catalog
 //! (rows of nodes, sessions and drives, read into a [`View`]); who answers is told from outside by [`Health`]. Messages
@@ -7,7 +7,6 @@
 mod copies;
 pub(crate) mod dial;
 mod fabric;
-mod guests;
 mod message;
 mod order;
 mod owed;
@@ -17,6 +16,7 @@ mod progress;
 mod protect;
 mod rebuild;
 mod records;
+mod remote_holds;
 mod repair;
 mod service;
 mod view;
@@ -26,18 +26,18 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_catalog::rows::{Duty, NodeRow, NodeState};
 use stoker_format::{ChunkId, NodeId, VersionId};
+use stoker_schema::rows::{Duty, NodeRow, NodeState};
 use stoker_store::{BoxFuture, Buf, Counter, ErrorKind, PeerStatus, Result, Spread, StoreError};
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use dial::name_taken;
-pub(crate) use guests::Guests;
 use owed::Owed;
 pub(crate) use protect::Protected;
 pub use rebuild::RebuildOptions;
 pub(crate) use rebuild::Rebuilder;
 pub(crate) use records::Keepers;
+pub(crate) use remote_holds::RemoteHolds;
 pub(crate) use repair::run as look_after;
 pub(crate) use view::View;
 
@@ -121,8 +121,6 @@ pub struct CellOptions {
     pub addresses: Vec<String>,
     /// Where its pings go.
     pub gossip: Vec<String>,
-    /// Where clients reach it.
-    pub s3: Option<String>,
     /// Where it stands.
     pub labels: Labels,
     /// Share of the chunks that it takes.
@@ -136,7 +134,6 @@ impl CellOptions {
             name: self.name.clone(),
             addresses: self.addresses.clone(),
             gossip: self.gossip.clone(),
-            s3: self.s3.clone(),
             cell: self.labels.cell.clone(),
             tor: self.labels.tor.clone(),
             power: self.labels.power.clone(),
@@ -161,7 +158,7 @@ pub(crate) struct Cell {
     view: RwLock<Arc<View>>,
     /// What pings say of each node, and since when, milliseconds since 1970.
     health: RwLock<HashMap<NodeId, (Health, u64)>>,
-    pub guests: Guests,
+    pub remote_holds: RemoteHolds,
     owed: Owed,
     /// Versions to be looked at: their chunks here may be clean by now.
     reconsider: Mutex<Vec<VersionId>>,
@@ -214,7 +211,7 @@ impl Cell {
             wire: options.map(|options| options.wire.clone()),
             view,
             health,
-            guests: Guests::default(),
+            remote_holds: RemoteHolds::default(),
             owed: Owed::default(),
             reconsider,
             raised_for,

@@ -33,7 +33,9 @@ impl Core {
             Order::DriveRemove { drive, force, .. } => {
                 self.drive_remove(&drive, force).await.map(Report::Drives)
             }
-            Order::DriveRest { drive, rests, .. } => self.drive_rest(&drive, rests).await.map(Report::Drives),
+            Order::DriveCordon { drive, cordoned, .. } => {
+                self.drive_cordon(&drive, cordoned).await.map(Report::Drives)
+            }
             Order::Measures { .. } => Ok(Report::Measures(Box::new(self.measures_here().await?))),
             Order::History { since_ms, every_ms, .. } => Ok(self.history_here(since_ms, every_ms)),
             Order::DriveLosses { drive, .. } => self.drive_losses(&drive).await.map(Report::Lost),

@@ -1,6 +1,6 @@
 //! Words that this node owes to others: that a write is over which they hold chunks of (R7). A holder that misses the word keeps
 //! the bytes for as long as this boot lasts, so it is said until it is heard. Whoever was asked to hold something and did not
-//! answer may hold it as well.
+//! answer may hold it as well. (D57)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Outcome};
-use stoker_catalog::rows::{HolderRow, PartRow, RowValue, keys};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId, VolumeId};
+use stoker_schema::rows::{HolderRow, PartRow, RowValue, keys};
 use stoker_store::Result;
 
 use super::rebuild::{Loss, Task};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, VersionId, VolumeId, crc32c};
+use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 
 use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
@@ -33,7 +33,7 @@ pub(crate) struct PeerCopy {
 }
 
 fn confused(answer: &Answer) -> StoreError {
-    StoreError::new(ErrorKind::Invalid, format!("a peer gave an answer to another question: {answer:?}"))
+    StoreError::new(ErrorKind::Invalid, format!("unexpected response type from a peer: {answer:?}"))
 }
 
 impl Cell {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId};
 use stoker_ring::{ErrorKind as RingKind, Put, Retention};
+use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Result};
 
 use super::Summed;

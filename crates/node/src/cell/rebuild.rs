@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
-use stoker_catalog::names::{Located, Spot, dirty_writes};
-use stoker_catalog::rows::{DirtyRow, Drain, EntryRow, FileRow, HolderRow, RepairRow, RowValue, keys};
 use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
+use stoker_schema::names::{Located, Spot, dirty_writes};
+use stoker_schema::rows::{DirtyRow, Drain, EntryRow, FileRow, HolderRow, RepairRow, RowValue, keys};
 use stoker_store::Result;
 use tokio::time::Instant;
 
@@ -214,7 +214,7 @@ impl Core {
         for drive in self.rings.drives() {
             match drive.standing() {
                 Standing::Serving => {}
-                Standing::Resting | Standing::Leaving => {
+                Standing::Cordoned | Standing::Leaving => {
                     losses.insert(Loss::Leaving(self.node, drive.id));
                 }
                 Standing::Failed(_) => {

@@ -1,13 +1,13 @@
 //! Leaves name records in rings (R6): here, and with as many peers as the class asks for, so that a name survives whatever the bytes
-//! under it survive.
+//! under it survive. (D54)
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoker_catalog::rows::{Drain, FileRow, HolderRow, Layout, VersionRow};
 use stoker_format::{ChunkId, NameRecord, NodeId, RecordKind, VersionId};
 use stoker_ring::{Put, Retention};
+use stoker_schema::rows::{Drain, FileRow, HolderRow, Layout, VersionRow};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use super::copies::Parcel;

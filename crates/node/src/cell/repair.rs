@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Range};
-use stoker_catalog::rows::{DirtyRow, Drain, NodeRow, NodeState, RowValue, keys};
 use stoker_format::{ChunkId, NodeId, VersionId};
-use stoker_store::{ErrorKind, Result, Spread, StoreError};
+use stoker_schema::rows::{DirtyRow, Drain, NodeRow, NodeState, RowValue, keys};
+use stoker_store::{ErrorKind, Result, Spread, StoreError, Subject};
 
 use crate::core::{Core, add, nodes};
 use crate::error;
@@ -50,7 +50,7 @@ impl Node {
     }
 
     /// Declares a node down that was silent for the grace period, unless it is back or somebody else did; and again for as long
-    /// as it is silent, should it start anew where it reaches the catalog and nobody reaches it.
+    /// as it is silent, should it start anew where it reaches the catalog and nobody reaches it. (D56)
     pub async fn give_up(&self, lost: NodeId, grace: Duration) {
         let mut is_sure = false;
         while self.is_suspect(lost) && self.core.check_open().is_ok() {
@@ -97,10 +97,12 @@ impl Node {
 }
 
 impl Core {
+    /// Says in the catalog what became of a node, if it is so long ago that it said something itself. (D40)
     async fn declare(&self, node: NodeId, state: NodeState, silent: Duration) -> Result<bool> {
         let key = keys::node(node);
         let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
-        let unknown = || StoreError::new(ErrorKind::NotFound, format!("there is no node {node}"));
+        let unknown =
+            || StoreError::about(ErrorKind::NotFound, Subject::Node, format!("there is no node {node}"));
         let row = row.ok_or_else(unknown)?;
         let mut value = NodeRow::of(&row).map_err(error::catalog)?;
         if value.state == state {
@@ -108,10 +110,10 @@ impl Core {
         }
         let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
         if now_ms < value.since_ms.saturating_add(silent.as_millis() as u64) {
-            return Err(StoreError::new(ErrorKind::Unavailable, format!("node {node} came a moment ago")));
+            return Err(StoreError::new(ErrorKind::Unavailable, format!("node {node} restarted recently")));
         }
         (value.state, value.since_ms) = (state, now_ms);
-        let mut change = Commit::new().seq(key.clone(), row.seq).put(key, value.encode());
+        let mut change = Commit::new().seq(key.clone(), row.seq).put(key, value.encode_at(self.level.get()));
         // Whoever was away for long thinks that all others were. If they went on without it, its word counts no more.
         change.checks.push(Check::Value(self.session.0.clone(), self.session.1.clone()));
         if state == NodeState::Down {
@@ -134,7 +136,7 @@ impl Core {
         for version in self.cell.take_reconsider() {
             self.settle_here(version).await?;
         }
-        let ended = self.cell.guests.end_sessions(|home, session| {
+        let ended = self.cell.remote_holds.end_sessions(|home, session| {
             // A home that is not known yet is not over.
             (view.member(home).is_some() || view.is_removed(home)) && view.session(home) != Some(session)
         });
@@ -200,7 +202,7 @@ impl Core {
     /// What is dirty here, but neither in use nor needed by any row, may go (R7, R8).
     async fn take_inventory(self: &Arc<Core>) -> Result<()> {
         self.tidy_rows().await?;
-        let in_use = |version: VersionId| self.cell.guests.has(version) || self.pins.is_pinned(version);
+        let in_use = |version: VersionId| self.cell.remote_holds.has(version) || self.pins.is_pinned(version);
         let mut found: HashSet<ChunkId> = HashSet::new();
         for drive in self.rings.drives() {
             found.extend(drive.ring.dirty().iter().map(|record| record.chunk));

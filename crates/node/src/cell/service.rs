@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stoker_catalog::rows::HolderRow;
 use stoker_format::{ChunkId, NodeId, RecordKind, VersionId, VolumeId};
 use stoker_ring::{Put, Retention};
-use stoker_store::{Buf, ErrorKind, Result, StoreError};
+use stoker_schema::rows::HolderRow;
+use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 
 use super::message::{self, Answer, AppendHead, Ask, LakeHead, from_wire};
 use super::peers::chunks_of;
@@ -94,7 +94,7 @@ impl Core {
                 plain(self.keep_for_peer(from, wanted, session, hold).await?)
             }
             Ask::Done { versions: ids, hold } => {
-                versions(ids).for_each(|version| self.cell.guests.done(version, from, hold));
+                versions(ids).for_each(|version| self.cell.remote_holds.done(version, from, hold));
                 plain(Answer::Done)
             }
             Ask::Reconsider { versions: ids } => {
@@ -105,7 +105,7 @@ impl Core {
                 plain(Answer::Which(versions(ids).map(|version| self.pins.is_pinned(version)).collect()))
             }
             Ask::Forget { chunks } => {
-                let held = |chunk: &ChunkId| self.cell.guests.has(chunk.version);
+                let held = |chunk: &ChunkId| self.cell.remote_holds.has(chunk.version);
                 let ids: Vec<ChunkId> = chunks_of(&chunks).into_iter().filter(|chunk| !held(chunk)).collect();
                 self.rings.delete(&ids).await?;
                 plain(Answer::Done)
@@ -129,7 +129,7 @@ impl Core {
     async fn keep_copy(self: &Arc<Core>, from: NodeId, head: AppendHead, payload: Buf) -> Result<Answer> {
         let chunk = from_wire(&head.chunk);
         let (version, volume) = (chunk.version, VolumeId(head.volume));
-        if !self.cell.guests.hold(version, from, head.session, head.hold) {
+        if !self.cell.remote_holds.hold(version, from, head.session, head.hold) {
             return Err(over());
         }
         let (longer, turn) = self.longer_copy(chunk, payload.len()).await?;
@@ -220,13 +220,14 @@ impl Core {
         session: [u8; 16],
         hold: u64,
     ) -> Result<Answer> {
-        let hold_all =
-            || wanted.iter().all(|(chunk, _)| self.cell.guests.hold(chunk.version, from, session, hold));
+        let hold_all = || {
+            wanted.iter().all(|(chunk, _)| self.cell.remote_holds.hold(chunk.version, from, session, hold))
+        };
         let was_held = hold_all();
         let _marks = self.marks.read().await;
         // That may have taken longer than the peer waits.
         if !was_held || !hold_all() {
-            wanted.iter().for_each(|(chunk, _)| self.cell.guests.done(chunk.version, from, hold));
+            wanted.iter().for_each(|(chunk, _)| self.cell.remote_holds.done(chunk.version, from, hold));
             return Err(over());
         }
         let is_here = |(chunk, len): &&(ChunkId, u32)| self.rings.position(chunk, *len as usize).is_some();
@@ -252,14 +253,13 @@ fn over() -> StoreError {
     StoreError::new(ErrorKind::Conflict, "the write that this is for is over")
 }
 
-const NOWHERE: &str = "is on no drive of this node, and no peer that answers has it";
-
 /// The error for a chunk that no node has.
 pub(super) fn nowhere(chunk: &ChunkId) -> StoreError {
-    StoreError::new(ErrorKind::Unavailable, format!("chunk {chunk} {NOWHERE}"))
+    let message = format!("chunk {chunk} is on no drive of this node, and no peer that answers has it");
+    StoreError::about(ErrorKind::Unavailable, Subject::Chunk, message)
 }
 
 /// Whether it is that.
 pub(super) fn is_nowhere(fault: &StoreError) -> bool {
-    fault.kind == ErrorKind::Unavailable && fault.message.ends_with(NOWHERE)
+    (fault.kind, fault.subject) == (ErrorKind::Unavailable, Subject::Chunk)
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::Check;
-use stoker_catalog::rows::{
+use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
+use stoker_format::{ChunkId, DriveId, NodeId};
+use stoker_schema::rows::{
     DriveRow, DriveState, Duty, HolderRow, NodeRow, NodeState, RemovingRow, RowValue, SessionRow,
     UnreachedRow, keys,
 };
-use stoker_cell::placement::{self, Candidate, Candidates, Domain, Key};
-use stoker_format::{ChunkId, DriveId, NodeId};
 use stoker_store::{Result, Spread};
 
 use crate::core::{Core, Lost};
@@ -348,7 +348,7 @@ impl Core {
 
     /// Keeps the view fresh until the node closes.
     pub async fn follow_cluster(self: Arc<Core>) {
-        let mut watches = [&b"M"[..], b"S", b"D", b"V", keys::UNREACHED, keys::REMOVED]
+        let mut watches = [&b"M"[..], b"S", b"D", b"V", keys::UNREACHED, keys::REMOVED, keys::LEVEL]
             .map(|table| self.catalog.watch(table.to_vec()));
         while !self.closing.load(std::sync::atomic::Ordering::Relaxed) {
             let mut is_well = true;
@@ -360,11 +360,15 @@ impl Core {
                 tracing::warn!("reading the volumes: {fault}");
                 is_well = false;
             }
+            if let Err(fault) = self.raise_level().await {
+                tracing::warn!("the level of the cluster: {fault}");
+                is_well = false;
+            }
             if !is_well {
                 // A catalog in trouble wakes its watchers all the time.
                 tokio::time::sleep(TROUBLE_PAUSE).await;
             }
-            let [nodes, sessions, drives, volumes, unreached, removed] = &mut watches;
+            let [nodes, sessions, drives, volumes, unreached, removed, level] = &mut watches;
             tokio::select! {
                 biased;
                 changed = nodes.changed() => if changed.is_err() { return },
@@ -373,6 +377,7 @@ impl Core {
                 changed = volumes.changed() => if changed.is_err() { return },
                 changed = unreached.changed() => if changed.is_err() { return },
                 changed = removed.changed() => if changed.is_err() { return },
+                changed = level.changed() => if changed.is_err() { return },
                 // A watch that was lost somewhere costs a moment, not the truth.
                 () = tokio::time::sleep(Duration::from_secs(5)) => {}
             }

@@ -85,7 +85,7 @@ pub async fn join(dir: &Path, address: &str, token: &str, wanted: &JoinAs) -> Re
     let wrong = |fault: transport::TokenError| StoreError::new(ErrorKind::Invalid, fault.to_string());
     let token: Token = token.parse().map_err(wrong)?;
     if Identity::exists(dir) {
-        let message = format!("{}: a node lives there already", dir.display());
+        let message = format!("{}: the directory already belongs to a node", dir.display());
         return Err(StoreError::new(ErrorKind::Conflict, message));
     }
     let node = NodeId(clock::random());

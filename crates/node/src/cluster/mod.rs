@@ -22,7 +22,7 @@ use stoker_cell::transport::{
     self, Authority, Config, Credentials, JoinDesk, Security, TcpTransport, Transport,
 };
 use stoker_format::NodeId;
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, Result, StoreError, Subject};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -62,8 +62,6 @@ pub struct ClusterOptions {
     pub listen: Vec<SocketAddr>,
     /// Where its pings go; none: the same addresses and ports.
     pub gossip: Vec<SocketAddr>,
-    /// Where clients reach it.
-    pub s3: Option<String>,
     /// Where it stands.
     pub labels: Labels,
     /// Share of the chunks that it takes.
@@ -131,7 +129,9 @@ impl Member {
         keys.starts += 1;
         keys.write(&dir)?;
         let doorway = Arc::new(Doorway::default());
-        let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("peers: {fault}"));
+        let io = |fault: std::io::Error| {
+            StoreError::about(ErrorKind::Unavailable, Subject::PeerAddress, format!("peers: {fault}"))
+        };
         let security = match options.plaintext {
             true => Security::Plaintext { secret: keys.secret.to_vec() },
             false => Security::Tls(credentials.clone()),
@@ -171,7 +171,6 @@ impl Member {
             name: options.name.clone(),
             addresses: addresses.clone(),
             gossip: gossip.iter().map(SocketAddr::to_string).collect(),
-            s3: options.s3.clone(),
             labels: options.labels.clone(),
             weight: options.weight,
         };

@@ -110,7 +110,7 @@ fn known(node: &Node) -> Vec<PingIdentity> {
 }
 
 /// Tells the pings of nodes that joined meanwhile. One that hangs before it has pinged anybody would never be missed otherwise, and
-/// writes would try it for ever.
+/// writes would try it for ever. (D110)
 async fn introduce(node: Weak<Node>, pings: Introducer) {
     loop {
         tokio::time::sleep(INTRODUCE_PAUSE).await;

@@ -1,4 +1,4 @@
-//! Writes that find too few nodes and go on when the lake has them (`when_alone = lake`).
+//! Writes that find too few nodes and go on when the lake has them (`when_alone = lake`). (D42)
 //!
 //! The bytes go to the lake under a key of their own, named by their version: nothing that somebody reads is replaced before
 //! the publish (R11), and what is to be undone is nobody else's. The order is: chunks here, intent row, claim (R10), put,
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Row, Write};
-use stoker_catalog::rows::{Drain, FileRow, IntentRow, LakeKeyRow, RowValue, SourceRef, TombstoneRow, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::{Lake, LakeErrorKind};
+use stoker_schema::rows::{Drain, FileRow, IntentRow, LakeKeyRow, RowValue, SourceRef, TombstoneRow, keys};
 use stoker_store::{BoxFuture, ErrorKind, Receipt, Result, StoreError, Subject};
 
 use super::claim::Claimed;

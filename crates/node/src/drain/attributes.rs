@@ -4,8 +4,8 @@
 //! prefix `stoker-`, so that a volume can be rebuilt from its lake. Whoever reads it back looks at what [`Signer`] left of it: the
 //! rest may be anybody's word.
 
-use stoker_catalog::rows::FileRow;
 use stoker_format::VersionId;
+use stoker_schema::rows::FileRow;
 use stoker_store::{Attributes, is_meta_reserved};
 
 use super::signature::Signer;
@@ -13,6 +13,7 @@ use crate::properties::Properties;
 
 const VERSION: &str = "stoker-version";
 const ETAG: &str = "stoker-etag";
+// An object says which file it is, so that salvage needs no other list. (D48)
 const NAME: &str = "stoker-name";
 const MODE: &str = "stoker-mode";
 const OWNER: &str = "stoker-owner";

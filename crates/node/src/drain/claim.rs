@@ -1,9 +1,9 @@
 //! Claims on lake keys (R10).
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
-use stoker_catalog::rows::{GraveRow, LakeKeyRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::Lake;
+use stoker_schema::rows::{GraveRow, LakeKeyRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::attributes;
@@ -262,15 +262,19 @@ impl Core {
 
     /// A file that still needs the object under a lake key, an undrained copy or a renamed file, beside `own` (R11): its
     /// version and inode.
-    pub async fn relier(
+    pub async fn dependent(
         &self,
         volume: VolumeId,
         key: &[u8],
         own: Option<(VersionId, u64)>,
     ) -> Result<Option<(VersionId, u64)>> {
-        let range = Range::prefix(&keys::reliers(volume, key), 2);
+        let range = Range::prefix(&keys::dependents(volume, key), 2);
         let page = self.catalog.range(range).await.map_err(error::catalog)?;
-        Ok(page.rows.iter().filter_map(|row| keys::relier_parts(&row.key)).find(|other| Some(*other) != own))
+        Ok(page
+            .rows
+            .iter()
+            .filter_map(|row| keys::dependent_parts(&row.key))
+            .find(|other| Some(*other) != own))
     }
 
     /// Whether a renamed directory of a volume still has files under its old lake keys.

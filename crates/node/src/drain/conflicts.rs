@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
-use stoker_catalog::names::{Located, Spot};
-use stoker_catalog::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeKeyRow, LakeRef, RowValue, keys};
 use stoker_lake::Lake;
+use stoker_schema::names::{Located, Spot};
+use stoker_schema::rows::{ConflictRow, Drain, EntryRow, FileRow, LakeKeyRow, LakeRef, RowValue, keys};
 use stoker_store::{
     Conflict, DrainPolicy, ErrorKind, Key, RenameMode, Resolution, Result, StoreError, Subject,
 };
@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// Refuses a file that would stay on the drives for good, because the lake should not hold its holes, once such files take their
-    /// share: undrained bytes without an end would stop all writes.
+    /// share: undrained bytes without an end would stop all writes. (D108)
     pub async fn check_parked(&self, volume: &Volume, key: &[u8], file: &FileRow) -> Result<()> {
         let drains = volume.lake_url.is_some() && volume.policy.drain != DrainPolicy::Never;
         let Some(why) = drains.then(|| self.drainer.too_sparse(file)).flatten() else { return Ok(()) };
@@ -180,7 +180,7 @@ impl Core {
                 let file = lake_row(volume.id, self.chunk_bytes, &object)?;
                 let guards = self.guards(volume);
                 let taken = self.names.publish(volume.id, path, &guards, |_| {
-                    let mut plan = stoker_catalog::names::Plan::simple(file.clone());
+                    let mut plan = stoker_schema::names::Plan::simple(file.clone());
                     let spot = &located.spot;
                     let row = LakeKeyRow { etag: Some(object.etag.clone()), ..LakeKeyRow::default() };
                     plan.writes = vec![
@@ -210,7 +210,7 @@ impl Core {
         let file = lake_row(volume.id, self.chunk_bytes, &object)?;
         let guards = self.guards(volume);
         let taken = self.names.publish(volume.id, path, &guards, |_| {
-            let mut plan = stoker_catalog::names::Plan::simple(file.clone());
+            let mut plan = stoker_schema::names::Plan::simple(file.clone());
             let row = LakeKeyRow { etag: Some(object.etag.clone()), ..LakeKeyRow::default() };
             plan.writes = vec![
                 stoker_catalog::Write::Put(keys::lake_key(volume.id, path), row.encode()),
@@ -251,6 +251,6 @@ impl Core {
                 return Ok(());
             }
         }
-        Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+        Err(error::refusal(stoker_schema::names::Refusal::Contended))
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome};
-use stoker_catalog::names::{Plan, Refusal};
-use stoker_catalog::rows::{ImportRow, RowValue, keys};
 use stoker_lake::Lake;
+use stoker_schema::names::{Plan, Refusal};
+use stoker_schema::rows::{ImportRow, RowValue, keys};
 use stoker_store::{BoxFuture, LakeMode, Result};
 
 use crate::core::Core;

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Commit, Range, Row, Write, prefix_end};
-use stoker_catalog::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_format::{VersionId, VolumeId};
+use stoker_schema::rows::{DirtyRow, Drain, FileRow, RowValue, keys};
 use stoker_store::{BoxFuture, DrainPolicy, Result, StoreError, Subject};
 use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument as _;
@@ -153,7 +153,7 @@ impl Drainer {
     }
 
     /// Why a file is not written to a lake: there its holes would be zeros, far more of them than of anything else. None if
-    /// it is.
+    /// it is. (D84)
     pub fn too_sparse(&self, file: &FileRow) -> Option<String> {
         let (size, allocated) = (file.size, file.allocated());
         if size <= self.sparse_bytes_max || allocated > size / SPARSE_RATIO || file.source.is_some() {
@@ -257,7 +257,7 @@ impl Drainer {
     /// Something could not be drained. If that is the catalog's doing, the lake is not blamed; what is wrong with the catalog is
     /// told by itself.
     fn blame(&self, fault: &StoreError) {
-        match error::is_of_catalog(fault) {
+        match fault.subject == Subject::Catalog {
             true => tracing::debug!("draining: {fault}"),
             false => self.set_trouble(Some(fault.to_string())),
         }

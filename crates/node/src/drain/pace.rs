@@ -1,6 +1,6 @@
 //! Drains give way. While clients write, a drain takes a small share of what they write, so that a burst (a checkpoint)
 //! lands at the speed of the drives; it catches up when they pause. It does not give way when a drain is waited for,
-//! when rings fill up, or when it is late.
+//! when rings fill up, or when it is late. (D27)
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

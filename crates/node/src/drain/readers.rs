@@ -1,4 +1,4 @@
-//! Open reads and the lake objects that they rely on (R11).
+//! Open reads and the lake objects that they rely on (R11). (D85)
 //!
 //! Whoever has a version open finds its bytes in rings or, once it is clean, in its object. A version that has a name is looked up
 //! by it. One that was replaced or deleted has none, and its object is about to go:
@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stoker_catalog::kv::{Commit, Outcome};
-use stoker_catalog::rows::{FileRow, RowValue, TombstoneRow, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PutOptions};
+use stoker_schema::rows::{FileRow, RowValue, TombstoneRow, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ pub(crate) fn open_key(version: VersionId) -> Vec<u8> {
     [OPEN, version.to_string().as_bytes()].concat()
 }
 
-/// Refuses keys that are the cluster's own: what lies there is taken for what a node put there.
+/// Refuses keys that are the cluster's own: what lies there is taken for what a node put there. (D89)
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     let Some(own) = [OPEN, super::AWAY].into_iter().find(|own| key.starts_with(own)) else { return Ok(()) };
     let message =

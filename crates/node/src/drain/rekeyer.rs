@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Commit, Outcome, Row};
-use stoker_catalog::names::{Found, Located};
-use stoker_catalog::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, keys};
 use stoker_format::VersionId;
 use stoker_lake::{Condition, Lake, LakeErrorKind, PutOptions};
+use stoker_schema::names::{Found, Located};
+use stoker_schema::rows::{Drain, EntryRow, LakeRef, RekeyRow, RowValue, keys};
 use stoker_store::{BoxFuture, Result};
 
 use super::attributes;
@@ -122,11 +122,12 @@ impl Core {
 
     /// Writes down that a file relies on an object that is not under its name (R11); false if the file changed meanwhile.
     async fn rely(&self, located: &Located, old: &LakeRef) -> Result<bool> {
-        let relier = keys::relier(located.spot.volume, &old.key, located.file.version(), located.file.inode);
-        if self.catalog.get(&[&relier]).await.map_err(error::catalog)?.iter().all(Option::is_some) {
+        let dependent =
+            keys::dependent(located.spot.volume, &old.key, located.file.version(), located.file.inode);
+        if self.catalog.get(&[&dependent]).await.map_err(error::catalog)?.iter().all(Option::is_some) {
             return Ok(true);
         }
-        let commit = Commit::new().seq(located.spot.row_key(), located.seq).put(relier, Vec::new());
+        let commit = Commit::new().seq(located.spot.row_key(), located.seq).put(dependent, Vec::new());
         let done = self.catalog.commit(commit).await.map_err(error::catalog)?;
         Ok(matches!(done, Outcome::Done { .. }))
     }
@@ -150,7 +151,7 @@ impl Core {
         {
             return Ok(false);
         }
-        if let Some(other) = self.relier(volume.id, &key, Some((version, file.inode))).await? {
+        if let Some(other) = self.dependent(volume.id, &key, Some((version, file.inode))).await? {
             self.hurry(other).await?;
             return Ok(false);
         }
@@ -210,7 +211,7 @@ impl Core {
             .put(keys::lake_key(volume.id, &key), row.encode())
             .put(entry, EntryRow::File(Box::new(moved)).encode())
             .delete(keys::attempt(volume.id, &key))
-            .delete(keys::relier(volume.id, &old.key, version, file.inode));
+            .delete(keys::dependent(volume.id, &old.key, version, file.inode));
         let sums = self.sums_of(volume.id, &old.key, &old.etag, &(0..file.size)).await?;
         change.writes.extend(Sums::writes(sums.as_deref(), volume.id, &key, &etag));
         self.leave_behind(&mut change, volume, old).await?;

@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use stoker_catalog::kv::Check;
-use stoker_catalog::names::{Set, Spot};
-use stoker_catalog::rows::{Drain, RowValue, SetWork, ShardRow, keys};
 use stoker_format::{ChunkId, VolumeId};
+use stoker_schema::names::{Set, Spot};
+use stoker_schema::rows::{Drain, RowValue, SetWork, ShardRow, keys};
 use stoker_store::{Attributes, Filler, Finish, Result, SET_MARKER, WhenAlone, WriteRequest};
 use tokio::sync::Notify;
 
@@ -154,7 +154,7 @@ impl Core {
             Some(marker) if marker.file.drain == Drain::Conflict => Ok(()),
             Some(_) => {
                 match self.names.set_drained(volume.id, id).await {
-                    Ok(()) | Err(stoker_catalog::names::Refusal::NotFound) => {}
+                    Ok(()) | Err(stoker_schema::names::Refusal::NotFound) => {}
                     Err(refusal) => return Err(error::refusal(refusal)),
                 }
                 self.drainer.cleaned.notify_waiters();

@@ -1,6 +1,6 @@
 //! Whose word lake metadata is. Anybody who can write to a bucket can write metadata, so what we say of an object there carries a
 //! keyed sum over its lake key, its size and everything that we say; names of ours without a sound one are nobody's word and are
-//! taken off before anybody looks at them.
+//! taken off before anybody looks at them. (D79)
 //!
 //! The sum does not cover which bucket or volume it is: a copy of the bucket, or a volume that is made again over the same lake,
 //! has its modes and owners still. The keys follow from those that the nodes of a cluster share, so that every node can check what

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use stoker_catalog::kv::{Check, Write};
-use stoker_catalog::rows::{IntentRow, LakeKeyRow, RowValue, SpillRow, keys};
 use stoker_format::{ChunkRun, VersionId, VolumeId, crc64, crc64_combine, crc64_zeros};
 use stoker_lake::{Attributes, Condition, Lake, LakeError, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
+use stoker_schema::rows::{IntentRow, LakeKeyRow, RowValue, SpillRow, keys};
 use stoker_store::{ErrorKind, Result, StoreError, Subject};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;

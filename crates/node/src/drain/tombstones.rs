@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Row, Write};
-use stoker_catalog::names::{Located, delete_record_garbage};
-use stoker_catalog::rows::{Drain, GraveRow, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::LakeErrorKind;
+use stoker_schema::names::{Located, delete_record_garbage};
+use stoker_schema::rows::{Drain, GraveRow, LakeKeyRow, RekeyRow, RowValue, TombstoneRow, keys};
 use stoker_store::{BoxFuture, Result};
 
 use super::claim::Claimed;
@@ -119,7 +119,7 @@ impl Core {
             // Whoever deleted the file is just leaving the record of it.
             return Ok(false);
         }
-        if self.relier(id, key, None).await?.is_some() || self.rekey_pending(id).await? {
+        if self.dependent(id, key, None).await?.is_some() || self.rekey_pending(id).await? {
             return Ok(false);
         }
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(false) };

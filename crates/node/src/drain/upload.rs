@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
-use stoker_catalog::names::{Located, Spot, dirty_writes};
-use stoker_catalog::rows::{
-    ConflictRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys,
-};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
+use stoker_schema::names::{Located, Spot, dirty_writes};
+use stoker_schema::rows::{
+    ConflictRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys,
+};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::claim::{Claim, Claimed, lost};
@@ -59,7 +59,7 @@ impl Core {
             return self.park_refused(&located, &key, reason).await;
         }
         let own = (located.file.version(), located.file.inode);
-        if let Some(other) = self.relier(volume.id, &key, Some(own)).await? {
+        if let Some(other) = self.dependent(volume.id, &key, Some(own)).await? {
             self.hurry(other).await?;
             return Ok(soon);
         }
@@ -154,7 +154,7 @@ impl Core {
         let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
         let Some(path) = path else { return Ok(false) };
         let own = (located.file.version(), located.file.inode);
-        Ok(self.relier(located.spot.volume, &path, Some(own)).await?.is_some())
+        Ok(self.dependent(located.spot.volume, &path, Some(own)).await?.is_some())
     }
 
     /// Makes a file independent of its lake object: it is drained again, under the name that it has now.
@@ -172,7 +172,7 @@ impl Core {
         let mut commit = Commit::new()
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row.clone())).encode())
-            .delete(keys::relier(volume.id, &old.key, file.version(), file.inode));
+            .delete(keys::dependent(volume.id, &old.key, file.version(), file.inode));
         commit.checks.extend(self.holder_checks(&row.holders, &kept.sessions()).await?);
         dirty_writes(&mut commit, volume.id, &row, None);
         if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)? {
@@ -216,7 +216,7 @@ impl Core {
         let mut commit = Commit::new()
             .seq(key.clone(), located.seq)
             .put(key, EntryRow::File(Box::new(row.clone())).encode())
-            .delete(keys::relier(VolumeId(source.volume), &source.key, file.version(), file.inode));
+            .delete(keys::dependent(VolumeId(source.volume), &source.key, file.version(), file.inode));
         commit.checks.extend(checks);
         dirty_writes(&mut commit, volume.id, &row, None);
         if let Outcome::Done { .. } = self.catalog.commit(commit).await.map_err(error::catalog)?
@@ -425,13 +425,14 @@ impl Core {
                     cleaned = true;
                     let mut file = now.file.clone();
                     if let Some(old) = file.lake.clone().filter(|old| old.key != claim.key) {
-                        let relier = keys::relier(volume.id, &old.key, version, file.inode);
-                        change.writes.push(Write::Delete(relier));
+                        let dependent = keys::dependent(volume.id, &old.key, version, file.inode);
+                        change.writes.push(Write::Delete(dependent));
                         self.leave_behind(&mut change, volume, &old).await?;
                     }
                     if let Some(source) = &file.source {
-                        let relier = keys::relier(VolumeId(source.volume), &source.key, version, file.inode);
-                        change.writes.push(Write::Delete(relier));
+                        let dependent =
+                            keys::dependent(VolumeId(source.volume), &source.key, version, file.inode);
+                        change.writes.push(Write::Delete(dependent));
                     }
                     file.drain = Drain::Clean;
                     file.lake = Some(LakeRef { key: claim.key.clone(), etag: object.etag.clone() });
@@ -486,7 +487,7 @@ impl Core {
                 Outcome::Failed { .. } => continue,
             }
         }
-        Err(error::refusal(stoker_catalog::names::Refusal::Contended))
+        Err(error::refusal(stoker_schema::names::Refusal::Contended))
     }
 
     /// An object stays behind under a key that its file does not have any more, and has to go. If another file has that
@@ -625,7 +626,7 @@ impl Core {
         let runs = self.names.runs(&first.file).await.map_err(error::catalog)?;
         let mut free = Vec::new();
         for owner in crate::publish::owners(&runs, VersionId::ZERO) {
-            if !self.cell.guests.has(owner) && self.is_free(owner, version).await? {
+            if !self.cell.remote_holds.has(owner) && self.is_free(owner, version).await? {
                 free.push(owner);
             }
         }

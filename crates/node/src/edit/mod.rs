@@ -1,13 +1,13 @@
-//! Changing a file in the middle: a new version that goes on with chunks of the one before.
+//! Changing a file in the middle: a new version that goes on with chunks of the one before. (D51)
 
 mod steps;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use stoker_catalog::names::{Located, Plan};
-use stoker_catalog::rows::{Drain, RunRow};
 use stoker_format::{ChunkRun, NodeId, VersionId, crc64, crc64_combine};
+use stoker_schema::names::{Located, Plan};
+use stoker_schema::rows::{Drain, RunRow};
 use stoker_store::{
     BoxFuture, Buf, Condition, EditRequest, ErrorKind, File, Finish, Key, Receipt, Result, StoreError,
     Subject, WhenAlone, WriteRequest, Writer,

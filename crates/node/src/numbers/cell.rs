@@ -46,6 +46,12 @@ impl Core {
             silent as f64,
         ));
         all.push(Counter::new(
+            "cluster_level",
+            "Level of the cluster: in which forms its nodes write.",
+            &[],
+            f64::from(self.level.get().0),
+        ));
+        all.push(Counter::new(
             "map_epoch",
             "Commit of the newest row of nodes, sessions and drives that this node knows; all nodes have the same.",
             &[],

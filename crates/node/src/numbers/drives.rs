@@ -119,8 +119,8 @@ fn histogram(name: &str, help: &str, labels: &[(&str, &str)], times: &Histogram)
 
 #[cfg(test)]
 mod tests {
-    use stoker_catalog::rows::{DriveRow, DriveState};
     use stoker_ring::{InitOptions, OpenOptions, Ring};
+    use stoker_schema::rows::{DriveRow, DriveState};
 
     use super::*;
 

@@ -179,9 +179,9 @@ impl Core {
         let is_ready = !self.closing.load(Ordering::Relaxed) && self.rings.is_serving();
         let gauges = [
             ("ready", "1 if the node takes requests.", f64::from(is_ready)),
-            ("drain_files", "Files planned to be drained.", files as f64),
-            ("drain_lag_bytes", "Dirty bytes: planned to be drained.", bytes as f64),
-            ("drain_lag_seconds", "Age of the oldest change planned to be drained.", age_s),
+            ("drain_files", "Files that wait for their drain.", files as f64),
+            ("drain_lag_bytes", "Dirty bytes: they wait for their drain.", bytes as f64),
+            ("drain_lag_seconds", "Age of the oldest change that waits for its drain.", age_s),
             ("drains_active", "Files on their way to a lake.", self.drainer.active() as f64),
             ("lake_trouble", "1 while a lake does not answer as it should.", lake_trouble),
             ("cache_bytes", "Bytes of the cache in use.", self.cache.bytes() as f64),

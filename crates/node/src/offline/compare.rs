@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use stoker_catalog::engine::{self, Embedded, EmbeddedOptions, Origin};
-use stoker_catalog::names::{Found, Names};
-use stoker_catalog::rows::{FileRow, RowValue, VolumeRow, keys};
 use stoker_catalog::{Catalog, Range};
 use stoker_format::{ClusterId, VolumeId};
+use stoker_schema::names::{Found, Names};
+use stoker_schema::rows::{FileRow, RowValue, VolumeRow, keys};
 use stoker_store::Result;
 
 use super::{CATALOG, open_backup, pages, remove};
@@ -202,8 +202,8 @@ async fn sets(
 async fn published(names: &Names, volume: VolumeId) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     each(names.catalog(), &keys::sets(volume), |row| {
-        let set = stoker_catalog::rows::SetRow::of(row).map_err(error::catalog)?;
-        if set.state == stoker_catalog::rows::SetState::Published {
+        let set = stoker_schema::rows::SetRow::of(row).map_err(error::catalog)?;
+        if set.state == stoker_schema::rows::SetState::Published {
             found.push((row.seq, set.target));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The catalog of nodes that are stopped: put back from a backup, rebuilt from rings and lakes, compared.
+//! The catalog of nodes that are stopped: put back from a backup, rebuilt from rings and lakes, compared. (D46)
 //!
 //! Whoever calls this holds the directories, so that no node runs on them. A catalog that is in the way is never deleted:
 //! it gets another name beside it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use stoker_catalog::Row;
-use stoker_catalog::rows::{RestoredRow, RowValue, keys};
+use stoker_schema::rows::{RestoredRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::{Target, Tell, identity, look, open_backup, origin, put_in_place, seen};

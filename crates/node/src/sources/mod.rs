@@ -1,5 +1,5 @@
 //! Where reads go. Each drive of this node, each peer and each lake has an estimate of how long it takes; a read goes to the
-//! best that has the bytes, and to a second one if that is late ([`race`]). Nothing else decides where a read goes.
+//! best that has the bytes, and to a second one if that is late ([`race`]). Nothing else decides where a read goes. (D41)
 
 mod estimate;
 mod race;

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Outcome, Write, prefix_end};
-use stoker_catalog::names;
-use stoker_catalog::rows::{RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
+use stoker_schema::names;
+use stoker_schema::rows::{RowValue, VolumeRow, keys};
 use stoker_store::{ErrorKind, Result, StoreError, Subject, VolumePolicy};
 
 use super::{Volume, Volumes, not_found};

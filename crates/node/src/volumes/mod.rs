@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
-use stoker_catalog::names;
-use stoker_catalog::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_format::VolumeId;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
+use stoker_schema::names;
+use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_store::{
     DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
     check_volume_name,

@@ -69,7 +69,7 @@ async fn what_was_acknowledged_survives_the_node_that_was_alone() {
     cluster.start(1).await;
     assert!(cluster.node(1).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
     assert!(get(cluster.node(1), "f").await.unwrap() == bytes);
-    let prefix = stoker_catalog::rows::keys::dirty_of(lost.id());
+    let prefix = stoker_schema::rows::keys::dirty_of(lost.id());
     cluster.until("nothing counts on the lost node", async || cluster.rows(&prefix).await == 0).await;
     cluster.node(1).drain("data", b"f").await.unwrap();
     drained(cluster.node(1), "f").await;

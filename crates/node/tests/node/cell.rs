@@ -68,7 +68,7 @@ async fn what_a_lost_node_held_is_protected_again_and_drained() {
     // Its session is over: what it publishes now counts for nobody.
     let zombie = put_if(&lost, "data", "zombie", b"1", Default::default()).await;
     assert!(zombie.is_err());
-    let prefix = stoker_catalog::rows::keys::dirty_of(id);
+    let prefix = stoker_schema::rows::keys::dirty_of(id);
     cluster.until("nothing counts on the lost node", async || cluster.rows(&prefix).await == 0).await;
     for (name, bytes) in &kept {
         let receipt = cluster.node(1).receipt("data", &key(name)).await.unwrap();

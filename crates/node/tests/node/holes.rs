@@ -373,7 +373,7 @@ async fn a_lost_node_takes_no_holes_with_it() {
     let lost = cluster.lose(0);
     let id = lost.id();
     assert!(cluster.node(1).declare_down(id, std::time::Duration::ZERO).await.unwrap());
-    let prefix = stoker_catalog::rows::keys::dirty_of(id);
+    let prefix = stoker_schema::rows::keys::dirty_of(id);
     cluster.until("nothing counts on the lost node", async || cluster.rows(&prefix).await == 0).await;
     let node: &Arc<Node> = cluster.node(2);
     assert!(get(node, "s").await.unwrap() == whole);

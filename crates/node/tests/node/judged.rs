@@ -16,12 +16,12 @@ async fn measures(node: &Node, of: &str) -> Measures {
     }
 }
 
-async fn rest(node: &Node, of: &str, drive: &str, rests: bool) -> Result<Report> {
-    node.operate(Order::DriveRest { node: of.into(), drive: drive.into(), rests }).await
+async fn cordon(node: &Node, of: &str, drive: &str, cordoned: bool) -> Result<Report> {
+    node.operate(Order::DriveCordon { node: of.into(), drive: drive.into(), cordoned }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drive_rests_is_emptied_and_works_again() {
+async fn a_cordoned_drive_is_emptied_and_works_again() {
     let mut cluster = Cluster::with_drives(&["", "", ""], 2, lazy()).await;
     let content = |at: u64| pattern(at, 5 << 20);
     for at in 0..6 {
@@ -33,7 +33,7 @@ async fn a_drive_rests_is_emptied_and_works_again() {
         all.into_iter().find(|drive| drive.path == path).unwrap()
     };
     assert_eq!(drive(&cluster).await.state, "live");
-    rest(cluster.node(2), "n0", &path, true).await.unwrap();
+    cordon(cluster.node(2), "n0", &path, true).await.unwrap();
     let written = drive(&cluster).await.writes.bytes;
     // Nothing new goes there, and in the end nothing is there that the lake has not.
     while drive(&cluster).await.is_empty != Some(true) {
@@ -43,17 +43,17 @@ async fn a_drive_rests_is_emptied_and_works_again() {
         put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
     }
     let now = drive(&cluster).await;
-    assert_eq!((now.state.as_str(), now.is_empty, now.writes.bytes), ("resting", Some(true), written));
+    assert_eq!((now.state.as_str(), now.is_empty, now.writes.bytes), ("cordoned", Some(true), written));
     // The other one must not rest, too, and a restart changes nothing.
     let other = cluster.folder(0).join("ring0").display().to_string();
-    let refused = rest(cluster.node(1), "n0", &other, true).await.unwrap_err();
+    let refused = cordon(cluster.node(1), "n0", &other, true).await.unwrap_err();
     assert!(refused.kind == ErrorKind::Conflict && refused.message.contains("quarantine"), "{refused:?}");
     let stopped = cluster.lose(0);
     stopped.stop().await;
     drop(stopped);
     cluster.start(0).await;
-    assert_eq!(drive(&cluster).await.state, "resting");
-    rest(cluster.node(1), "n0", &path, false).await.unwrap();
+    assert_eq!(drive(&cluster).await.state, "cordoned");
+    cordon(cluster.node(1), "n0", &path, false).await.unwrap();
     assert_eq!(drive(&cluster).await.state, "live");
     for at in 10..16 {
         put(cluster.node(0), &format!("f/{at}"), &content(at)).await;
@@ -62,7 +62,7 @@ async fn a_drive_rests_is_emptied_and_works_again() {
     for at in 0..16 {
         assert!(get(cluster.node(2), &format!("f/{at}")).await.unwrap() == content(at), "{at}");
     }
-    assert!(rest(cluster.node(1), "n0", "/no/such", true).await.is_err());
+    assert!(cordon(cluster.node(1), "n0", "/no/such", true).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,7 +147,7 @@ async fn notes_are_written_by_one_at_a_time() {
     }
 }
 
-/// Better a drive that may be slow than an error; and what rests already may be told to rest again.
+/// Better a drive that may be slow than an error; and what is cordoned already may be cordoned again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_rests_takes_what_nobody_else_takes() {
     let cluster = Cluster::with_drives(&["", "", ""], 2, lazy()).await;
@@ -156,12 +156,12 @@ async fn a_drive_that_rests_takes_what_nobody_else_takes() {
         let drives = measures(cluster.node(1), "n0").await.drives;
         drives.into_iter().find(|drive| drive.path == path(1)).unwrap().writes.bytes
     };
-    rest(cluster.node(0), "n0", &path(1), true).await.unwrap();
+    cordon(cluster.node(0), "n0", &path(1), true).await.unwrap();
     put(cluster.node(0), "before", &pattern(1, 1 << 20)).await;
     assert_eq!(written().await, 0);
     let remove = Order::DriveRemove { node: "n0".into(), drive: path(0), force: true };
     cluster.node(0).operate(remove).await.unwrap();
-    rest(cluster.node(2), "n0", &path(1), true).await.unwrap();
+    cordon(cluster.node(2), "n0", &path(1), true).await.unwrap();
     put(cluster.node(0), "after", &pattern(2, 1 << 20)).await;
     assert!(written().await > 1 << 20);
     assert!(get(cluster.node(2), "after").await.unwrap() == pattern(2, 1 << 20));

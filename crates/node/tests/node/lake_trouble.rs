@@ -8,9 +8,9 @@ use futures_util::{StreamExt, stream};
 use crate::harness::*;
 use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{Catalog, Commit};
-use stoker_catalog::rows::{LakeKeyRow, RowValue, keys};
 use stoker_lake::{Attributes, Condition as LakeCondition, Faults, Lake, PutOptions, TwinLake};
 use stoker_node::{CatalogChoice, LakeOpener, Node, NodeOptions};
+use stoker_schema::rows::{LakeKeyRow, RowValue, keys};
 use stoker_store::{
     Condition, CopyRequest, DrainState, ErrorKind, RenameMode, Store, Subject, VolumeOptions,
 };

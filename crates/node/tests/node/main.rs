@@ -19,6 +19,7 @@ mod lake_trouble;
 mod large;
 mod leases;
 mod leaving;
+mod levels;
 mod links;
 mod minutes;
 mod missing;

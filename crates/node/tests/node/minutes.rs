@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const MIB: usize = 1 << 20;
 
 fn is_long() -> bool {
-    std::env::var_os("STOKER_LONG").is_some()
+    stoker_testing::is_asked(&["STOKER_LONG"])
 }
 
 async fn counter(node: &Node, name: &str) -> u64 {

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
 use stoker_catalog::engine::Memory;
-use stoker_catalog::rows::MissingRow;
 use stoker_catalog::{Catalog, Counted};
 use stoker_node::{CatalogChoice, Node, NodeOptions};
+use stoker_schema::rows::MissingRow;
 use stoker_store::{DriveInfo, ErrorKind, Finish, LostFile, Order, Report, Store, VolumeOptions};
 
 async fn drives(node: &Node) -> Vec<DriveInfo> {

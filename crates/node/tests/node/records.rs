@@ -104,7 +104,7 @@ async fn shards_that_were_copied_again_keep_their_names() {
     }
     let gone = cluster.lose(0);
     assert!(cluster.node(1).declare_down(gone.id(), Duration::ZERO).await.unwrap());
-    let rows = stoker_catalog::rows::keys::dirty_of(gone.id());
+    let rows = stoker_schema::rows::keys::dirty_of(gone.id());
     cluster.until("nothing counts on the lost node", async || cluster.rows(&rows).await == 0).await;
     gone.stop().await;
     drop(gone);

@@ -28,7 +28,6 @@ async fn member(home: &Home) -> Arc<Member> {
         name: "alone".into(),
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         gossip: Vec::new(),
-        s3: None,
         labels: Labels::default(),
         weight: 1,
         plaintext: false,

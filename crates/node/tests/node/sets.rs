@@ -352,7 +352,7 @@ async fn shards_of_an_open_set_survive_the_loss_of_their_node() {
     assert!(cluster.node(1).declare_down(lost.id(), std::time::Duration::ZERO).await.unwrap());
     // Its session is over: no shard of it counts any more.
     assert!(set_add(&lost, set, 2, "s/2", b"zombie").await.is_err());
-    let rows = stoker_catalog::rows::keys::dirty_of(lost.id());
+    let rows = stoker_schema::rows::keys::dirty_of(lost.id());
     cluster.until("nothing counts on the lost node", async || cluster.rows(&rows).await == 0).await;
     set_add(cluster.node(2), set, 2, "s/2", b"last").await.unwrap();
     assert!(cluster.lake.objects().is_empty());

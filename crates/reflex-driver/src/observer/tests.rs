@@ -31,7 +31,7 @@ fn a_busy_drive_is_not_a_slow_one() {
 }
 
 #[test]
-fn counters_that_begin_anew_are_no_debt() {
+fn counters_that_reset_are_no_debt() {
     let mut observer = Observer::default();
     let part = PartId::node("a");
     assert_eq!(observer.counts(&part, Indicator::CopyErrors, 100, 1), None);

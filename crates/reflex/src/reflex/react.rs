@@ -165,7 +165,7 @@ impl Reflex {
         }
         if !is_explained {
             if !part.kind.holds_chunks() && watch.is_sustained(rows) {
-                add(Event::Sustained, "it is bad since many periods");
+                add(Event::Sustained, "it has been bad for many periods");
             }
             if watch.is_raised(Reaction::Sick) {
                 add(Event::Sick, &format!("errors, warnings or flaps: {}", raised_words(watch)));
@@ -286,7 +286,9 @@ impl Reflex {
     fn grant_or_refuse(&mut self, part: &PartId) {
         let refusal = self.refusal(part);
         let (event, reason) = match refusal {
-            None => (Event::Granted, "it is bad since many periods, and others can do without it".to_owned()),
+            None => {
+                (Event::Granted, "it has been bad for many periods, and others can do without it".to_owned())
+            }
             Some(why) => (Event::Refused, format!("it should be taken out, and is not: {why}")),
         };
         if let Some(row) = find(part.kind, self.memory.state(part), event) {

@@ -29,7 +29,7 @@ fn sample(status: OrderStatus) -> WorkOrder {
         part: Some(part),
         title: "drive /dev/nvme3n1 of node gpu-07: drive_write_p99 of drive/3f2a:/dev/nvme3n1: 4.10 ms, allowed 1.20 ms, 30 periods in a row".into(),
         task: "Replace the drive, once an update says that it may be pulled.".into(),
-        reason: "it is bad since many periods, and others can do without it".into(),
+        reason: "it has been bad for many periods, and others can do without it".into(),
         opened,
         at: NOW,
         evidence: vec![

@@ -109,7 +109,7 @@ fn one_that_is_pulled_is_not_taken_for_one_that_a_person_put_back() {
         fleet.ticks(10);
         assert_eq!(fleet.state("drive/n00:/d1"), State::Healthy);
         let news = fleet.news().join(", ");
-        // The old one back in its place still rests, and works again; a new one works already.
+        // The old one back in its place is still cordoned, and works again; a new one works already.
         assert_eq!(news.contains("rejoin"), is_same, "{news}");
         assert!(news.contains("gate drive") && news.contains("close drive"), "{news}");
         assert!(!news.contains("open"), "{news}");

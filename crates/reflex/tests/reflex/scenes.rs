@@ -518,7 +518,7 @@ fn every_step_is_recorded_with_its_reason() {
         moves,
         [
             "healthy slow degraded: slower than it should be: drive_write_p99 9.00 ms (allowed: 1.50 ms)",
-            "degraded granted quarantined: it is bad since many periods, and others can do without it",
+            "degraded granted quarantined: it has been bad for many periods, and others can do without it",
         ]
     );
     assert!(records.iter().all(|one| one.incident == 1 && one.evidence.len() == 1));

@@ -1,4 +1,4 @@
-//! Lays records out: a large one as header blocks and payload, small ones together in shared blocks.
+//! Lays records out: a large one as header blocks and payload, small ones together in shared blocks. (D2)
 //!
 //! A batch holds all headers first, then payloads of odd length on the grain, then payloads of whole blocks on block
 //! boundaries, so that those can be read in place. It starts and ends on a block: a block that holds an acknowledged

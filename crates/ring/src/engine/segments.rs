@@ -1,4 +1,4 @@
-//! The segments of a ring: their states, what lives in them, and the moves between states.
+//! The segments of a ring: their states, what lives in them, and the moves between states. (D5)
 //!
 //! ```text
 //! unprepared -> preparing -> free -> opening -> open -> closing -> closed -> reclaiming -> freeing -> free
@@ -98,7 +98,7 @@ pub struct Segment {
     pub stuck: bool,
     /// The reclaimer passed it over once.
     pub spared: bool,
-    /// The copy of its header that may be torn or old; rewritten first, so that one good copy is always left.
+    /// The copy of its header that may be torn or old; rewritten first, so that one good copy is always left. (D14)
     pub weak_copy: HeaderCopy,
     /// Its footer was written or read well; otherwise the reclaimer scans it.
     pub footer_good: bool,
@@ -193,7 +193,7 @@ impl SegmentCounts {
 
 impl<T> Engine<T> {
     /// Sorts the recovered segments into queues and takes up the last one of each stream where it ended. That keeps a
-    /// restart from wasting space, and above all keeps the room that relocation had (R3).
+    /// restart from wasting space, and above all keeps the room that relocation had (R3). (D13)
     pub(super) fn take_up_segments(&mut self) {
         let mut old: Vec<u32> = Vec::new();
         for id in 0..self.segments.len() as u32 {

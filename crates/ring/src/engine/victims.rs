@@ -67,6 +67,7 @@ impl<T> Engine<T> {
         segment.state == State::Closed && !segment.stuck && self.would_be_victim(id)
     }
 
+    /// True if moving what must stay costs less than is gained: a segment that is mostly dirty is left alone. (D6)
     fn would_be_victim(&self, id: u32) -> bool {
         let segment = &self.segments[id as usize];
         if segment.keep_bytes == 0 && self.deaths_needed(id) == 0 {
@@ -89,7 +90,7 @@ impl<T> Engine<T> {
     }
 
     /// Oldest first; a hot segment is passed over once. A mostly precious one costs more flash than it gains, so it
-    /// comes last, and only when somebody waits.
+    /// comes last, and only when somebody waits. (D7)
     pub(super) fn pick_victim(&mut self, urgency: Urgency) -> Option<u32> {
         // Deaths live as long as the oldest segment does; moving it, gain or not, lets them go.
         if let Some(oldest) = self.oldest_if_deaths_pile_up() {

@@ -102,7 +102,7 @@ impl<T> Engine<T> {
         self.flush_written();
     }
 
-    /// Places the next large record or batch of a stream; false if it has to wait.
+    /// Places the next large record or batch of a stream; false if it has to wait. (D15)
     fn place_next(&mut self, key: StreamKey) -> bool {
         let Some(stream) = self.streams.get(&key) else { return false };
         let Some(front) = stream.queue.front() else { return false };

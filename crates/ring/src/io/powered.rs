@@ -1,4 +1,4 @@
-//! An executor on a drive that can lose power: only what was made durable is sure to be there afterwards.
+//! An executor on a drive that can lose power: only what was made durable is sure to be there afterwards. (D49)
 //!
 //! For tests on real files. Before a block is written its old bytes are kept, until the write is durable: by its own
 //! completion if it is a durable one, by a flush otherwise. When the power goes, every block that is not durable is put

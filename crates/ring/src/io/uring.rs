@@ -113,7 +113,7 @@ impl Uring {
 
     /// Registers the arena (where a low memlock limit refuses it, plain buffers do), the segment files, and the lock: the
     /// kernel lets go of registered files only after the last request, so that after a kill nobody opens the drive
-    /// while old writes are still landing.
+    /// while old writes are still landing. (D12)
     fn register(&mut self) -> io::Result<()> {
         let (base, size) = self.arena;
         let parts: Vec<libc::iovec> = (0..size)

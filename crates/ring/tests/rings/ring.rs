@@ -134,7 +134,7 @@ fn a_block_device_works_like_a_file() {
     std::fs::File::create(&image).unwrap().set_len(65 * MIB).unwrap();
     let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
     let Some(attached) = attached.ok().filter(|out| out.status.success()) else {
-        eprintln!("skipped: no loop device can be had here");
+        stoker_testing::skipped("no loop device can be had here");
         return;
     };
     let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
@@ -201,7 +201,7 @@ fn a_file_drive_works_like_a_directory() {
 #[test]
 fn tmpfs_has_no_direct_io_and_the_status_says_so() {
     let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
-        eprintln!("skipped: no tmpfs at /dev/shm");
+        stoker_testing::skipped("no tmpfs at /dev/shm");
         return;
     };
     let path = dir.path().join("ring");

@@ -1,4 +1,4 @@
-//! Planted bugs: what the simulation must find, or it proves nothing.
+//! Planted bugs: what the simulation must find, or it proves nothing. (D50)
 //!
 //! Each is planted at the seam between the nodes and their surroundings, where a step that the code left out looks the
 //! same as one that the surroundings did not carry out: a flush that does nothing, a check that the catalog does not see,

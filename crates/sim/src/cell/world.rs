@@ -187,7 +187,6 @@ impl Cluster {
             name: format!("n{at}"),
             addresses: Vec::new(),
             gossip: Vec::new(),
-            s3: None,
             labels: Labels::default(),
             weight: 1,
         };

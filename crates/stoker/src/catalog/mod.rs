@@ -6,7 +6,7 @@ mod offline;
 use std::process::ExitCode;
 
 use serde_json::json;
-use stoker_store::{CatalogStatus, Order, PeerStatus, Report, StandbyInfo, Store, name_ids};
+use stoker_store::{CatalogStatus, Order, PeerStatus, Report, StandbyInfo, Store, Subject, name_ids};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
@@ -92,7 +92,7 @@ fn promote(args: &PromoteArgs) -> Result<ExitCode, Failure> {
         let order = Order::CatalogPromote { accept_loss: args.accept_loss };
         let report = client.operate(order).await.map_err(|error| {
             let failure = Failure::new(&error.message);
-            match error.message.starts_with("not promoted") {
+            match error.subject == Subject::Promotion {
                 true => failure.hint(
                     "promote a node that has everything, bring the silent one back, or say --accept-loss",
                 ),

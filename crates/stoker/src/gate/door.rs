@@ -188,7 +188,7 @@ impl Door {
         let mut best = (f64::INFINITY, 0.0);
         for _ in 0..rounds {
             let Report::Fabric(leg) = self.within(async { self.client.operate(order.clone()).await })? else {
-                return Err("an answer to another question".to_owned());
+                return Err("unexpected response type".to_owned());
             };
             best = (f64::min(best.0, leg.p50_us as f64), f64::max(best.1, leg.bytes_per_s as f64 / 1e6));
         }

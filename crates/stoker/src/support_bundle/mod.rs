@@ -169,7 +169,7 @@ async fn ask(client: &Client, bundle: &mut Bundle) {
         match client.operate(order).await {
             Ok(Report::Catalog(status)) => bundle.add_json(name, &json!(status)),
             Ok(Report::Protection(volumes)) => bundle.add_json(name, &json!(volumes)),
-            Ok(_) => bundle.trouble.push(format!("{name}: an answer to another question")),
+            Ok(_) => bundle.trouble.push(format!("{name}: unexpected response type")),
             Err(fault) => bundle.trouble.push(fault.message),
         }
     }

@@ -29,7 +29,7 @@ fn unknown_names_and_sizes_that_do_not_fit_are_refused() {
 #[test]
 fn a_tiny_run_measures_every_workload_and_leaves_nothing_behind() {
     if std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-        eprintln!("skipped: /dev/fuse cannot be used here");
+        stoker_testing::skipped("/dev/fuse cannot be used here");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Three real nodes with a lake, each in a network of its own and on drives of its own where the machine allows it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -191,6 +191,21 @@ impl Cell {
     /// Starts a node again.
     pub fn back(&mut self, at: usize) {
         self.nodes[at] = Some(self.node(at, &["up".to_owned()]));
+    }
+
+    /// Starts a node by a program that is to refuse; what that says.
+    pub fn refused(&self, at: usize, program: &Path) -> String {
+        let patience = Path::new("timeout");
+        let mut command = match &self.net {
+            Some(net) => net.command(at, patience),
+            None => Command::new(patience),
+        };
+        self.lake_env(&mut command);
+        command.arg("60").arg(program).args(["up", "--s3", LOCAL, "--admin", LOCAL, "--dir"]);
+        let done = command.arg(home(&self.dir, at)).stdin(Stdio::null()).output().unwrap();
+        let words = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && done.status.code() != Some(124), "it starts: {words}");
+        words
     }
 
     /// Starts several again at the same time: the one that keeps the names may wait for another.

@@ -40,7 +40,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// So many faults, from a seed.
 fn storm(cell: &mut Cell, mut database: Option<&mut Server>, count: u64) {
-    cell.lacks.iter().for_each(|why| eprintln!("skipped: {why}"));
+    cell.lacks.iter().for_each(stoker_testing::skipped);
     let seed = number("STOKER_SEED").unwrap_or(1);
     let mut faults = possible(cell, database.is_some());
     if let Ok(only) = std::env::var("STOKER_ONLY") {
@@ -106,7 +106,7 @@ fn a_cell_meets_faults_and_nothing_is_lost() {
 fn a_cell_on_postgresql_meets_faults_and_nothing_is_lost() {
     let full = std::env::var_os("STOKER_FULL").is_some();
     let Some(count) = number("STOKER_DATABASE_FAULTS").or(full.then_some(20)) else {
-        return eprintln!("skipped: only with STOKER_FULL or STOKER_DATABASE_FAULTS");
+        return stoker_testing::skipped("only with STOKER_FULL or STOKER_DATABASE_FAULTS");
     };
     let Some(mut database) = Server::start(&[]) else { return };
     let dir = tempfile::TempDir::new().unwrap();
@@ -116,11 +116,12 @@ fn a_cell_on_postgresql_meets_faults_and_nothing_is_lost() {
     storm(&mut cell, Some(&mut database), count);
 }
 
-/// Nodes of the release before become nodes of this one while clients work, one after the other, and one goes back.
+/// Nodes of the release before become nodes of this one while clients work, one after the other, and one goes back. As long as one is of the
+/// release before, all write what it can read; after that the level rises, and it starts no more.
 #[test]
 fn a_cell_is_upgraded_node_by_node() {
     let Some(previous) = std::env::var_os("STOKER_PREVIOUS").map(PathBuf::from) else {
-        return eprintln!("skipped: STOKER_PREVIOUS does not name the program of the release before");
+        return stoker_testing::skipped("only with STOKER_PREVIOUS, the program of the release before");
     };
     let dir = tempfile::TempDir::new().unwrap();
     let mut cell = Cell::start(dir.path(), &previous, None);
@@ -133,11 +134,32 @@ fn a_cell_is_upgraded_node_by_node() {
         cell.back(at);
         load.runtime.block_on(cell.until(at, (at + 1) % NODES, "up"));
     };
-    for at in (0..NODES).rev() {
+    for at in (1..NODES).rev() {
         become_one(&mut cell, at, Path::new(PROGRAM));
     }
+    let level = level(&cell, 1);
+    assert_eq!((level["level"].as_u64(), level["newest"].as_u64()), (Some(1), Some(2)), "{level}");
+    let holds_up = |node: &serde_json::Value| !node["holds_up"].is_null();
+    let held_by: Vec<_> = level["nodes"].as_array().unwrap().iter().filter(|node| holds_up(node)).collect();
+    assert_eq!(held_by.len(), 1, "{level}");
+    // There is a way back.
     become_one(&mut cell, 1, &previous);
     load.after(40);
     become_one(&mut cell, 1, Path::new(PROGRAM));
+    become_one(&mut cell, 0, Path::new(PROGRAM));
+    load.runtime.block_on(soon("the level rises", async || self::level(&cell, 0)["level"] == 2));
+    load.after(40);
+    // And now there is none.
+    cell.nodes[2].take().unwrap().stop();
+    let words = cell.refused(2, &previous);
+    assert!(words.contains("newer release"), "{words}");
+    cell.back(2);
+    load.runtime.block_on(cell.until(2, 0, "up"));
     finish(&cell, load, "an upgrade");
+}
+
+/// What a node says of the level of the cluster.
+fn level(cell: &Cell, at: usize) -> serde_json::Value {
+    let (_, words) = cell.ask(at, &["cluster", "level", "--json"]);
+    serde_json::from_str(&words).unwrap_or_else(|error| panic!("{error}: {words}"))
 }

@@ -348,14 +348,14 @@ fn until(clients: &Clients, what: &str, mut is_so: impl FnMut() -> bool) -> Dura
 
 #[test]
 fn a_slow_drive_is_left_taken_out_repaired_and_back() {
-    if ["STOKER_FULL", "STOKER_REFLEX"].into_iter().all(|name| std::env::var_os(name).is_none()) {
-        return eprintln!("skipped: only with STOKER_FULL or STOKER_REFLEX");
+    if !stoker_testing::is_asked(&["STOKER_FULL", "STOKER_REFLEX"]) {
+        return;
     }
     let dir = tempfile::TempDir::new().unwrap();
     let desk = Desk::open();
     let cell = match Nodes::start(dir.path(), &desk) {
         Ok(cell) => cell,
-        Err(why) => return eprintln!("skipped: drives that can be throttled: {why}"),
+        Err(why) => return stoker_testing::skipped(format_args!("drives that can be throttled: {why}")),
     };
     for at in 0..NODES {
         cell.ask(at, &["gate", "--quick", "--record", "--steps", "device"]);
@@ -375,7 +375,7 @@ fn a_slow_drive_is_left_taken_out_repaired_and_back() {
     eprintln!("usual reads of n{VICTIM}: {}", clients.weights(&cell.homes[VICTIM], &mut before));
     let throttle = match cell.drives[VICTIM][0].throttle(cell.nodes[VICTIM].pid(), SLOW_OPS_PER_S) {
         Ok(throttle) => throttle,
-        Err(why) => return eprintln!("skipped: throttles: {why}"),
+        Err(why) => return stoker_testing::skipped(format_args!("throttles: {why}")),
     };
     eprintln!("a drive of n{VICTIM} does {SLOW_OPS_PER_S} operations a second now");
     for second in 1..=6 {
@@ -390,7 +390,7 @@ fn a_slow_drive_is_left_taken_out_repaired_and_back() {
     let is_out = || matches!(cell.state().as_deref(), Some("quarantined" | "repair"));
     until(&clients, "it is taken out", is_out);
     eprintln!("until then: {}", clients.look());
-    until(&clients, "it rests", || cell.standing() == "resting");
+    until(&clients, "it is cordoned", || cell.standing() == "cordoned");
     until(&clients, "a work order is there", || desk.of("opened").len() == 1);
     until(&clients, "it is empty", || cell.state().as_deref() == Some("repair"));
     clients.look();

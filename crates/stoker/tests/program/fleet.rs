@@ -85,16 +85,16 @@ fn a_drive_is_replaced_in_a_running_node_and_a_node_is_emptied() {
         "the last drive",
     );
     refused(&n0, &["drive", "add", "n1", "/no/such/place"], "mount it");
-    // It rests, which every node knows, and ends that; a node's last one cannot.
+    // It is cordoned, which every node knows, and uncordoned; a node's last one cannot be.
     let state = |path: &str| {
         let drives = drives_of(&at("n1"), "n0");
         let found = drives.iter().find(|drive| drive["path"] == path);
         found.unwrap()["state"].as_str().unwrap().to_owned()
     };
-    let resting = done(&at("n2"), &["drive", "rest", "n0", paths[0], "--json"]).json_lines();
-    assert_eq!((&resting[0]["state"], state(paths[0]).as_str()), (&Value::from("resting"), "resting"));
-    refused(&n0, &["drive", "rest", "n0", paths[1]], "the last drive");
-    let ended = done(&n0, &["drive", "rest", "n0", paths[0], "--end"]).text();
+    let cordoned = done(&at("n2"), &["drive", "cordon", "n0", paths[0], "--json"]).json_lines();
+    assert_eq!((&cordoned[0]["state"], state(paths[0]).as_str()), (&Value::from("cordoned"), "cordoned"));
+    refused(&n0, &["drive", "cordon", "n0", paths[1]], "the last drive");
+    let ended = done(&n0, &["drive", "uncordon", "n0", paths[0]]).text();
     assert!(ended.contains("live") && state(paths[0]) == "live", "{ended}");
 
     // It was the same process all the time, and after a restart it has the new drive and does not miss the old one.

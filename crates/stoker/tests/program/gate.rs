@@ -218,7 +218,7 @@ fn top_needs_a_node_and_gives_the_terminal_back() {
         .stdout(Stdio::piped())
         .spawn()
     else {
-        eprintln!("skipped: there is no script(1) to make a terminal with");
+        stoker_testing::skipped("there is no script(1) to make a terminal with");
         return;
     };
     let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

@@ -67,7 +67,7 @@ fn readyz(net: &Net, at: usize, node: &Node) -> String {
 fn nodes_of_other_machines_join_by_the_printed_line() {
     let net = match Net::make(3) {
         Ok(net) => net,
-        Err(why) => return eprintln!("skipped: no networks: {why}"),
+        Err(why) => return stoker_testing::skipped(format_args!("no networks: {why}")),
     };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = |name: &str| -> PathBuf { dir.path().join(name) };

@@ -237,7 +237,7 @@ fn check_with_promtool(text: &str) {
     let Ok(mut promtool) =
         command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()
     else {
-        eprintln!("skipped: there is no promtool");
+        stoker_testing::skipped("there is no promtool");
         return;
     };
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
@@ -638,7 +638,7 @@ fn shown_certificate(url: &str) -> String {
 fn a_hangup_brings_the_new_certificate() {
     let dir = folder();
     if !make_certificate(dir.path(), "stoker-first") {
-        eprintln!("skipped: there is no openssl that makes certificates");
+        stoker_testing::skipped("there is no openssl that makes certificates");
         return;
     }
     let path = |name: &str| dir.path().join(name);

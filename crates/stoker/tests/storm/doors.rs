@@ -1,8 +1,6 @@
 //! Workers of a storm that come by a mount, with each write durable when it returns, and by NFS, from node to node.
 
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,6 +44,14 @@ impl Shared {
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+
+    /// Says that a worker does not work, and waits for the end in its place.
+    async fn skip(&self, who: &str, error: &std::io::Error) {
+        stoker_testing::skipped(format_args!("{who}: python3 cannot be started: {error}"));
+        while !self.is_over() {
+            tokio::time::sleep(self.pause).await;
+        }
+    }
 }
 
 /// A mount of the volume through one node. It goes when this is dropped.
@@ -81,6 +87,11 @@ impl Drop for Mounted {
 pub async fn write_durably(shared: Shared, worker: u64) {
     let mut dice = Dice::new(worker);
     shared.make_folder(worker, &mut dice).await;
+    let mut hand = match Script::start("tests/storm/durable.py", &[]) {
+        Ok(hand) => hand,
+        Err(error) => return shared.skip("writers of durable files", &error).await,
+    };
+    let source = shared.dir.join(format!("durable-{worker}"));
     let place = shared.dir.join(format!("mount-{worker}"));
     let mut mounted: Option<Mounted> = None;
     for at in 0u64.. {
@@ -115,28 +126,28 @@ pub async fn write_durably(shared: Shared, worker: u64) {
             }
             model.begin(&name, next);
         }
-        let bytes = content(worker << 32 | at, LEN);
-        let done = blocking(move || {
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).custom_flags(way).open(path)?;
-            file.write_all(&bytes)?;
-            Ok::<_, std::io::Error>(file)
+        std::fs::write(&source, content(worker << 32 | at, LEN)).unwrap();
+        let line = format!("write {way} {} {}", source.display(), path.display());
+        let (back, is_done) = blocking(move || {
+            let is_done = hand.ask(&line);
+            (hand, is_done)
         })
         .await;
-        match done {
-            Ok(file) => {
+        hand = back;
+        match is_done {
+            true => {
                 shared.model.lock().unwrap().done(&name, next);
                 shared.acks.fetch_add(1, Ordering::Relaxed);
                 let is_killed = dice.below(4) == 0;
-                mounted = blocking(move || {
+                (hand, mounted) = blocking(move || {
                     // Killed first: closing the file must not be what makes it durable.
                     let kept = (!is_killed).then_some(there);
-                    drop(file);
-                    kept
+                    hand.ask("close");
+                    (hand, kept)
                 })
                 .await;
             }
-            Err(_) => {
+            false => {
                 blocking(move || drop(there)).await;
                 find_out(&shared.dir, &mut dice, worker, &[name], &shared.model).await;
             }
@@ -148,32 +159,32 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
-/// The client that moves: a script that answers by lines.
-struct Mover {
+/// A script that answers by lines.
+struct Script {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
 }
 
-impl Drop for Mover {
+impl Drop for Script {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Mover {
-    fn start(folder: &str, addresses: &[String]) -> std::io::Result<Mover> {
+impl Script {
+    fn start(path: &str, args: &[String]) -> std::io::Result<Script> {
         let mut command = Command::new("python3");
-        command.args(["-B", "tests/nfs/storm.py", folder]).args(addresses);
+        command.args(["-B", path]).args(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Ok(Mover { child, to, from })
+        Ok(Script { child, to, from })
     }
 
-    /// True when the last bytes were acknowledged.
-    fn write(&mut self, name: &str, old: &Path, new: &Path) -> bool {
-        let sent = writeln!(self.to, "{name} {} {}", old.display(), new.display());
+    /// True when it says that it did so.
+    fn ask(&mut self, line: &str) -> bool {
+        let sent = writeln!(self.to, "{line}");
         let mut answer = String::new();
         sent.is_ok() && self.from.read_line(&mut answer).is_ok() && answer.trim() == "done"
     }
@@ -184,15 +195,10 @@ impl Mover {
 pub async fn write_by_nfs(shared: Shared, worker: u64, addresses: Vec<String>) {
     let mut dice = Dice::new(worker);
     shared.make_folder(worker, &mut dice).await;
-    let mut mover = match Mover::start(&format!("w{worker}"), &addresses) {
+    let args: Vec<String> = [format!("w{worker}")].into_iter().chain(addresses).collect();
+    let mut mover = match Script::start("tests/nfs/storm.py", &args) {
         Ok(mover) => mover,
-        Err(error) => {
-            eprintln!("skipped: clients that move: python3 cannot be started: {error}");
-            while !shared.is_over() {
-                tokio::time::sleep(shared.pause).await;
-            }
-            return;
-        }
+        Err(error) => return shared.skip("clients that move", &error).await,
     };
     let [old, new] = ["old", "new"].map(|which| shared.dir.join(format!("nfs-{worker}-{which}")));
     for at in 0u64.. {
@@ -209,7 +215,7 @@ pub async fn write_by_nfs(shared: Shared, worker: u64, addresses: Vec<String>) {
         states.into_iter().for_each(|state| shared.model.lock().unwrap().begin(&key, state));
         let (old, new) = (old.clone(), new.clone());
         let (back, done) = blocking(move || {
-            let done = mover.write(&name, &old, &new);
+            let done = mover.ask(&format!("{name} {} {}", old.display(), new.display()));
             (mover, done)
         })
         .await;

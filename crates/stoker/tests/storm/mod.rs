@@ -129,7 +129,7 @@ impl Drop for Node {
 pub fn can_mount() -> bool {
     let usable = std::fs::File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = &usable {
-        eprintln!("skipped: /dev/fuse cannot be used here: {error}");
+        stoker_testing::skipped(format_args!("/dev/fuse cannot be used here: {error}"));
     }
     usable.is_ok()
 }

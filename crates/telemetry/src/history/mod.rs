@@ -1,5 +1,5 @@
 //! The past of this node, for whoever asks: an hour in memory, two days by the minute and 31 days by ten minutes in a file of less
-//! than a megabyte. It never grows, and nothing waits for it: samples are taken into memory, and a task of its own writes them.
+//! than a megabyte. It never grows, and nothing waits for it: samples are taken into memory, and a task of its own writes them. (D104)
 
 mod file;
 mod tier;

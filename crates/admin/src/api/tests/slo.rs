@@ -1,4 +1,4 @@
-//! What the loop decided, what people tell it, and drives that rest.
+//! What the loop decided, what people tell it, and drives that are cordoned.
 
 use super::*;
 
@@ -117,20 +117,20 @@ async fn people_tell_the_loop_what_they_did() {
 }
 
 #[tokio::test]
-async fn a_drive_rests_and_ends_that() {
+async fn a_drive_is_cordoned_and_uncordoned() {
     let rig = Rig::new(options()).await;
-    let rest = "/api/v1/nodes/alone/drives/rest";
+    let cordon = "/api/v1/nodes/alone/drives/cordon";
     let only = rig.get("/api/v1/drives").await.json()["drives"][0]["drive"].as_str().unwrap().to_owned();
-    let body = |drive: &str, rests: bool| json!({ "drive": drive, "rests": rests }).to_string();
-    rig.refused("POST", rest, OPERATOR, &body(&only, true), 409, "the last drive of this node").await;
-    rig.refused("POST", rest, OPERATOR, &body("no-drive", true), 404, "no-drive").await;
-    rig.refused("POST", rest, OPERATOR, &json!({ "drive": only }).to_string(), 400, "rests").await;
+    let body = |drive: &str, cordoned: bool| json!({ "drive": drive, "cordoned": cordoned }).to_string();
+    rig.refused("POST", cordon, OPERATOR, &body(&only, true), 409, "the last drive of this node").await;
+    rig.refused("POST", cordon, OPERATOR, &body("no-drive", true), 404, "no-drive").await;
+    rig.refused("POST", cordon, OPERATOR, &json!({ "drive": only }).to_string(), 400, "cordoned").await;
     let path = rig.folder.path().join("second");
     std::fs::create_dir(&path).unwrap();
     let added = json!({ "path": path, "size_bytes": 256u64 << 20 }).to_string();
     assert_eq!(rig.post("/api/v1/nodes/alone/drives", &added).await.status, 200);
-    for (rests, state) in [(true, "resting"), (false, "live")] {
-        let said = rig.post(rest, &body(&only, rests)).await;
+    for (cordoned, state) in [(true, "cordoned"), (false, "live")] {
+        let said = rig.post(cordon, &body(&only, cordoned)).await;
         assert_eq!((said.status, &said.json()["drives"][0]["state"]), (200, &json!(state)), "{}", said.body);
         let all = rig.get("/api/v1/drives").await.json()["drives"].clone();
         let state_of = |one: &Value| (one["drive"] == only.as_str()).then(|| one["state"].clone());

@@ -13,7 +13,7 @@ use crate::wire;
 const META_LINEAGE: &str = "lineage";
 
 /// Most epochs that are remembered. A standby that was away for longer gets a snapshot.
-const REIGNS_MAX: usize = 64;
+const SPANS_MAX: usize = 64;
 
 /// What a file may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,9 +37,9 @@ pub struct Position {
     pub seq: u64,
 }
 
-/// The commits of one epoch: from `seq_first` up to the next reign.
+/// The commits of one epoch: from `seq_first` up to the next epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Reign {
+struct EpochSpan {
     epoch: Epoch,
     seq_first: u64,
 }
@@ -49,8 +49,8 @@ struct Reign {
 pub(super) struct Lineage {
     pub role: Role,
     /// Oldest first, never empty.
-    #[serde(deserialize_with = "crate::wire::limited::<_, _, REIGNS_MAX>")]
-    reigns: Vec<Reign>,
+    #[serde(deserialize_with = "crate::wire::limited::<_, _, SPANS_MAX>")]
+    spans: Vec<EpochSpan>,
     /// The highest epoch that this file heard of; it takes nothing from a lower one.
     pub promised: Epoch,
     pub members: Members,
@@ -63,7 +63,7 @@ impl Lineage {
     pub(super) fn new(role: Role) -> Lineage {
         Lineage {
             role,
-            reigns: vec![Reign { epoch: Epoch::default(), seq_first: 0 }],
+            spans: vec![EpochSpan { epoch: Epoch::default(), seq_first: 0 }],
             promised: Epoch::default(),
             members: Members::default(),
             members_at: Position::default(),
@@ -80,7 +80,7 @@ impl Lineage {
         let stored = meta.get(META_LINEAGE).map_err(failed)?;
         let Some(stored) = stored else { return Ok(Lineage::new(Role::Alone)) };
         match wire::decode::<Lineage>(stored.value()) {
-            Ok(lineage) if !lineage.reigns.is_empty() => Ok(lineage),
+            Ok(lineage) if !lineage.spans.is_empty() => Ok(lineage),
             _ => Err(damaged("the file does not know which epochs wrote it")),
         }
     }
@@ -93,32 +93,32 @@ impl Lineage {
 
     /// The epoch that writes now, or wrote last.
     pub(super) fn epoch(&self) -> Epoch {
-        self.reigns.last().map(|reign| reign.epoch).unwrap_or_default()
+        self.spans.last().map(|span| span.epoch).unwrap_or_default()
     }
 
     /// The position of a commit of this history.
     pub(super) fn position(&self, seq: u64) -> Position {
-        let reign = self.reigns.iter().rfind(|reign| reign.seq_first <= seq);
-        Position { epoch: reign.map(|reign| reign.epoch).unwrap_or_default(), seq }
+        let span = self.spans.iter().rfind(|span| span.seq_first <= seq);
+        Position { epoch: span.map(|span| span.epoch).unwrap_or_default(), seq }
     }
 
     /// Whether a file at `position` holds the beginning of this history, which ends at `seq`.
     pub(super) fn holds(&self, position: &Position, seq: u64) -> bool {
-        let Some(index) = self.reigns.iter().position(|reign| reign.epoch == position.epoch) else {
+        let Some(index) = self.spans.iter().position(|span| span.epoch == position.epoch) else {
             return false;
         };
-        let last = self.reigns.get(index + 1).map_or(seq, |next| next.seq_first.saturating_sub(1));
-        (self.reigns[index].seq_first..=last).contains(&position.seq)
+        let last = self.spans.get(index + 1).map_or(seq, |next| next.seq_first.saturating_sub(1));
+        (self.spans[index].seq_first..=last).contains(&position.seq)
     }
 
     /// From the commit behind `seq` on, `epoch` writes.
     pub(super) fn begin(&mut self, epoch: Epoch, seq: u64) {
         let seq_first = seq.saturating_add(1);
         // One that wrote nothing leaves no trace.
-        self.reigns.retain(|reign| reign.seq_first < seq_first);
-        self.reigns.push(Reign { epoch, seq_first });
-        if self.reigns.len() > REIGNS_MAX {
-            self.reigns.remove(0);
+        self.spans.retain(|span| span.seq_first < seq_first);
+        self.spans.push(EpochSpan { epoch, seq_first });
+        if self.spans.len() > SPANS_MAX {
+            self.spans.remove(0);
         }
         self.promised = self.promised.max(epoch);
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn old_reigns_are_forgotten_and_then_not_believed() {
+    fn old_spans_are_forgotten_and_then_not_believed() {
         let mut lineage = Lineage::new(Role::Primary);
         let mut epoch = Epoch::first(NodeId([1; 16]));
         let first = epoch;
@@ -181,7 +181,7 @@ mod tests {
             lineage.begin(epoch, seq);
             epoch = epoch.restarted();
         }
-        assert_eq!(lineage.reigns.len(), REIGNS_MAX);
+        assert_eq!(lineage.spans.len(), SPANS_MAX);
         assert!(!lineage.holds(&Position { epoch: first, seq: 2 }, 1000));
         assert!(!lineage.holds(&Position::default(), 1000));
         assert!(lineage.holds(&lineage.position(199), 1000));

@@ -1,4 +1,4 @@
-//! The bytes below the store: readable by their owner alone, and checked.
+//! The bytes below the store: readable by their owner alone, and checked. (D81)
 //!
 //! The store keeps a checksum of every page, and looks at them only when it recovers from a crash; after a
 //! clean stop it trusts what it finds. So a file is first opened as a *draft*: what the store writes stays in memory

@@ -23,11 +23,11 @@ impl Weed {
     /// Starts a server with one bucket; `None`, and says why, if this is not to be.
     pub fn start() -> Option<Weed> {
         if !super::full() {
-            eprintln!("skipped: STOKER_FULL=1 is not set");
+            stoker_testing::skipped("only with STOKER_FULL");
             return None;
         }
         let Some(weed) = program() else {
-            eprintln!("skipped: no `weed` in PATH and no STOKER_WEED");
+            stoker_testing::skipped("no `weed` in PATH and no STOKER_WEED");
             return None;
         };
         let dir = tempfile::tempdir().unwrap();

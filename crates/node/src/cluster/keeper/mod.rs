@@ -1,4 +1,4 @@
-//! The embedded catalog of a cluster: which node keeps it, who follows it, and how another one takes over.
+//! The embedded catalog of a cluster: which node keeps it, who follows it, and how another one takes over. (D38)
 //!
 //! One node *serves* the catalog from its file; the others *follow*, some of them as standbys whose files have every
 //! acknowledged commit. What a node is says its file. Who rules is one [`Epoch`], which names its holder and only rises: nodes tell

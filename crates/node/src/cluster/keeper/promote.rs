@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stoker_catalog::CatalogError;
 use stoker_catalog::Wire;
 use stoker_catalog::engine::PromoteOptions;
 use stoker_format::NodeId;
-use stoker_store::{CatalogPromotion, ErrorKind, Result, StoreError};
+use stoker_store::{CatalogPromotion, ErrorKind, Result, StoreError, Subject};
 
 use super::message::{Answer, Ask};
 use super::{Keeper, Role};
@@ -40,6 +41,13 @@ impl Wire for Patient {
     }
 }
 
+/// A standby that lacks something, or cannot know, is not promoted; everything else is a failure.
+fn not_promoted(fault: CatalogError) -> StoreError {
+    let is_refused = fault.kind == stoker_catalog::ErrorKind::Invalid;
+    let fault = error::catalog(fault);
+    if is_refused { StoreError { subject: Subject::Promotion, ..fault } } else { fault }
+}
+
 impl Keeper {
     /// Promotes the standby here. Refused unless it has every acknowledged commit, or the loss is accepted.
     pub async fn promote(self: &Arc<Keeper>, accept_loss: bool) -> Result<CatalogPromotion> {
@@ -66,7 +74,7 @@ impl Keeper {
             })
             .collect();
         let options = PromoteOptions { node: own, seen_seq, accept_loss, timeout: ANSWER_MAX };
-        let promotion = standby.promote(&options, &ways).await.map_err(error::catalog)?;
+        let promotion = standby.promote(&options, &ways).await.map_err(not_promoted)?;
         *self.role.write().unwrap() = Role::Between;
         self.adopt(promotion.epoch);
         if let Err(fault) = self.serve() {
@@ -97,7 +105,7 @@ impl Keeper {
         match answer {
             Answer::Done => Ok(()),
             Answer::No(why) => Err(StoreError::new(ErrorKind::Unavailable, why)),
-            _ => Err(StoreError::new(ErrorKind::Unavailable, "an answer to another question")),
+            _ => Err(StoreError::new(ErrorKind::Unavailable, "unexpected response type")),
         }
     }
 }

@@ -170,7 +170,7 @@ impl Keeper {
         let (trouble, seq) = match self.ask_within(holder, &Ask::Status, STATUS_MAX).await {
             Ok(Answer::Status(status)) => return status,
             Ok(Answer::No(why)) => (why, 0),
-            Ok(_) => ("an answer to another question".to_owned(), 0),
+            Ok(_) => ("unexpected response type".to_owned(), 0),
             Err(fault) => (fault.message, self.seq_seen()),
         };
         CatalogStatus {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use stoker_catalog::rows::{DriveRow, HolderRow};
 use stoker_format::{ChunkId, ChunkRun, ClusterId, DriveId, NameRecord, NodeId, RecordKind, VersionId};
 use stoker_ring::{OpenOptions, Ring};
+use stoker_schema::rows::{DriveRow, HolderRow};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use crate::offline::Tell;

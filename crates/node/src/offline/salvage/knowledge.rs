@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use stoker_catalog::engine::{self, Embedded, EmbeddedOptions, Origin};
-use stoker_catalog::names::{Found, Names};
-use stoker_catalog::rows::{FileRow, Layout, RowValue, VersionRow, VolumeRow, keys};
 use stoker_catalog::{Catalog, Row};
 use stoker_format::{ClusterId, VolumeId};
+use stoker_schema::names::{Found, Names};
+use stoker_schema::rows::{FileRow, Layout, RowValue, VersionRow, VolumeRow, keys};
 use stoker_store::{DrainPolicy, ErrorKind, LakeMode, Result, StoreError, VolumePolicy};
 
 use super::replay::{Change, Event, Named};

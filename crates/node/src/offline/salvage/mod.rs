@@ -16,10 +16,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use stoker_catalog::engine::{self, Embedded, EmbeddedOptions};
-use stoker_catalog::rows::{ImportRow, RowValue, keys};
 use stoker_catalog::{Epoch, Row};
 use stoker_format::VolumeId;
 use stoker_lake::LakeOptions;
+use stoker_schema::rows::{ImportRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use self::drives::Inventory;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use stoker_catalog::engine::Embedded;
 use stoker_catalog::kv::{Catalog, Commit, Outcome as Committed, Write};
-use stoker_catalog::names::{Names, Plan, Published, Refusal};
-use stoker_catalog::rows::{
+use stoker_format::VersionId;
+use stoker_schema::names::{Names, Plan, Published, Refusal};
+use stoker_schema::rows::{
     Drain, GarbageRow, Layout, RekeyRow, RowValue, SetRow, SetState, ShardRow, VersionRow, keys,
 };
-use stoker_format::VersionId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::knowledge::VolumeFound;
@@ -264,7 +264,7 @@ async fn put(names: &Names, volume: &VolumeFound, file: Settled, sets: &Sets) ->
         let version = published.file.version();
         let rekey = RekeyRow { since_ms: clock::now_ms(), name_record: None };
         let commit = Commit::new()
-            .put(keys::relier(volume.id(), &lake.key, version, published.file.inode), Vec::new())
+            .put(keys::dependent(volume.id(), &lake.key, version, published.file.inode), Vec::new())
             .put(keys::rekey_file(volume.id(), version), rekey.encode());
         let _ = names.catalog().commit(commit).await.map_err(error::catalog)?;
     }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use stoker_catalog::names::Located;
-use stoker_catalog::rows::FileRow;
 use stoker_format::{ChunkRun, NameField, NameOp, NameRecord, VersionId};
+use stoker_schema::names::Located;
+use stoker_schema::rows::FileRow;
 use stoker_store::{Attributes, Checksum, ChecksumKind};
 
 use crate::name_record::{self, Rest};

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stoker_catalog::rows::{Drain, FileRow, LakeRef, SourceRef, SpillRow, TombstoneRow};
 use stoker_format::{ChunkRun, VersionId, VolumeId};
 use stoker_lake::ObjectInfo;
+use stoker_schema::rows::{Drain, FileRow, LakeRef, SourceRef, SpillRow, TombstoneRow};
 use stoker_store::Result;
 
 use super::drives::Inventory;
@@ -210,7 +210,7 @@ struct Settler<'s> {
 }
 
 impl Settler<'_> {
-    /// The drives that hold a version; none if some of it is on no drive.
+    /// The drives that hold a version; none if some of it is on no drive. (D123)
     fn held(&self, named: &Named) -> Option<u64> {
         let runs = named.runs.as_ref()?;
         let size: u64 = runs.iter().map(ChunkRun::byte_len).fold(0, u64::saturating_add);

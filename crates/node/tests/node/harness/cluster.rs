@@ -169,7 +169,6 @@ impl Cluster {
             name: format!("n{at}"),
             addresses: Vec::new(),
             gossip: Vec::new(),
-            s3: None,
             labels: Labels {
                 cell: self.cells.get(at).cloned().unwrap_or_default(),
                 tor: format!("tor-{}", at % 2),

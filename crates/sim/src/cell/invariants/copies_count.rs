@@ -5,10 +5,10 @@ use std::collections::HashSet;
 
 use stoker_catalog::engine::Memory;
 use stoker_catalog::kv::{Catalog, Write};
-use stoker_catalog::rows::{
+use stoker_format::{DriveId, NodeId};
+use stoker_schema::rows::{
     DriveRow, DriveState, EntryRow, FileRow, Layout, NodeRow, NodeState, RowValue, keys,
 };
-use stoker_format::{DriveId, NodeId};
 
 use super::Broken;
 use crate::cell::world::Cluster;

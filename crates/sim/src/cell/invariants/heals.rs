@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::kv::{Catalog, Range};
-use stoker_catalog::rows::{RowValue, SetWork, keys};
 use stoker_format::RecordKind;
 use stoker_node::InWorld;
+use stoker_schema::rows::{RowValue, SetWork, keys};
 use stoker_store::Store;
 
 use super::Broken;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use stoker_catalog::kv::Catalog;
-use stoker_catalog::rows::{LakeKeyRow, RowValue, keys};
 use stoker_lake::TwinObject;
+use stoker_schema::rows::{LakeKeyRow, RowValue, keys};
 
 use super::Broken;
 use crate::cell::catalog::SimCatalog;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use stoker_catalog::names::Names;
 use stoker_format::{ChunkId, ChunkRun};
 use stoker_node::Node;
+use stoker_schema::names::Names;
 use stoker_store::{DrainState, ErrorKind, Explanation, Store};
 
 use super::Broken;

@@ -122,7 +122,7 @@ impl Standby {
     }
 
     /// Stops following, durably: the primary may go on without this standby, which is therefore not to be promoted until it
-    /// followed again.
+    /// followed again. (D39)
     pub fn leave(&self, node: NodeId) -> Result<()> {
         self.shared.with(|follower| {
             follower.lineage.members = follower.lineage.members.without(node);

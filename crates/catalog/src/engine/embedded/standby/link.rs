@@ -174,7 +174,7 @@ impl Link {
 fn unexpected(answer: &FromStandby) -> CatalogError {
     CatalogError::unavailable(match answer {
         FromStandby::SnapshotLost => "the standby lost a snapshot half way",
-        _ => "the standby gave an answer to another question",
+        _ => "unexpected response type from the standby",
     })
 }
 

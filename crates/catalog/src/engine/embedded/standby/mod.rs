@@ -1,4 +1,4 @@
-//! Copies of an embedded catalog on other nodes, so that the loss of its node loses no acknowledged commit.
+//! Copies of an embedded catalog on other nodes, so that the loss of its node loses no acknowledged commit. (D31)
 //!
 //! The primary hands every group of commits to its standbys while it makes the group durable itself, and
 //! acknowledges it when it is durable here and on every standby that is *in sync*. What is not acknowledged is

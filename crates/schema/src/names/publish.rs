@@ -1,0 +1,285 @@
+//! Making a version visible (R6, the catalog's half).
+
+use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
+
+use super::change::{Forgotten, forget_dependents, garbage_writes};
+use super::links::{Links, linked_rows, put_links};
+use super::path::Spot;
+use super::usage::usage_adds;
+use super::{Located, Names, Refusal, TRIES_MAX};
+use crate::rows::{DirtyRow, Drain, EntryRow, FileRow, RefRow, RowValue, RunRow, VersionRow, keys};
+use stoker_catalog::Result;
+use stoker_catalog::kv::{BoxFuture, Check, Commit, Range, Write};
+
+/// A version to be made visible.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The file. Number of publishes, the age of undrained changes and, unless it brings one, the inode of a new file
+    /// are filled in here.
+    pub file: FileRow,
+    /// Rows of its layout, unless that is simple or there already.
+    pub layout: Vec<VersionRow>,
+    /// Owners of the chunks that it takes over from the version that it replaces.
+    pub inherited: Vec<VersionId>,
+    /// Chunks of the version that it replaces which it does not use any more, if it takes over others.
+    pub dropped: Vec<RunRow>,
+    /// What else must hold, like the guards; counted behind them.
+    pub checks: Vec<Check>,
+    /// What else changes.
+    pub writes: Vec<Write>,
+    /// The checkpoint set whose publish makes it visible and lets it drain.
+    pub set: Option<u64>,
+    /// The other names of the file, if the version is one of the same file: they get it, too. Without them a name that is
+    /// one of several becomes a file of its own.
+    pub links: Option<Links>,
+    /// The file that this becomes one more name of. It must be as it is here.
+    pub link: Option<Box<Located>>,
+}
+
+impl Plan {
+    /// A file whose layout needs nothing else.
+    pub fn simple(file: FileRow) -> Plan {
+        let (layout, inherited, dropped, checks, writes, links, link) = Default::default();
+        Plan { file, layout, inherited, dropped, checks, writes, set: None, links, link }
+    }
+}
+
+/// A version that goes on with chunks of the one before it.
+struct Successor<'h> {
+    version: VersionId,
+    /// Owners of what it goes on with.
+    owners: &'h [VersionId],
+    /// What it does not go on with.
+    dropped: &'h [RunRow],
+}
+
+/// A version that is visible now.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Commit.
+    pub seq: u64,
+    /// Place.
+    pub spot: Spot,
+    /// The file as written.
+    pub file: FileRow,
+    /// What it replaced, and what became of that.
+    pub replaced: Option<(FileRow, Forgotten)>,
+    /// The other names of the file, which have the version now, too.
+    pub links: Vec<(Spot, FileRow)>,
+}
+
+impl Names {
+    /// Publishes a file under a key. `plan` sees what is there now and makes the new one; it may be called again when
+    /// others got in between. `guards` are checks that must hold for any publish.
+    pub async fn publish<'p>(
+        &self,
+        volume: VolumeId,
+        key: &[u8],
+        guards: &[Check],
+        mut plan: impl FnMut(Option<&Located>) -> BoxFuture<'p, std::result::Result<Plan, Refusal>>,
+    ) -> std::result::Result<Published, Refusal> {
+        for _ in 0..TRIES_MAX {
+            let way = self.way(volume, key).await?;
+            let present = match way.missing.is_empty() {
+                true => {
+                    let name = way.name.to_vec();
+                    self.file_at(Spot { volume, parent: way.reached, name }).await?
+                }
+                false => None,
+            };
+            let planned = plan(present.as_ref()).await?;
+            let mut change = Commit::new();
+            let parent = self.make_way(&mut change, volume, &way).await?;
+            let spot = Spot { volume, parent, name: way.name.to_vec() };
+            let firm: Vec<Check> = guards.iter().chain(&planned.checks).cloned().collect();
+            let others = planned.links.clone().filter(|_| present.is_some());
+            let (file, replaced) = self.put_file(&mut change, &spot, present, planned).await?;
+            let links = others.map_or_else(Vec::new, |others| linked_rows(&others, &file));
+            if let Some(seq) = self.attempt(&firm, change).await? {
+                return Ok(Published { seq, spot, file, replaced, links });
+            }
+        }
+        Err(Refusal::Contended)
+    }
+
+    pub(super) async fn put_file(
+        &self,
+        change: &mut Commit,
+        spot: &Spot,
+        present: Option<Located>,
+        plan: Plan,
+    ) -> std::result::Result<(FileRow, Option<(FileRow, Forgotten)>), Refusal> {
+        let row_key = spot.row_key();
+        let mut file = plan.file.clone();
+        let (old_bytes, is_new) = match &present {
+            Some(old) => (old.file.size, false),
+            None => (0, true),
+        };
+        file.links = present.as_ref().and_then(|old| old.file.links).filter(|_| plan.links.is_some());
+        let is_parted = present.as_ref().is_some_and(|old| old.file.links.is_some()) && file.links.is_none();
+        file.inode = match &present {
+            // The number stays with the other names.
+            Some(_) if is_parted => self.inodes.next().await?,
+            Some(old) => old.file.inode,
+            // Numbers that only a lake's object had are not ours.
+            None if file.inode != 0 && file.inode < 1 << 63 => file.inode,
+            None => self.inodes.next().await?,
+        };
+        file.publishes = present.as_ref().map_or(0, |old| old.file.publishes).wrapping_add(1);
+        if let (Drain::Dirty, Some(old)) = (file.drain, &present)
+            && old.file.drain == Drain::Dirty
+            && old.file.dirty_since_ms > 0
+        {
+            file.dirty_since_ms = file.dirty_since_ms.min(old.file.dirty_since_ms);
+        }
+        if file.lake.is_none() && file.drain != Drain::Clean {
+            // What the lake still shows under this name, to be replaced or removed there.
+            file.lake = present.as_ref().and_then(|old| old.file.lake.clone());
+        }
+        if let (Some(source), None) = (&plan.link, &present) {
+            self.join(change, source, spot, &mut file).await?;
+        }
+        let links = plan.links.as_ref().filter(|_| file.links.is_some() && present.is_some());
+        if let Some(links) = links {
+            put_links(change, spot.volume, &file, links);
+        }
+        let others = links.map_or(&[][..], |links| &links.others);
+        let same = present.as_ref().is_some_and(|old| old.file.version == file.version);
+        let mut replaced = None;
+        match present {
+            Some(old) => {
+                change.checks.push(Check::Seq(row_key.clone(), old.seq));
+                if is_parted {
+                    self.part(change, spot, &old.file).await?;
+                    forget_dependents(change, spot, &old.file);
+                }
+                if !same {
+                    let old_name = (spot, &old.file);
+                    let fate = match plan.inherited.as_slice() {
+                        [] => self.forget_all(change, old_name, others).await?,
+                        owners => {
+                            let successor =
+                                Successor { version: file.version(), owners, dropped: &plan.dropped };
+                            self.inherit(change, old_name, others, successor).await?
+                        }
+                    };
+                    replaced = Some((old.file, fate));
+                } else {
+                    if let Some(source) = old.file.source.as_ref().filter(|_| old.file.source != file.source)
+                    {
+                        let (volume, inode) = (VolumeId(source.volume), old.file.inode);
+                        let dependent = keys::dependent(volume, &source.key, file.version(), inode);
+                        change.writes.push(Write::Delete(dependent));
+                    }
+                    let record = old.file.name_record.filter(|_| old.file.name_record != file.name_record);
+                    let record = record.map(VersionId);
+                    change.writes.extend(record.into_iter().flat_map(|record| garbage_writes(record, &[])));
+                }
+            }
+            None => change.checks.push(Check::Absent(row_key.clone())),
+        }
+        let version = file.version();
+        change.writes.push(Write::Put(row_key, EntryRow::File(Box::new(file.clone())).encode()));
+        change.writes.push(Write::Put(
+            keys::reference(version, spot.volume, spot.parent, &spot.name),
+            RefRow {}.encode(),
+        ));
+        if let Some(source) = &file.source {
+            let dependent = keys::dependent(VolumeId(source.volume), &source.key, version, file.inode);
+            change.writes.push(Write::Put(dependent, Vec::new()));
+        }
+        for (part, row) in plan.layout.iter().enumerate() {
+            change.writes.push(Write::Put(keys::version(version, part as u16), row.encode()));
+        }
+        if same && file.drain != Drain::Conflict {
+            change.writes.push(Write::Delete(keys::conflict(spot.volume, spot.parent, &spot.name)));
+        }
+        if file.drain != Drain::Clean {
+            dirty_writes(change, spot.volume, &file, plan.set);
+        }
+        change.writes.extend(plan.writes);
+        usage_adds(change, spot.volume, version, i64::from(is_new), file.size as i64 - old_bytes as i64);
+        Ok((file, replaced))
+    }
+
+    /// The new version keeps using the chunks of the old one, whose rows go. Where others refer to the old one, it
+    /// stays, and the new one becomes one user more.
+    async fn inherit(
+        &self,
+        change: &mut Commit,
+        (spot, old): (&Spot, &FileRow),
+        others: &[(Located, [u8; 12])],
+        successor: Successor<'_>,
+    ) -> Result<Forgotten> {
+        let Successor { version: successor, owners, dropped } = successor;
+        let before = change.writes.len();
+        let fate = self.forget_all(change, (spot, old), others).await?;
+        if let Forgotten::Shared(_) = fate {
+            share_writes(change, owners, old.version(), successor);
+            return Ok(fate);
+        }
+        // Its chunks live on but for some, its name record does not.
+        let garbage = keys::garbage_all(old.version());
+        let chunks = |write: &Write| matches!(write, Write::Put(key, _) if key.starts_with(&garbage));
+        let tail: Vec<Write> = change.writes.drain(before..).filter(|write| !chunks(write)).collect();
+        change.writes.extend(tail);
+        change.writes.extend(garbage_writes(old.version(), dropped));
+        for &owner in owners {
+            if owner == old.version() {
+                // The owner ends here: if others use its chunks, the successor is one of them by name.
+                let shares = Range::prefix(&keys::shares(owner), 1);
+                if !self.catalog.range(shares).await?.rows.is_empty() {
+                    change.writes.push(Write::Put(keys::share(owner, successor), Vec::new()));
+                }
+            } else {
+                self.move_share(change, owner, old.version(), successor).await?;
+            }
+        }
+        Ok(fate)
+    }
+
+    /// If a version is a named user of the chunks of an owner, its successor is from now on.
+    pub async fn move_share(
+        &self,
+        change: &mut Commit,
+        owner: VersionId,
+        from: VersionId,
+        to: VersionId,
+    ) -> Result<()> {
+        let key = keys::share(owner, from);
+        if let Some(row) = self.catalog.get(&[&key]).await?.pop().flatten() {
+            change.checks.push(Check::Seq(key.clone(), row.seq));
+            change.writes.push(Write::Delete(key));
+            change.writes.push(Write::Put(keys::share(owner, to), Vec::new()));
+        }
+        Ok(())
+    }
+}
+
+/// Rows that say: `user` uses chunks of these owners too, which it has from `source`. The caller checks that the source
+/// stays as it is.
+pub fn share_writes(change: &mut Commit, owners: &[VersionId], source: VersionId, user: VersionId) {
+    for &owner in owners {
+        change.writes.push(Write::Put(keys::share(owner, user), Vec::new()));
+        if owner != source {
+            change.writes.push(Write::Put(keys::share(owner, source), Vec::new()));
+        }
+    }
+}
+
+/// Rows that say: these bytes are only on these drives.
+pub fn dirty_writes(change: &mut Commit, volume: VolumeId, file: &FileRow, set: Option<u64>) {
+    let row = DirtyRow {
+        volume: volume.0,
+        bytes: file.allocated(),
+        since_ms: file.dirty_since_ms,
+        changed_ms: file.modified_ms,
+        set,
+        home: file.home,
+    }
+    .encode();
+    for holder in &file.holders {
+        let key = keys::dirty(NodeId(holder.node), DriveId(holder.drive), file.version());
+        change.writes.push(Write::Put(key, row.clone()));
+    }
+}

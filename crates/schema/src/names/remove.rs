@@ -1,0 +1,71 @@
+//! Deleting a file.
+
+use stoker_format::VolumeId;
+
+use super::change::Forgotten;
+use super::path::Spot;
+use super::usage::usage_adds;
+use super::{Located, Names, Refusal, TRIES_MAX};
+use crate::rows::FileRow;
+use stoker_catalog::kv::{Check, Commit, Write};
+
+/// What a delete does besides removing the name.
+#[derive(Clone, Debug, Default)]
+pub struct Removal {
+    /// What else changes, a tombstone say.
+    pub writes: Vec<Write>,
+}
+
+/// A file that is gone.
+#[derive(Clone, Debug)]
+pub struct Removed {
+    /// Commit.
+    pub seq: u64,
+    /// Where it was.
+    pub spot: Spot,
+    /// What it was.
+    pub file: FileRow,
+    /// What became of its version.
+    pub fate: Forgotten,
+}
+
+impl Names {
+    /// Removes a file; none if there is no such key. `plan` sees the file and adds what else is to change, or refuses.
+    pub async fn remove(
+        &self,
+        volume: VolumeId,
+        key: &[u8],
+        guards: &[Check],
+        mut plan: impl FnMut(&Located) -> std::result::Result<Removal, Refusal>,
+    ) -> std::result::Result<Option<Removed>, Refusal> {
+        for _ in 0..TRIES_MAX {
+            let Some(old) = self.lookup(volume, key).await? else {
+                return Ok(None);
+            };
+            let removal = plan(&old)?;
+            let mut change = Commit::new();
+            let fate = self.take_out(&mut change, &old).await?;
+            self.prune(&mut change, &old.spot).await?;
+            change.writes.extend(removal.writes);
+            if let Some(seq) = self.attempt(guards, change).await? {
+                return Ok(Some(Removed { seq, spot: old.spot, file: old.file, fate }));
+            }
+        }
+        Err(Refusal::Contended)
+    }
+
+    /// Removes an entry and its reference, without pruning.
+    pub(super) async fn take_out(
+        &self,
+        change: &mut Commit,
+        old: &Located,
+    ) -> std::result::Result<Forgotten, Refusal> {
+        let row_key = old.spot.row_key();
+        change.checks.push(Check::Seq(row_key.clone(), old.seq));
+        change.writes.push(Write::Delete(row_key));
+        let fate = self.forget(change, &old.spot, &old.file).await?;
+        self.part(change, &old.spot, &old.file).await?;
+        usage_adds(change, old.spot.volume, old.file.version(), -1, -(old.file.size as i64));
+        Ok(fate)
+    }
+}

@@ -1,0 +1,40 @@
+//! What the rows of the catalog mean: their keys and their values.
+//!
+//! Every table has a one-byte prefix; numbers in keys are big-endian, so that byte order is number order. Values start
+//! with a version byte. Properties that the catalog does not look into (content type, checksums, tags) are bytes here.
+
+mod codec;
+mod entry;
+mod join_token;
+pub mod keys;
+mod lake;
+mod layout;
+mod links;
+mod node;
+mod place;
+mod set;
+mod upload;
+mod volume;
+
+pub use codec::RowValue;
+pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
+pub use join_token::{JoinTokenRow, JoinUse};
+pub use lake::{
+    ConflictRow, GraveRow, ImportRow, IntentRow, LakeKeyRow, RekeyRow, SUMS_PER_ROW, SpillRow, SumsRow,
+    TombstoneRow,
+};
+pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
+pub use links::LinksRow;
+pub use node::{
+    Duty, FailedDial, NodeRow, NodeState, RemovedRow, RemovingRow, RepairRow, RestoredRow, UnreachedRow,
+};
+pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
+pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
+pub use upload::{CompletedRow, PartRow, UploadRow};
+pub use volume::{AccessKeyRow, VolumeRow};
+
+/// The directory that every volume starts with.
+pub const ROOT: u64 = 1;
+
+/// Where a directory hangs that has no name: below nothing. It and what is in it cannot be found by any key.
+pub const NOWHERE: u64 = 0;

@@ -1,0 +1,11 @@
+//! Names, checkpoint sets and usage: what they promise, on the engines that need no server.
+
+mod audit;
+mod between;
+mod fixture;
+mod links;
+mod names;
+mod set_model;
+mod set_races;
+mod sets;
+mod usage;
