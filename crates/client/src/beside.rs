@@ -1,7 +1,7 @@
 //! What is known of files and not in their encoding, which older releases know: beside it in answers to whom understands it.
 
 use serde::{Deserialize, Serialize};
-use stoker_store::{FileInfo, ListEntry, ListPage};
+use stoker_store::{FileInfo, ListEntry, ListPage, StoreError, Subject};
 
 use crate::message::Response;
 
@@ -10,6 +10,9 @@ const LINKS_SINCE: u16 = 5;
 
 /// The first protocol that knows of holes.
 pub(crate) const HOLES_SINCE: u16 = 8;
+
+/// The first protocol whose errors are about nodes, chunks and the like.
+const SUBJECTS_SINCE: u16 = 9;
 
 /// What is known of a file and not in its encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -30,7 +33,35 @@ impl Beside {
     }
 }
 
+/// An error about something that older releases do not know is about the request as a whole for them.
+fn plainer(error: &mut StoreError) {
+    match error.subject {
+        Subject::Catalog
+        | Subject::Node
+        | Subject::PeerAddress
+        | Subject::Promotion
+        | Subject::Chunk
+        | Subject::Holders
+        | Subject::Source => error.subject = Subject::Key,
+        _ => {}
+    }
+}
+
 impl Response {
+    /// The same for whom does not know what some errors are about; none if it is the same.
+    pub fn plainer(&self, version: u16) -> Option<Response> {
+        if version >= SUBJECTS_SINCE || !matches!(self, Response::Error(_) | Response::Deleted(_)) {
+            return None;
+        }
+        let mut plain = self.clone();
+        match &mut plain {
+            Response::Error(error) => plainer(error),
+            Response::Deleted(all) => all.iter_mut().filter_map(|one| one.as_mut().err()).for_each(plainer),
+            _ => {}
+        }
+        Some(plain)
+    }
+
     /// With the number of names beside files that have several, for whom understands it.
     pub fn linked(self, version: u16) -> Response {
         if version < LINKS_SINCE {
@@ -134,4 +165,28 @@ fn files_mut(page: &mut ListPage) -> impl Iterator<Item = &mut FileInfo> {
         ListEntry::File(info) => Some(&mut **info),
         ListEntry::Prefix(_) => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoker_store::ErrorKind;
+
+    #[test]
+    fn errors_are_about_what_the_other_side_knows() {
+        let about = |subject| StoreError::about(ErrorKind::NotFound, subject, "no");
+        let check = |version, subject, expect| {
+            let response = Response::Error(about(subject));
+            let told = response.plainer(version).unwrap_or(response);
+            assert_eq!(told, Response::Error(about(expect)), "{version} {subject:?}");
+            let all = Response::Deleted(vec![Ok(true), Err(about(subject))]);
+            let told = all.plainer(version).unwrap_or(all);
+            assert_eq!(told, Response::Deleted(vec![Ok(true), Err(about(expect))]));
+        };
+        check(9, Subject::Node, Subject::Node);
+        check(8, Subject::Node, Subject::Key);
+        check(1, Subject::Source, Subject::Key);
+        check(1, Subject::Volume, Subject::Volume);
+        assert_eq!(Response::Hatch.plainer(1), None);
+    }
 }

@@ -18,8 +18,9 @@ use crate::fault::Fault;
 /// The protocol that this release speaks. 2: leases, and volumes say whether they allow them. 3: checkpoint
 /// sets, and orders of operators. 4: changes in the middle of files, and what names are. 5: names that swap, files with
 /// several names. 6: bytes of writers without a checksum of each frame, edits that
-/// learn at their end what they go on with. 7: bytes of writers through memory that both sides share. (D23)
-pub const VERSION: u16 = 8;
+/// learn at their end what they go on with. 7: bytes of writers through memory that both sides share. 8: holes.
+/// 9: errors say more of what they are about. (D23)
+pub const VERSION: u16 = 9;
 /// The oldest protocol that this release understands.
 pub const VERSION_MIN: u16 = 1;
 

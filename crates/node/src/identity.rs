@@ -5,7 +5,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stoker_format::{ClusterId, NodeId};
+use stoker_format::{ClusterId, NodeId, crc32c};
+use stoker_schema::level::Level;
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use crate::clock;
@@ -110,6 +111,28 @@ impl Identity {
     }
 }
 
+/// The level since which the highest commit is written with its sum: a digit that flipped would keep a node from starting, or hide that its
+/// catalog went back.
+const SUMMED_SINCE: Level = Level(2);
+
+fn seq_text(seq: u64, level: Level) -> String {
+    match level < SUMMED_SINCE {
+        true => format!("{seq}\n"),
+        false => format!("{seq} {:08x}\n", crc32c(seq.to_string().as_bytes())),
+    }
+}
+
+/// Reads both forms; none if it is damaged.
+fn seq_of(text: &str) -> Option<u64> {
+    match text.trim().split_once(' ') {
+        None => text.trim().parse().ok(),
+        Some((seq, sum)) => {
+            let is_right = u32::from_str_radix(sum, 16) == Ok(crc32c(seq.as_bytes()));
+            seq.parse().ok().filter(|_| is_right)
+        }
+    }
+}
+
 /// The file that remembers the highest commit.
 pub(crate) struct HighWater {
     path: PathBuf,
@@ -121,10 +144,19 @@ impl HighWater {
     pub fn read(dir: &Path) -> Result<u64> {
         let path = dir.join("seq");
         match std::fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(|_| {
-                StoreError::new(ErrorKind::Corrupt, format!("{}: not a number", path.display()))
+            Ok(text) => seq_of(&text).ok_or_else(|| {
+                let message = format!(
+                    "{}: damaged; it holds the highest commit that this node saw. If the catalog is the one that it had (it was not \
+                     replaced, and no backup was restored), remove the file",
+                    path.display()
+                );
+                StoreError::new(ErrorKind::Corrupt, message)
             }),
             Err(fault) if fault.kind() == IoKind::NotFound => Ok(0),
+            Err(fault) if fault.kind() == IoKind::InvalidData => {
+                let message = format!("{}: damaged; it is not text", path.display());
+                Err(StoreError::new(ErrorKind::Corrupt, message))
+            }
             Err(fault) => Err(io(&path, &fault)),
         }
     }
@@ -145,14 +177,32 @@ impl HighWater {
         Ok(HighWater { path, written })
     }
 
-    /// Remembers a commit, durably.
-    pub fn raise(&mut self, seq: u64) {
+    /// Remembers a commit, durably, in the form that the level allows.
+    pub fn raise(&mut self, seq: u64, level: Level) {
         if seq <= self.written {
             return;
         }
-        match write_durable(&self.path, format!("{seq}\n").as_bytes()) {
+        match write_durable(&self.path, seq_text(seq, level).as_bytes()) {
             Ok(()) => self.written = seq,
             Err(fault) => tracing::warn!("{}: {fault}", self.path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_commit_is_written_in_the_form_of_the_level() {
+        assert_eq!(seq_text(12, Level(1)), "12\n");
+        let summed = seq_text(12, Level(2));
+        assert!(summed.len() > 10, "{summed}");
+        for text in ["12\n", "12", &summed] {
+            assert_eq!(seq_of(text), Some(12), "{text}");
+        }
+        for damaged in ["", "x", "12 0", &summed.replacen("12", "13", 1), &summed.replacen(' ', "  ", 1)] {
+            assert_eq!(seq_of(damaged), None, "{damaged}");
         }
     }
 }

@@ -299,7 +299,8 @@ impl Node {
         self.core.snapshots.clear();
         self.core.rings.close().await;
         self.core.expiry.write();
-        self.high_water.lock().unwrap().raise(self.core.seq_seen.load(Ordering::Relaxed));
+        let seq = self.core.seq_seen.load(Ordering::Relaxed);
+        self.high_water.lock().unwrap().raise(seq, self.core.level.get());
         if let Engine::Embedded(catalog) = &self.engine {
             catalog.close().await;
         }
@@ -373,8 +374,8 @@ async fn watermark(core: Arc<Core>, high_water: Arc<Mutex<HighWater>>) {
         let seq = core.seq_seen.load(Ordering::Relaxed);
         core.snapshots.tidy();
         core.watch_clocks().await;
-        let high_water = high_water.clone();
-        core.tasks.blocking(move || high_water.lock().unwrap().raise(seq)).await;
+        let (high_water, level) = (high_water.clone(), core.level.get());
+        core.tasks.blocking(move || high_water.lock().unwrap().raise(seq, level)).await;
     }
 }
 

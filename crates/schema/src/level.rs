@@ -24,7 +24,8 @@ impl Level {
     pub const FIRST: Level = Level(1);
     /// The highest that this release can read, and write.
     ///
-    /// 2: rows of nodes without the address of S3, which nothing ever set.
+    /// 2: rows of nodes without the address of S3, which nothing ever set; refusals of a peer say what they are about; the highest commit that a
+    /// node saw has a sum.
     pub const NEWEST: Level = Level(2);
 }
 

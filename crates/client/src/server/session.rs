@@ -208,7 +208,8 @@ impl Session {
 
     /// Queues an answer; the slot is free again when it is written.
     pub fn answer(&self, id: u64, response: &Response, payload: Bytes, guard: impl Send + 'static) {
-        let mut control = message::encode(response);
+        let plainer = response.plainer(self.version);
+        let mut control = message::encode(plainer.as_ref().unwrap_or(response));
         if control.len() > RESPONSE_LEN_MAX {
             let message = format!("the answer has {} bytes, the limit is {RESPONSE_LEN_MAX}", control.len());
             control = message::encode(&Response::Error(StoreError::new(ErrorKind::Invalid, message)));

@@ -3,7 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_format::{ChunkId, VersionId};
-use stoker_store::{ErrorKind, Order, Report, Result, StoreError};
+use stoker_schema::level::Level;
+use stoker_store::{ErrorKind, Order, Report, Result, StoreError, Subject};
 
 /// The form of these messages; a node reads its own and the one before.
 const VERSION: u8 = 1;
@@ -97,6 +98,8 @@ pub(super) enum Answer {
     Report(Box<Report>),
     /// Milliseconds since 1970.
     Time(u64),
+    /// No, because; with what it is about. Since level 2.
+    FaultAbout { kind: FaultKind, subject: u8, message: String },
 }
 
 /// What kind of no.
@@ -108,37 +111,80 @@ pub(super) enum FaultKind {
     Invalid,
     Unavailable,
     Conflict,
+    /// Since level 2, as the next one.
+    Denied,
+    Closed,
 }
 
+/// The level since which a refusal says what it is about.
+const ABOUT_SINCE: Level = Level(2);
+
+/// Kinds of refusals, and those of the door.
+const KINDS: [(FaultKind, ErrorKind); 8] = [
+    (FaultKind::NotFound, ErrorKind::NotFound),
+    (FaultKind::Full, ErrorKind::Full),
+    (FaultKind::Corrupt, ErrorKind::Corrupt),
+    (FaultKind::Invalid, ErrorKind::Invalid),
+    (FaultKind::Unavailable, ErrorKind::Unavailable),
+    (FaultKind::Conflict, ErrorKind::Conflict),
+    (FaultKind::Denied, ErrorKind::Denied),
+    (FaultKind::Closed, ErrorKind::Closed),
+];
+
+/// What a refusal is about, by its number on the wire. New ones go to the end; who does not know one takes the first.
+const SUBJECTS: [Subject; 22] = [
+    Subject::Key,
+    Subject::Volume,
+    Subject::VolumeContents,
+    Subject::Upload,
+    Subject::Part,
+    Subject::PartOrder,
+    Subject::PartSize,
+    Subject::Condition,
+    Subject::Checksum,
+    Subject::Size,
+    Subject::Quota,
+    Subject::Lake,
+    Subject::AccessKey,
+    Subject::Set,
+    Subject::Links,
+    Subject::Catalog,
+    Subject::Node,
+    Subject::PeerAddress,
+    Subject::Promotion,
+    Subject::Chunk,
+    Subject::Holders,
+    Subject::Source,
+];
+
 impl Answer {
-    pub fn fault(fault: &StoreError) -> Answer {
-        let kind = match fault.kind {
-            ErrorKind::NotFound => FaultKind::NotFound,
-            ErrorKind::Full => FaultKind::Full,
-            ErrorKind::Corrupt => FaultKind::Corrupt,
-            ErrorKind::Invalid => FaultKind::Invalid,
-            ErrorKind::Conflict => FaultKind::Conflict,
-            _ => FaultKind::Unavailable,
+    /// The refusal, in the form that a level allows.
+    pub fn fault(fault: &StoreError, level: Level) -> Answer {
+        let message = fault.message.clone();
+        let known = KINDS.iter().find(|(_, kind)| *kind == fault.kind).map(|(kind, _)| *kind);
+        let kind = known.unwrap_or(FaultKind::Unavailable);
+        if level >= ABOUT_SINCE {
+            let number = SUBJECTS.iter().position(|subject| *subject == fault.subject).unwrap_or_default();
+            return Answer::FaultAbout { kind, subject: number as u8, message };
+        }
+        // Before, these were not told apart.
+        let kind = match kind {
+            FaultKind::Denied | FaultKind::Closed => FaultKind::Unavailable,
+            kind => kind,
         };
-        Answer::Fault { kind, message: fault.message.clone() }
+        Answer::Fault { kind, message }
     }
 
     /// The answer, or the error that it is.
     pub fn ok(self) -> Result<Answer> {
-        match self {
-            Answer::Fault { kind, message } => {
-                let kind = match kind {
-                    FaultKind::NotFound => ErrorKind::NotFound,
-                    FaultKind::Full => ErrorKind::Full,
-                    FaultKind::Corrupt => ErrorKind::Corrupt,
-                    FaultKind::Invalid => ErrorKind::Invalid,
-                    FaultKind::Unavailable => ErrorKind::Unavailable,
-                    FaultKind::Conflict => ErrorKind::Conflict,
-                };
-                Err(StoreError::new(kind, message))
-            }
-            answer => Ok(answer),
-        }
+        let (kind, subject, message) = match self {
+            Answer::Fault { kind, message } => (kind, 0, message),
+            Answer::FaultAbout { kind, subject, message } => (kind, subject, message),
+            answer => return Ok(answer),
+        };
+        let known = KINDS.iter().find(|(own, _)| *own == kind).map(|(_, kind)| *kind);
+        let subject = SUBJECTS.get(usize::from(subject)).copied().unwrap_or(Subject::Key);
+        Err(StoreError::about(known.unwrap_or(ErrorKind::Unavailable), subject, message))
     }
 }
 
@@ -180,5 +226,23 @@ mod tests {
         for broken in [&[][..], &[0, 1], &[VERSION], &[VERSION, 200], &[9, 0]] {
             assert_eq!(decode::<Ask>(broken).unwrap_err().kind, ErrorKind::Invalid, "{broken:?}");
         }
+    }
+
+    #[test]
+    fn refusals_say_what_the_level_allows() {
+        for subject in SUBJECTS {
+            for (_, kind) in KINDS {
+                let fault = StoreError::about(kind, subject, "no");
+                let told = Answer::fault(&fault, ABOUT_SINCE);
+                assert_eq!(decode::<Answer>(&encode(&told)).unwrap().ok().unwrap_err(), fault);
+                let former = Answer::fault(&fault, Level::FIRST);
+                assert!(
+                    matches!(former, Answer::Fault { kind, .. } if (kind as u8) < FaultKind::Denied as u8)
+                );
+                assert_eq!(former.ok().unwrap_err().subject, Subject::Key);
+            }
+        }
+        let strange = Answer::FaultAbout { kind: FaultKind::Full, subject: 255, message: String::new() };
+        assert_eq!(strange.ok().unwrap_err().subject, Subject::Key);
     }
 }

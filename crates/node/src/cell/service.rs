@@ -26,7 +26,8 @@ impl Node {
             Ok(ask) => self.core.answer(from, ask, body).await,
             Err(fault) => Err(fault),
         };
-        let (answer, body) = answered.unwrap_or_else(|fault| (Answer::fault(&fault), Body::None));
+        let (answer, body) =
+            answered.unwrap_or_else(|fault| (Answer::fault(&fault, self.core.level.get()), Body::None));
         (message::encode(&answer), body)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
-use stoker_catalog::kv::{Catalog, Commit};
+use stoker_catalog::kv::{Catalog, Commit, Outcome};
 use stoker_format::NodeId;
 use stoker_node::Node;
 use stoker_schema::level::{Level, LevelRow, ReadsRow};
@@ -34,7 +34,12 @@ async fn held_cluster(count: usize) -> Cluster {
 }
 
 async fn put_level(cluster: &Cluster, row: LevelRow) {
-    drop(cluster.catalog.commit(Commit::new().put(keys::LEVEL, row.encode())).await.unwrap());
+    commit(cluster, Commit::new().put(keys::LEVEL, row.encode())).await;
+}
+
+async fn commit(cluster: &Cluster, change: Commit) {
+    let outcome = cluster.catalog.commit(change).await.unwrap();
+    assert!(matches!(outcome, Outcome::Done { .. }), "{outcome:?}");
 }
 
 /// The form in which the row of a node was written.
@@ -85,7 +90,7 @@ async fn a_node_of_an_older_release_holds_the_level_up() {
     let stale = ReadsRow { session: [9; 16], newest: Level::NEWEST, release: "0".into() };
     for change in [Commit::new().delete(keys::reads(id)), Commit::new().put(keys::reads(id), stale.encode())]
     {
-        drop(cluster.catalog.commit(change).await.unwrap());
+        commit(&cluster, change).await;
         let status = hold(cluster.node(0), false).await;
         assert_eq!(status.level, 1);
         let held_up: Vec<_> = status.nodes.iter().filter_map(|node| node.holds_up.as_ref()).collect();

@@ -25,7 +25,7 @@ use cell::{Cell, PROGRAM, soon};
 use fault::{Trouble, possible};
 use server::Server;
 use storm::Dice;
-use storm::cell::{Load, NODES, connect_in};
+use storm::cell::{Load, NODES, connect_in, home};
 
 /// Writers and readers at the same time.
 const WORKERS: u64 = 4;
@@ -142,13 +142,18 @@ fn a_cell_is_upgraded_node_by_node() {
     let holds_up = |node: &serde_json::Value| !node["holds_up"].is_null();
     let held_by: Vec<_> = level["nodes"].as_array().unwrap().iter().filter(|node| holds_up(node)).collect();
     assert_eq!(held_by.len(), 1, "{level}");
-    // There is a way back.
+    // Files are written in the old form as well, and there is a way back.
+    let seq = |cell: &Cell, at: usize| std::fs::read_to_string(home(&cell.dir, at).join("seq")).unwrap();
+    assert!(!seq(&cell, 1).trim().contains(' '), "{}", seq(&cell, 1));
     become_one(&mut cell, 1, &previous);
     load.after(40);
     become_one(&mut cell, 1, Path::new(PROGRAM));
     become_one(&mut cell, 0, Path::new(PROGRAM));
     load.runtime.block_on(soon("the level rises", async || self::level(&cell, 0)["level"] == 2));
-    load.after(40);
+    load.runtime.block_on(soon("files are written in the new form", async || {
+        // A node writes what it saw of commits; one that nobody asks sees none.
+        (0..NODES).any(|at| seq(&cell, at).trim().contains(' '))
+    }));
     // And now there is none.
     cell.nodes[2].take().unwrap().stop();
     let words = cell.refused(2, &previous);
