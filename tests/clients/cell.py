@@ -104,7 +104,7 @@ KINDS = ("another node", "the catalog's node", "the catalog's node, for good")
 def killed(room):
     cell, dice = room.cell, random.Random("kills")
     rounds = 20 if room.at.is_full else 3
-    cell.mend()
+    cell.heal()
     with Load(room.workers("killed", 4)) as load:
         for round in range(rounds):
             load.after(20 + dice.randrange(20))
@@ -134,7 +134,7 @@ def killed(room):
 @scenario("the catalog is handed over and back while boto3 works")
 def handed_over(room):
     cell = room.cell
-    cell.mend()
+    cell.heal()
     with Load(room.workers("handed", 2)) as load:
         before, after = cell.holder(), None
         for _ in range(2):
@@ -289,7 +289,7 @@ class UnderWay:
 
 @scenario("every node is stopped and started again while clients work")
 def rolling(room):
-    room.cell.mend()
+    room.cell.heal()
     commands, requests = Commands(room), []
     with Load([*room.workers("rolling", 2), Copies(room), commands]) as load:
         for node in room.cell.nodes:
@@ -320,7 +320,7 @@ def rolling(room):
 
 @scenario("all nodes stop when asked")
 def stopped(room):
-    room.cell.mend()
+    room.cell.heal()
     equal(room.cell.stop(), [], "nodes that did not stop")
 
 

@@ -173,7 +173,7 @@ class Cell:
         wait_until(is_promoted, f"a node is promoted instead of {before.name}")
         return words[-1], time.monotonic() - begun
 
-    def mend(self):
+    def heal(self):
         """Starts what a scenario that failed may have left behind."""
         for node in self.nodes:
             if not node.is_running():

@@ -61,7 +61,7 @@ class Net:
         """Takes the link of a machine down: what is sent to it is lost, and nobody is refused."""
         call("ip", "-n", self.space(name), "link", "set", "eth0", "down")
 
-    def mend(self, name):
+    def heal(self, name):
         call("ip", "-n", self.space(name), "link", "set", "eth0", "up")
 
 

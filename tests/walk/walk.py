@@ -397,7 +397,7 @@ def lost_lake(walk):
     s3 = client(walk.keys, machine.s3)
     s3.put_object(Bucket=walk.volume, Key="lake/away", Body=b"written while the lake was away")
     walk.crowd.more(20)
-    walk.net.mend("lake")
+    walk.net.heal("lake")
     tell("the link is up again")
     machine.ok(f"stoker wait {walk.volume}/lake/away --timeout 120s --dir {machine.dir}")
 

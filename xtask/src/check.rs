@@ -8,7 +8,7 @@ use crate::suites::{
     API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, PYTHON, Suite, TELEMETRY, WALK, Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
-use crate::{Failure, programs, sim, tidy};
+use crate::{Failure, programs, sim, tidy, upgrade};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
@@ -39,6 +39,8 @@ enum Action {
         seeds: &'static str,
     },
     Tidy,
+    /// From the release before to this one.
+    Upgrade,
     /// Every test of the workspace.
     Tests,
     /// Programs of others, as many as the arguments ask for. Where they cannot be had, a step passes that says so.
@@ -117,6 +119,7 @@ const STEPS: &[Step] = &[
     step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
     step("walk", &[Tier::Full, Tier::Long], Action::Suite { suite: &WALK, args: "", without: Without::Skip }),
     step("large files", &[Tier::Full, Tier::Long], large()),
+    step("upgrade", &[Tier::Full, Tier::Long], Action::Upgrade),
     // Near the end: the program that these leave behind has more features than the one that the steps before want.
     step(
         "clippy, optional features",
@@ -198,6 +201,7 @@ impl Step {
             Action::Cargo(args) => format!("cargo {args}"),
             Action::Sim { what, seeds } => format!("cargo xtask sim {what} --seeds {seeds}"),
             Action::Tidy => "cargo xtask tidy".into(),
+            Action::Upgrade => "cargo xtask upgrade".into(),
             Action::Tests => "cargo test --workspace --locked".into(),
             Action::Suite { suite, args: "", .. } => format!("cargo xtask {}", suite.name),
             Action::Suite { suite, args, .. } => format!("cargo xtask {} {args}", suite.name),
@@ -214,6 +218,7 @@ impl Step {
             Action::Tests => programs::run(tier != Tier::Normal),
             Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
+            Action::Upgrade => upgrade::run(&[]).is_ok(),
             Action::Suite { suite, args, without } => {
                 let args: Vec<String> = args.split_whitespace().map(String::from).collect();
                 suite.run_or(&args, without).is_ok()

@@ -10,6 +10,7 @@ mod sim;
 mod skipped;
 mod suites;
 mod tidy;
+mod upgrade;
 mod workspace;
 
 use std::io::Write;
@@ -32,6 +33,7 @@ Usage: cargo xtask <command>
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   walk [...]                  what an operator does with three machines, while clients work; arguments go to tests/walk/run.py
   large [...]                 files larger than the rings, by S3, a mount and Python; arguments go to tests/large/run.py
+  upgrade                     builds the release before, and upgrades a cell of it node by node, under load
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
 
@@ -76,6 +78,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "walk" => suites::WALK.run(rest),
         "large" => suites::LARGE.run(rest),
         "python" => suites::PYTHON.run(rest),
+        "upgrade" => upgrade::run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {
             // A reader that closed the pipe has seen enough.

@@ -63,6 +63,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
                 tor: config.peers.tor.clone(),
                 power: config.peers.power.clone(),
             },
+            weight: config.peers.weight.0,
             plaintext: config.peers.plaintext,
             grace: Duration::from_secs(config.peers.grace_s.get().into()),
             rebuild_bytes_per_s: config.peers.rebuild_rate.0,

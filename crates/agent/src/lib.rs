@@ -500,7 +500,7 @@ async fn start_member(
             listen,
             gossip: Vec::new(),
             labels: plan.peers.labels.clone(),
-            weight: 1,
+            weight: plan.peers.weight,
             plaintext: plan.peers.plaintext,
             grace: plan.peers.grace,
             promote,

@@ -69,6 +69,8 @@ pub struct PeersPlan {
     pub name: String,
     /// Where it stands.
     pub labels: Labels,
+    /// Share of the chunks that it takes, relative to others.
+    pub weight: u32,
     /// Nothing between nodes is encrypted.
     pub plaintext: bool,
     /// How long a node may be silent before it is declared down.

@@ -89,7 +89,7 @@ pub(crate) struct Inner {
     pub state: Mutex<State>,
     pub counters: Counters,
     files: Files,
-    turns: Semaphore,
+    permits: Semaphore,
     /// Bundles that are open at once because somebody reads from them, whoever is in `files`.
     opens: Semaphore,
     runtime: Handle,
@@ -127,7 +127,7 @@ impl Cache {
             options,
             counters: Counters::default(),
             files: Files::new(FILES_MAX),
-            turns: Semaphore::new(READS_MAX),
+            permits: Semaphore::new(READS_MAX),
             opens: Semaphore::new(OPENS_MAX),
             runtime: Handle::current(),
             bell: bell.clone(),
@@ -393,7 +393,7 @@ impl Inner {
             self.forget(found.bundle);
             return Ok(false);
         };
-        match reading::fill(&file, &self.turns, record, into).await {
+        match reading::fill(&file, &self.permits, record, into).await {
             Ok(true) => {
                 count(&self.counters.hits_ring, 1);
                 if found.reads >= READS_TO_KEEP {

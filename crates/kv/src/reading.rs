@@ -16,7 +16,7 @@ const PIECE: usize = 1 << 20;
 /// Fills memory, which may lie in parts, with a block; false if its bytes do not fit its sum.
 pub(crate) async fn fill(
     file: &Arc<dyn File>,
-    turns: &Semaphore,
+    permits: &Semaphore,
     record: &Record,
     parts: &mut [&mut [u8]],
 ) -> Result<bool> {
@@ -28,7 +28,7 @@ pub(crate) async fn fill(
             true => Piece::first(&record.digest, part),
             false => Piece::further(part),
         };
-        pieces.push(fill_piece(file, turns, at, piece));
+        pieces.push(fill_piece(file, permits, at, piece));
         at += len;
     }
     let sums = try_join_all(pieces).await?;
@@ -37,11 +37,11 @@ pub(crate) async fn fill(
 
 async fn fill_piece(
     file: &Arc<dyn File>,
-    turns: &Semaphore,
+    permits: &Semaphore,
     offset: u64,
     mut piece: Piece<'_>,
 ) -> Result<(u64, u64)> {
-    let _turn = turns.acquire().await.expect("never closed");
+    let _permit = permits.acquire().await.expect("never closed");
     while piece.lacks() > 0 {
         let (at, lacks) = (offset + piece.filled() as u64, piece.lacks());
         // A thread that may be blocked reads from the drive to where the bytes belong.

@@ -43,9 +43,9 @@ pub(crate) struct Core {
     pub pins: Arc<Pins>,
     /// Lake objects that open files read from.
     pub objects: Arc<crate::stage::Objects>,
-    /// Writers of one name take turns here instead of in the catalog.
-    pub turns: Turns,
-    /// Held for reading from the moment chunks are made precious again until the name that needs them is published, and
+    /// Writers of one name wait for each other here instead of contending in the catalog.
+    pub key_locks: KeyLocks,
+    /// Held for reading from the moment chunks are made must-keep again until the name that needs them is published, and
     /// for writing while chunks are declared clean: otherwise the second could undo the first.
     pub marks: tokio::sync::RwLock<()>,
     pub drainer: Drainer,
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub facts: crate::measures::Facts,
     pub past: crate::history::Past,
     pub emptiness: Mutex<crate::measures::Emptiness>,
-    pub mender: crate::mender::Mender,
+    pub read_repair: crate::read_repair::ReadRepair,
     pub inventory: crate::inventory::Inventory,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
@@ -105,16 +105,16 @@ pub enum Lost {
 }
 
 /// Locks by name; different names may share one.
-pub(crate) struct Turns(Vec<tokio::sync::Mutex<()>>);
+pub(crate) struct KeyLocks(Vec<tokio::sync::Mutex<()>>);
 
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns((0..1024).map(|_| tokio::sync::Mutex::new(())).collect())
+impl Default for KeyLocks {
+    fn default() -> KeyLocks {
+        KeyLocks((0..1024).map(|_| tokio::sync::Mutex::new(())).collect())
     }
 }
 
-impl Turns {
-    pub async fn take(&self, volume: stoker_format::VolumeId, key: &[u8]) -> tokio::sync::MutexGuard<'_, ()> {
+impl KeyLocks {
+    pub async fn lock(&self, volume: stoker_format::VolumeId, key: &[u8]) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = stoker_format::crc32c(key) as usize ^ volume.0 as usize;
         self.0[hash % self.0.len()].lock().await
     }

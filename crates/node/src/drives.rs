@@ -312,8 +312,8 @@ impl Core {
         let (pool, record_min) = (self.rings.pool(), self.chunk_bytes);
         let drive = open_drive(&options, &self.workshop, pool, &self.catalog, record_min).await?;
         // After a start every chunk is dirty until the catalog was asked (R8).
-        let precious = self.precious().await?;
-        self.sort_drive(&drive, &precious).await?;
+        let must_keep = self.must_keep_versions().await?;
+        self.sort_drive(&drive, &must_keep).await?;
         let kept = Kept::read(&self.workshop.dir)?.with(&options.path);
         kept.write(&self.workshop.dir)?;
         if kept.is_cordoned(drive.id) {

@@ -55,7 +55,7 @@ impl Core {
         // The row that hands the record to the collector may be seen before the record is there.
         let _pin = self.pins.pin(record);
         let guards = self.guards(volume);
-        let _turn = self.turns.take(volume.id, key).await;
+        let _lock = self.key_locks.lock(volume.id, key).await;
         // Where others write to the lake too, they may have replaced or removed what the catalog knows.
         let theirs = match self.names.lookup(volume.id, key).await.map_err(error::catalog)? {
             Some(located) => match self.as_seen(volume, key, &located.file).await {
@@ -339,7 +339,7 @@ impl Core {
         volume.check_writable()?;
         self.adopt(volume, key).await?;
         // So that the record that is left here is not that of a file which was deleted meanwhile.
-        let _turn = self.turns.take(volume.id, key).await;
+        let _lock = self.key_locks.lock(volume.id, key).await;
         for _ in 0..100 {
             let located = self.names.lookup(volume.id, key).await.map_err(error::catalog)?;
             let located = located.ok_or_else(|| no_such_key(key))?;

@@ -1,5 +1,10 @@
 //! Leases: where local readers find chunks on the drives (R4). The rings say what may be shown; here is decided whether
 //! the volume wants it.
+//!
+//! A lease is a read-only descriptor of a segment, a place in it and the checksums of its blocks. The reader reads the drive itself and compares;
+//! no byte goes through this process. It needs no end: a segment that was leased is unlinked and replaced when it is freed, never written again
+//! in place, so an old descriptor shows the old bytes for as long as somebody has it. What a reader cannot lease (a hole, a chunk of another
+//! node or of the lake, too many descriptors) it asks for as always; the answer says how far that goes, so that it does not ask for each chunk.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

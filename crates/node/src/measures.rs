@@ -10,7 +10,7 @@ use stoker_catalog::kv::{Commit, Outcome, Row, prefix_end};
 use stoker_format::{DriveId, NodeId};
 use stoker_schema::rows::{Duty, keys};
 use stoker_store::{
-    CopyMeasures, DriveMeasures, ErrorKind, Evacuation, Leaning, Measures, PartFacts, Result, StoreError,
+    CopyMeasures, DriveMeasures, ErrorKind, Evacuation, Measures, PartFacts, PartWeight, Result, StoreError,
     Times,
 };
 
@@ -158,8 +158,8 @@ impl Node {
     }
 
     /// Less is asked of these parts from now on, and of all others as much as ever.
-    pub fn lean(&self, leanings: &[Leaning]) {
-        self.core.lean(leanings);
+    pub fn set_weights(&self, weights: &[PartWeight]) {
+        self.core.set_weights(weights);
     }
 
     /// What the surroundings of this node say of its parts, for whoever asks it.
@@ -261,27 +261,27 @@ impl Core {
         Err(StoreError::new(ErrorKind::Unavailable, format!("the note `{name}` is contended; retry")))
     }
 
-    fn lean(&self, leanings: &[Leaning]) {
+    fn set_weights(&self, weights: &[PartWeight]) {
         let here = self.node.to_string();
-        let takes = |leaning: &Leaning| if leaning.takes_chunks { leaning.percent } else { 0 };
+        let takes = |weight: &PartWeight| if weight.takes_chunks { weight.percent } else { 0 };
         let mut sources: HashMap<Source, u8> = HashMap::new();
         for (at, drive) in self.rings.numbered() {
-            let is_it = |leaning: &&Leaning| {
-                let path = leaning.drive.as_deref().map(Path::new);
-                leaning.node == here && path == Some(drive.path.as_path())
+            let is_it = |weight: &&PartWeight| {
+                let path = weight.drive.as_deref().map(Path::new);
+                weight.node == here && path == Some(drive.path.as_path())
             };
-            let leaning = leanings.iter().find(is_it);
-            drive.share_percent.store(leaning.map_or(100, takes), Ordering::Relaxed);
-            sources.extend(leaning.map(|leaning| (Source::Drive(at), leaning.percent)));
+            let weight = weights.iter().find(is_it);
+            drive.weight_percent.store(weight.map_or(100, takes), Ordering::Relaxed);
+            sources.extend(weight.map(|weight| (Source::Drive(at), weight.percent)));
         }
         let mut nodes: HashMap<NodeId, u8> = HashMap::new();
-        for leaning in leanings.iter().filter(|leaning| leaning.drive.is_none() && leaning.node != here) {
-            let Ok(node) = leaning.node.parse::<NodeId>() else { continue };
-            nodes.insert(node, takes(leaning));
-            sources.extend([Source::Peer(node), Source::Turn(node)].map(|source| (source, leaning.percent)));
+        for weight in weights.iter().filter(|weight| weight.drive.is_none() && weight.node != here) {
+            let Ok(node) = weight.node.parse::<NodeId>() else { continue };
+            nodes.insert(node, takes(weight));
+            sources.extend([Source::Peer(node), Source::Turn(node)].map(|source| (source, weight.percent)));
         }
-        self.cell.lean(nodes);
-        self.sources.lean(&sources);
+        self.cell.set_weights(nodes);
+        self.sources.set_weights(&sources);
     }
 
     /// What this node measured.

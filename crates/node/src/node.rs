@@ -1,4 +1,4 @@
-//! A node: opens the parts, asks the catalog what is precious, runs the loops.
+//! A node: opens the parts, asks the catalog what is must-keep, runs the loops.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -129,7 +129,7 @@ impl Node {
             facts: Default::default(),
             past: Default::default(),
             emptiness: Default::default(),
-            mender: Default::default(),
+            read_repair: Default::default(),
             inventory: Default::default(),
             node: identity.node,
             cluster: identity.cluster.to_string(),
@@ -147,7 +147,7 @@ impl Node {
             cache: Cache::new(options.cache_bytes.unwrap_or(memory.cache_bytes)).map_err(io)?,
             pins: Arc::default(),
             objects: Arc::default(),
-            turns: Default::default(),
+            key_locks: Default::default(),
             marks: Default::default(),
             drainer: Drainer::new(
                 options.drain_concurrency,
@@ -537,19 +537,19 @@ impl Core {
     /// no file of a volume that never drains needs is a copy of the lake, or an orphan of a write that was never
     /// acknowledged: either may go. (D19)
     async fn sort_records(self: &Arc<Core>) -> Result<()> {
-        let precious = self.precious().await?;
+        let must_keep = self.must_keep_versions().await?;
         for drive in self.rings.drives() {
-            self.sort_drive(&drive, &precious).await?;
+            self.sort_drive(&drive, &must_keep).await?;
         }
         Ok(())
     }
 
     /// The same for one drive.
-    pub(crate) async fn sort_drive(&self, drive: &Drive, precious: &HashSet<VersionId>) -> Result<()> {
+    pub(crate) async fn sort_drive(&self, drive: &Drive, must_keep: &HashSet<VersionId>) -> Result<()> {
         for page in drive.ring.pages() {
             let clean: Vec<ChunkId> = page
                 .iter()
-                .filter(|info| !info.clean && !precious.contains(&info.chunk.version))
+                .filter(|info| !info.clean && !must_keep.contains(&info.chunk.version))
                 .filter(|info| matches!(info.kind, RecordKind::Chunk | RecordKind::Name))
                 .map(|info| info.chunk)
                 .collect();
@@ -561,38 +561,38 @@ impl Core {
     }
 
     /// Versions whose chunks only the rings have.
-    pub(crate) async fn precious(self: &Arc<Core>) -> Result<HashSet<VersionId>> {
-        let (mut precious, mut pages) = (HashSet::new(), DirtyPages::of(self));
+    pub(crate) async fn must_keep_versions(self: &Arc<Core>) -> Result<HashSet<VersionId>> {
+        let (mut must_keep, mut pages) = (HashSet::new(), DirtyPages::of(self));
         while let Some(page) = pages.next(self).await? {
             for one in page {
-                precious.insert(one.version);
+                must_keep.insert(one.version);
                 // A layout may use chunks that were written for other versions.
                 let runs = one.layout.iter().flat_map(|row| &row.runs);
-                precious.extend(runs.map(|run| VersionId(run.version)));
-                precious.extend(one.names.iter().filter_map(|at| at.file.name_record).map(VersionId));
+                must_keep.extend(runs.map(|run| VersionId(run.version)));
+                must_keep.extend(one.names.iter().filter_map(|at| at.file.name_record).map(VersionId));
             }
         }
         self.each(b"p".to_vec(), |row| {
             let part = PartRow::of(row).map_err(error::catalog)?;
-            precious.extend(part.runs.iter().map(|run| VersionId(run.version)));
+            must_keep.extend(part.runs.iter().map(|run| VersionId(run.version)));
             Ok(())
         })
         .await?;
         self.each(b"t".to_vec(), |row| {
             let tombstone = TombstoneRow::of(row).map_err(error::catalog)?;
-            precious.extend(tombstone.name_record.map(VersionId));
+            must_keep.extend(tombstone.name_record.map(VersionId));
             Ok(())
         })
         .await?;
         self.each(keys::GARBAGE.to_vec(), |row| {
             let is_record = GarbageRow::of(row).map_err(error::catalog)?.is_delete_record();
-            precious.extend(keys::garbage_version(&row.key).filter(|_| is_record));
+            must_keep.extend(keys::garbage_version(&row.key).filter(|_| is_record));
             Ok(())
         })
         .await?;
         self.each(b"R".to_vec(), |row| {
             let rekey = RekeyRow::of(row).map_err(error::catalog)?;
-            precious.extend(rekey.name_record.map(VersionId));
+            must_keep.extend(rekey.name_record.map(VersionId));
             Ok(())
         })
         .await?;
@@ -602,19 +602,19 @@ impl Core {
             if let (Some(volume), Some(id), SetState::Published, false) =
                 (keys::volume_part(&row.key), keys::set_part(&row.key), set.state, set.drains)
             {
-                precious.insert(record_id(volume, id));
+                must_keep.insert(record_id(volume, id));
             }
             Ok(())
         })
         .await?;
         self.each(keys::SET_WORK.to_vec(), |row| {
             if let (Some(volume), Some(id)) = (keys::volume_part(&row.key), keys::set_part(&row.key)) {
-                precious.insert(record_id(volume, id));
+                must_keep.insert(record_id(volume, id));
             }
             Ok(())
         })
         .await?;
-        Ok(precious)
+        Ok(must_keep)
     }
 
     /// Every file whose content is this version.

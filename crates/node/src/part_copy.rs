@@ -136,7 +136,7 @@ impl Core {
         Err(StoreError::new(ErrorKind::Conflict, "the source is contended; retry"))
     }
 
-    /// Chunks of a range that can be shared, made precious; none if they are not all here, or not worth it.
+    /// Chunks of a range that can be shared, made must-keep; none if they are not all here, or not worth it.
     async fn borrow(
         self: &Arc<Core>,
         volume: &Volume,

@@ -1,4 +1,17 @@
-//! Making bytes visible under a key.
+//! Publish: bytes that are durable become visible under a key. This is where a PUT is acknowledged.
+//!
+//! 1. The chunks are on as many drives as the class says (`cell/copies.rs`), and the name record lies beside the last of them on each: a catalog that is
+//!    lost can be rebuilt from drives (R6).
+//! 2. One transaction of the catalog puts the name to the version. It checks that this boot is not fenced, the volume is there, every
+//!    holder's session and drive are those that acknowledged, and what the caller asked for (`If-Match`, the base of an append).
+//! 3. The answer: a receipt made from the row that was written.
+//!
+//! A check that fails says which. A holder that is gone means that the bytes are protected again, elsewhere, and the publish is repeated; a name that
+//! somebody else changed means that the plan is made anew from what is there now; everything else is the caller's to know. Writers of one
+//! key wait for each other in this process (`KeyLocks`), so that they do not contend in the catalog.
+//!
+//! What the name had before becomes garbage in the same transaction, unless others still refer to it; the collector and the drainer are told
+//! after it. They would find it by themselves, from rows, later.
 
 use std::sync::Arc;
 
@@ -283,7 +296,7 @@ impl Core {
     async fn publish_once(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
         volume.check_writable()?;
         let guards = self.guards(volume);
-        let _turn = self.turns.take(volume.id, key).await;
+        let _lock = self.key_locks.lock(volume.id, key).await;
         let _marks = match job.append || job.base.is_some() {
             true => Some(self.marks.read().await),
             false => None,

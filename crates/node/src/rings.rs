@@ -30,7 +30,7 @@ pub(crate) struct Drive {
     /// Not chosen for new chunks until then.
     pub refused_until_ms: AtomicU64,
     /// How much of what would be put there is, in percent; the rest goes elsewhere.
-    pub share_percent: AtomicU8,
+    pub weight_percent: AtomicU8,
     pub appends: Appends,
     standing: RwLock<Standing>,
 }
@@ -52,9 +52,9 @@ impl Drive {
     pub fn new(ring: Ring, path: PathBuf, id: DriveId, row: DriveRow, bytes: u64) -> Drive {
         let mark = crate::drives::mark_of(&path).unwrap_or_default();
         let (goes, refused_until_ms) = Default::default();
-        let (share_percent, appends) = (AtomicU8::new(100), Appends::default());
+        let (weight_percent, appends) = (AtomicU8::new(100), Appends::default());
         let standing = RwLock::new(Standing::Serving);
-        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, share_percent, appends, standing }
+        Drive { ring, path, id, row, bytes, mark, goes, refused_until_ms, weight_percent, appends, standing }
     }
 
     pub fn standing(&self) -> Standing {
@@ -181,7 +181,7 @@ pub(crate) struct Rings {
     /// A drive failed.
     pub failed: tokio::sync::Notify,
     /// By chunk; see [`Rings::turn`].
-    turns: Vec<Arc<tokio::sync::Mutex<()>>>,
+    chunk_locks: Vec<Arc<tokio::sync::Mutex<()>>>,
 }
 
 /// How full the rings were when they were asked last.
@@ -201,8 +201,8 @@ const CROWD_MS: u64 = 100;
 /// Segments of a ring that are reserved, or begun by others.
 const KEPT_BACK: u64 = 4;
 
-/// Turns that there are. Two chunks that share one wait for each other now and then.
-const TURNS: usize = 512;
+/// KeyLocks that there are. Two chunks that share one wait for each other now and then.
+const CHUNK_LOCKS: usize = 512;
 
 struct Slot {
     holder: HolderRow,
@@ -228,9 +228,9 @@ pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, Chu
 impl Rings {
     pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>, never_share: f64) -> Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
-        let turns = (0..TURNS).map(|_| Arc::default()).collect();
+        let chunk_locks = (0..CHUNK_LOCKS).map(|_| Arc::default()).collect();
         let (slots, failed) = (RwLock::default(), tokio::sync::Notify::new());
-        let rings = Rings { node, slots, pool, never_share, crowd: Crowd::default(), failed, turns };
+        let rings = Rings { node, slots, pool, never_share, crowd: Crowd::default(), failed, chunk_locks };
         for drive in drives {
             rings.add(drive);
         }
@@ -339,7 +339,7 @@ impl Rings {
         let is_wanted = |at: &usize| {
             of(at).is_some_and(|drive| {
                 drive.refused_until_ms.load(Ordering::Relaxed) <= now_ms
-                    && lot < drive.share_percent.load(Ordering::Relaxed)
+                    && lot < drive.weight_percent.load(Ordering::Relaxed)
             })
         };
         let is_quick = |at: &usize| of(at).is_some_and(|drive| !drive.appends.is_late(now_ms));
@@ -375,8 +375,8 @@ impl Rings {
     /// The right to bring a copy of a chunk. Files may use different lengths of one chunk, and of two records the later one counts: a
     /// front that lands behind the whole would take its place. So whoever brings a copy looks, in its turn, whether a longer one is here.
     pub async fn turn(&self, chunk: &ChunkId) -> tokio::sync::OwnedMutexGuard<()> {
-        let at = stoker_format::crc64(&chunk.to_bytes()) as usize % self.turns.len();
-        self.turns[at].clone().lock_owned().await
+        let at = stoker_format::crc64(&chunk.to_bytes()) as usize % self.chunk_locks.len();
+        self.chunk_locks[at].clone().lock_owned().await
     }
 
     /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while, one that failed for ever.
@@ -438,7 +438,7 @@ impl Rings {
     }
 
     /// The drive that will stay, has so much of a chunk and will not drop it.
-    pub fn precious_at(&self, chunk: &ChunkId, len: u32) -> Option<usize> {
+    pub fn must_keep_at(&self, chunk: &ChunkId, len: u32) -> Option<usize> {
         let keeps = |drive: &Arc<Drive>| {
             let is_kept = |record: RecordInfo| !record.clean && record.len >= len;
             drive.is_serving() && drive.ring.stat(chunk).is_some_and(is_kept)
@@ -489,17 +489,17 @@ impl Rings {
         Ok(())
     }
 
-    /// Makes chunks precious; true if so much of every one of them is on a drive that stays. If not, nothing is changed.
+    /// Makes chunks must-keep; true if so much of every one of them is on a drive that stays. If not, nothing is changed.
     pub async fn mark_dirty(&self, chunks: &[(ChunkId, u32)]) -> Result<bool> {
         if !chunks.iter().all(|(id, len)| self.stays(id, *len)) {
             return Ok(false);
         }
         self.mark_dirty_here(chunks.iter().map(|(id, _)| *id).collect()).await?;
         // One may have been dropped between the look and the mark.
-        Ok(chunks.iter().all(|(id, len)| self.precious_at(id, *len).is_some()))
+        Ok(chunks.iter().all(|(id, len)| self.must_keep_at(id, *len).is_some()))
     }
 
-    /// Makes those precious that are here.
+    /// Makes those must-keep that are here.
     pub async fn mark_dirty_here(&self, ids: Vec<ChunkId>) -> Result<()> {
         for drive in self.drives() {
             drive.ring.mark_dirty(ids.clone()).await.or_else(|fault| drive.excuse(fault))?;

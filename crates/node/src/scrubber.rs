@@ -31,7 +31,7 @@ pub(crate) async fn run(core: Arc<Core>) {
                     for chunk in bad {
                         add(&core.stats.scrub_bad, 1);
                         tracing::warn!(%chunk, drive = %drive.path.display(), "the scrubber found bad bytes");
-                        core.mend(at, chunk, &[], None);
+                        core.repair_copy(at, chunk, &[], None);
                     }
                 }
                 Err(fault) => tracing::debug!("scrub: {fault:?}"),

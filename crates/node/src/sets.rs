@@ -2,7 +2,7 @@
 //!
 //! A shard is written like a file: chunks into rings and to peers, its name record beside the last one, one transaction.
 //! That transaction hangs it into a directory without a name. It refers to its chunks from then on (R7), and its dirty
-//! rows keep them precious on every drive that has them; the drainer leaves it alone until the set is published.
+//! rows keep them must-keep on every drive that has them; the drainer leaves it alone until the set is published.
 
 use std::sync::Arc;
 

@@ -87,7 +87,7 @@ type Flight = Shared<BoxFuture<'static, Result<Bytes>>>;
 pub(crate) struct Flights {
     /// By how much of the chunk the file has that asked for it: another one may have more of it.
     flights: Mutex<HashMap<(ChunkId, usize), Flight>>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     landed: Mutex<Landed>,
 }
 
@@ -97,7 +97,7 @@ impl Flights {
         let landed = Landed { bytes_max: landed_bytes_max, ..Landed::default() };
         Flights {
             flights: Mutex::default(),
-            turns: Arc::new(Semaphore::new(FETCHES_MAX)),
+            permits: Arc::new(Semaphore::new(FETCHES_MAX)),
             landed: Mutex::new(landed),
         }
     }
@@ -290,7 +290,7 @@ impl Core {
         extent: &Arc<Extent>,
         via: Option<NodeId>,
     ) -> Result<Bytes> {
-        let _turn = self.flights.turns.acquire().await;
+        let _permit = self.flights.permits.acquire().await;
         let bytes = match via {
             Some(node) => self.fetch_via(node, slice, extent).await,
             None => None,
@@ -384,7 +384,7 @@ impl Core {
         if !matches!(drive.ring.admits(chunk, staged).await, Ok(true)) {
             return false;
         }
-        let _turn = self.rings.turn(&chunk).await;
+        let _permit = self.rings.turn(&chunk).await;
         if self.rings.find(&chunk, bytes.len()).is_some() {
             return false;
         }

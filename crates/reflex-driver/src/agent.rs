@@ -45,7 +45,7 @@ impl Agent {
 
     /// Keeps to what was decided.
     pub fn keep_to(self: &Arc<Agent>, head: &Head) {
-        self.node.lean(&head.leanings);
+        self.node.set_weights(&head.weights);
         let mine: Vec<&GateAsked> = head.gates.iter().filter(|asked| asked.node == self.id).collect();
         self.gates
             .lock()
@@ -66,7 +66,7 @@ impl Agent {
 
     /// Nobody leads, or nobody can be heard: everything is asked as ever.
     pub fn be_free(&self) {
-        self.node.lean(&[]);
+        self.node.set_weights(&[]);
     }
 
     fn has(&self, path: &Path) -> bool {

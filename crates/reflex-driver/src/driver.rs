@@ -101,7 +101,7 @@ impl Driver {
         let mut driver = Driver {
             head: Head { leader: leader.to_owned(), node: name.to_owned(), ..Head::default() },
             reflex: Reflex::new(means.slo.clone(), kept.memory),
-            hands: Hands::new(means.clone(), kept.owed),
+            hands: Hands::new(means.clone(), kept.backlog),
             means,
             outbox,
             seq: 0,
@@ -233,7 +233,7 @@ impl Driver {
             let kept = Kept {
                 memory: self.reflex.memory().clone(),
                 outbox: self.outbox.clone(),
-                owed: self.hands.owed(),
+                backlog: self.hands.backlog(),
             };
             kept.to_bytes()
         });

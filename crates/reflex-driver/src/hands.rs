@@ -56,7 +56,7 @@ struct Task {
 /// What the next leader has to know of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Owed {
+pub struct Backlog {
     /// In the order in which it was decided.
     tasks: Vec<Task>,
     /// What parts that are out were taken out as. Whatever drives come or go, that is what is undone.
@@ -77,7 +77,7 @@ enum Did {
 /// What carries out.
 pub struct Hands {
     means: Arc<Means>,
-    owed: Owed,
+    backlog: Backlog,
     doing: HashMap<Id, Doing>,
     running: JoinSet<Did>,
     /// Parts whose evacuation was ordered.
@@ -95,10 +95,10 @@ pub struct Known<'a> {
 }
 
 impl Hands {
-    /// Goes on with what was owed.
-    pub fn new(means: Arc<Means>, owed: Owed) -> Hands {
+    /// Goes on with what was backlog.
+    pub fn new(means: Arc<Means>, backlog: Backlog) -> Hands {
         let (doing, emptying) = Default::default();
-        Hands { means, owed, doing, running: JoinSet::new(), emptying, is_changed: false }
+        Hands { means, backlog, doing, running: JoinSet::new(), emptying, is_changed: false }
     }
 
     /// Sees to it that what should be in force is, whoever ordered it.
@@ -112,20 +112,20 @@ impl Hands {
 
     fn has(&self, command: &Command) -> bool {
         let is_doing = |doing: &Doing| matches!(doing, Doing::Task(task) if is_same(&task.command, command));
-        self.owed.tasks.iter().any(|task| is_same(&task.command, command))
+        self.backlog.tasks.iter().any(|task| is_same(&task.command, command))
             || self.doing.values().any(is_doing)
     }
 
     /// What has to be kept.
-    pub fn owed(&self) -> Owed {
-        let mut owed = self.owed.clone();
+    pub fn backlog(&self) -> Backlog {
+        let mut backlog = self.backlog.clone();
         // What is under way may have to be done again.
         let doing = self.doing.values().filter_map(|doing| match doing {
             Doing::Task(task) => Some(Task::clone(task)),
             Doing::Notice(_) => None,
         });
-        owed.tasks.splice(0..0, doing);
-        owed
+        backlog.tasks.splice(0..0, doing);
+        backlog
     }
 
     /// Whether what has to be kept changed since the last time.
@@ -135,18 +135,18 @@ impl Hands {
 
     /// What parts that are out were taken out as.
     pub fn ordered(&self) -> &BTreeMap<PartId, Target> {
-        &self.owed.ordered
+        &self.backlog.ordered
     }
 
     /// Takes a command that is to be carried out.
     pub fn push(&mut self, command: Command, known: &Known<'_>) {
-        self.is_changed |= self.owed.push(command, known);
+        self.is_changed |= self.backlog.push(command, known);
     }
 
     /// Drops what is not wanted any more, and orders evacuations again that were dropped while they could not be. `out` is what is out
     /// by decision of the loop.
     pub fn keep_to(&mut self, standing: &[Command], out: &BTreeSet<PartId>, known: &Known<'_>) {
-        self.is_changed |= self.owed.keep_to(standing, out);
+        self.is_changed |= self.backlog.keep_to(standing, out);
         let mut evacuating = BTreeSet::new();
         for command in standing {
             let Command::Evacuate { part } = command else { continue };
@@ -164,7 +164,7 @@ impl Hands {
             Doing::Task(task) => Some(task.command.clone()),
             Doing::Notice(_) => None,
         });
-        for task in self.owed.take_due(tasks.collect(), now) {
+        for task in self.backlog.take_due(tasks.collect(), now) {
             let (means, command, target) = (self.means.clone(), task.command.clone(), task.target.clone());
             let handle = self.running.spawn(async move { Did::Task(means.do_it(&command, &target).await) });
             self.doing.insert(handle.id(), Doing::Task(Box::new(task)));
@@ -246,12 +246,12 @@ impl Hands {
             let fact = Fact::Refused { why: fault.message };
             return is_quarantine.then(|| Observation::fact(part, now, fact));
         }
-        self.owed.again(task, now);
+        self.backlog.again(task, now);
         None
     }
 }
 
-impl Owed {
+impl Backlog {
     /// Takes a command that is to be carried out; those that every node reads in the head are none. True if that is news.
     fn push(&mut self, command: Command, known: &Known<'_>) -> bool {
         let Some(part) = part_of(&command) else { return false };
@@ -482,8 +482,8 @@ mod tests {
     }
 
     /// What would be begun, with what it is carried out on, and what is begun when that has ended.
-    fn due(owed: &mut Owed) -> Vec<(String, Option<String>)> {
-        let tasks = owed.take_due(Vec::new(), Time(u64::MAX));
+    fn due(backlog: &mut Backlog) -> Vec<(String, Option<String>)> {
+        let tasks = backlog.take_due(Vec::new(), Time(u64::MAX));
         tasks.into_iter().map(|task| (verb(&task.command).to_owned(), task.target.drive)).collect()
     }
 
@@ -496,20 +496,20 @@ mod tests {
         let part = PartId::drive("ab", "/d0");
         let (one, two) = (World::new(&["/d0"]), World::new(&["/d0", "/d1"]));
         // It was the only drive: the node was taken out. Meanwhile it has another one.
-        let mut owed = Owed::default();
-        owed.push(quarantine(&part), &one.known());
-        owed.push(evacuate(&part), &two.known());
-        assert_eq!(due(&mut owed), [words("quarantine", None)]);
-        assert_eq!(due(&mut owed), [words("evacuation", None)]);
+        let mut backlog = Backlog::default();
+        backlog.push(quarantine(&part), &one.known());
+        backlog.push(evacuate(&part), &two.known());
+        assert_eq!(due(&mut backlog), [words("quarantine", None)]);
+        assert_eq!(due(&mut backlog), [words("evacuation", None)]);
         // Through the memory of the next leader.
-        let text = serde_json::to_string(&owed).unwrap();
-        let mut owed: Owed = serde_json::from_str(&text).unwrap();
-        owed.push(rejoin(&part), &two.known());
-        assert_eq!(due(&mut owed), [words("rejoin", None)]);
+        let text = serde_json::to_string(&backlog).unwrap();
+        let mut backlog: Backlog = serde_json::from_str(&text).unwrap();
+        backlog.push(rejoin(&part), &two.known());
+        assert_eq!(due(&mut backlog), [words("rejoin", None)]);
         // And the other way round.
-        owed.push(quarantine(&part), &two.known());
-        owed.push(rejoin(&part), &one.known());
-        assert_eq!(due(&mut owed), [words("rejoin", Some("/d0"))]);
+        backlog.push(quarantine(&part), &two.known());
+        backlog.push(rejoin(&part), &one.known());
+        assert_eq!(due(&mut backlog), [words("rejoin", Some("/d0"))]);
     }
 
     #[test]
@@ -518,24 +518,24 @@ mod tests {
         let world = World::new(&["/d0", "/d1"]);
         let known = world.known();
         let out = BTreeSet::from([part.clone()]);
-        let mut owed = Owed::default();
-        owed.push(quarantine(&part), &known);
-        owed.push(evacuate(&part), &known);
-        assert!(!owed.keep_to(&[quarantine(&part), evacuate(&part)], &out));
-        assert!(owed.keep_to(&[quarantine(&part)], &out), "nothing is left to evacuate");
-        owed.push(rejoin(&part), &known);
-        owed.push(Command::Uncordon { part: PartId::node("ab") }, &known);
-        assert!(!owed.keep_to(&[], &BTreeSet::new()));
-        let text = serde_json::to_string(&owed).unwrap();
-        let mut owed: Owed = serde_json::from_str(&text).unwrap();
+        let mut backlog = Backlog::default();
+        backlog.push(quarantine(&part), &known);
+        backlog.push(evacuate(&part), &known);
+        assert!(!backlog.keep_to(&[quarantine(&part), evacuate(&part)], &out));
+        assert!(backlog.keep_to(&[quarantine(&part)], &out), "nothing is left to evacuate");
+        backlog.push(rejoin(&part), &known);
+        backlog.push(Command::Uncordon { part: PartId::node("ab") }, &known);
+        assert!(!backlog.keep_to(&[], &BTreeSet::new()));
+        let text = serde_json::to_string(&backlog).unwrap();
+        let mut backlog: Backlog = serde_json::from_str(&text).unwrap();
         for tries in 1..300 {
-            let mut tasks = owed.take_due(Vec::new(), Time(u64::MAX));
+            let mut tasks = backlog.take_due(Vec::new(), Time(u64::MAX));
             assert_eq!(tasks.len(), 2, "{tries}");
             for task in &mut tasks {
                 task.tries = tries;
             }
-            tasks.into_iter().for_each(|task| owed.again(task, Time(tries.into())));
-            assert_eq!(owed.take_due(Vec::new(), Time(tries.into())), [], "not at once");
+            tasks.into_iter().for_each(|task| backlog.again(task, Time(tries.into())));
+            assert_eq!(backlog.take_due(Vec::new(), Time(tries.into())), [], "not at once");
         }
     }
 
@@ -544,21 +544,21 @@ mod tests {
         let part = PartId::node("ab");
         let world = World::new(&["/d0"]);
         let known = world.known();
-        let mut owed = Owed::default();
-        owed.push(quarantine(&part), &known);
-        let [running] = owed.take_due(Vec::new(), Time(0)).try_into().unwrap();
-        owed.push(evacuate(&part), &known);
-        owed.push(Command::Cordon { part: part.clone(), reason: "slow".into() }, &known);
+        let mut backlog = Backlog::default();
+        backlog.push(quarantine(&part), &known);
+        let [running] = backlog.take_due(Vec::new(), Time(0)).try_into().unwrap();
+        backlog.push(evacuate(&part), &known);
+        backlog.push(Command::Cordon { part: part.clone(), reason: "slow".into() }, &known);
         // Jobs are another matter.
         let busy = vec![running.command.clone()];
-        let begun = owed.take_due(busy.clone(), Time(0));
+        let begun = backlog.take_due(busy.clone(), Time(0));
         assert_eq!(begun.iter().map(|task| verb(&task.command)).collect::<Vec<_>>(), ["cordon"]);
         // It is put back before it was taken out: that it could not be is no matter any more.
-        owed.push(rejoin(&part), &known);
-        assert_eq!(owed.take_due(busy, Time(0)), []);
-        owed.again(running, Time(0));
-        assert_eq!(due(&mut owed), [words("rejoin", None)]);
-        assert_eq!(due(&mut owed), []);
+        backlog.push(rejoin(&part), &known);
+        assert_eq!(backlog.take_due(busy, Time(0)), []);
+        backlog.again(running, Time(0));
+        assert_eq!(due(&mut backlog), [words("rejoin", None)]);
+        assert_eq!(due(&mut backlog), []);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use stoker_node::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX};
 use stoker_reflex::table::State;
 use stoker_reflex::{Command, Indicator, Memory, Outbox, PartId, PartKind, PartStatus, Reflex};
-use stoker_store::{ErrorKind, Leaning, StoreError};
+use stoker_store::{ErrorKind, PartWeight, StoreError};
 
-use super::hands::Owed;
+use super::hands::Backlog;
 
 /// The name of the note.
 pub const NOTE: &str = "reflex";
@@ -19,7 +19,7 @@ pub const WISHES: &str = "reflex-wishes";
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
-    /// A part was mended or replaced: the gate may look at it.
+    /// A part was repaired or replaced: the gate may look at it.
     Repaired(PartId),
     /// Send everything that is to be told again, also what was not wanted.
     Retry,
@@ -46,7 +46,7 @@ pub struct Head {
     /// When it was written, milliseconds since 1970.
     pub at_ms: u64,
     /// Of which parts less is asked.
-    pub leanings: Vec<Leaning>,
+    pub weights: Vec<PartWeight>,
     /// Parts that are to be measured by the gate.
     pub gates: Vec<GateAsked>,
     /// Drives that get little or nothing new and have to be tried now and then, by the path on their node.
@@ -111,7 +111,7 @@ pub struct NoticeShown {
 pub struct Kept {
     pub memory: Memory,
     pub outbox: Outbox,
-    pub owed: Owed,
+    pub backlog: Backlog,
 }
 
 impl Kept {
@@ -144,17 +144,17 @@ impl Kept {
 impl Head {
     /// What nodes have to keep to, as the loop has it now.
     pub fn orders(&mut self, reflex: &Reflex) {
-        let (mut leanings, mut gates): (Vec<Leaning>, Vec<GateAsked>) = Default::default();
+        let (mut weights, mut gates): (Vec<PartWeight>, Vec<GateAsked>) = Default::default();
         for command in reflex.standing() {
             match command {
                 Command::Reweight { part, percent } => {
-                    if let Some(leaning) = leaning_of(&mut leanings, &part) {
-                        leaning.percent = percent;
+                    if let Some(weight) = weight_of(&mut weights, &part) {
+                        weight.percent = percent;
                     }
                 }
                 Command::StopPlacing { part } => {
-                    if let Some(leaning) = leaning_of(&mut leanings, &part) {
-                        leaning.takes_chunks = false;
+                    if let Some(weight) = weight_of(&mut weights, &part) {
+                        weight.takes_chunks = false;
                     }
                 }
                 Command::RunGate { part, run } => {
@@ -178,7 +178,7 @@ impl Head {
             _ => None,
         };
         self.probes = tried.filter_map(probe).collect();
-        (self.leanings, self.gates) = (leanings, gates);
+        (self.weights, self.gates) = (weights, gates);
     }
 
     /// The head as it is written. If it is too long, people see less, and nodes keep to what concerns most of them.
@@ -197,13 +197,13 @@ impl Head {
             }
             // Others are cut off the next time, so that everybody is told now and then.
             let by = |len: usize| (self.beat as usize).checked_rem(len).unwrap_or(0);
-            let (leanings, gates) = (by(self.leanings.len()), by(self.gates.len()));
+            let (weights, gates) = (by(self.weights.len()), by(self.gates.len()));
             let probes = by(self.probes.len());
-            self.leanings.rotate_left(leanings);
+            self.weights.rotate_left(weights);
             self.gates.rotate_left(gates);
             self.probes.rotate_left(probes);
-            let longest = self.leanings.len().max(self.gates.len()).max(self.probes.len());
-            self.leanings.truncate(longest / 2);
+            let longest = self.weights.len().max(self.gates.len()).max(self.probes.len());
+            self.weights.truncate(longest / 2);
             self.gates.truncate(longest / 2);
             self.probes.truncate(longest / 2);
             if longest == 0 {
@@ -255,10 +255,10 @@ pub fn place_of(part: &PartId) -> Option<(String, Option<String>)> {
     }
 }
 
-fn leaning_of<'a>(all: &'a mut Vec<Leaning>, part: &PartId) -> Option<&'a mut Leaning> {
+fn weight_of<'a>(all: &'a mut Vec<PartWeight>, part: &PartId) -> Option<&'a mut PartWeight> {
     let (node, drive) = place_of(part)?;
     let at = all.iter().position(|one| one.node == node && one.drive == drive).unwrap_or_else(|| {
-        all.push(Leaning { node, drive, percent: 100, takes_chunks: true });
+        all.push(PartWeight { node, drive, percent: 100, takes_chunks: true });
         all.len() - 1
     });
     all.get_mut(at)
@@ -305,7 +305,7 @@ mod tests {
             evidence: Vec::new(),
             has_order: false,
         };
-        let leaning = |at: usize| Leaning {
+        let weight = |at: usize| PartWeight {
             node: "ab".into(),
             drive: Some(format!("{long}{at}")),
             percent: 25,
@@ -313,17 +313,17 @@ mod tests {
         };
         let mut head = Head { leader: "x".into(), ..Head::default() };
         head.shown.parts = (0..SHOWN_MAX).map(part).collect();
-        head.leanings = (0..10).map(leaning).collect();
+        head.weights = (0..10).map(weight).collect();
         let bytes = head.fit();
         assert!(bytes.len() <= NOTE_HEAD_LEN_MAX);
         let read: Head = serde_json::from_slice(&bytes).unwrap();
         // People see less; nodes are told everything.
-        assert_eq!(read.leanings.len(), 10);
+        assert_eq!(read.weights.len(), 10);
         assert!(!read.shown.parts.is_empty());
         assert_eq!(read.shown.parts.len() + read.shown.parts_more, SHOWN_MAX);
-        head.leanings = (0..1_000).map(leaning).collect();
+        head.weights = (0..1_000).map(weight).collect();
         let read: Head = serde_json::from_slice(&head.fit()).unwrap();
-        assert!(read.shown.parts.is_empty() && !read.leanings.is_empty());
+        assert!(read.shown.parts.is_empty() && !read.weights.is_empty());
     }
 
     #[test]

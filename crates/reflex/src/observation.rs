@@ -92,7 +92,7 @@ pub enum Fact {
         /// What was found, in short.
         words: String,
     },
-    /// Somebody, or a hook, says that the part was replaced or mended.
+    /// Somebody, or a hook, says that the part was replaced or repaired.
     Repaired,
     /// Another one is in the place of a drive that we took out.
     Replaced,

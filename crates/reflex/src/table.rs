@@ -56,7 +56,7 @@ pub enum Event {
     Refused,
     /// Nothing is left on it that the lake has not.
     Evacuated,
-    /// Somebody says that it was replaced or mended.
+    /// Somebody says that it was replaced or repaired.
     Repaired,
     /// The gate let it pass.
     GatePassed,

@@ -367,19 +367,9 @@ impl Ring {
         self.remark(chunks, |marks| marks.with(Marks::CLEAN)).await
     }
 
-    /// Makes records precious again.
+    /// Makes records must-keep again.
     pub async fn mark_dirty(&self, chunks: Vec<ChunkId>) -> Result<usize> {
         self.remark(chunks, |marks| marks.without(Marks::CLEAN)).await
-    }
-
-    /// Keeps records, clean or not.
-    pub async fn pin_records(&self, chunks: Vec<ChunkId>) -> Result<usize> {
-        self.remark(chunks, |marks| marks.with(Marks::PINNED)).await
-    }
-
-    /// Ends a pin.
-    pub async fn unpin_records(&self, chunks: Vec<ChunkId>) -> Result<usize> {
-        self.remark(chunks, |marks| marks.without(Marks::PINNED)).await
     }
 
     /// What is known of a record, from memory.

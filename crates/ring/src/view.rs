@@ -28,7 +28,7 @@ pub struct Put {
 }
 
 impl Put {
-    /// A chunk that is precious until marked clean.
+    /// A chunk that is must-keep until marked clean.
     pub fn chunk(chunk: ChunkId, volume: VolumeId, payload: Buf) -> Put {
         Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Dirty, payload }
     }

@@ -209,7 +209,7 @@ fn bulk_deletes_do_not_fill_the_ring() {
 #[test]
 fn deaths_behind_one_old_segment_do_not_pile_up() {
     let mut h = H::new(12, 256 << 10, Settings { never_share: 0.5, ..base() });
-    // One segment full of precious bytes, never worth reclaiming.
+    // One segment full of must-keep bytes, never worth reclaiming.
     for n in 0..7 {
         h.put(id(n), 1, Retention::Never, &vec![1; 32 << 10], 9_000_000 + u64::from(n));
         h.run();
@@ -250,7 +250,7 @@ fn mark_dirty_during_a_move_sticks() {
     let to = e(1, 2, Marks::CLEAN.with(Marks::RESCUED)); // the copy is on its way
     index.remark(&id(1), |m| m.without(Marks::CLEAN)); // mark_dirty is answered
     index.relocate(&id(1), &from, to);
-    assert!(index.get(&id(1)).unwrap().marks.must_keep(), "a record made precious again is evictable");
+    assert!(index.get(&id(1)).unwrap().marks.must_keep(), "a record made must-keep again is evictable");
 }
 #[test]
 fn put_again_in_another_volume_survives() {

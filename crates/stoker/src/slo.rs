@@ -18,7 +18,7 @@ use stoker_reflex_driver::{Head, NOTE, WISHES, Wish};
 pub struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// Print one object: leader, node, beat, at_ms, leanings, gates, probes, shown (parts, budgets, notices, acts).
+    /// Print one object: leader, node, beat, at_ms, weights, gates, probes, shown (parts, budgets, notices, acts).
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Args {
 /// What people tell the loop.
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Say that a part was mended or replaced: the gate measures it, and it works again if it passes.
+    /// Say that a part was repaired or replaced: the gate measures it, and it works again if it passes.
     Repaired(RepairedArgs),
     /// Send all work orders that nobody took yet again, also those that were refused.
     Retry(TellArgs),

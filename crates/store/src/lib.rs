@@ -57,8 +57,8 @@ pub use key::{KEY_LEN_MAX, Key};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use measures::{
-    Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Leaning, Measures, PartFacts, PortFacts,
-    Times,
+    Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Measures, PartFacts, PartWeight,
+    PortFacts, Times,
 };
 pub use name_ids::name_ids;
 pub use numbers::{Counter, Histogram};

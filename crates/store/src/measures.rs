@@ -137,7 +137,7 @@ pub struct GateFacts {
 
 /// Of which part less is asked for now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Leaning {
+pub struct PartWeight {
     /// Its node, by its id.
     pub node: String,
     /// The path of the drive; none for the node itself.

@@ -15,7 +15,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-catalog", &["stoker-format", "stoker-testing"]),
     ("stoker-schema", &["stoker-format", "stoker-catalog"]),
     ("stoker-cell", &["stoker-format", "stoker-buffer"]),
-    ("stoker-lake", &["stoker-format", "stoker-testing"]),
+    // Signs and checks; knows nothing else.
+    ("stoker-sigv4", &[]),
+    ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     (
         "stoker-node",
@@ -48,6 +50,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-gateway-s3",
         &[
             "stoker-format",
+            "stoker-sigv4",
             "stoker-buffer",
             "stoker-store",
             "stoker-node",
@@ -77,6 +80,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-bench",
         &[
             "stoker-format",
+            "stoker-sigv4",
             "stoker-ring",
             "stoker-catalog",
             "stoker-schema",

@@ -49,7 +49,7 @@ pub const SHAPES: &[(&str, &str)] = &[
     (
         "Slo",
         "state:leads|nobody|silent|not_understood words:text leader:text? at_ms:int? age_ms:int? acts:bool parts:[SloPart] \
-         parts_more:int budgets:[SloBudget] notices:[SloNotice] leanings:[SloLeaning]",
+         parts_more:int budgets:[SloBudget] notices:[SloNotice] weights:[SloWeight]",
     ),
     (
         "SloPart",
@@ -62,7 +62,7 @@ pub const SHAPES: &[(&str, &str)] = &[
         "objective:text good:int bad:int left_percent:num burn_5m:num? burn_1h:num? burn_6h:num? burning:text?",
     ),
     ("SloNotice", "target:text title:text tries:int why:text? refused:bool"),
-    ("SloLeaning", "node:text drive:text? percent:int takes_chunks:bool"),
+    ("SloWeight", "node:text drive:text? percent:int takes_chunks:bool"),
     ("Events", "configured:bool events:[Event]"),
     ("Event", "seq:int at_ms:int level:info|warn|error subject:text name:text words:text"),
     ("Audit", "entries:[AuditEntry]"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoker_store::{ErrorKind, Leaning, NodeInfo, Order, Report, StoreError};
+use stoker_store::{ErrorKind, NodeInfo, Order, PartWeight, Report, StoreError};
 
 use super::given::Given;
 use super::shape::plain;
@@ -33,7 +33,7 @@ const PART_LEN_MAX: usize = 300;
 struct Head {
     node: String,
     at_ms: u64,
-    leanings: Vec<Leaning>,
+    weights: Vec<PartWeight>,
     shown: Shown,
 }
 
@@ -196,7 +196,7 @@ async fn note(asked: &Asked) -> Result<Option<String>, Fault> {
 fn nothing(state: &str, words: String) -> Value {
     json!({
         "state": state, "words": words, "leader": null, "at_ms": null, "age_ms": null, "acts": false,
-        "parts": [], "parts_more": 0, "budgets": [], "notices": [], "leanings": [],
+        "parts": [], "parts_more": 0, "budgets": [], "notices": [], "weights": [],
     })
 }
 
@@ -240,7 +240,7 @@ pub async fn slo(asked: Arc<Asked>, _: Given) -> Answered {
         "parts_more": head.shown.parts_more,
         "budgets": head.shown.budgets.iter().map(budget).collect::<Vec<Value>>(),
         "notices": head.shown.notices.iter().map(notice).collect::<Vec<Value>>(),
-        "leanings": plain(&head.leanings),
+        "weights": plain(&head.weights),
     })
     .into())
 }

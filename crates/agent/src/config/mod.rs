@@ -198,9 +198,26 @@ pub struct Peers {
     pub cell: String,
     pub tor: String,
     pub power: String,
+    pub weight: Weight,
     pub plaintext: bool,
     pub grace_s: NonZeroU32,
     pub rebuild_rate: Size,
+}
+
+/// The share of chunks that a node takes, relative to others.
+#[derive(Deserialize, PartialEq, Clone, Copy, Debug)]
+#[serde(try_from = "u32")]
+pub struct Weight(pub u32);
+
+impl TryFrom<u32> for Weight {
+    type Error = &'static str;
+
+    fn try_from(weight: u32) -> Result<Weight, &'static str> {
+        match weight {
+            1..=1000 => Ok(Weight(weight)),
+            _ => Err("a weight is 1 to 1000; a node of twice the weight takes twice the chunks"),
+        }
+    }
 }
 
 /// The door for the command line and for programs, beside its Unix socket.
@@ -364,6 +381,7 @@ impl Default for Peers {
             cell: String::new(),
             tor: String::new(),
             power: String::new(),
+            weight: Weight(1),
             plaintext: false,
             grace_s: const { NonZeroU32::new(30).unwrap() },
             rebuild_rate: Size(1 << 30),

@@ -9,7 +9,6 @@ mod field;
 mod finding;
 mod load;
 mod server;
-mod sign;
 mod target;
 mod workload;
 

@@ -2,8 +2,23 @@
 
 use std::net::SocketAddr;
 
-use super::sign::{Credentials, Request, Signer};
+use stoker_sigv4::{self as sigv4, Presigner};
+
 use crate::clock;
+
+/// How long a URL is valid: longer than any run.
+const EXPIRES_S: u32 = 12 * 3600;
+
+/// Who asks an S3 server.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// The public half.
+    pub access_key: String,
+    /// The secret half.
+    pub secret_key: String,
+    /// As the server calls its region.
+    pub region: String,
+}
 
 /// Where requests go.
 pub struct Target {
@@ -11,7 +26,8 @@ pub struct Target {
     host: String,
     /// Before the key, with slashes at both ends.
     prefix: String,
-    signer: Option<Signer>,
+    /// Requests are signed once and sent many times.
+    signer: Option<Presigner>,
 }
 
 impl Target {
@@ -22,7 +38,9 @@ impl Target {
 
     /// An S3 server; keys are in one bucket.
     pub fn s3(address: SocketAddr, bucket: &str, credentials: &Credentials) -> Target {
-        let signer = Some(Signer::new(credentials, clock::unix_ms()));
+        let Credentials { access_key, secret_key, region } = credentials.clone();
+        let keys = sigv4::Credentials { access_key, secret_key, session_token: None };
+        let signer = Some(Presigner::new(&keys, &region, clock::unix_ms() / 1000));
         Target { address, host: address.to_string(), prefix: format!("/{bucket}/"), signer }
     }
 
@@ -35,7 +53,7 @@ impl Target {
     pub fn head(&self, method: &str, key: &str, body_bytes: Option<usize>) -> Vec<u8> {
         let path = format!("{}{key}", self.prefix);
         let path = match &self.signer {
-            Some(signer) => signer.presign(&Request { method, host: &self.host, path: &path }),
+            Some(signer) => signer.presign(method, &self.host, &path, EXPIRES_S),
             None => path,
         };
         let length = body_bytes.map(|bytes| format!("Content-Length: {bytes}\r\n")).unwrap_or_default();
@@ -46,7 +64,7 @@ impl Target {
     pub fn bucket_head(&self) -> Vec<u8> {
         let path = self.prefix.trim_end_matches('/');
         let path = match &self.signer {
-            Some(signer) => signer.presign(&Request { method: "PUT", host: &self.host, path }),
+            Some(signer) => signer.presign("PUT", &self.host, path, EXPIRES_S),
             None => path.to_owned(),
         };
         format!("PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", self.host).into_bytes()

@@ -15,7 +15,7 @@ use super::canonical::{self, Parts, Spelling};
 use super::claim::{Claim, Means, Scope};
 use super::keyring::{Credential, Keyring};
 use super::payload::{Declared, Payload};
-use super::signature::{self, ChunkSigner};
+use super::signature::ChunkSigner;
 
 /// Checks signatures. Any region is taken that the signature is for: there is one place here, whatever clients call it.
 pub(crate) struct Authenticator {
@@ -57,7 +57,7 @@ impl Authenticator {
     ) -> Result<Arc<Credential>> {
         let credential = self.keyring.find(scope.access_key).await?;
         let key = credential.signing_key(scope.day, scope.region);
-        if signature::equal(&signature::policy_signature(&key, policy), theirs) {
+        if stoker_sigv4::equal(&key.sign(&[policy]), theirs) {
             Ok(credential)
         } else {
             Err(mismatch(&credential.access_key))
@@ -86,7 +86,7 @@ impl<'a> Claimed<'a> {
     fn verify(self, head: &Head, query: &Query, credential: &Credential) -> Result<Payload> {
         let claim = self.claim;
         let key = credential.signing_key(claim.scope.day, claim.scope.region);
-        let scope = signature::scope_text(claim.scope.day, claim.scope.region);
+        let scope = stoker_sigv4::scope(claim.scope.day, claim.scope.region);
         let parts = Parts {
             method: &head.method,
             raw_path: head.uri.path(),
@@ -98,8 +98,8 @@ impl<'a> Claimed<'a> {
         let found = CANONICAL.with_borrow_mut(|buffer| {
             [Spelling::Canonical, Spelling::Raw].into_iter().find_map(|spelling| {
                 canonical::write(buffer, &parts, spelling);
-                let ours = signature::request_signature(&key, &claim.time, &scope, buffer);
-                signature::equal(&ours, claim.signature).then_some(ours)
+                let ours = key.sign_request(&claim.time, &scope, buffer);
+                stoker_sigv4::equal(&ours, claim.signature).then_some(ours)
             })
         });
         let Some(seed) = found else {

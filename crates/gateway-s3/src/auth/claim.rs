@@ -1,13 +1,11 @@
 //! What a request says about its signature, before anything of it is believed.
 
 use http::HeaderMap;
+use stoker_sigv4::ALGORITHM;
 
 use crate::clock;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
-
-/// The one algorithm.
-pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// Longest life of a presigned request.
 const EXPIRES_S_MAX: i64 = 7 * 86_400;

@@ -3,14 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
 use quick_cache::sync::Cache;
+use stoker_sigv4::SigningKey;
 use stoker_store::{Access, Store};
 use tokio::time::Instant;
 
 use crate::refusal::{Code, Refusal, Result};
-
-use super::signature::signing_key;
 
 /// Access keys that are remembered at the same time.
 const CREDENTIALS_MAX: usize = 1024;
@@ -28,13 +26,13 @@ pub(crate) struct Credential {
     /// What it may do.
     pub(crate) access: Access,
     secret_key: String,
-    signing_keys: Mutex<Vec<SigningKey>>,
+    signing_keys: Mutex<Vec<KnownKey>>,
 }
 
-struct SigningKey {
+struct KnownKey {
     day: String,
     region: String,
-    key: hmac::Key,
+    key: SigningKey,
 }
 
 impl Credential {
@@ -44,16 +42,16 @@ impl Credential {
     }
 
     /// The key that signs for a day and a region.
-    pub(super) fn signing_key(&self, day: &str, region: &str) -> hmac::Key {
+    pub(super) fn signing_key(&self, day: &str, region: &str) -> SigningKey {
         let mut keys = self.signing_keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = keys.iter().find(|known| known.day == day && known.region == region) {
             return known.key.clone();
         }
-        let key = signing_key(&self.secret_key, day, region);
+        let key = SigningKey::new(&self.secret_key, day, region);
         if keys.len() == SIGNING_KEYS_MAX {
             keys.remove(0);
         }
-        keys.push(SigningKey { day: day.to_owned(), region: region.to_owned(), key: key.clone() });
+        keys.push(KnownKey { day: day.to_owned(), region: region.to_owned(), key: key.clone() });
         key
     }
 }

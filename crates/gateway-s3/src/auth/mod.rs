@@ -12,7 +12,7 @@ pub(crate) use authenticator::{Authenticator, Verified};
 pub(crate) use claim::Scope;
 pub(crate) use keyring::Credential;
 pub(crate) use payload::Payload;
-pub(crate) use signature::{ChunkSigner, hex_lower};
+pub(crate) use signature::ChunkSigner;
 
 /// Most that a client's clock may be off.
 pub(crate) const SKEW_S_MAX: i64 = 15 * 60;

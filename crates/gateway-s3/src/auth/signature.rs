@@ -1,71 +1,10 @@
-//! Keys and MACs of Signature Version 4.
+//! Signatures of streams: each chunk is signed behind the one before.
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{self, SHA256};
-use aws_lc_rs::hmac::{self, HMAC_SHA256};
-
-use super::claim::ALGORITHM;
-
-const SHA256_OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-
-/// Bytes as lower-case hex digits.
-pub(crate) fn hex_lower(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        for nibble in [byte >> 4, byte & 15] {
-            out.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
-        }
-    }
-    out
-}
-
-/// The key that signs for one day and region.
-pub(super) fn signing_key(secret: &str, day: &str, region: &str) -> hmac::Key {
-    let mut first = Vec::with_capacity(4 + secret.len());
-    first.extend_from_slice(b"AWS4");
-    first.extend_from_slice(secret.as_bytes());
-    let mut key = hmac::Key::new(HMAC_SHA256, &first);
-    for piece in [day, region, "s3", "aws4_request"] {
-        key = hmac::Key::new(HMAC_SHA256, hmac::sign(&key, piece.as_bytes()).as_ref());
-    }
-    key
-}
-
-/// `20130524/us-east-1/s3/aws4_request`.
-pub(super) fn scope_text(day: &str, region: &str) -> String {
-    format!("{day}/{region}/s3/aws4_request")
-}
-
-/// The signature of a canonical request.
-pub(super) fn request_signature(key: &hmac::Key, time: &str, scope: &str, canonical: &[u8]) -> String {
-    let hash = hex_lower(digest::digest(&SHA256, canonical).as_ref());
-    sign(key, &[ALGORITHM, time, scope, &hash])
-}
-
-/// The signature of a form's policy.
-pub(super) fn policy_signature(key: &hmac::Key, policy: &str) -> String {
-    hex_lower(hmac::sign(key, policy.as_bytes()).as_ref())
-}
-
-fn sign(key: &hmac::Key, lines: &[&str]) -> String {
-    let mut context = hmac::Context::with_key(key);
-    for (index, line) in lines.iter().enumerate() {
-        if index > 0 {
-            context.update(b"\n");
-        }
-        context.update(line.as_bytes());
-    }
-    hex_lower(context.sign().as_ref())
-}
-
-/// Compares without telling by time where they differ. Hex digits of either case are the same.
-pub(super) fn equal(ours: &str, theirs: &str) -> bool {
-    verify_slices_are_equal(ours.as_bytes(), theirs.to_ascii_lowercase().as_bytes()).is_ok()
-}
+use stoker_sigv4::{SHA256_OF_NOTHING, SigningKey, equal, hex, sha256_hex};
 
 /// Checks the chunks of a signed stream, each against the one before.
 pub(crate) struct ChunkSigner {
-    key: hmac::Key,
+    key: SigningKey,
     time: String,
     scope: String,
     previous: String,
@@ -73,25 +12,25 @@ pub(crate) struct ChunkSigner {
 
 impl ChunkSigner {
     /// Starts behind the signature of the request itself.
-    pub(super) fn new(key: hmac::Key, time: String, scope: String, seed: String) -> ChunkSigner {
+    pub(super) fn new(key: SigningKey, time: String, scope: String, seed: String) -> ChunkSigner {
         ChunkSigner { key, time, scope, previous: seed }
     }
 
     /// Whether this signature belongs to a chunk with this SHA-256; then it is the one before the next.
     pub(crate) fn chunk_fits(&mut self, sha256: &[u8], signature: &str) -> bool {
-        let hash = hex_lower(sha256);
+        let hash = hex(sha256);
         self.fits(&["AWS4-HMAC-SHA256-PAYLOAD"], &[SHA256_OF_NOTHING, &hash], signature)
     }
 
     /// Whether this signature belongs to these trailer lines, each with a line feed.
     pub(crate) fn trailer_fits(&mut self, lines: &[u8], signature: &str) -> bool {
-        let hash = hex_lower(digest::digest(&SHA256, lines).as_ref());
+        let hash = sha256_hex(lines);
         self.fits(&["AWS4-HMAC-SHA256-TRAILER"], &[&hash], signature)
     }
 
     fn fits(&mut self, before: &[&str], behind: &[&str], signature: &str) -> bool {
         let middle = [self.time.as_str(), self.scope.as_str(), self.previous.as_str()];
-        let expected = sign(&self.key, &[before, &middle, behind].concat());
+        let expected = self.key.sign(&[before, &middle, behind].concat());
         let fits = equal(&expected, signature);
         self.previous = expected;
         fits
@@ -102,8 +41,8 @@ impl ChunkSigner {
 impl ChunkSigner {
     /// With the key and time that the examples of AWS's documentation use.
     pub(crate) fn of_documentation(seed: &str) -> ChunkSigner {
-        let key = signing_key("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1");
-        let scope = scope_text("20130524", "us-east-1");
+        let key = SigningKey::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1");
+        let scope = stoker_sigv4::scope("20130524", "us-east-1");
         ChunkSigner::new(key, "20130524T000000Z".to_owned(), scope, seed.to_owned())
     }
 }
@@ -113,7 +52,7 @@ mod tests {
     use super::*;
 
     fn sha256(bytes: &[u8]) -> Vec<u8> {
-        digest::digest(&SHA256, bytes).as_ref().to_vec()
+        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref().to_vec()
     }
 
     #[test]

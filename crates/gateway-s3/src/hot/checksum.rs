@@ -9,7 +9,6 @@ use http::HeaderMap;
 use md5::{Digest as _, Md5};
 use stoker_store::{Checksum, ChecksumKind, Finish};
 
-use crate::auth::hex_lower;
 use crate::refusal::{Code, Refusal, Result};
 
 /// Kind, header, name, length in bytes.
@@ -228,7 +227,7 @@ impl Digests {
                         "The Content-MD5 you specified did not match what we received.",
                     ));
                 }
-                Some(hex_lower(&found))
+                Some(stoker_sigv4::hex(&found))
             }
             _ => None,
         };

@@ -1,4 +1,21 @@
 //! Commit: a chunk goes to a drive here and to peers at the same time, and counts when all of them have it.
+//!
+//! ```text
+//!            +-> ring of this node, durable --+
+//! chunk  ----+                                +--> Copied: who has it, in which session
+//!            +-> peer: ring, durable ---------+
+//! ```
+//!
+//! - Peers are chosen by rendezvous hashing over the members that take writes; neighbouring chunks (a stripe) have the same, so that a
+//!   file has few holders. One that refuses or does not answer in time is replaced by the next in the order.
+//! - A copy counts only in the session in which it was acknowledged. The publish checks the sessions of all holders, so a peer that
+//!   restarted in between, or was declared down, makes the write choose again instead of being believed.
+//! - Too few peers: the class and `when_alone` of the volume decide whether the write waits, fails or goes on with fewer copies, and the
+//!   receipt says which ([`Copies::is_alone`]).
+//! - Holders keep the bytes until the home says that the write is over, or is fenced ([`super::remote_holds`],
+//!   [`super::pending_releases`]; R7): from then on the catalog says what must be kept.
+//!
+//! Cost: no copy of the bytes in memory for each peer, one flush on each drive that others share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

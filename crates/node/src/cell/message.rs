@@ -58,7 +58,7 @@ pub(super) enum Ask {
     Read { chunk: WireChunk, offset: u32, len: u32, verified: bool, lake: Option<LakeHead> },
     /// The same as [`Ask::KeepLong`], however much is there: what releases before it ask.
     Keep { chunks: Vec<WireChunk>, session: [u8; 16], hold: u64 },
-    /// A write is over: from now on the catalog says what is precious of these versions.
+    /// A write is over: from now on the catalog says what is must-keep of these versions.
     Done { versions: Vec<[u8; 12]>, hold: u64 },
     /// These versions may be clean by now.
     Reconsider { versions: Vec<[u8; 12]> },
@@ -70,7 +70,7 @@ pub(super) enum Ask {
     Busy { volume: u32, key: Vec<u8> },
     /// An order about that node alone.
     Order(Order),
-    /// Make these precious, if at least so many bytes of each are there, until the session that asks says [`Ask::Done`] or is
+    /// Make these must-keep, if at least so many bytes of each are there, until the session that asks says [`Ask::Done`] or is
     /// over.
     KeepLong { chunks: Vec<(WireChunk, u32)>, session: [u8; 16], hold: u64 },
     /// Of which of these are at least so many bytes there, on drives that count?

@@ -9,9 +9,9 @@ pub(crate) mod dial;
 mod fabric;
 mod message;
 mod order;
-mod owed;
 mod parts;
 mod peers;
+mod pending_releases;
 mod progress;
 mod protect;
 mod rebuild;
@@ -32,7 +32,7 @@ use stoker_store::{BoxFuture, Buf, Counter, ErrorKind, PeerStatus, Result, Sprea
 
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use dial::name_taken;
-use owed::Owed;
+use pending_releases::PendingReleases;
 pub(crate) use protect::Protected;
 pub use rebuild::RebuildOptions;
 pub(crate) use rebuild::Rebuilder;
@@ -159,13 +159,13 @@ pub(crate) struct Cell {
     /// What pings say of each node, and since when, milliseconds since 1970.
     health: RwLock<HashMap<NodeId, (Health, u64)>>,
     pub remote_holds: RemoteHolds,
-    owed: Owed,
+    pending_releases: PendingReleases,
     /// Versions to be looked at: their chunks here may be clean by now.
     reconsider: Mutex<Vec<VersionId>>,
     /// Nodes that took writes when all files here last had the copies of their class.
     raised_for: Mutex<Vec<NodeId>>,
     /// Nodes of which less is asked for now: how much of the new chunks, in percent.
-    leanings: RwLock<HashMap<NodeId, u8>>,
+    weights: RwLock<HashMap<NodeId, u8>>,
     pub wake: tokio::sync::Notify,
     pub rebuilder: Rebuilder,
     pub stats: CellStats,
@@ -205,17 +205,17 @@ impl CellStats {
 
 impl Cell {
     pub fn new(node: NodeId, options: Option<&CellOptions>, rebuild: RebuildOptions) -> Cell {
-        let (view, health, reconsider, raised_for, leanings) = Default::default();
+        let (view, health, reconsider, raised_for, weights) = Default::default();
         Cell {
             node,
             wire: options.map(|options| options.wire.clone()),
             view,
             health,
             remote_holds: RemoteHolds::default(),
-            owed: Owed::default(),
+            pending_releases: PendingReleases::default(),
             reconsider,
             raised_for,
-            leanings,
+            weights,
             wake: Default::default(),
             rebuilder: Rebuilder::new(rebuild),
             stats: CellStats::default(),
@@ -274,18 +274,18 @@ impl Cell {
         let view = self.view();
         let fits = |node: &NodeId| !not.contains(node) && !self.is_suspect(*node) && view.takes_writes(*node);
         let mut all: Vec<NodeId> = view.takers(chunk, taken, spread).into_iter().filter(fits).collect();
-        let leanings = self.leanings.read().unwrap();
-        if !leanings.is_empty() {
+        let weights = self.weights.read().unwrap();
+        if !weights.is_empty() {
             // Asked last, not never: a copy there is better than none.
             let lot = (stoker_format::crc64(&chunk.to_bytes()) % 100) as u8;
-            all.sort_by_key(|node| leanings.get(node).is_some_and(|percent| lot >= *percent));
+            all.sort_by_key(|node| weights.get(node).is_some_and(|percent| lot >= *percent));
         }
         all
     }
 
     /// Of these nodes less is asked from now on: how much of the new chunks they take, in percent.
-    pub fn lean(&self, leanings: HashMap<NodeId, u8>) {
-        *self.leanings.write().unwrap() = leanings;
+    pub fn set_weights(&self, weights: HashMap<NodeId, u8>) {
+        *self.weights.write().unwrap() = weights;
     }
 
     /// How many other nodes would take new chunks if they all answered.

@@ -85,7 +85,7 @@ impl Cell {
             answer = self.ask(node, &ask, Body::Shared(bytes), APPEND_MAX) => answer,
             () = given_up => Err(unreachable(node, "it does not answer pings")),
         };
-        let answer = answer.inspect_err(|_| self.owed.asked(node, version, hold));
+        let answer = answer.inspect_err(|_| self.pending_releases.asked(node, version, hold));
         match answer?.0 {
             Answer::Appended { drive, incarnation, session } => {
                 Ok(PeerCopy { holder: HolderRow { node: node.0, drive, incarnation }, session })
@@ -120,7 +120,7 @@ impl Cell {
         Err(StoreError::new(ErrorKind::Corrupt, format!("node {node} gives bytes that do not fit their sum")))
     }
 
-    /// Makes chunks precious with a peer; says which are there.
+    /// Makes chunks must-keep with a peer; says which are there.
     pub(super) async fn keep(
         &self,
         node: NodeId,
@@ -134,7 +134,7 @@ impl Cell {
             let ask = Ask::KeepLong { chunks: wanted, session, hold };
             let answer = self.ask(node, &ask, Body::None, ASK_MAX).await;
             let answer = answer.inspect_err(|_| {
-                part.iter().for_each(|(chunk, _)| self.owed.asked(node, chunk.version, hold));
+                part.iter().for_each(|(chunk, _)| self.pending_releases.asked(node, chunk.version, hold));
             });
             match answer?.0 {
                 Answer::Kept { kept, drives, session } if kept.len() == part.len() => {
@@ -224,12 +224,12 @@ impl Cell {
 
     /// A peer has a copy that the write does without.
     pub(super) fn owe(&self, copy: &PeerCopy, version: VersionId, hold: u64) {
-        self.owed.asked(NodeId(copy.holder.node), version, hold);
+        self.pending_releases.asked(NodeId(copy.holder.node), version, hold);
     }
 
     /// A write is over, whatever came of it. Who does not hear it is told later.
     pub async fn tell_done(&self, nodes: &[NodeId], versions: &[VersionId], hold: u64) {
-        versions.iter().for_each(|version| self.owed.over(*version, hold));
+        versions.iter().for_each(|version| self.pending_releases.over(*version, hold));
         let told = nodes.iter().map(|node| async move {
             for part in versions.chunks(IDS_MAX) {
                 self.tell_done_to(*node, part, hold).await;
@@ -243,21 +243,21 @@ impl Cell {
         let told = self.ask(node, &Ask::Done { versions: ids, hold }, Body::None, ASK_MAX).await;
         if let Err(fault) = &told {
             tracing::debug!(%node, "the end of a write was not heard: {fault}");
-            self.owed.missed(node, versions, hold);
+            self.pending_releases.missed(node, versions, hold);
         }
         told.is_ok()
     }
 
     /// Tells those who missed it that a write is over, as far as they answer. A node that has another session since, or none,
     /// holds nothing of that write.
-    pub(super) async fn tell_owed(&self) {
+    pub(super) async fn tell_pending_releases(&self) {
         // As it is at each look: a node may come back while another one is waited for.
         let is_over = |node: NodeId| self.view().session(node).is_none();
         // Who does not answer now is asked again at the next look; others need not wait for that.
         let mut silent: Vec<NodeId> = Vec::new();
         loop {
             let answers = |node| !silent.contains(&node) && !self.is_suspect(node);
-            let next = self.owed.take(IDS_MAX, is_over, answers);
+            let next = self.pending_releases.take(IDS_MAX, is_over, answers);
             let Some((node, hold, versions)) = next else { return };
             if !self.tell_done_to(node, &versions, hold).await {
                 silent.push(node);

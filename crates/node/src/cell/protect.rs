@@ -27,7 +27,7 @@ use crate::{clock, error, rings};
 /// Chunks that are brought here or sent away at the same time.
 const AT_ONCE: usize = 4;
 
-/// Chunks that are precious on enough nodes, and stay so with peers until this is dropped: by then the catalog knows of
+/// Chunks that are must-keep on enough nodes, and stay so with peers until this is dropped: by then the catalog knows of
 /// it, or it is not wanted.
 pub(crate) struct Protected {
     core: Arc<Core>,
@@ -70,7 +70,7 @@ impl Drop for Protected {
 }
 
 impl Core {
-    /// Makes chunks precious here and with as many peers as the class of their volume asks for; bytes that are missing come
+    /// Makes chunks must-keep here and with as many peers as the class of their volume asks for; bytes that are missing come
     /// from `sources` first. The caller holds `marks` for reading.
     pub async fn protect(
         self: &Arc<Core>,
@@ -110,7 +110,7 @@ impl Core {
             return Err(nowhere(&chunks[0].0));
         }
         for (chunk, len) in chunks {
-            let drive = self.rings.precious_at(chunk, *len).ok_or_else(|| nowhere(chunk))?;
+            let drive = self.rings.must_keep_at(chunk, *len).ok_or_else(|| nowhere(chunk))?;
             copies.add(Copied::here(drive));
         }
         let versions: BTreeSet<VersionId> = chunks.iter().map(|(chunk, _)| chunk.version).collect();
@@ -250,7 +250,7 @@ impl Core {
         if self.rings.position(&chunk, len as usize + 1).is_some() {
             // A peer sent all of it meanwhile.
             self.rings.mark_dirty_here(vec![chunk]).await?;
-            if self.rings.precious_at(&chunk, len + 1).is_some() {
+            if self.rings.must_keep_at(&chunk, len + 1).is_some() {
                 return Ok(());
             }
         }
@@ -283,7 +283,7 @@ impl Core {
                 Err(fault) => {
                     if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) {
                         tracing::error!(%chunk, "a drive gave bad bytes: {}", fault.message);
-                        self.mend(drive, chunk, &[], None);
+                        self.repair_copy(drive, chunk, &[], None);
                     }
                     return Err(error::ring(fault));
                 }

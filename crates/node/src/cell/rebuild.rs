@@ -1,5 +1,15 @@
-//! Protects again what lost a copy: what a lost node held, what a node that is to go holds. Most endangered first, in
-//! batches that are claimed by a transaction (R12), within a bandwidth and a number of workers.
+//! Takeover: protects again what lost a copy, because a node is lost or is to go.
+//!
+//! A node is lost when a transaction says so (`cell/repair.rs`), which ends its session: what it writes from then on is refused. Rows of dirty
+//! bytes name the drives that have them, so the survivors need nobody's memory:
+//!
+//! 1. Rows of the lost node give the versions, those with the fewest copies first.
+//! 2. A batch is claimed by a transaction (R12), so that two survivors do not do the same work; a claim of a session that is over counts no more.
+//! 3. Chunks go from a survivor to other nodes as in a write, with a name record, and one transaction exchanges the holders.
+//! 4. Where the lost node was the home, the drain goes to the node that protected the version.
+//!
+//! All of it stays within a bandwidth and a number of workers, and gives way to writers. A version that the lake has meanwhile needs nothing. A version
+//! without a copy that answers stays as it is, told by `stoker risk --lost`: its node may come back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -432,7 +442,7 @@ impl Core {
             return self.forget_rows(task.version, &task.rows).await;
         };
         if names.iter().all(|located| located.file.drain == Drain::Clean) {
-            // Drained since the task was found. Bytes that are brought here now would be precious without a row that says so.
+            // Drained since the task was found. Bytes that are brought here now would be must-keep without a row that says so.
             return self.note_clean(task, &names).await;
         }
         let file = &first.file;

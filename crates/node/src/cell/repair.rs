@@ -1,4 +1,7 @@
 //! Loops of a node in a cell: what it holds for others is looked up in the catalog, and what lost a copy is protected again.
+//!
+//! Also where a node is declared down (`Core::declare`, R12): by a transaction that checks that the declaring node itself is not fenced, that the
+//! other one did not start again meanwhile, and that ends its session. Pings only suspect; nothing that loses bytes is done on a suspicion.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -140,7 +143,7 @@ impl Core {
             // A home that is not known yet is not over.
             (view.member(home).is_some() || view.is_removed(home)) && view.session(home) != Some(session)
         });
-        self.cell.tell_owed().await;
+        self.cell.tell_pending_releases().await;
         if ended || looks % INVENTORY_EVERY == INVENTORY_EVERY - 1 {
             self.take_inventory().await?;
         }
@@ -211,9 +214,9 @@ impl Core {
         if found.is_empty() {
             return Ok(());
         }
-        let precious = self.precious().await?;
+        let must_keep = self.must_keep_versions().await?;
         let _marks = self.marks.write().await;
-        found.retain(|chunk| !precious.contains(&chunk.version) && !in_use(chunk.version));
+        found.retain(|chunk| !must_keep.contains(&chunk.version) && !in_use(chunk.version));
         self.rings.mark_clean(found.into_iter().collect()).await
     }
 }

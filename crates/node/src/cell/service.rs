@@ -181,7 +181,7 @@ impl Core {
             return Ok((None, turn));
         }
         self.rings.mark_dirty_here(vec![chunk]).await?;
-        Ok((self.rings.precious_at(&chunk, len as u32 + 1), turn))
+        Ok((self.rings.must_keep_at(&chunk, len as u32 + 1), turn))
     }
 
     async fn read_for_peer(
@@ -236,7 +236,7 @@ impl Core {
         self.rings.mark_dirty_here(here).await?;
         let (mut kept, mut drives) = (Vec::with_capacity(wanted.len()), Vec::new());
         for (chunk, len) in &wanted {
-            let at = self.rings.precious_at(chunk, *len);
+            let at = self.rings.must_keep_at(chunk, *len);
             kept.push(at.is_some());
             for holder in self.rings.holders(at) {
                 let drive = (holder.drive, holder.incarnation);

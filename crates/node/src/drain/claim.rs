@@ -1,4 +1,21 @@
-//! Claims on lake keys (R10).
+//! Claims on lake keys: how a drain is fenced (R10).
+//!
+//! A lake has no locks, answers late or not at all, and carries out requests whose sender is long gone. So the right to write a key is a row of the
+//! catalog, [`LakeKeyRow`], and every step of a drain is a transaction on that row as it was last seen:
+//!
+//! ```text
+//! claim            put / upload             confirm                  clean
+//! fence + 1   ->   bytes to the lake   ->   etag seen by HEAD   ->   file row says Clean, if the claim is unchanged
+//! ```
+//!
+//! - Whoever claims raises the fence and writes its session. A node that was given up finds its claim changed at its next step, and
+//!   stops; what it had sent by then is among the `attempts` of the row, so it is recognised as ours and not taken for a conflict.
+//! - A request without an answer leaves the key *unsettled* until the lake must have carried it out or dropped it. A conditional put may follow at
+//!   once, since a late put loses against it; a delete may not, and nothing may follow a late delete.
+//! - What the lake holds is compared with what the row expects before anything is replaced. Bytes that nobody here sent are a
+//!   conflict for a person ([`super::conflicts`]), never overwritten.
+//!
+//! Cost: one commit to claim, one to confirm, both beside the row that says the file is clean.
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
 use stoker_format::{VersionId, VolumeId};

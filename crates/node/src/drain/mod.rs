@@ -65,7 +65,7 @@ pub(crate) struct Drainer {
     sets: sets::Progress,
     /// Lake keys that something on this node is busy with.
     busy: Mutex<HashSet<(u32, Vec<u8>)>>,
-    pub turns: Arc<Semaphore>,
+    pub permits: Arc<Semaphore>,
     /// Memory of writes that go to the lake as they come.
     spill_memory: Arc<Semaphore>,
     spill_units: usize,
@@ -124,7 +124,7 @@ impl Drainer {
             is_incomplete: AtomicBool::new(true),
             sets: sets::Progress::default(),
             busy: Mutex::default(),
-            turns: Arc::new(Semaphore::new(concurrency.max(1))),
+            permits: Arc::new(Semaphore::new(concurrency.max(1))),
             spill_memory: Arc::new(Semaphore::new(spill_units)),
             spill_units,
             sparse_bytes_max,
@@ -317,7 +317,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         core.start_due(now_ms);
         let next = drainer.planner.lock().unwrap().next_due_ms();
         let sleep_ms = next.map_or(ROUND_MS, |due| due.saturating_sub(clock::now_ms()).min(ROUND_MS)).max(5);
-        // While all turns are taken, whoever ends a turn wakes us.
+        // While all permits are taken, whoever gives one back wakes us.
         tokio::select! {
             biased;
             () = drainer.wake.notified() => {}
@@ -408,9 +408,9 @@ impl Core {
         }
     }
 
-    /// Starts what is due, as far as there are turns.
+    /// Starts what is due, as far as there are permits.
     fn start_due(self: &Arc<Core>, now_ms: u64) {
-        while let Ok(turn) = self.drainer.turns.clone().try_acquire_owned() {
+        while let Ok(permit) = self.drainer.permits.clone().try_acquire_owned() {
             let Some(task) = self.drainer.planner.lock().unwrap().next(now_ms) else { return };
             let core = self.clone();
             let work = self.work.begin();
@@ -436,7 +436,7 @@ impl Core {
                         core.drainer.blame(&fault);
                     }
                 }
-                drop(turn);
+                drop(permit);
                 core.drainer.wake.notify_one();
             });
         }

@@ -181,7 +181,7 @@ impl Core {
         Ok(())
     }
 
-    /// Brings every chunk of a file into the rings and makes it precious, until the guards go.
+    /// Brings every chunk of a file into the rings and makes it must-keep, until the guards go.
     async fn stage_all(
         self: &Arc<Core>,
         volume: &Arc<Volume>,

@@ -103,7 +103,7 @@ impl Core {
     /// What only grows and has no labels.
     fn totals(&self) -> Vec<Counter> {
         let (stats, drain) = (&self.stats, &self.drainer.stats);
-        let (cell, mends) = (&self.cell.stats, &self.mender.stats);
+        let (cell, repairs) = (&self.cell.stats, &self.read_repair.stats);
         let totals: [(&str, &str, &AtomicU64); 37] = [
             ("publishes_total", "Versions made visible.", &stats.publishes),
             ("publish_bytes_total", "Bytes of versions made visible.", &stats.publish_bytes),
@@ -140,9 +140,13 @@ impl Core {
             ),
             ("scrubbed_records_total", "Records read by the scrubber.", &stats.scrubbed_records),
             ("scrub_bad_records_total", "Records that the scrubber found damaged.", &stats.scrub_bad),
-            ("mended_total", "Bad copies replaced by sound ones.", &mends.mended),
-            ("mend_dropped_total", "Bad copies of chunks that the lake has, dropped.", &mends.dropped),
-            ("mend_failures_total", "Bad copies that could not be repaired.", &mends.failed),
+            ("read_repairs_total", "Bad copies replaced by sound ones.", &repairs.replaced),
+            (
+                "read_repair_dropped_total",
+                "Bad copies of chunks that the lake has, dropped.",
+                &repairs.dropped,
+            ),
+            ("read_repair_failures_total", "Bad copies that could not be repaired.", &repairs.failed),
             ("drained_files_total", "Files confirmed in a lake.", &drain.files),
             ("drained_bytes_total", "Bytes confirmed in a lake.", &drain.bytes),
             ("drain_errors_total", "Tries to drain that failed.", &drain.errors),

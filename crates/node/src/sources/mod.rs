@@ -125,7 +125,7 @@ struct Track {
     reads: AtomicU64,
     failures: AtomicU64,
     /// What is not asked of it for now, in percent of the usual.
-    spared_percent: AtomicU8,
+    weight_off_percent: AtomicU8,
 }
 
 impl Track {
@@ -250,7 +250,7 @@ impl Sources {
 
     /// The same, and what the answer costs others.
     fn cost_us(&self, source: Source, size: Size, prior_us: u64) -> u64 {
-        let spared = self.with(source, |track| track.spared_percent.load(Ordering::Relaxed)).unwrap_or(0);
+        let spared = self.with(source, |track| track.weight_off_percent.load(Ordering::Relaxed)).unwrap_or(0);
         // Less is asked of it: it has to be so much better than others.
         let expected_us = self.expected_us(source, size, prior_us) * 100 / u64::from(100 - spared.min(99));
         match source {
@@ -282,11 +282,11 @@ impl Sources {
     }
 
     /// Less is asked of these sources from now on, in percent of the usual; of all others as much as ever.
-    pub fn lean(&self, leanings: &HashMap<Source, u8>) {
-        leanings.keys().for_each(|source| self.know(*source));
+    pub fn set_weights(&self, weights: &HashMap<Source, u8>) {
+        weights.keys().for_each(|source| self.know(*source));
         let spare = |source: Source, track: &Track| {
-            let percent = leanings.get(&source).copied().unwrap_or(100).min(100);
-            track.spared_percent.store(100 - percent, Ordering::Relaxed);
+            let percent = weights.get(&source).copied().unwrap_or(100).min(100);
+            track.weight_off_percent.store(100 - percent, Ordering::Relaxed);
         };
         let (drives, others) = (self.drives.read().unwrap(), self.others.read().unwrap());
         drives.iter().enumerate().for_each(|(at, track)| spare(Source::Drive(at), track));

@@ -296,7 +296,7 @@ impl Core {
                     if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) {
                         tracing::error!(%chunk, "a drive gave bad bytes: {}", fault.message);
                         let lake = wish.extent.map(|extent| (*wish.slice, extent.clone()));
-                        self.mend(drive, chunk, wish.holders, lake);
+                        self.repair_copy(drive, chunk, wish.holders, lake);
                     }
                     return Err(error::ring(fault));
                 }

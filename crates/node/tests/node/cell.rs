@@ -103,7 +103,7 @@ async fn copies_go_when_the_lake_has_the_bytes() {
     assert_eq!(receipt.drain, DrainState::Clean);
     // Asked of the node that does not drain it.
     drained(cluster.node(1), "b").await;
-    cluster.until("no row says that it is precious", async || cluster.rows(b"d").await == 0).await;
+    cluster.until("no row says that it is must-keep", async || cluster.rows(b"d").await == 0).await;
     cluster
         .until("both nodes may drop it", async || {
             let mut dirty = 0;
@@ -114,7 +114,7 @@ async fn copies_go_when_the_lake_has_the_bytes() {
         })
         .await;
     assert!(get(cluster.node(1), "b").await.unwrap() == bytes);
-    // An append makes them precious again, on two nodes.
+    // An append makes them must-keep again, on two nodes.
     let receipt = append(cluster.node(1), "b", b"more").await;
     assert_eq!(receipt.copies, 2);
     let whole = [&bytes[..], b"more"].concat();

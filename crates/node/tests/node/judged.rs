@@ -6,7 +6,7 @@ use crate::harness::cluster::Cluster;
 use crate::harness::*;
 use stoker_node::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Node};
 use stoker_store::{
-    ErrorKind, FIGURES, History, HistoryPoint, Leaning, Measures, Order, Report, Result, Store, figure,
+    ErrorKind, FIGURES, History, HistoryPoint, Measures, Order, PartWeight, Report, Result, Store, figure,
 };
 
 async fn measures(node: &Node, of: &str) -> Measures {
@@ -71,13 +71,13 @@ async fn less_is_asked_of_a_part() {
     let id = async |at: usize| measures(cluster.node(at), &format!("n{at}")).await.node;
     let (here, other) = (id(0).await, id(1).await);
     let path = cluster.folder(0).join("ring1").display().to_string();
-    let leaning = |node: &str, drive: Option<&str>, takes_chunks: bool| Leaning {
+    let weight = |node: &str, drive: Option<&str>, takes_chunks: bool| PartWeight {
         node: node.into(),
         drive: drive.map(str::to_owned),
         percent: 25,
         takes_chunks,
     };
-    cluster.node(0).lean(&[leaning(&here, Some(&path), false), leaning(&other, None, false)]);
+    cluster.node(0).set_weights(&[weight(&here, Some(&path), false), weight(&other, None, false)]);
     let look = async || {
         let seen = measures(cluster.node(2), "n0").await;
         let drive = seen.drives.into_iter().find(|drive| drive.path == path).unwrap();
@@ -90,7 +90,7 @@ async fn less_is_asked_of_a_part() {
     }
     assert_eq!(look().await, (0, 0), "others take everything");
     // As much as ever.
-    cluster.node(0).lean(&[]);
+    cluster.node(0).set_weights(&[]);
     for at in 12..40 {
         put(cluster.node(0), &format!("f/{at}"), &pattern(at, 100_000)).await;
     }
@@ -98,7 +98,7 @@ async fn less_is_asked_of_a_part() {
     assert!(written > 0 && copied > 0, "{written} {copied}");
     // Where nobody else is left, it is used all the same.
     let third = id(2).await;
-    cluster.node(0).lean(&[leaning(&other, None, false), leaning(&third, None, false)]);
+    cluster.node(0).set_weights(&[weight(&other, None, false), weight(&third, None, false)]);
     put(cluster.node(0), "last", b"copied").await;
     assert_eq!(get(cluster.node(1), "last").await.unwrap(), b"copied");
 }

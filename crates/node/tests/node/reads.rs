@@ -65,8 +65,8 @@ async fn a_bad_copy_is_replaced_by_the_read_that_finds_it() {
     put(cluster.node(0), "f", &bytes).await;
     damage(cluster.folder(0), &bytes);
     assert!(get(cluster.node(0), "f").await.unwrap() == bytes);
-    let mended = async || counter(cluster.node(0), "mended_total").await == 1.0;
-    cluster.until("the bad copy is replaced", mended).await;
+    let replaced = async || counter(cluster.node(0), "read_repairs_total").await == 1.0;
+    cluster.until("the bad copy is replaced", replaced).await;
     // Without its peer and without memory of it, the node has sound bytes, and still keeps them.
     let node = cluster.lose(0);
     node.stop().await;
@@ -92,8 +92,8 @@ async fn a_node_repairs_what_a_peer_found_bad_with_it() {
     cluster.until("the damage is found", found).await;
     cluster.release();
     assert!(read.await.unwrap().unwrap() == bytes);
-    let mended = async || counter(cluster.node(0), "mended_total").await == 1.0;
-    cluster.until("the bad copy is replaced", mended).await;
+    let replaced = async || counter(cluster.node(0), "read_repairs_total").await == 1.0;
+    cluster.until("the bad copy is replaced", replaced).await;
     cluster.stop().await;
 }
 
@@ -108,12 +108,12 @@ async fn a_bad_copy_of_what_the_lake_has_is_dropped() {
     damage(home.dir.path(), &bytes);
     assert!(get(&node, "f").await.unwrap() == bytes);
     for _ in 0..1_000 {
-        if counter(&node, "mend_dropped_total").await == 1.0 {
+        if counter(&node, "read_repair_dropped_total").await == 1.0 {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert_eq!(counter(&node, "mend_dropped_total").await, 1.0);
+    assert_eq!(counter(&node, "read_repair_dropped_total").await, 1.0);
     assert!(get(&node, "f").await.unwrap() == bytes);
     node.stop().await;
 }
@@ -140,8 +140,8 @@ async fn what_is_missing_at_home_is_brought_back() {
     let records = cluster.node(0).explain("data", &key("f")).await.unwrap().chunks_local;
     assert_eq!(records, 0);
     assert!(get(cluster.node(0), "f").await.unwrap() == bytes);
-    let mended = async || counter(cluster.node(0), "mended_total").await == 1.0;
-    cluster.until("the chunk is back", mended).await;
+    let replaced = async || counter(cluster.node(0), "read_repairs_total").await == 1.0;
+    cluster.until("the chunk is back", replaced).await;
     cluster.lose(1);
     assert_eq!(cluster.node(0).explain("data", &key("f")).await.unwrap().chunks_local, 1);
     assert!(get(cluster.node(0), "f").await.unwrap() == bytes);

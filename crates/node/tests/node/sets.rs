@@ -155,7 +155,7 @@ async fn an_open_set_outlives_a_restart() {
     let bytes = pattern(5, 5 << 20);
     set_add(&node, set, 0, "s/a", &bytes).await.unwrap();
     let node = home.restart(node).await;
-    // Precious although no name leads to it, and not drained although it is old enough.
+    // Must-keep although no name leads to it, and not drained although it is old enough.
     assert!(keep_bytes(&node).await >= 5 << 20);
     set_add(&node, set, 1, "s/b", b"2").await.unwrap();
     put(&node, "other", b"3").await;
@@ -332,7 +332,7 @@ async fn shards_come_from_any_node_and_appear_on_all_at_once() {
     for (name, bytes) in &kept {
         assert!(cluster.lake.objects()[name.as_bytes()].body == *bytes, "{name}");
     }
-    cluster.until("no row says that it is precious", async || cluster.rows(b"d").await == 0).await;
+    cluster.until("no row says that it is must-keep", async || cluster.rows(b"d").await == 0).await;
     cluster.lose(1);
     assert!(get(cluster.node(2), "run/step-1/1").await.unwrap() == kept[1].1);
     cluster.stop().await;

@@ -110,11 +110,11 @@ pub enum Outcome {
 /// How long a record stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retention {
-    /// Precious until it is marked clean.
+    /// Must-keep until it is marked clean.
     Dirty,
     /// A copy of what the lake has.
     Clean,
-    /// Precious for good: its volume never drains.
+    /// Must-keep for good: its volume never drains.
     Never,
 }
 

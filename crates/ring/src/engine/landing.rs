@@ -154,7 +154,7 @@ impl<T> Engine<T> {
         let mut entry = entry;
         if let Some(old) = old {
             self.forget(&old);
-            // What had to stay, stays: it may have become precious while a copy from the lake was on its way here.
+            // What had to stay, stays: it may have become must-keep while a copy from the lake was on its way here.
             if let Some((_, after)) = self.index.remark(&chunk, |m| old.marks.keeping(m)) {
                 entry = after;
             }

@@ -1,7 +1,7 @@
 //! Frees closed segments, oldest first, and moves what must stay (R3).
 //!
 //! A victim needs a sixteenth of its space reclaimable, and what it must keep has to fit the room that relocation has:
-//! so every reclaim that starts also ends, and ends with more free space than before. Mostly precious segments are
+//! so every reclaim that starts also ends, and ends with more free space than before. Mostly must-keep segments are
 //! passed over in place instead of being rewritten. Nothing else may free space.
 
 use std::collections::{HashMap, VecDeque};

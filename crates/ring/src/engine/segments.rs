@@ -525,7 +525,7 @@ impl<T> Engine<T> {
     }
 
     /// Share of the ring that holds bytes which must stay.
-    pub fn precious_share(&self) -> f64 {
+    pub fn must_keep_share(&self) -> f64 {
         let keep: u64 = self.segments.iter().map(|s| s.keep_bytes).sum();
         keep as f64 / (self.segments.len() as f64 * f64::from(self.segment_size))
     }

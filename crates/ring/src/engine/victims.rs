@@ -16,7 +16,7 @@ pub(super) enum Urgency {
 }
 
 impl<T> Engine<T> {
-    /// Bytes of clean records that may be carried over: little of the flash budget, and never the room of precious ones.
+    /// Bytes of clean records that may be carried over: little of the flash budget, and never the room of must-keep ones.
     pub(super) fn rescue_budget(&self, id: u32) -> u64 {
         let share = (self.stats.user_bytes.get() as f64 * self.settings.rescue_share) as u64;
         let flash = share.saturating_sub(self.stats.relocated_bytes.get());
@@ -28,7 +28,7 @@ impl<T> Engine<T> {
         flash.min(room as u64).min(gain as u64)
     }
 
-    /// What moving a segment's precious records may cost at most, padding and footer included.
+    /// What moving a segment's must-keep records may cost at most, padding and footer included.
     pub(super) fn keep_bound(&self, id: u32) -> usize {
         let segment = &self.segments[id as usize];
         let windows = 2 + self.segment_size as usize / WINDOW;
@@ -89,7 +89,7 @@ impl<T> Engine<T> {
             && self.would_be_victim(id)
     }
 
-    /// Oldest first; a hot segment is passed over once. A mostly precious one costs more flash than it gains, so it
+    /// Oldest first; a hot segment is passed over once. A mostly must-keep one costs more flash than it gains, so it
     /// comes last, and only when somebody waits. (D7)
     pub(super) fn pick_victim(&mut self, urgency: Urgency) -> Option<u32> {
         // Deaths live as long as the oldest segment does; moving it, gain or not, lets them go.

@@ -172,7 +172,7 @@ async fn join_all<F: Future>(fs: impl Iterator<Item = F>) -> Vec<F::Output> {
     fs.into_iter().map(|f| f.1.unwrap()).collect()
 }
 #[test]
-fn a_copy_from_the_lake_does_not_make_precious_bytes_droppable() {
+fn a_copy_from_the_lake_does_not_make_must_keep_bytes_droppable() {
     let d = dir();
     let p = d.path().join("ring");
     Drive::init(&p, &InitOptions { size: 16 * MIB, segment_size: MIB, ..Default::default() }, 1).unwrap();

@@ -115,7 +115,7 @@ impl SimLake {
     }
 
     /// Calls travel as they should.
-    pub fn mend(&self) {
+    pub fn heal(&self) {
         let mut ways = self.ways.lock().unwrap();
         (ways.slow_ms, ways.late_percent, ways.rot_percent) = (TRAVEL_MS, 0, 0);
     }

@@ -112,7 +112,7 @@ impl Net {
     }
 
     /// Every link carries again.
-    pub fn mend(&self) {
+    pub fn heal(&self) {
         self.state().cut.clear();
     }
 

@@ -359,12 +359,12 @@ impl Cluster {
     /// Every fault ends; machines that are not lost run.
     pub fn heal(self: &Arc<Cluster>) {
         self.trace.note(format_args!("all faults end"));
-        self.net.mend();
+        self.net.heal();
         self.net.set_faults(0, 0, 0);
         self.catalog.set_faults(Default::default());
         self.lake.set_faults(Default::default());
         self.lake.refuse_all(false);
-        self.lake_way.mend();
+        self.lake_way.heal();
         for (at, machine) in self.machines.iter().enumerate() {
             if machine.is_failing() {
                 self.replace_drive(at);

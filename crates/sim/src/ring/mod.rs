@@ -20,7 +20,7 @@ pub struct Tally {
     pub ios: u64,
     /// Requests made.
     pub requests: u64,
-    /// Requests refused because the ring was full of precious bytes.
+    /// Requests refused because the ring was full of must-keep bytes.
     pub refusals: u64,
     /// Segments reclaimed, a measure of laps.
     pub reclaimed: u64,
@@ -120,7 +120,7 @@ fn liveness(
         workload.put_small(world, rng)?;
         settle(world, rng, tally)?;
     }
-    if world.refusals > before && world.engine.precious_share() < 0.15 {
+    if world.refusals > before && world.engine.must_keep_share() < 0.15 {
         return Err(format!("refused after deletes: {:?}", world.engine.counts()));
     }
     Ok(())

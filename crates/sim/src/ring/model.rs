@@ -11,7 +11,7 @@ pub type Content = Arc<[u8]>;
 /// What must be true of a chunk after a crash at this moment.
 #[derive(Clone, Debug)]
 pub enum Known {
-    /// Acknowledged and precious: it is there, byte for byte.
+    /// Acknowledged and must-keep: it is there, byte for byte.
     Present(Content),
     /// Under way, or free to be dropped: there byte for byte, or not there.
     Either(Content),

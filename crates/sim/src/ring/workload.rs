@@ -181,7 +181,7 @@ impl Workload {
         }
     }
 
-    /// A reference lost its lake extent: the chunk is precious again (R11).
+    /// A reference lost its lake extent: the chunk is must-keep again (R11).
     fn mark_dirty(&mut self, world: &mut World, rng: &mut Rng) {
         let Some(chunk) = rng.pick(&self.clean).copied() else { return };
         let changed = world.engine.remark(&[chunk], |marks| marks.without(Marks::CLEAN));

@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// A ring may refuse only when it is full of precious bytes, or of segments it cannot make.
+    /// A ring may refuse only when it is full of must-keep bytes, or of segments it cannot make.
     fn check_refusal(&self, why: &str) -> Check {
         let free = self.engine.counts();
         let capacity = u64::from(self.plan.segments) * u64::from(self.plan.segment_size);
@@ -274,7 +274,7 @@ impl World {
         {
             return Ok(());
         }
-        Err(format!("refused although only {keep} of {capacity} bytes are precious ({why}; {free:?})"))
+        Err(format!("refused although only {keep} of {capacity} bytes are must-keep ({why}; {free:?})"))
     }
 
     fn hold(&mut self, chunk: ChunkId) {

@@ -83,7 +83,7 @@ fn bytes_that_the_lake_gives_wrong_reach_nobody() {
             }
             scene.pause_ms(3_000).await;
         }
-        scene.cluster.lake_way.mend();
+        scene.cluster.lake_way.heal();
         scene.until("it is read again", async || scene.get(1, "a").await.is_ok_and(|got| got == bytes)).await;
     });
 }

@@ -60,7 +60,7 @@ fn check(what: Vanish) {
         let home = told.nodes.iter().find(|one| one.name == "n0").unwrap();
         assert_eq!((home.one_copy_files, home.lost_files), (1, 1), "{told:?}");
         assert_eq!(lost(scene, 0).await, []);
-        scene.cluster.net.mend();
+        scene.cluster.net.heal();
         scene.cluster.all_open().await;
         scene.until("it has its copy back", async || copies(scene, 0, "a").await == 2).await;
         // The home goes for good, and nothing is lost.

@@ -264,6 +264,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
                 .one(Setting::Name)
                 .map_or_else(|| daemon::default_name(dir), |name| Ok(name.to_owned()))?,
             labels: settings.labels(),
+            weight: 1,
             plaintext: false,
             grace: settings.span(Setting::Grace).unwrap_or(GRACE),
             rebuild_bytes_per_s: defaults.peers.rebuild_rate.0,

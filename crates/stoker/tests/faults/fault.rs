@@ -1,4 +1,4 @@
-//! What happens to nodes, drives, cables, the lake and the catalog, and how it is mended.
+//! What happens to nodes, drives, cables, the lake and the catalog, and how it is healed.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ pub fn possible(cell: &Cell, has_database: bool) -> Vec<Fault> {
     all
 }
 
-/// Hurts one of three nodes, or what they need, while a load runs, and mends it again.
+/// Hurts one of three nodes, or what they need, while a load runs, and heals it again.
 pub struct Trouble<'t> {
     pub cell: &'t mut Cell,
     pub load: &'t Load,
@@ -148,11 +148,11 @@ impl Trouble<'_> {
             Fault::Cut => {
                 self.net().cut(victim);
                 std::thread::sleep(CUT_SHORT);
-                self.net().mend(victim);
+                self.net().heal(victim);
             }
             Fault::CutLong => {
                 self.go_on_without(victim, kept, |cell| cell.net.as_ref().unwrap().cut(victim));
-                self.net().mend(victim);
+                self.net().heal(victim);
             }
             Fault::OneWay => {
                 self.net().cut_one_way(victim, other);

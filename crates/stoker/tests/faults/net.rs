@@ -78,7 +78,7 @@ impl Net {
         run("ip", &format!("link set {} down", self.cable(at)));
     }
 
-    pub fn mend(&self, at: usize) {
+    pub fn heal(&self, at: usize) {
         run("ip", &format!("link set {} up", self.cable(at)));
     }
 

@@ -37,7 +37,7 @@ const RISING: [(&str, Severity, &str, &str); 9] = [
     ("ring_corrupt_blocks_total", Severity::Error, "corruption", "blocks had a wrong checksum"),
     ("scrub_bad_records_total", Severity::Error, "corruption", "records were found damaged by the scrubber"),
     ("ring_lost_records_total", Severity::Error, "corruption", "records cannot be read any more"),
-    ("mend_failures_total", Severity::Error, "mend_failed", "bad copies could not be repaired"),
+    ("read_repair_failures_total", Severity::Error, "mend_failed", "bad copies could not be repaired"),
     ("ring_io_errors_total", Severity::Error, "drive_error", "reads, writes or flushes failed"),
     (
         "ring_refused_full_total",

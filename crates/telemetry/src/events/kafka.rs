@@ -189,7 +189,7 @@ mod tests {
                 is_virtual: false,
             })
         };
-        // A right that was taken away, a topic that somebody removed: a person can mend that, and gets everything then.
+        // A right that was taken away, a topic that somebody removed: a person can fix that, and gets everything then.
         for error in [
             ProtocolError::TopicAuthorizationFailed,
             ProtocolError::ClusterAuthorizationFailed,

@@ -105,7 +105,7 @@ fn outcome_of(status: u16) -> Outcome {
     let words = format!("it answers with status {status}");
     match status {
         200..=299 => Outcome::Taken,
-        // What the event is, and not who sends it or where to: an expired word or a wrong path is mended by a person, and until
+        // What the event is, and not who sends it or where to: an expired word or a wrong path is fixed by a person, and until
         // then nothing may be lost.
         400 | 406 | 409 | 413 | 415 | 422 => Outcome::Refused(words),
         _ => Outcome::Failed(words),

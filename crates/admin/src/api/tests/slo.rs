@@ -11,7 +11,7 @@ fn head(drive: &str, at_ms: u64) -> Value {
     let notice = |target: &str, why: Value, parked: bool| json!({ "target": target, "title": "replace it", "tries": 3, "why": why, "parked": parked });
     json!({
         "leader": "a 1 2", "node": "n1", "beat": 9, "at_ms": at_ms, "gates": [], "probes": [], "of_another_release": 1,
-        "leanings": [{ "node": "ab", "drive": "/d", "percent": 10, "takes_chunks": false }],
+        "weights": [{ "node": "ab", "drive": "/d", "percent": 10, "takes_chunks": false }],
         "shown": {
             "acts": true,
             "parts": [
@@ -80,7 +80,7 @@ async fn what_the_loop_decided_is_shown_whoever_leads() {
             (&told["notices"][0]["refused"], &told["notices"][1]["why"]),
             (&json!(true), &Value::Null)
         );
-        assert_eq!(told["leanings"][0]["percent"], 10);
+        assert_eq!(told["weights"][0]["percent"], 10);
     }
     rig.end().await;
 }

@@ -13,7 +13,7 @@ pub use nginx::Nginx;
 pub use stoker::{Room, Stoker};
 
 use super::connection::Connection;
-use super::sign::Credentials;
+use super::target::Credentials;
 use super::target::Target;
 use crate::failure::Failure;
 use crate::process::Process;

@@ -14,7 +14,7 @@ use super::Server;
 use crate::clock;
 use crate::failure::Failure;
 use crate::process::{Memory, Process};
-use crate::s3::sign::Credentials;
+use crate::s3::target::Credentials;
 use crate::s3::target::Target;
 
 /// The metric that counts bytes that reached the lake.

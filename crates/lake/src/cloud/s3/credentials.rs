@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AwsCredentialProvider};
 use object_store::{ClientOptions, RetryConfig};
+use stoker_sigv4::Credentials;
 
-use super::sign::Credentials;
 use crate::error::{LakeError, Result};
 use crate::options::LakeOptions;
 
@@ -42,8 +42,8 @@ impl CredentialSource {
             (options.access_key_id.clone(), options.secret_access_key.clone(), options.session_token.clone());
         for (access_key_id, secret_access_key, session_token) in [own, from_env, from_profile()] {
             match (access_key_id, secret_access_key) {
-                (Some(access_key_id), Some(secret_access_key)) => {
-                    let credentials = Credentials { access_key_id, secret_access_key, session_token };
+                (Some(access_key), Some(secret_key)) => {
+                    let credentials = Credentials { access_key, secret_key, session_token };
                     return Ok(CredentialSource::Fixed(Arc::new(credentials)));
                 }
                 (None, None) => {}
@@ -83,8 +83,8 @@ impl CredentialSource {
                 *access_key_id.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(credential.key_id.clone());
                 Ok(Some(Arc::new(Credentials {
-                    access_key_id: credential.key_id.clone(),
-                    secret_access_key: credential.secret_key.clone(),
+                    access_key: credential.key_id.clone(),
+                    secret_key: credential.secret_key.clone(),
                     session_token: credential.token.clone(),
                 })))
             }
@@ -95,7 +95,7 @@ impl CredentialSource {
     pub fn access_key_id(&self) -> Option<String> {
         match self {
             CredentialSource::Anonymous => None,
-            CredentialSource::Fixed(credentials) => Some(credentials.access_key_id.clone()),
+            CredentialSource::Fixed(credentials) => Some(credentials.access_key.clone()),
             CredentialSource::Renewed { access_key_id, .. } => {
                 access_key_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
             }

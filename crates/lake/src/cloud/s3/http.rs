@@ -22,8 +22,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use super::config::Config;
 use super::credentials::CredentialSource;
 use super::reply::{Fault, Place};
-use super::sign::{self, Signable, Slash, UNSIGNED_PAYLOAD};
 use crate::error::{LakeError, Result};
+use stoker_sigv4::{self as sigv4, Signable, Slash, UNSIGNED_PAYLOAD};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
@@ -173,16 +173,16 @@ impl Connection {
     async fn sign(&self, request: Request) -> Result<http::Request<Pieces>> {
         let config = &self.config;
         let path =
-            format!("{}{}", config.base_path, sign::percent_encode(request.key.as_bytes(), Slash::Keep));
+            format!("{}{}", config.base_path, sigv4::percent_encode(request.key.as_bytes(), Slash::Keep));
         let query = encode_query(&request.query);
         let mut headers = request.headers;
         headers.push(("host".to_owned(), config.host.clone()));
         let credentials = self.credentials.get().await?;
         let body = Pieces::new(request.body);
         if let Some(credentials) = credentials {
-            let time = sign::time_text(unix_s());
+            let time = sigv4::time_text(unix_s());
             let payload_hash = if config.payload_signed || body.len == 0 {
-                sign::sha256_hex_pieces(body.pieces.iter().map(|piece| piece.as_ref()))
+                sigv4::sha256_hex_pieces(body.pieces.iter().map(|piece| piece.as_ref()))
             } else {
                 UNSIGNED_PAYLOAD.to_owned()
             };
@@ -199,7 +199,7 @@ impl Connection {
                 headers: &headers,
                 payload_hash: &payload_hash,
             };
-            let value = sign::authorization(&signable, &credentials, &config.region, &time);
+            let value = signable.authorization(&credentials, &config.region, &time);
             headers.push(("authorization".to_owned(), value));
         }
         // The HTTP client leaves it out for an empty body, and S3 asks for it.
@@ -328,7 +328,7 @@ pub(super) fn plain_etag(etag: &str) -> String {
 fn encode_query(query: &[(&'static str, String)]) -> String {
     let mut pairs: Vec<String> = query
         .iter()
-        .map(|(name, value)| format!("{name}={}", sign::percent_encode(value.as_bytes(), Slash::Encode)))
+        .map(|(name, value)| format!("{name}={}", sigv4::percent_encode(value.as_bytes(), Slash::Encode)))
         .collect();
     pairs.sort();
     pairs.join("&")

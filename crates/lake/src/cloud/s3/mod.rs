@@ -11,7 +11,6 @@ mod http;
 mod list;
 mod object;
 mod reply;
-mod sign;
 mod upload;
 mod xml;
 

@@ -189,7 +189,7 @@ impl S3Lake {
         Ok(request
             .header(
                 "x-amz-copy-source",
-                super::sign::percent_encode(source.as_bytes(), super::sign::Slash::Keep),
+                stoker_sigv4::percent_encode(source.as_bytes(), stoker_sigv4::Slash::Keep),
             )
             .header("x-amz-copy-source-if-match", format!("\"{if_match}\"")))
     }

@@ -73,13 +73,13 @@ impl Faulter {
                 cluster.trace.note(format_args!("m{at} is cut off for {long_ms} ms"));
                 cluster.net.cut_off(at);
                 wait(long_ms).await;
-                cluster.net.mend();
+                cluster.net.heal();
             }
             58..64 => {
                 cluster.trace.note(format_args!("{at}>{other} is cut for {long_ms} ms"));
                 cluster.net.cut(at, other);
                 wait(long_ms).await;
-                cluster.net.mend();
+                cluster.net.heal();
             }
             64..70 => {
                 cluster.trace.note(format_args!("messages get lost, late and doubled"));
@@ -117,7 +117,7 @@ impl Faulter {
         wait(ms).await;
         cluster.lake.refuse_all(false);
         cluster.lake.set_faults(LakeFaults::default());
-        cluster.lake_way.mend();
+        cluster.lake_way.heal();
     }
 
     async fn trouble_catalog(&self, rng: &mut Rng, ms: u64) {

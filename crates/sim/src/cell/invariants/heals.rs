@@ -1,5 +1,5 @@
 //! Without faults everything comes to rest: all files are drained, nothing waits to be deleted, moved or forgotten, and
-//! rings hold nothing precious that the catalog does not know of.
+//! rings hold nothing must-keep that the catalog does not know of.
 
 use std::sync::Arc;
 use std::time::Duration;

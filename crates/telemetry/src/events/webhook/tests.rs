@@ -168,7 +168,7 @@ fn statuses() {
     for status in [200, 202, 204] {
         assert_eq!(outcome_of(status), Outcome::Taken);
     }
-    // A word that expired, a path that is wrong: a person can mend that, and gets everything then.
+    // A word that expired, a path that is wrong: a person can fix that, and gets everything then.
     for status in [301, 401, 403, 404, 408, 410, 429, 500, 503] {
         assert!(matches!(outcome_of(status), Outcome::Failed(_)), "{status}");
     }

@@ -1,5 +1,5 @@
 //! Repairs what a read or the scrubber found bad on a drive of this node. A clean chunk is dropped: the next read brings it
-//! back sound. A precious one is written again with bytes from another copy, and only with those that the ring's own
+//! back sound. A must-keep one is written again with bytes from another copy, and only with those that the ring's own
 //! checksum knows; nothing else replaces a copy in place.
 
 use std::collections::HashMap;
@@ -28,24 +28,28 @@ const AT_ONCE: usize = 2;
 const PAUSE_MS: u64 = 10_000;
 
 /// Repairs under way.
-pub(crate) struct Mender {
+pub(crate) struct ReadRepair {
     /// Chunks, each with the time until which nobody else needs to begin.
     busy: Mutex<HashMap<ChunkId, u64>>,
-    turns: Semaphore,
-    pub stats: MendStats,
+    permits: Semaphore,
+    pub stats: ReadRepairStats,
 }
 
 /// Counters of repairs.
 #[derive(Default)]
-pub(crate) struct MendStats {
-    pub mended: AtomicU64,
+pub(crate) struct ReadRepairStats {
+    pub replaced: AtomicU64,
     pub dropped: AtomicU64,
     pub failed: AtomicU64,
 }
 
-impl Default for Mender {
-    fn default() -> Mender {
-        Mender { busy: Mutex::default(), turns: Semaphore::new(AT_ONCE), stats: MendStats::default() }
+impl Default for ReadRepair {
+    fn default() -> ReadRepair {
+        ReadRepair {
+            busy: Mutex::default(),
+            permits: Semaphore::new(AT_ONCE),
+            stats: ReadRepairStats::default(),
+        }
     }
 }
 
@@ -57,7 +61,7 @@ enum Bad {
     Missing { len: usize },
 }
 
-enum Mended {
+enum Repaired {
     /// Sound bytes are in its place.
     Replaced,
     /// It was clean, and is gone.
@@ -66,7 +70,7 @@ enum Mended {
     Needless,
 }
 
-impl Mender {
+impl ReadRepair {
     /// True if the caller is to repair it.
     fn begin(&self, chunk: ChunkId, now_ms: u64) -> bool {
         let mut busy = self.busy.lock().unwrap();
@@ -92,7 +96,7 @@ impl Mender {
 impl Core {
     /// Repairs a chunk on a drive here, in the background. `holders` are asked first for its bytes, then other peers, then
     /// the lake.
-    pub fn mend(
+    pub fn repair_copy(
         self: &Arc<Core>,
         drive: usize,
         chunk: ChunkId,
@@ -108,7 +112,7 @@ impl Core {
     }
 
     fn begin_mend(self: &Arc<Core>, chunk: ChunkId, holders: &[NodeId], bad: Bad) {
-        if self.check_open().is_err() || !self.mender.begin(chunk, clock::now_ms()) {
+        if self.check_open().is_err() || !self.read_repair.begin(chunk, clock::now_ms()) {
             return;
         }
         let (core, holders, work) = (self.clone(), holders.to_vec(), self.work.begin());
@@ -116,22 +120,22 @@ impl Core {
             let _work = work;
             // What is collected meanwhile must not come back.
             let _pin = core.pins.pin(chunk.version);
-            let _turn = core.mender.turns.acquire().await;
+            let _permit = core.read_repair.permits.acquire().await;
             let ended = match bad {
                 Bad::Damaged { drive, lake } => core.mend_damaged(drive, chunk, &holders, lake).await,
                 Bad::Missing { len } => core.bring_back(chunk, len, &holders).await,
             };
-            let stats = &core.mender.stats;
+            let stats = &core.read_repair.stats;
             match &ended {
-                Ok(Mended::Replaced) => {
+                Ok(Repaired::Replaced) => {
                     tracing::warn!(%chunk, "a bad copy was replaced by a sound one");
-                    add(&stats.mended, 1);
+                    add(&stats.replaced, 1);
                 }
-                Ok(Mended::Dropped) => {
+                Ok(Repaired::Dropped) => {
                     tracing::warn!(%chunk, "bad bytes of a chunk that the lake has: dropped");
                     add(&stats.dropped, 1);
                 }
-                Ok(Mended::Needless) => {}
+                Ok(Repaired::Needless) => {}
                 Err(fault) => {
                     tracing::error!(%chunk, "a bad copy cannot be repaired now: {fault}");
                     add(&stats.failed, 1);
@@ -141,7 +145,7 @@ impl Core {
             if ended.is_ok() {
                 core.inventory.note_sound(&chunk);
             }
-            core.mender.end(chunk, ended.is_ok(), clock::now_ms());
+            core.read_repair.end(chunk, ended.is_ok(), clock::now_ms());
         });
     }
 
@@ -151,26 +155,26 @@ impl Core {
         chunk: ChunkId,
         holders: &[NodeId],
         lake: Option<(Slice, Arc<Extent>)>,
-    ) -> Result<Mended> {
-        let Some(place) = self.rings.drive(drive) else { return Ok(Mended::Needless) };
+    ) -> Result<Repaired> {
+        let Some(place) = self.rings.drive(drive) else { return Ok(Repaired::Needless) };
         let ring = &place.ring;
-        let Some(info) = ring.stat(&chunk) else { return Ok(Mended::Needless) };
+        let Some(info) = ring.stat(&chunk) else { return Ok(Repaired::Needless) };
         let bytes = match info.clean {
             true => None,
             false => self.sound_bytes(&info, holders, lake).await?,
         };
-        // From here on nobody declares it clean or precious.
+        // From here on nobody declares it clean or must-keep.
         let _marks = self.marks.read().await;
-        let Some(info) = ring.stat(&chunk) else { return Ok(Mended::Needless) };
+        let Some(info) = ring.stat(&chunk) else { return Ok(Repaired::Needless) };
         if info.clean {
             ring.delete(vec![chunk]).await.map_err(error::ring)?;
-            return Ok(Mended::Dropped);
+            return Ok(Repaired::Dropped);
         }
         let Some(bytes) = bytes else {
             return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
         };
         self.append_sound(drive, &info, &bytes).await?;
-        Ok(Mended::Replaced)
+        Ok(Repaired::Replaced)
     }
 
     /// The bytes that the ring's own checksum knows, from elsewhere.
@@ -196,7 +200,7 @@ impl Core {
         payload.set_len(0);
         payload.fill(bytes);
         let retention = if info.never { Retention::Never } else { Retention::Dirty };
-        let _turn = self.rings.turn(&info.chunk).await;
+        let _permit = self.rings.turn(&info.chunk).await;
         if info.kind == RecordKind::Chunk && self.rings.find(&info.chunk, bytes.len() + 1).is_some() {
             // Somebody brought more of it meanwhile.
             return Ok(());
@@ -206,7 +210,12 @@ impl Core {
         self.rings.append(drive, vec![put]).await
     }
 
-    async fn bring_back(self: &Arc<Core>, chunk: ChunkId, len: usize, holders: &[NodeId]) -> Result<Mended> {
+    async fn bring_back(
+        self: &Arc<Core>,
+        chunk: ChunkId,
+        len: usize,
+        holders: &[NodeId],
+    ) -> Result<Repaired> {
         let Some(bytes) = self.read_peers(chunk, 0..len, holders).await? else {
             return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
         };
@@ -219,20 +228,20 @@ impl Core {
         let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
         let rows = self.catalog.get(&rows).await.map_err(error::catalog)?;
         let there = drives.iter().zip(rows).find_map(|((at, _), row)| Some((*at, row?)));
-        let _turn = self.rings.turn(&chunk).await;
+        let _permit = self.rings.turn(&chunk).await;
         let Some((at, row)) = there.filter(|_| self.rings.find(&chunk, len).is_none()) else {
             // Drained, deleted or moved since it was looked up.
-            return Ok(Mended::Needless);
+            return Ok(Repaired::Needless);
         };
         let dirty = DirtyRow::of(&row).map_err(error::catalog)?;
         let volume = self.volumes.by_id(VolumeId(dirty.volume)).await?;
-        let Some(volume) = volume else { return Ok(Mended::Needless) };
+        let Some(volume) = volume else { return Ok(Repaired::Needless) };
         let mut payload = self.rings.write_buffer(bytes.len()).await;
         payload.set_len(0);
         payload.fill(&bytes);
         let retention = Core::retention(&volume);
         let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
         self.rings.append(at, vec![put]).await?;
-        Ok(Mended::Replaced)
+        Ok(Repaired::Replaced)
     }
 }

@@ -1,35 +1,35 @@
-//! Words that this node owes to others: that a write is over which they hold chunks of (R7). A holder that misses the word keeps
-//! the bytes for as long as this boot lasts, so it is said until it is heard. Whoever was asked to hold something and did not
-//! answer may hold it as well. (D57)
+//! Releases that no holder has confirmed yet: a write is over which others hold chunks of (R7). A holder that misses its release keeps the
+//! bytes for as long as this boot lasts, so it is sent until it is confirmed. Whoever was asked to hold something and did not answer may
+//! hold it as well. (D57)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use stoker_format::{NodeId, VersionId};
 
-/// Words kept in mind. What is beyond stays with its holders until this node boots again.
-const WORDS_MAX: usize = 100_000;
+/// Releases remembered. What is beyond stays with its holders until this node boots again.
+const RELEASES_MAX: usize = 100_000;
 
 /// A use of a version: the number tells several apart.
 type Use = (VersionId, u64);
 
 #[derive(Default)]
-struct Words {
+struct Releases {
     /// Asked without an answer, while the write goes on.
     asked: BTreeMap<Use, BTreeSet<NodeId>>,
     /// To be told.
     due: BTreeSet<(NodeId, u64, VersionId)>,
 }
 
-/// What is owed.
+/// Releases that no node has confirmed yet.
 #[derive(Default)]
-pub(super) struct Owed(Mutex<Words>);
+pub(super) struct PendingReleases(Mutex<Releases>);
 
-impl Owed {
+impl PendingReleases {
     /// A node was asked to hold a version, and nobody knows whether it does.
     pub fn asked(&self, node: NodeId, version: VersionId, hold: u64) {
         let mut words = self.0.lock().unwrap();
-        if words.asked.len() >= WORDS_MAX {
+        if words.asked.len() >= RELEASES_MAX {
             words.asked.pop_first();
         }
         words.asked.entry((version, hold)).or_default().insert(node);
@@ -68,9 +68,9 @@ impl Owed {
     }
 }
 
-impl Words {
+impl Releases {
     fn owe(&mut self, node: NodeId, hold: u64, version: VersionId) {
-        if self.due.len() >= WORDS_MAX {
+        if self.due.len() >= RELEASES_MAX {
             self.due.pop_first();
         }
         self.due.insert((node, hold, version));
@@ -90,24 +90,24 @@ mod tests {
 
     #[test]
     fn who_did_not_answer_is_told_when_the_write_is_over() {
-        let owed = Owed::default();
-        owed.asked(A, version(1), 7);
-        assert_eq!(owed.take(9, |_| false, |_| true), None);
-        owed.over(version(1), 8);
-        assert_eq!(owed.take(9, |_| false, |_| true), None);
-        owed.over(version(1), 7);
-        assert_eq!(owed.take(9, |_| false, |_| false), None);
-        assert_eq!(owed.take(9, |_| false, |_| true), Some((A, 7, vec![version(1)])));
-        assert_eq!(owed.take(9, |_| false, |_| true), None);
+        let pending = PendingReleases::default();
+        pending.asked(A, version(1), 7);
+        assert_eq!(pending.take(9, |_| false, |_| true), None);
+        pending.over(version(1), 8);
+        assert_eq!(pending.take(9, |_| false, |_| true), None);
+        pending.over(version(1), 7);
+        assert_eq!(pending.take(9, |_| false, |_| false), None);
+        assert_eq!(pending.take(9, |_| false, |_| true), Some((A, 7, vec![version(1)])));
+        assert_eq!(pending.take(9, |_| false, |_| true), None);
     }
 
     #[test]
     fn words_are_grouped_and_those_to_nodes_that_are_gone_are_dropped() {
-        let owed = Owed::default();
-        owed.missed(A, &[version(1), version(2), version(3)], 0);
-        owed.missed(B, &[version(1)], 0);
-        assert_eq!(owed.take(2, |_| false, |_| true), Some((A, 0, vec![version(1), version(2)])));
-        assert_eq!(owed.take(2, |node| node == A, |_| true), Some((B, 0, vec![version(1)])));
-        assert_eq!(owed.take(2, |_| false, |_| true), None);
+        let pending = PendingReleases::default();
+        pending.missed(A, &[version(1), version(2), version(3)], 0);
+        pending.missed(B, &[version(1)], 0);
+        assert_eq!(pending.take(2, |_| false, |_| true), Some((A, 0, vec![version(1), version(2)])));
+        assert_eq!(pending.take(2, |node| node == A, |_| true), Some((B, 0, vec![version(1)])));
+        assert_eq!(pending.take(2, |_| false, |_| true), None);
     }
 }
