@@ -201,7 +201,7 @@ const CROWD_MS: u64 = 100;
 /// Segments of a ring that are reserved, or begun by others.
 const KEPT_BACK: u64 = 4;
 
-/// KeyLocks that there are. Two chunks that share one wait for each other now and then.
+/// Locks that there are. Two chunks that share one wait for each other now and then.
 const CHUNK_LOCKS: usize = 512;
 
 struct Slot {
