@@ -66,13 +66,6 @@ pub(crate) fn parse_extended(text: &str) -> Option<i64> {
     parse_basic(&format!("{basic}Z"))
 }
 
-/// Writes seconds since 1970 as `20130524T000000Z`.
-pub(crate) fn format_basic(unix_s: i64) -> String {
-    let (day, time) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
-    let (year, month, day) = date(day);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", time / 3600, time / 60 % 60, time % 60)
-}
-
 /// Days since 1970 of a date in the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
@@ -80,18 +73,6 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     let year_of_era = year.rem_euclid(400);
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// Year, month and day of a number of days since 1970.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
@@ -107,7 +88,7 @@ mod tests {
             ("20000301T000000Z", 951_868_800),
         ] {
             assert_eq!(parse_basic(text), Some(unix_s), "{text}");
-            assert_eq!(format_basic(unix_s), text);
+            assert_eq!(stoker_sigv4::time_text(unix_s as u64), text);
         }
         for text in [
             "",

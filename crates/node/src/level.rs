@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use stoker_catalog::Row;
-use stoker_catalog::kv::{Catalog, Commit, Outcome, prefix_end};
+use stoker_catalog::kv::{Catalog, Check, Commit, Outcome, prefix_end};
 use stoker_format::NodeId;
 use stoker_schema::level::{self, Level, LevelRow, ReadsRow};
 use stoker_schema::rows::{RowValue, keys};
 use stoker_store::{ErrorKind, LevelNode, LevelStatus, Result, StoreError};
 
+use crate::cell::View;
 use crate::core::Core;
 use crate::error;
 
@@ -41,7 +42,14 @@ pub(crate) fn begin(node: NodeId, session: [u8; 16], row: Option<&Row>, begin: C
 }
 
 impl Core {
-    /// What members can read, each with its row; of another boot than the present one it does not count.
+    /// Members, each with the session of its present boot; none if it has none. A node that never joined is a member of nothing, and alone.
+    fn boots(&self, view: &View) -> Vec<(NodeId, Option<[u8; 16]>)> {
+        let others = view.nodes().filter(|node| *node != self.node && self.cell.is_joined());
+        let others = others.map(|node| (node, view.session(node)));
+        std::iter::once((self.node, Some(self.session_id))).chain(others).collect()
+    }
+
+    /// What nodes said that they can read, each with its row. Of another boot than the present one it does not count.
     async fn readers(&self) -> Result<BTreeMap<NodeId, (ReadsRow, Vec<u8>)>> {
         let mut readers = BTreeMap::new();
         self.each(keys::READS.to_vec(), |row| {
@@ -57,40 +65,36 @@ impl Core {
 
     /// Raises the level if every member can read a higher one.
     pub(crate) async fn raise_level(&self) -> Result<()> {
+        // It never falls, and rises no further while this node is a member: nothing is asked.
+        if self.level.get() == Level::NEWEST {
+            return Ok(());
+        }
         let (value, row) = read(&*self.catalog).await?;
         self.level.saw(value.level);
         if value.level == Level::NEWEST || value.is_held {
             return Ok(());
         }
         let (view, readers) = (self.cell.view(), self.readers().await?);
-        let mut change = Commit::new().unchanged(keys::LEVEL, row.as_ref());
+        let boots = self.boots(&view);
+        let own = Check::Value(self.session.0.clone(), self.session.1.clone());
+        let mut change = Commit::new().unchanged(keys::LEVEL, row.as_ref()).check(own);
         let mut levels = Vec::new();
-        // A node that never joined is a member of nothing, and alone.
-        let members: Vec<NodeId> = match self.cell.is_joined() {
-            true => view.nodes().collect(),
-            false => vec![self.node],
-        };
-        for node in &members {
-            let session = match *node == self.node {
-                true => Some(self.session_id),
-                false => view.session(*node),
-            };
-            let reads = readers.get(node).filter(|(reads, _)| Some(reads.session) == session);
+        for (node, session) in &boots {
+            let reads = readers.get(node).filter(|(reads, _)| Some(reads.session) == *session);
             let Some((reads, bytes)) = reads else { return Ok(()) };
             levels.push(reads.newest);
             change = change.value(keys::reads(*node), bytes.clone());
-            change = match session.filter(|_| *node != self.node).and_then(|it| view.session_check(*node, it))
-            {
-                Some(check) => change.check(check),
-                None => change.value(self.session.0.clone(), self.session.1.clone()),
-            };
+            if *node != self.node {
+                let Some(check) = view.session_check(*node, reads.session) else { return Ok(()) };
+                change = change.check(check);
+            }
         }
         let Some(next) = level::next(&value, levels) else { return Ok(()) };
         // Nobody joined meanwhile: who is not among the members has not said what it can read.
         let end = prefix_end(keys::NODES).expect("a table is not 0xff");
         let since_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
         let raised = LevelRow { level: next, is_held: false, since_ms };
-        let change = change.at_most(keys::NODES, end, members.len()).put(keys::LEVEL, raised.encode());
+        let change = change.at_most(keys::NODES, end, boots.len()).put(keys::LEVEL, raised.encode());
         if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             self.saw(seq);
             self.level.saw(next);
@@ -105,14 +109,9 @@ impl Core {
     pub(crate) async fn level_status(&self) -> Result<LevelStatus> {
         let (value, _) = read(&*self.catalog).await?;
         let (view, readers) = (self.cell.view(), self.readers().await?);
-        let members: Vec<NodeId> = match self.cell.is_joined() {
-            true => view.nodes().collect(),
-            false => vec![self.node],
-        };
-        let of = |node: &NodeId| {
-            let session = if *node == self.node { Some(self.session_id) } else { view.session(*node) };
+        let of = |(node, session): &(NodeId, Option<[u8; 16]>)| {
             let known = readers.get(node).map(|(reads, _)| reads);
-            let reads = known.filter(|reads| Some(reads.session) == session);
+            let reads = known.filter(|reads| Some(reads.session) == *session);
             let holds_up = match (session, reads) {
                 (None, _) => Some("it is down: start it, or `stoker node remove` it".to_owned()),
                 (Some(_), None) => Some("it runs a release that knows no levels: upgrade it".to_owned()),
@@ -134,7 +133,7 @@ impl Core {
             newest: Level::NEWEST.0,
             is_held: value.is_held,
             since_ms: value.since_ms,
-            nodes: members.iter().map(of).collect(),
+            nodes: self.boots(&view).iter().map(of).collect(),
         })
     }
 

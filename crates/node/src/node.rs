@@ -1,4 +1,4 @@
-//! A node: opens the parts, asks the catalog what is must-keep, runs the loops.
+//! A node: opens the parts, asks the catalog what must be kept, runs the loops.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -86,6 +86,7 @@ impl Node {
         let high_water = HighWater::open(&options.dir, seq)?;
         check_restored(&*catalog, HighWater::read(&options.dir)?).await?;
         cell::dial::check_removed(&*catalog, identity.node).await?;
+        // Before a drive is touched.
         level::read(&*catalog).await?;
         let io = |fault: std::io::Error| StoreError::new(ErrorKind::Unavailable, format!("memory: {fault}"));
         let pool = Pool::new(memory.pool_bytes).map_err(io)?;

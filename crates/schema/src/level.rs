@@ -8,7 +8,6 @@
 //! What changes its form says since which level it is written: a row by [`RowValue::SINCE`], anything else by asking [`KnownLevel`].
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -72,12 +71,12 @@ impl RowValue for ReadsRow {
 }
 
 /// The level of the cluster as a node knows it. It may be behind; what it allows then is still read by everybody.
-#[derive(Clone, Debug)]
-pub struct KnownLevel(Arc<AtomicU16>);
+#[derive(Debug)]
+pub struct KnownLevel(AtomicU16);
 
 impl Default for KnownLevel {
     fn default() -> KnownLevel {
-        KnownLevel(Arc::new(AtomicU16::new(Level::FIRST.0)))
+        KnownLevel(AtomicU16::new(Level::FIRST.0))
     }
 }
 

@@ -182,7 +182,7 @@ fn time_of(headers: &HeaderMap) -> Result<(String, i64)> {
         && let Ok(since) = time.duration_since(std::time::UNIX_EPOCH)
     {
         let time_s = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        return Ok((clock::format_basic(time_s), time_s));
+        return Ok((stoker_sigv4::time_text(since.as_secs()), time_s));
     }
     Err(Refusal::new(Code::AccessDenied, "AWS authentication requires a valid Date or x-amz-date header."))
 }
