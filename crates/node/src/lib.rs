@@ -11,7 +11,6 @@
 mod cache;
 mod cell;
 mod census;
-mod clock;
 mod cluster;
 mod collector;
 mod completion;
@@ -22,13 +21,11 @@ mod drain;
 mod drives;
 mod edit;
 mod entries;
-mod error;
 mod exchange;
 mod expiry;
 mod files;
 mod fleet;
 mod history;
-mod identity;
 mod inventory;
 mod join_tokens;
 mod kept;
@@ -39,15 +36,12 @@ mod listing;
 mod lookup;
 mod measures;
 mod missing;
-mod name_record;
 mod node;
 mod numbers;
-pub mod offline;
 mod operate;
 mod options;
 mod part_copy;
 mod pins;
-mod properties;
 mod publish;
 mod pulse;
 mod read_repair;
@@ -65,15 +59,12 @@ mod stage;
 mod status;
 mod sum_notes;
 mod sums;
-#[cfg(test)]
-mod testing;
 mod tracker;
 mod trial;
 mod undrained;
 mod uploads;
 mod views;
 mod volumes;
-mod world;
 mod wrapping;
 mod writer;
 
@@ -81,18 +72,20 @@ pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
 pub use cluster::{
     AuthorityChange, ClusterOptions, JoinAs, JoinedAs, Member, Promote, authority_certificate,
-    authority_rotate, is_node, join,
+    authority_rotate, is_node, join, secrets_kept,
 };
 pub use drives::{drives_kept, drives_removed};
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
-    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, LakeOpener, MemoryPlan, NodeOptions,
-    SPARSE_BYTES_MAX,
+    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
 };
+pub use stoker_host::world::{GivenWorld, InWorld, World};
+use stoker_host::{clock, identity, world};
+pub use stoker_lake::LakeOpener;
+use stoker_records::{error, name_record, properties};
 pub use trial::ChunkTrial;
-pub use world::{GivenWorld, InWorld, World};
 
 /// The target of spans for a collector of traces; nothing else listens to it.
 pub(crate) const TRACE: &str = "stoker::trace";

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stoker_catalog::Catalog;
-use stoker_lake::{Lake, LakeOptions};
+use stoker_lake::{LakeOpener, LakeOptions};
 use stoker_ring::{DriveKind, LocalDriver, OpenOptions, Ring};
 use stoker_store::{ErrorKind, Result, StoreError, VolumePolicy};
 
@@ -137,19 +137,6 @@ impl fmt::Debug for CatalogChoice {
             CatalogChoice::Postgres(_) => f.write_str("Postgres"),
             CatalogChoice::Given(catalog) => write!(f, "Given({})", catalog.describe()),
         }
-    }
-}
-
-/// From a URL to a lake.
-type OpenLake = dyn Fn(&str) -> Arc<dyn Lake> + Send + Sync;
-
-/// Opens lakes by URL instead of the real ones; for tests and simulation.
-#[derive(Clone)]
-pub struct LakeOpener(pub Arc<OpenLake>);
-
-impl fmt::Debug for LakeOpener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LakeOpener")
     }
 }
 

@@ -32,6 +32,7 @@ use crate::properties::Properties;
 use crate::volumes::Volume;
 use crate::writer::{Purpose, RunList, Written};
 use crate::{clock, error, name_record};
+pub(crate) use stoker_records::layout::owners;
 
 /// A file that will have a name.
 pub(crate) struct FilePurpose {
@@ -505,15 +506,6 @@ pub(crate) fn outdated() -> StoreError {
 /// Whether it failed because of that.
 pub(crate) fn is_outdated(fault: &StoreError) -> bool {
     (fault.kind, fault.subject) == (ErrorKind::Conflict, Subject::Source)
-}
-
-/// Versions other than its own whose chunks a layout uses.
-pub(crate) fn owners(runs: &[ChunkRun], own: VersionId) -> Vec<VersionId> {
-    let others = runs.iter().filter(|run| !run.is_hole() && run.version != own);
-    let mut owners: Vec<_> = others.map(|run| run.version).collect();
-    owners.sort_unstable();
-    owners.dedup();
-    owners
 }
 
 /// Combines checksums of parts that follow one another; none if one is unknown.

@@ -5,15 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use stoker_catalog::kv::Check;
-use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId};
+use stoker_format::{ChunkId, DriveId, NodeId, VersionId};
 use stoker_ring::{ErrorKind as RingKind, Pool, Put, RecordInfo, Ring, RingError};
-use stoker_schema::rows::{DriveRow, DriveState, HolderRow, RowValue, keys};
+use stoker_schema::rows::{DriveRow, HolderRow, RowValue, keys};
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 
 use crate::{clock, error};
-
-/// Index of the record that carries a version's name; no file has that many chunks.
-pub(crate) const NAME_INDEX: u32 = u32::MAX;
+pub(crate) use stoker_records::layout::{NAME_INDEX, chunks, drive_row, placed_chunks};
 
 /// One ring and what the catalog knows of its drive.
 pub(crate) struct Drive {
@@ -207,22 +205,6 @@ const CHUNK_LOCKS: usize = 512;
 struct Slot {
     holder: HolderRow,
     drive: Option<Arc<Drive>>,
-}
-
-/// The ids of a layout's chunks with their lengths, as far as drives are to have them: not those of holes, nor spilled ones.
-pub(crate) fn chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (ChunkId, u32)> + '_ {
-    placed_chunks(runs).map(|(_, chunk, len)| (chunk, len))
-}
-
-/// The same, with the place of each chunk in the file.
-pub(crate) fn placed_chunks(runs: &[ChunkRun]) -> impl Iterator<Item = (u64, ChunkId, u32)> + '_ {
-    runs.iter().filter(|run| !run.is_hole() && !run.is_spilled()).flat_map(|run| {
-        (0..run.count).map(|at| {
-            let len = if at + 1 == run.count { run.last_len } else { run.chunk_len };
-            let start = run.file_offset + u64::from(at) * u64::from(run.chunk_len);
-            (start, ChunkId::new(run.version, run.first_index + at), len)
-        })
-    })
 }
 
 impl Rings {
@@ -578,11 +560,6 @@ const NO_DRIVE: &str =
 
 fn no_drive() -> StoreError {
     StoreError::new(ErrorKind::Unavailable, NO_DRIVE)
-}
-
-/// The row of a live drive.
-pub(crate) fn drive_row(node: NodeId, ring: [u8; 16], incarnation: u64) -> DriveRow {
-    DriveRow { node: node.0, ring, incarnation, state: DriveState::Live }
 }
 
 /// The error for a chunk that should be here and is not.

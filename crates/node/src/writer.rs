@@ -8,7 +8,7 @@ use stoker_format::{
     ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId, crc64, crc64_combine, crc64_zeros,
 };
 use stoker_ring::{Put, Retention};
-use stoker_schema::rows::{HolderRow, Layout};
+use stoker_schema::rows::HolderRow;
 use stoker_store::{BoxFuture, Buf, ErrorKind, Finish, Receipt, Result, StoreError, WhenAlone, Writer};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument as _;
@@ -21,6 +21,7 @@ use crate::rings::NAME_INDEX;
 use crate::tracker::Work;
 use crate::volumes::Volume;
 use crate::{TRACE, clock};
+pub(crate) use stoker_records::layout::RunList;
 
 /// Chunks of one file on their way to drives at the same time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -30,81 +31,6 @@ const FILE_BYTES_MAX: u64 = 50 << 40;
 
 /// Runs that one part or file may have from early ends of chunks before short buffers are refused.
 const SHORT_CHUNKS_MAX: usize = 1_000;
-
-/// Lengths of the chunks written so far, as runs.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct RunList {
-    runs: Vec<ChunkRun>,
-    size: u64,
-}
-
-impl RunList {
-    /// Adds chunk `index` of `version`.
-    pub fn push(&mut self, version: VersionId, index: u32, len: u32) {
-        if let Some(run) = self.runs.last_mut()
-            && run.version == version
-            && run.first_index + run.count == index
-            && run.last_len == run.chunk_len
-            && len <= run.chunk_len
-        {
-            run.count += 1;
-            run.last_len = len;
-        } else {
-            self.runs.push(ChunkRun {
-                file_offset: self.size,
-                version,
-                first_index: index,
-                count: 1,
-                chunk_len: len,
-                last_len: len,
-            });
-        }
-        self.size += u64::from(len);
-    }
-
-    /// Adds a whole run behind what is there. Holes grow together.
-    pub fn push_run(&mut self, run: &ChunkRun) {
-        let both = |last: &ChunkRun| last.byte_len() + run.byte_len();
-        let fits = |last: &&mut ChunkRun| (1..=ChunkRun::HOLE_LEN_MAX).contains(&both(last));
-        match self.runs.last_mut().filter(|last| last.is_hole() && run.is_hole()).filter(fits) {
-            Some(last) => *last = ChunkRun::hole(last.file_offset, both(last)),
-            None => self.runs.push(ChunkRun { file_offset: self.size, ..*run }),
-        }
-        self.size += run.byte_len();
-    }
-
-    /// Bytes that are not in holes.
-    pub fn allocated(&self) -> u64 {
-        self.runs.iter().filter(|run| !run.is_hole()).map(ChunkRun::byte_len).sum()
-    }
-
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    pub fn runs(&self) -> &[ChunkRun] {
-        &self.runs
-    }
-
-    /// The layout: simple if one run of the version itself says it all.
-    pub fn layout(&self, version: VersionId) -> Layout {
-        match self.runs.as_slice() {
-            [] => Layout::Simple { chunk_len: 1 },
-            [run] if run.version == version && run.first_index == 0 => {
-                Layout::Simple { chunk_len: run.chunk_len }
-            }
-            _ => self.rows_layout(),
-        }
-    }
-
-    /// The layout of a list that has rows of its own in any case.
-    pub fn rows_layout(&self) -> Layout {
-        match self.runs.iter().any(ChunkRun::is_hole) {
-            true => Layout::Sparse { allocated: self.allocated() },
-            false => Layout::Rows,
-        }
-    }
-}
 
 /// Bytes that are durable, not yet visible.
 pub(crate) struct Written {

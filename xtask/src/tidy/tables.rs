@@ -19,6 +19,34 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-sigv4", &[]),
     ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
+    // The directory of a node has files whose form the level decides.
+    ("stoker-host", &["stoker-format", "stoker-schema", "stoker-store"]),
+    (
+        "stoker-records",
+        &[
+            "stoker-format",
+            "stoker-ring",
+            "stoker-catalog",
+            "stoker-schema",
+            "stoker-lake",
+            "stoker-store",
+            "stoker-host",
+        ],
+    ),
+    // Works on what stopped nodes left, so it knows the forms and no node.
+    (
+        "stoker-salvage",
+        &[
+            "stoker-format",
+            "stoker-ring",
+            "stoker-catalog",
+            "stoker-schema",
+            "stoker-lake",
+            "stoker-store",
+            "stoker-host",
+            "stoker-records",
+        ],
+    ),
     (
         "stoker-node",
         &[
@@ -30,6 +58,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-cell",
             "stoker-lake",
             "stoker-store",
+            "stoker-host",
+            "stoker-records",
+            "stoker-salvage",
             "stoker-testing",
         ],
     ),
@@ -161,6 +192,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-cell",
             "stoker-lake",
             "stoker-store",
+            "stoker-salvage",
             "stoker-node",
             "stoker-client",
             "stoker-dataset",

@@ -97,8 +97,8 @@ pub(crate) fn secrets(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32]>> {
 }
 
 /// The same of a node that is stopped: none if it has none.
-pub(crate) fn secrets_kept(dir: &Path, identity: Identity) -> Result<Vec<[u8; 32]>> {
-    if ClusterKeys::exists(dir) { secrets(dir, identity) } else { Ok(Vec::new()) }
+pub fn secrets_kept(dir: &Path) -> Result<Vec<[u8; 32]>> {
+    if ClusterKeys::exists(dir) { secrets(dir, Identity::load(dir)?) } else { Ok(Vec::new()) }
 }
 
 fn broken(what: &str, fault: &dyn std::fmt::Display) -> StoreError {

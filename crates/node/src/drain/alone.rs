@@ -22,9 +22,7 @@ use crate::reader::{NodeFile, Whereabouts};
 use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
-
-/// Lake keys of such writes begin with this.
-pub(crate) const AWAY: &[u8] = b".stoker-alone/";
+use stoker_records::lake_keys::AWAY;
 
 /// Pause before an undo that failed is tried again.
 const UNDO_PAUSE: Duration = Duration::from_secs(1);

@@ -4,16 +4,15 @@
 //! by a transaction on the unchanged claim, after the lake confirmed what it has. Nothing else writes to a lake.
 
 mod alone;
-pub(crate) mod attributes;
 mod claim;
 mod conflicts;
+mod head;
 mod importer;
 mod pace;
 mod planner;
 mod readers;
 mod rekeyer;
 mod sets;
-pub(crate) mod signature;
 pub(crate) mod spill;
 mod tombstones;
 mod upload;
@@ -34,10 +33,12 @@ use tracing::Instrument as _;
 use crate::core::Core;
 use crate::volumes::Volume;
 use crate::{TRACE, clock, error};
-pub(crate) use alone::{AWAY, away};
+pub(crate) use alone::away;
 use pace::Pace;
 use planner::{Planner, Task};
-pub(crate) use readers::{OPEN, check_key, open_key};
+pub(crate) use readers::check_key;
+pub(crate) use stoker_records::lake_keys::{AWAY, open_key};
+pub(crate) use stoker_records::{attributes, signature};
 
 /// Longest sleep of the loop: deletes and renames of earlier boots are found at this pace.
 const ROUND_MS: u64 = 1_000;

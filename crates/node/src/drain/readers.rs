@@ -31,20 +31,13 @@ use crate::stage::Extent;
 use crate::sums::Sums;
 use crate::volumes::Volume;
 use crate::{clock, error};
-
-/// Lake keys of objects that are kept for open reads begin with this.
-pub(crate) const OPEN: &[u8] = b".stoker-open/";
+use stoker_records::lake_keys::{OPEN, open_key};
 
 /// Pause before other nodes are asked again whether they read an object that is to be deleted.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Objects that are remembered; of more than these the lake is asked again.
 const WAITING_MAX: usize = 10_000;
-
-/// Where the bytes of a version are kept for those who have it open.
-pub(crate) fn open_key(version: VersionId) -> Vec<u8> {
-    [OPEN, version.to_string().as_bytes()].concat()
-}
 
 /// Refuses keys that are the cluster's own: what lies there is taken for what a node put there. (D89)
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {

@@ -19,9 +19,10 @@ use stoker_store::{ErrorKind, Result, StoreError, Subject};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-use super::AWAY;
 use super::attributes;
 use super::claim::{Claim, Claimed, lost};
+use stoker_records::lake_keys::spill_key;
+
 use crate::core::{Core, add};
 use crate::error;
 use crate::sums::{Summer, Sums};
@@ -52,19 +53,6 @@ const UNIT: u64 = 1 << 20;
 /// How much memory all writes that spill have together, in units, if a node has so many bytes.
 pub(super) fn memory_units(memory_bytes: u64) -> usize {
     ((memory_bytes / 16).clamp(64 << 20, 512 << 20) / UNIT) as usize
-}
-
-/// The lake key of spilled chunks: the version, the number of the first one and what lies between two, so that a salvage finds them
-/// without a catalog.
-pub(crate) fn spill_key(version: VersionId, first: u32, stride: u32) -> Vec<u8> {
-    [AWAY, format!("{version}-{first}-{stride}").as_bytes()].concat()
-}
-
-/// What such a key says.
-pub(crate) fn parse(key: &[u8]) -> Option<(VersionId, u32, u32)> {
-    let mut words = std::str::from_utf8(key.strip_prefix(AWAY)?).ok()?.split('-');
-    let found = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    (words.next().is_none() && found.2 > 0).then_some(found)
 }
 
 /// The length of a part.
@@ -507,18 +495,6 @@ async fn patiently<T, F: Future<Output = std::result::Result<T, LakeError>>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_say_what_is_there() {
-        let version = VersionId([7; 12]);
-        let key = spill_key(version, 12, 4 << 20);
-        assert_eq!(parse(&key), Some((version, 12, 4 << 20)));
-        let alone = [AWAY, version.to_string().as_bytes()].concat();
-        for wrong in [&alone[..], b"a", b".stoker-alone/x-1-2", &[&key[..], b"-1"].concat()] {
-            assert_eq!(parse(wrong), None, "{}", wrong.escape_ascii());
-        }
-        assert_eq!(parse(&spill_key(version, 0, 0)), None);
-    }
 
     #[test]
     fn parts_grow_so_that_they_are_enough() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use stoker_catalog::kv::{Catalog, Commit, Outcome, Range};
 use stoker_format::VolumeId;
+use stoker_lake::LakeOpener;
 use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_schema::names;
 use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys};
@@ -16,7 +17,6 @@ use stoker_store::{
 };
 use tokio::sync::OnceCell;
 
-use crate::options::LakeOpener;
 use crate::{clock, error};
 
 /// A volume.

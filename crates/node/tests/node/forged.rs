@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stoker_lake::{Lake, PutOptions, TwinLake};
-use stoker_node::offline::{SalvageOptions, SalvageReport, StoppedNode, Target, salvage};
 use stoker_node::{LakeOpener, Node, NodeOptions};
+use stoker_salvage::{SalvageOptions, SalvageReport, StoppedNode, Target, salvage};
 use stoker_store::{
     Attributes, CopyRequest, ErrorKind, Finish, LakeMode, Store, VolumeOptions, VolumePolicy, WriteRequest,
 };
@@ -80,7 +80,11 @@ impl Open {
         std::fs::remove_file(options.dir.join("catalog.redb")).unwrap();
         let drives = options.drives.iter().map(|drive| drive.path.clone()).collect();
         let options = SalvageOptions {
-            home: StoppedNode { dir: options.dir.clone(), drives },
+            home: StoppedNode {
+                dir: options.dir.clone(),
+                drives,
+                secrets: stoker_node::secrets_kept(&options.dir).unwrap(),
+            },
             others: Vec::new(),
             target: Target::Embedded,
             backup: None,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use stoker_format::crc64;
-use stoker_node::offline::{SalvageOptions, StoppedNode, Target, salvage};
 use stoker_node::{Node, NodeOptions};
+use stoker_salvage::{SalvageOptions, StoppedNode, Target, salvage};
 use stoker_store::{
     Attributes, Awaited, Condition, DrainState, EditRequest, ErrorKind, File, Finish, Leased, NoLease,
     PartChoice, PartSource, Piece, Receipt, Resolution, Result, Seek, Store, Subject, VolumeOptions,
@@ -340,7 +340,11 @@ async fn names_with_holes_come_back_without_the_catalog() {
     }
     let drives = options.drives.iter().map(|drive| drive.path.clone()).collect();
     let wanted = SalvageOptions {
-        home: StoppedNode { dir: options.dir.clone(), drives },
+        home: StoppedNode {
+            dir: options.dir.clone(),
+            drives,
+            secrets: stoker_node::secrets_kept(&options.dir).unwrap(),
+        },
         others: Vec::new(),
         target: Target::Embedded,
         backup: None,

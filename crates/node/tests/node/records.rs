@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_lake::Lake;
-use stoker_node::offline::{SalvageOptions, StoppedNode, Target, salvage};
 use stoker_node::{DriveOptions, LakeOpener, Node, NodeOptions};
+use stoker_salvage::{SalvageOptions, StoppedNode, Target, salvage};
 use stoker_store::{Order, RenameMode, Report, Store};
 
 use crate::harness::cluster::Cluster;
@@ -25,7 +25,11 @@ fn seed(name: &str) -> u64 {
 async fn found_by(cluster: &Cluster, at: usize) -> Vec<String> {
     let folder = cluster.folder(at);
     let lake = cluster.lake.clone();
-    let home = StoppedNode { dir: folder.join("node"), drives: vec![folder.join("ring0")] };
+    let home = StoppedNode {
+        dir: folder.join("node"),
+        drives: vec![folder.join("ring0")],
+        secrets: stoker_node::secrets_kept(&folder.join("node")).unwrap(),
+    };
     let options = SalvageOptions {
         home,
         others: Vec::new(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stoker_catalog::Row;
 use stoker_catalog::backup::{Header, Kind, Writer};
 use stoker_node::Node;
-use stoker_node::offline::{
+use stoker_salvage::{
     RestoreOptions, SalvageOptions, SalvageReport, StoppedNode, Target, compare, restore, salvage,
 };
 use stoker_store::{
@@ -106,7 +106,8 @@ fn differences(before: &State, after: &State) -> Vec<String> {
 fn stopped(home: &Home) -> StoppedNode {
     let options = home.options();
     let drives = options.drives.iter().map(|drive| drive.path.clone()).collect();
-    StoppedNode { dir: options.dir, drives }
+    let secrets = stoker_node::secrets_kept(&options.dir).unwrap();
+    StoppedNode { dir: options.dir, drives, secrets }
 }
 
 async fn salvaged(home: &Home, backup: Option<PathBuf>) -> SalvageReport {

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 
 use serde_json::json;
 use stoker_lake::LakeOptions;
-use stoker_node::offline::{
-    self, RestoreOptions, RestoreReport, SalvageOptions, SalvageReport, StoppedNode, Target,
+use stoker_salvage::{
+    self as salvaging, RestoreOptions, RestoreReport, SalvageOptions, SalvageReport, StoppedNode, Target,
 };
 
 use stoker_agent::configured;
@@ -149,7 +149,7 @@ fn ring_at(path: &Path) -> Result<PathBuf, Failure> {
 /// Runs something that tells how far it is.
 fn run<T>(
     json: bool,
-    work: impl AsyncFnOnce(offline::Tell<'_>) -> stoker_store::Result<T>,
+    work: impl AsyncFnOnce(salvaging::Tell<'_>) -> stoker_store::Result<T>,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::io("runtime", &error))?;
@@ -174,7 +174,7 @@ pub fn restore(args: &RestoreArgs) -> Result<ExitCode, Failure> {
         force: args.force,
         accept_loss: args.accept_loss,
     };
-    let report = run(args.json, async |tell| offline::restore(&options, tell).await)?;
+    let report = run(args.json, async |tell| salvaging::restore(&options, tell).await)?;
     match args.json {
         true => out::json(&json!(report))?,
         false => tell_restored(&report, args.accept_loss)?,
@@ -208,6 +208,11 @@ fn tell_restored(report: &RestoreReport, accept_loss: bool) -> Result<(), Failur
     }
 }
 
+fn stopped(place: &Place, drives: Vec<PathBuf>) -> Result<StoppedNode, Failure> {
+    let secrets = stoker_node::secrets_kept(place.dir())?;
+    Ok(StoppedNode { dir: place.dir().to_owned(), drives, secrets })
+}
+
 /// Rebuilds a catalog.
 pub fn salvage(args: &SalvageArgs) -> Result<ExitCode, Failure> {
     let held = args.node.hold(&args.drive)?;
@@ -216,18 +221,18 @@ pub fn salvage(args: &SalvageArgs) -> Result<ExitCode, Failure> {
     for dir in &args.with {
         let place = Place::of_node(dir)?;
         let drives = drive_paths(place.dir(), &settings::file::read(place.dir())?.drives())?;
-        others.push(StoppedNode { dir: place.dir().to_owned(), drives });
+        others.push(stopped(&place, drives)?);
         places.push(place);
     }
     let options = SalvageOptions {
-        home: StoppedNode { dir: held.place.dir().to_owned(), drives: held.drives.clone() },
+        home: stopped(&held.place, held.drives.clone())?,
         others,
         target: held.target.clone(),
         backup: args.backup.clone(),
         lake_options: held.lake_options.clone(),
         lake_opener: None,
     };
-    let report = run(args.json, async |tell| offline::salvage(&options, tell).await)?;
+    let report = run(args.json, async |tell| salvaging::salvage(&options, tell).await)?;
     match args.json {
         true => out::json(&json!(report))?,
         false => tell_salvaged(&report)?,
@@ -272,7 +277,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let made = std::fs::DirBuilder::new().mode(0o700).create(&scratch);
     made.map_err(|error| Failure::io(scratch.display(), &error))?;
     let compared = run(args.json, async |_| {
-        offline::compare(&args.first, &args.second, &scratch, DIFFERENCES_MAX).await
+        salvaging::compare(&args.first, &args.second, &scratch, DIFFERENCES_MAX).await
     });
     // Copies of ours; what cannot be removed is in nobody's way.
     let _ = std::fs::remove_dir_all(&scratch);

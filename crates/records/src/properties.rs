@@ -11,8 +11,10 @@ const BYTES_MAX: usize = 48 << 10;
 
 /// Properties of a file, an upload or a part.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Properties {
+pub struct Properties {
+    /// Metadata, tags, mode and the like.
     pub attributes: Attributes,
+    /// Checksums that the user asked to keep.
     pub checksums: Vec<Checksum>,
     /// Checksum that an upload announced.
     pub announced: Option<stoker_store::ChecksumKind>,
@@ -31,6 +33,7 @@ impl Properties {
         Ok(bytes)
     }
 
+    /// Reads them back.
     pub fn decode(bytes: &[u8]) -> Result<Properties> {
         let corrupt = |what| {
             StoreError::new(ErrorKind::Corrupt, format!("properties of a file cannot be read: {what}"))

@@ -8,9 +8,9 @@ use stoker_ring::{OpenOptions, Ring};
 use stoker_schema::rows::{DriveRow, HolderRow};
 use stoker_store::{ErrorKind, Result, StoreError};
 
-use crate::offline::Tell;
-use crate::rings::{NAME_INDEX, chunks, drive_row};
-use crate::{error, offline};
+use crate::Tell;
+use stoker_records::error;
+use stoker_records::layout::{NAME_INDEX, chunks, drive_row};
 
 /// Drives that can be told apart in an inventory.
 const DRIVES_MAX: usize = 64;
@@ -62,7 +62,7 @@ impl Inventory {
             let open = OpenOptions { settings, cluster: Some(cluster), pool: None };
             let at = path.clone();
             let ring = tokio::task::spawn_blocking(move || Ring::open(&at, open)).await;
-            let ring = ring.map_err(|fault| offline::broken(path, &fault))?.map_err(error::ring)?;
+            let ring = ring.map_err(|fault| crate::broken(path, &fault))?.map_err(error::ring)?;
             let read = self.read_ring(&ring, tell).await;
             ring.close().await.map_err(error::ring)?;
             read?;

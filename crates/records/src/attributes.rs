@@ -8,8 +8,8 @@ use stoker_format::VersionId;
 use stoker_schema::rows::FileRow;
 use stoker_store::{Attributes, is_meta_reserved};
 
-use super::signature::Signer;
 use crate::properties::Properties;
+use crate::signature::Signer;
 
 const VERSION: &str = "stoker-version";
 const ETAG: &str = "stoker-etag";
@@ -21,14 +21,14 @@ const MTIME: &str = "stoker-mtime-ns";
 const TAGS: &str = "stoker-tags";
 const XATTRS: &str = "stoker-xattrs";
 /// Covers the others.
-pub(super) const MAC: &str = "stoker-mac";
+pub(crate) const MAC: &str = "stoker-mac";
 
 /// An MD5 with a count of parts.
 const ETAG_LEN_MAX: usize = 32 + "-10000".len();
 
 /// Metadata that the object of a version gets under a lake key. `seq` is a commit that was seen before: of two objects of one name
 /// the one with the higher number is the later one.
-pub(crate) fn to_lake(
+pub fn to_lake(
     signer: &Signer,
     key: &[u8],
     file: &FileRow,
@@ -42,7 +42,7 @@ pub(crate) fn to_lake(
 }
 
 /// The same of a version that is not there yet: as long as it can get.
-pub(crate) fn to_lake_later(signer: &Signer, attributes: &Attributes) -> stoker_lake::Attributes {
+pub fn to_lake_later(signer: &Signer, attributes: &Attributes) -> stoker_lake::Attributes {
     let name = (VersionId::ZERO, u64::MAX);
     let mut attributes = describe(VersionId::ZERO, "0".repeat(ETAG_LEN_MAX), name, attributes);
     signer.sign(b"", 0, &mut attributes);
@@ -50,7 +50,7 @@ pub(crate) fn to_lake_later(signer: &Signer, attributes: &Attributes) -> stoker_
 }
 
 /// Metadata of a copy of an object under another lake key, where it is known by its version alone.
-pub(crate) fn to_lake_copy(
+pub fn to_lake_copy(
     signer: &Signer,
     key: &[u8],
     version: VersionId,
@@ -64,7 +64,7 @@ pub(crate) fn to_lake_copy(
 }
 
 /// Metadata of an object, with its name: the id of its record and a commit. Not signed.
-pub(crate) fn describe(
+pub fn describe(
     version: VersionId,
     etag: String,
     (name, seq): (VersionId, u64),
@@ -99,18 +99,18 @@ pub(crate) fn describe(
 }
 
 /// The version that an object says it is.
-pub(crate) fn version(kept: &stoker_lake::Attributes) -> Option<&str> {
+pub fn version(kept: &stoker_lake::Attributes) -> Option<&str> {
     find(kept, VERSION)
 }
 
 /// The name that an object was written under, by the id of its record, and a commit that was seen before.
-pub(crate) fn name(kept: &stoker_lake::Attributes) -> Option<(VersionId, u64)> {
+pub fn name(kept: &stoker_lake::Attributes) -> Option<(VersionId, u64)> {
     let (name, seq) = find(kept, NAME)?.rsplit_once('-')?;
     Some((name.parse().ok()?, seq.parse().ok()?))
 }
 
 /// Whether two descriptions differ at most in when they were written.
-pub(crate) fn is_same(kept: &stoker_lake::Attributes, wanted: &stoker_lake::Attributes) -> bool {
+pub fn is_same(kept: &stoker_lake::Attributes, wanted: &stoker_lake::Attributes) -> bool {
     let lasting = |attributes: &stoker_lake::Attributes| -> Vec<(String, String)> {
         attributes.meta.iter().filter(|(name, _)| name != NAME && name != MAC).cloned().collect()
     };
@@ -120,7 +120,7 @@ pub(crate) fn is_same(kept: &stoker_lake::Attributes, wanted: &stoker_lake::Attr
 }
 
 /// The S3 ETag that an object of ours had.
-pub(crate) fn etag(kept: &stoker_lake::Attributes) -> Option<String> {
+pub fn etag(kept: &stoker_lake::Attributes) -> Option<String> {
     find(kept, ETAG).map(str::to_owned)
 }
 
@@ -130,7 +130,7 @@ fn find<'k>(kept: &'k stoker_lake::Attributes, name: &str) -> Option<&'k str> {
 }
 
 /// Properties of an object. What cannot be read is left out.
-pub(crate) fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
+pub fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
     let own = |(name, _): &&(String, String)| !is_meta_reserved(name);
     let owner = find(kept, OWNER).and_then(|text| text.split_once(':'));
     let bytes_pairs = |name| find(kept, name).map(pairs).unwrap_or_default();
@@ -150,7 +150,7 @@ pub(crate) fn from_lake(kept: &stoker_lake::Attributes) -> Properties {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -12,7 +12,7 @@ use stoker_schema::rows::{FileRow, RowValue, VolumeRow, keys};
 use stoker_store::Result;
 
 use super::{CATALOG, open_backup, pages, remove};
-use crate::error;
+use stoker_records::error;
 
 /// One difference.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -166,7 +166,7 @@ fn differs(a: &FileRow, b: &FileRow) -> Option<String> {
     if a.etag != b.etag || a.crc64.is_some() && b.crc64.is_some() && a.crc64 != b.crc64 {
         return Some(format!("another content: etag {}, and {}", a.etag, b.etag));
     }
-    let read = |file: &FileRow| crate::properties::Properties::decode(&file.properties).ok();
+    let read = |file: &FileRow| stoker_records::properties::Properties::decode(&file.properties).ok();
     let (a, b) = (read(a)?, read(b)?);
     let sorted = |mut attributes: stoker_store::Attributes| {
         attributes.meta.sort();

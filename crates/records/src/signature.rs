@@ -8,11 +8,11 @@
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
-use stoker_lake::{Attributes, Lake, ObjectInfo};
+use stoker_lake::{Attributes, ObjectInfo};
 use stoker_store::is_meta_reserved;
 
-use super::attributes::{MAC as NAME, hex};
-use crate::core::Core;
+use crate::attributes::{MAC as NAME, hex};
+use crate::lake_keys;
 
 /// Keeps this use of the cluster's keys apart from others.
 const PURPOSE: &[u8] = b"stoker lake metadata 1";
@@ -21,7 +21,7 @@ const PURPOSE: &[u8] = b"stoker lake metadata 1";
 const LEN: usize = 16;
 
 /// Signs what we say of lake objects, and checks it.
-pub(crate) struct Signer {
+pub struct Signer {
     /// The newest first.
     keys: Vec<hmac::Key>,
 }
@@ -76,7 +76,7 @@ fn sum(secret: &hmac::Key, key: &[u8], size: u64, attributes: &Attributes) -> Op
         return None;
     }
     // How long an object of spilled chunks will be is not known when it is begun.
-    let size = if super::spill::parse(key).is_some() { 0 } else { size };
+    let size = if lake_keys::parse_spill(key).is_some() { 0 } else { size };
     let mut context = hmac::Context::with_key(secret);
     let mut add = |bytes: &[u8]| {
         context.update(&(bytes.len() as u64).to_be_bytes());
@@ -91,21 +91,6 @@ fn sum(secret: &hmac::Key, key: &[u8], size: u64, attributes: &Attributes) -> Op
     let mut sum = [0; LEN];
     sum.copy_from_slice(&context.sign().as_ref()[..LEN]);
     Some(sum)
-}
-
-impl Core {
-    /// What a lake has under a key. Of what it says of itself in our name, only what this cluster wrote.
-    pub async fn head(
-        &self,
-        lake: &dyn Lake,
-        key: &[u8],
-    ) -> Result<Option<ObjectInfo>, stoker_lake::LakeError> {
-        let mut object = lake.head(key).await?;
-        if object.as_mut().is_some_and(|object| self.signer.strip(object)) {
-            tracing::debug!(key = %key.escape_ascii(), "metadata in our name that this cluster did not write is left out");
-        }
-        Ok(object)
-    }
 }
 
 #[cfg(test)]

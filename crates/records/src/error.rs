@@ -6,7 +6,8 @@ use stoker_ring::{ErrorKind as RingKind, RingError};
 use stoker_schema::names::Refusal;
 use stoker_store::{ErrorKind, StoreError, Subject};
 
-pub(crate) fn catalog(error: CatalogError) -> StoreError {
+/// An error of the catalog.
+pub fn catalog(error: CatalogError) -> StoreError {
     let kind = match error.kind {
         CatalogKind::Unavailable | CatalogKind::Unknown => ErrorKind::Unavailable,
         CatalogKind::Invalid => ErrorKind::Invalid,
@@ -17,7 +18,8 @@ pub(crate) fn catalog(error: CatalogError) -> StoreError {
     StoreError::about(kind, subject, format!("catalog: {}", error.message))
 }
 
-pub(crate) fn ring(error: RingError) -> StoreError {
+/// An error of a ring.
+pub fn ring(error: RingError) -> StoreError {
     let kind = match error.kind {
         RingKind::NotFound => ErrorKind::NotFound,
         RingKind::Invalid => ErrorKind::Invalid,
@@ -30,13 +32,14 @@ pub(crate) fn ring(error: RingError) -> StoreError {
 }
 
 /// The same for a drive that is to be opened: one that somebody else has will be theirs when it is tried again, too.
-pub(crate) fn opening(error: RingError) -> StoreError {
+pub fn opening(error: RingError) -> StoreError {
     let is_taken = matches!(error.kind, RingKind::Locked | RingKind::Foreign);
     let error = ring(error);
     if is_taken { StoreError { kind: ErrorKind::Conflict, ..error } } else { error }
 }
 
-pub(crate) fn lake(error: LakeError) -> StoreError {
+/// An error of a lake.
+pub fn lake(error: LakeError) -> StoreError {
     let kind = match error.kind {
         LakeErrorKind::NotFound => ErrorKind::NotFound,
         LakeErrorKind::Changed => ErrorKind::Conflict,
@@ -49,7 +52,8 @@ pub(crate) fn lake(error: LakeError) -> StoreError {
     StoreError::about(kind, Subject::Lake, format!("lake: {}", error.message))
 }
 
-pub(crate) fn refusal(refusal: Refusal) -> StoreError {
+/// A change of names that was not made.
+pub fn refusal(refusal: Refusal) -> StoreError {
     match refusal {
         Refusal::Catalog(error) => catalog(error),
         Refusal::Guard(_) => StoreError::new(
@@ -76,6 +80,6 @@ pub(crate) fn refusal(refusal: Refusal) -> StoreError {
 }
 
 /// Wraps an error of the door so that it passes through the catalog's retry loop.
-pub(crate) fn refuse(error: StoreError) -> Refusal {
+pub fn refuse(error: StoreError) -> Refusal {
     Refusal::Caller(Box::new(error))
 }

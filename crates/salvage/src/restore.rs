@@ -8,7 +8,7 @@ use stoker_schema::rows::{RestoredRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::{Target, Tell, identity, look, open_backup, origin, put_in_place, seen};
-use crate::clock;
+use stoker_host::clock;
 
 /// What is to be restored, and where.
 #[derive(Clone, Debug)]

@@ -29,9 +29,9 @@ use self::replay::Event;
 use super::{
     CATALOG, Target, Tell, compare, identity, look, origin, pages, put_in_place, remove, seen, swap,
 };
-use crate::drain::signature::Signer;
-use crate::error;
-use crate::options::LakeOpener;
+use stoker_lake::LakeOpener;
+use stoker_records::error;
+use stoker_records::signature::Signer;
 
 /// Keys of lost files that a report names.
 const LOST_NAMED: usize = 1_000;
@@ -43,6 +43,8 @@ pub struct StoppedNode {
     pub dir: PathBuf,
     /// Its drives.
     pub drives: Vec<PathBuf>,
+    /// The secrets of the cluster that it keeps, by which name records and lake objects are told from forged ones.
+    pub secrets: Vec<[u8; 32]>,
 }
 
 /// What is to be rebuilt, and from what.
@@ -110,7 +112,7 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
         seqs.push(seen(&place.dir));
-        secrets.extend(crate::cluster::secrets_kept(&place.dir, other)?);
+        secrets.extend(&place.secrets);
         match look(&place.dir, identity.cluster, &Target::Embedded).await {
             Ok(Some(present)) => {
                 seqs.push(present.seq);

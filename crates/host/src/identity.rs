@@ -20,8 +20,10 @@ struct Text {
 
 /// Identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
+    /// The node.
     pub node: NodeId,
+    /// Its cluster.
     pub cluster: ClusterId,
 }
 
@@ -30,7 +32,7 @@ fn io(path: &Path, fault: &std::io::Error) -> StoreError {
 }
 
 /// Writes a file so that it is there whole after any crash.
-pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     // Of its own for each file: two of them may be written at the same time.
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
@@ -45,7 +47,7 @@ pub(crate) fn write_durable(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Makes the directory of a node, which only its owner can look into.
-pub(crate) fn make_dir(dir: &Path) -> std::io::Result<()> {
+pub fn make_dir(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
@@ -134,7 +136,7 @@ fn seq_of(text: &str) -> Option<u64> {
 }
 
 /// The file that remembers the highest commit.
-pub(crate) struct HighWater {
+pub struct HighWater {
     path: PathBuf,
     written: u64,
 }

@@ -2,6 +2,10 @@
 //!
 //! Whoever calls this holds the directories, so that no node runs on them. A catalog that is in the way is never deleted:
 //! it gets another name beside it.
+//!
+//! It must not know peers or protocols, and must not run beside a node.
+
+#![forbid(unsafe_code)]
 
 mod compare;
 mod restore;
@@ -16,8 +20,9 @@ use stoker_catalog::{Catalog, Epoch, Row, Snapshot};
 use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError};
 
-use crate::identity::{HighWater, Identity};
-use crate::{clock, error};
+use stoker_host::clock;
+use stoker_host::identity::{HighWater, Identity};
+use stoker_records::error;
 
 pub use compare::{Difference, compare};
 pub use restore::{RestoreOptions, RestoreReport, restore};

@@ -10,11 +10,12 @@ use stoker_store::Result;
 
 use super::drives::Inventory;
 use super::replay::{Moment, Named, Replayed};
-use crate::clock::minted_ms;
-use crate::drain::{AWAY, OPEN, attributes, open_key, spill};
-use crate::lookup::lake_row;
-use crate::properties::Properties;
-use crate::writer::RunList;
+use stoker_host::clock::minted_ms;
+use stoker_records::attributes;
+use stoker_records::lake_file::lake_row;
+use stoker_records::lake_keys::{AWAY, OPEN, open_key, parse_spill};
+use stoker_records::layout::RunList;
+use stoker_records::properties::Properties;
 
 /// A volume, as far as it matters here.
 #[derive(Clone, Copy)]
@@ -141,7 +142,7 @@ impl<'l> Lake<'l> {
             }
         }
         for (key, object) in named {
-            if let Some((version, first, stride)) = spill::parse(key) {
+            if let Some((version, first, stride)) = parse_spill(key) {
                 let count = u32::try_from(object.size.div_ceil(u64::from(stride))).unwrap_or(0);
                 let (key, etag) = (key.clone(), object.etag.clone());
                 let row = SpillRow { volume: 0, key, etag, first, count, stride, gone: Vec::new() };

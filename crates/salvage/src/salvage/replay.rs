@@ -7,8 +7,8 @@ use stoker_schema::names::Located;
 use stoker_schema::rows::FileRow;
 use stoker_store::{Attributes, Checksum, ChecksumKind};
 
-use crate::name_record::{self, Rest};
-use crate::properties::Properties;
+use stoker_records::name_record::{self, Rest};
+use stoker_records::properties::Properties;
 
 /// A version under a name, as a record or an old row has it.
 #[derive(Clone, PartialEq, Eq, Debug)]

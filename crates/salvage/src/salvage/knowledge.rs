@@ -14,9 +14,10 @@ use stoker_store::{DrainPolicy, ErrorKind, LakeMode, Result, StoreError, VolumeP
 use super::replay::{Change, Event, Named};
 use super::settle::Whose;
 use super::{SalvageOptions, compare::each};
-use crate::identity::Identity;
-use crate::offline::{CATALOG, open_backup, pages, remove};
-use crate::{clock, error, kept};
+use crate::{CATALOG, open_backup, pages, remove};
+use stoker_host::clock;
+use stoker_host::identity::Identity;
+use stoker_records::{error, mirror};
 
 /// A volume that comes back.
 pub(super) struct VolumeFound {
@@ -61,7 +62,7 @@ impl Knowledge {
         if let Some((names, catalog, path)) = old {
             known.seq = catalog.seq().await.map_err(error::catalog)?;
             let mut rows = Vec::new();
-            for table in kept::TABLES {
+            for table in mirror::TABLES {
                 each(names.catalog(), table, |row| {
                     rows.push(row.clone());
                     Ok(())
@@ -72,7 +73,7 @@ impl Knowledge {
             known.old = Some((names, catalog, path));
         }
         for place in std::iter::once(&options.home).chain(&options.others) {
-            match kept::read(&place.dir, identity.cluster) {
+            match mirror::read(&place.dir, identity.cluster) {
                 Ok(Some((seq, rows))) if best.as_ref().is_none_or(|(known, _)| *known <= seq) => {
                     best = Some((seq, rows));
                 }
@@ -83,7 +84,7 @@ impl Knowledge {
         let (seq, rows) = best.unwrap_or_default();
         known.seq = known.seq.max(seq);
         // Earlier releases kept the secret of the join token with the others.
-        let stays = |row: &Row| kept::TABLES.iter().any(|table| row.key.starts_with(table));
+        let stays = |row: &Row| mirror::TABLES.iter().any(|table| row.key.starts_with(table));
         known.rows = rows.into_iter().filter(stays).map(|row| (row.key, row.value)).collect();
         for (key, value) in &known.rows {
             if let Some(name) = key.strip_prefix(b"V") {

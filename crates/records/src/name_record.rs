@@ -11,7 +11,7 @@ const REST_VERSION: u8 = 1;
 
 /// What the fields of the format do not say exactly, so that a file comes back as it was.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Rest {
+pub struct Rest {
     /// When it was published, milliseconds since 1970.
     pub modified_ms: u64,
     /// Properties, as its row has them.
@@ -34,7 +34,7 @@ impl Rest {
 
 /// How a file is cut, for its record.
 #[derive(Clone, Copy)]
-pub(crate) struct Cut<'c> {
+pub struct Cut<'c> {
     /// Its chunks; none if they are known only to the transaction that follows.
     pub runs: Option<&'c [ChunkRun]>,
     /// Runs of equally long parts that it was uploaded in.
@@ -52,7 +52,7 @@ impl<'c> Cut<'c> {
 const RUNS_MAX: usize = 24_000;
 
 /// The record of a published file.
-pub(crate) fn put(
+pub fn put(
     volume: VolumeId,
     key: &[u8],
     file: &FileRow,
@@ -105,13 +105,13 @@ pub(crate) fn put(
 }
 
 /// The same of a shard: it counts only if its set was published.
-pub(crate) fn of_set(mut record: NameRecord, set: u64, shard: u32) -> NameRecord {
+pub fn of_set(mut record: NameRecord, set: u64, shard: u32) -> NameRecord {
     record.fields.push(NameField::Set(set_field(set, Some(shard))));
     record
 }
 
 /// The record of a checkpoint set that becomes visible as a directory.
-pub(crate) fn publish_set(
+pub fn publish_set(
     volume: VolumeId,
     target: &[u8],
     version: VersionId,
@@ -128,21 +128,21 @@ fn set_field(set: u64, shard: Option<u32>) -> [u8; 16] {
 }
 
 /// The set, and the number of the shard, inside such a field.
-pub(crate) fn set_parts(field: &[u8; 16]) -> (u64, Option<u32>) {
+pub fn set_parts(field: &[u8; 16]) -> (u64, Option<u32>) {
     let number = u128::from_be_bytes(*field);
     let shard = (number >> 64).checked_sub(1).and_then(|shard| u32::try_from(shard).ok());
     (number as u64, shard)
 }
 
 /// The record of a delete.
-pub(crate) fn delete(volume: VolumeId, key: &[u8], version: VersionId, catalog_seq: u64) -> NameRecord {
+pub fn delete(volume: VolumeId, key: &[u8], version: VersionId, catalog_seq: u64) -> NameRecord {
     let fields = vec![NameField::Key(key.to_vec())];
     NameRecord { op: NameOp::Delete, volume, version, catalog_seq, fields }
 }
 
 /// The record of one of two directories that swapped their names. Both have one, of the same commit, and either alone
 /// tells of both.
-pub(crate) fn exchange(
+pub fn exchange(
     volume: VolumeId,
     from: &[u8],
     to: &[u8],
@@ -153,13 +153,7 @@ pub(crate) fn exchange(
 }
 
 /// The record of a rename.
-pub(crate) fn rename(
-    volume: VolumeId,
-    from: &[u8],
-    to: &[u8],
-    version: VersionId,
-    catalog_seq: u64,
-) -> NameRecord {
+pub fn rename(volume: VolumeId, from: &[u8], to: &[u8], version: VersionId, catalog_seq: u64) -> NameRecord {
     let fields = vec![NameField::Key(to.to_vec()), NameField::OldKey(from.to_vec())];
     NameRecord { op: NameOp::Rename, volume, version, catalog_seq, fields }
 }

@@ -36,7 +36,7 @@ thread_local! {
 }
 
 /// Asks the world of the task that runs now; none outside simulations.
-pub(crate) fn current<T>(ask: impl FnOnce(&dyn World) -> T) -> Option<T> {
+pub fn current<T>(ask: impl FnOnce(&dyn World) -> T) -> Option<T> {
     CURRENT.with_borrow(|world| world.as_deref().map(ask))
 }
 
@@ -84,7 +84,7 @@ impl<F: Future> Future for InWorld<F> {
 }
 
 /// Starts the tasks of a node.
-pub(crate) struct Tasks {
+pub struct Tasks {
     runtime: Handle,
     world: Option<GivenWorld>,
 }
@@ -95,6 +95,7 @@ impl Tasks {
         Tasks { runtime: Handle::current(), world }
     }
 
+    /// Starts a task.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

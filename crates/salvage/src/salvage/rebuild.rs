@@ -18,9 +18,10 @@ use super::lakes::SetFound;
 use super::replay::Moved;
 use super::settle::{Outcome, Settled};
 use super::{LOST_NAMED, SalvageReport};
-use crate::offline::Tell;
-use crate::publish::owners;
-use crate::{clock, error};
+use crate::Tell;
+use stoker_host::clock;
+use stoker_records::error;
+use stoker_records::layout::owners;
 
 /// Files written at the same time: they share flushes.
 const AT_ONCE: usize = 64;

@@ -11,9 +11,9 @@ use stoker_store::{Result, SET_MARKER, StoreError};
 use super::SalvageOptions;
 use super::knowledge::VolumeFound;
 use super::replay::Replayed;
-use crate::drain::signature::Signer;
-use crate::error;
-use crate::offline::Tell;
+use crate::Tell;
+use stoker_records::error;
+use stoker_records::signature::Signer;
 
 /// Objects of one page of a listing.
 const PAGE: usize = 1_000;

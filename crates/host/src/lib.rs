@@ -1,0 +1,10 @@
+//! What a node is given by its machine: the clock, random numbers, the runtime that its tasks run in, and the directory that says who it is.
+//! A simulation gives its own clock, chance and tasks ([`world`]); nothing above knows the difference.
+//!
+//! It must not know drives, peers, lakes or catalogs.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod identity;
+pub mod world;
