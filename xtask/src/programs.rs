@@ -16,7 +16,7 @@ use crate::skipped::Skipped;
 use crate::workspace::{cargo, succeeds};
 
 /// Programs that run at the same time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
 
 /// Tests of one program that run at the same time.
 const THREADS: &str = "2";

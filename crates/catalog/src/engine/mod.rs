@@ -10,7 +10,7 @@ pub(crate) mod watches;
 pub use embedded::{
     CatalogFile, Embedded, EmbeddedOptions, Origin, Position, PrimaryOptions, PromoteOptions, Promotion,
     Replication, Role, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, build,
-    inspect, promote, put_aside, read_file,
+    inspect, promote, put_aside, read_file, read_table,
 };
 pub use memory::Memory;
 

@@ -38,7 +38,7 @@ pub fn embedded() -> Fixture {
 
 /// Options that do not take much memory.
 pub fn small() -> EmbeddedOptions {
-    EmbeddedOptions { cache_bytes: 8 << 20, reserve_bytes: 1 << 20 }
+    EmbeddedOptions { cache_bytes: 8 << 20, reserve_bytes: 1 << 20, log_bytes: 64 << 10 }
 }
 
 /// Commits and expects every check to hold.

@@ -164,23 +164,44 @@ async fn cut(names: &Names, file: &FileRow) -> Result<(Vec<stoker_format::ChunkR
     }
 }
 
+/// A file of a catalog.
+struct Candidate {
+    seq: u64,
+    path: PathBuf,
+    /// Its log can be read, if it has one.
+    is_whole: bool,
+}
+
 /// The file with the latest commits in the directories of the nodes, be it a catalog or one that followed.
-fn newest(options: &SalvageOptions, cluster: ClusterId, notes: &mut Vec<String>) -> Result<Option<PathBuf>> {
-    let mut best: Option<(u64, PathBuf)> = None;
+fn newest(
+    options: &SalvageOptions,
+    cluster: ClusterId,
+    notes: &mut Vec<String>,
+) -> Result<Option<Candidate>> {
+    let mut found = Vec::new();
     for place in std::iter::once(&options.home).chain(&options.others) {
         let path = place.dir.join(CATALOG);
         match engine::inspect(&path, cluster) {
-            Ok(Some(file)) if best.as_ref().is_none_or(|(seq, _)| *seq < file.position.seq) => {
-                best = Some((file.position.seq, path));
-            }
-            Ok(_) => {}
+            Ok(Some(file)) => found.push(Candidate { seq: file.position.seq, path, is_whole: true }),
+            Ok(None) => {}
             Err(fault) if fault.kind == stoker_catalog::ErrorKind::Corrupt => {
-                notes.push(format!("a catalog is of no use: {}", fault.message));
+                // If it is the log, the file is an older state, and better than none.
+                match engine::read_table(&path, cluster) {
+                    Ok(table) => {
+                        notes.push(format!(
+                            "a catalog is taken as of commit {}, without its log: {}",
+                            table.seq(),
+                            fault.message
+                        ));
+                        found.push(Candidate { seq: table.seq(), path, is_whole: false });
+                    }
+                    Err(_) => notes.push(format!("a catalog is of no use: {}", fault.message)),
+                }
             }
             Err(fault) => return Err(error::catalog(fault)),
         }
     }
-    Ok(best.map(|(_, path)| path))
+    Ok(found.into_iter().max_by_key(|found| found.seq))
 }
 
 /// A copy of the older catalog: the backup, or else the newest file of the nodes.
@@ -201,10 +222,13 @@ fn open_old(
         }
         None => match there {
             None => return Ok(None),
-            Some(there) => engine::read_file(&there, cluster).and_then(|snapshot| {
-                let origin = Origin { seq: snapshot.seq(), epoch: None };
-                engine::build(&copy, cluster, origin, pages(snapshot))
-            }),
+            Some(there) => {
+                let read = if there.is_whole { engine::read_file } else { engine::read_table };
+                read(&there.path, cluster).and_then(|snapshot| {
+                    let origin = Origin { seq: snapshot.seq(), epoch: None };
+                    engine::build(&copy, cluster, origin, pages(snapshot))
+                })
+            }
         },
     };
     match built {

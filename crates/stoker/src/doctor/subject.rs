@@ -22,7 +22,8 @@ use crate::up::settings::{self, Setting};
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Files of a node's directory that hold secrets.
-const SECRETS: [&str; 5] = ["credentials", "token", "cluster.keys", "catalog.kept", "catalog.redb"];
+const SECRETS: [&str; 6] =
+    ["credentials", "token", "cluster.keys", "catalog.kept", "catalog.redb", "catalog.redb.log"];
 
 /// Descriptors beside segments and clients: peers, the lake, the catalog, sockets.
 const DESCRIPTORS_MORE: u64 = 1_024;

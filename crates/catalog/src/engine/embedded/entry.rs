@@ -1,4 +1,4 @@
-//! One commit as it is kept in the tail and sent to standbys. Doing entries in order on equal files leaves
+//! One commit as it is kept in log and tail and sent to standbys. Doing entries in order on equal files leaves
 //! equal files.
 
 use std::borrow::Cow;
@@ -45,6 +45,11 @@ fn writes<'de, D: Deserializer<'de>>(bytes: D) -> std::result::Result<Cow<'stati
 }
 
 impl Entry<'_> {
+    /// As it is kept and sent.
+    pub(super) fn encoded(&self) -> (u64, Vec<u8>) {
+        (self.seq, wire::encode(self))
+    }
+
     /// Does on a copy what was done on the primary.
     pub(super) fn apply(
         &self,

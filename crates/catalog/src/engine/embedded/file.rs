@@ -12,23 +12,32 @@ use redb::{
 };
 use stoker_format::ClusterId;
 
+use super::entry::Entry;
+use super::ledger::Ledger;
 use super::lineage::{Lineage, Role};
+use super::log::{self, LogId};
 use super::space::Space;
+use super::standby::TAIL_BYTES;
 use super::storage::{Backend, Head, Storage};
+use super::tail::{Entries, Tail};
 use super::{EmbeddedOptions, guarded, table};
 use crate::engine::apply::RowsMut;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
 use crate::kv::Row;
+use crate::wire;
 
 /// What the file says about itself.
 pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
 const META_CLUSTER: &str = "cluster";
 const META_SCHEMA: &str = "schema";
 const META_SEQ: &str = "seq";
+const META_LOG: &str = "log";
 
 /// The form of tables and rows that this program writes; raised when an older one could not read it.
 const SCHEMA: u32 = 1;
+/// The same, of a file that is not whole without its log: a program that knows no log must not take it for all there is.
+const SCHEMA_LOGGED: u32 = 2;
 
 /// A copy is written in transactions of about this many bytes.
 const COPY_BYTES: usize = 16 << 20;
@@ -47,13 +56,31 @@ pub(super) struct Opened {
 
 /// Opens or creates the file.
 ///
-/// Every page in use is checked before anything is read or written: a file that is damaged is refused and left as it is.
+/// Every page in use is checked before anything is read or written: a file that is damaged is refused and left as it is. What its log has is
+/// done.
 pub(super) fn open(
     path: &Path,
     cluster: ClusterId,
     options: &EmbeddedOptions,
     space: &Arc<Space>,
 ) -> Result<Opened> {
+    let (mut opened, log) = open_table(path, cluster, options, space)?;
+    if let Some(id) = log {
+        opened.seq = guarded(|| {
+            let missing = log::read(path, cluster, id, opened.seq)?;
+            replay(path, &opened.database, opened.seq, &missing)
+        })?;
+    }
+    Ok(opened)
+}
+
+/// The same without what its log has; names that log.
+pub(super) fn open_table(
+    path: &Path,
+    cluster: ClusterId,
+    options: &EmbeddedOptions,
+    space: &Arc<Space>,
+) -> Result<(Opened, Option<LogId>)> {
     let exists = path.try_exists().map_err(|error| unreachable_file(path, &error))?;
     if !exists {
         create(path, cluster)?;
@@ -69,8 +96,8 @@ pub(super) fn open(
             .map_err(|error| not_opened(path, error))?;
         verify(path, &mut database, &storage, &before)?;
         storage.settle().map_err(|error| unreachable_file(path, &error))?;
-        let seq = header_check(path, &database, cluster)?;
-        Ok(Opened { database, storage, seq })
+        let (seq, log) = header_check(path, &database, cluster)?;
+        Ok((Opened { database, storage, seq }, log))
     })
 }
 
@@ -99,6 +126,52 @@ pub(super) fn seq(snapshot: &ReadTransaction) -> Result<u64> {
     let stored = meta.get(META_SEQ).map_err(failed)?;
     let bytes = stored.as_ref().and_then(|stored| stored.value().try_into().ok());
     bytes.map(u64::from_le_bytes).ok_or_else(|| damaged("the file does not know its last commit"))
+}
+
+/// Does what the log has and the table has not; gives the number of the last commit.
+fn replay(path: &Path, database: &Database, seq: u64, entries: &Entries) -> Result<u64> {
+    let snapshot = redb::ReadableDatabase::begin_read(database).map_err(failed)?;
+    let mut lineage = Lineage::load(&snapshot)?;
+    let (before, mut tail) = (lineage.clone(), Tail::load(&snapshot, seq, TAIL_BYTES)?);
+    drop(snapshot);
+    let transaction = database.begin_write().map_err(failed)?;
+    {
+        let mut draft = table::Draft::open(&transaction)?;
+        let mut ledger = Ledger::open(&transaction)?;
+        for (_, bytes) in entries {
+            let entry: Entry<'static> = wire::decode(bytes).map_err(|error| {
+                damaged(format!("the log of {} has a commit that cannot be read: {error}", path.display()))
+            })?;
+            entry.apply(&mut draft, &mut ledger, &mut lineage)?;
+        }
+    }
+    match lineage.members.known().next() {
+        Some(_) => tail.append(&transaction, entries)?,
+        None => tail.skip(),
+    }
+    if lineage != before {
+        lineage.save(&transaction)?;
+    }
+    let seq = entries.last().map_or(seq, |(seq, _)| *seq);
+    seq_set(&transaction, seq)?;
+    log_set(&transaction, None)?;
+    transaction.commit().map_err(failed)?;
+    // Nobody asks for it any more; one that stays is in nobody's way.
+    let _ = std::fs::remove_file(log::path_of(path));
+    tracing::info!(path = %path.display(), commits = entries.len(), "the catalog's file was brought up to date from its log");
+    Ok(seq)
+}
+
+/// Says which log the file needs besides, if any.
+pub(super) fn log_set(transaction: &WriteTransaction, log: Option<LogId>) -> Result<()> {
+    let mut meta = transaction.open_table(META).map_err(failed)?;
+    let schema = if log.is_some() { SCHEMA_LOGGED } else { SCHEMA };
+    meta.insert(META_SCHEMA, schema.to_le_bytes().as_slice()).map_err(failed)?;
+    match log {
+        Some(LogId(id)) => meta.insert(META_LOG, id.as_slice()).map(drop),
+        None => meta.remove(META_LOG).map(drop),
+    }
+    .map_err(failed)
 }
 
 /// Sets the number of the last commit.
@@ -265,6 +338,8 @@ pub fn put_aside(path: &Path) -> Result<PathBuf> {
         let aside = PathBuf::from(name);
         match std::fs::hard_link(path, &aside) {
             Ok(()) => {
+                // Its log first: a crash in between leaves the file under both names, and its log with one of them.
+                log::rename(path, &aside)?;
                 std::fs::remove_file(path).map_err(|error| unreachable_file(path, &error))?;
                 folder_sync(path)?;
                 return Ok(aside);
@@ -299,8 +374,8 @@ pub(super) fn header_write(database: &Database, cluster: ClusterId, seq: u64) ->
     transaction.commit().map_err(failed)
 }
 
-/// Fails if the file is not one of this cluster and version; gives the number of its last commit.
-fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<u64> {
+/// Fails if the file is not one of this cluster and version; gives the number of its last commit, and the log that it needs besides.
+fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<(u64, Option<LogId>)> {
     let snapshot = redb::ReadableDatabase::begin_read(database).map_err(failed)?;
     let meta = snapshot.open_table(META).map_err(|error| match error {
         TableError::Storage(error) => failed(error),
@@ -308,20 +383,25 @@ fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<
     })?;
     let schema = meta.get(META_SCHEMA).map_err(failed)?;
     let schema = schema.and_then(|stored| stored.value().try_into().ok().map(u32::from_le_bytes));
-    match schema {
-        Some(SCHEMA) => {}
-        Some(schema) if schema > SCHEMA => {
+    let log = match schema {
+        Some(SCHEMA) => None,
+        Some(SCHEMA_LOGGED) => {
+            let id = meta.get(META_LOG).map_err(failed)?;
+            let id = id.and_then(|stored| stored.value().try_into().ok().map(LogId));
+            Some(id.ok_or_else(|| damaged(format!("{} does not say its log", path.display())))?)
+        }
+        Some(schema) if schema > SCHEMA_LOGGED => {
             return Err(CatalogError::foreign(format!(
-                "{} has schema {schema} and this program knows up to {SCHEMA}; update the program",
+                "{} has schema {schema} and this program knows up to {SCHEMA_LOGGED}; update the program",
                 path.display()
             )));
         }
         _ => return Err(damaged(format!("{} does not say its schema", path.display()))),
-    }
+    };
     let found = meta.get(META_CLUSTER).map_err(failed)?;
     let found = found.and_then(|stored| stored.value().try_into().ok().map(ClusterId));
     match found {
-        Some(found) if found == cluster => seq(&snapshot),
+        Some(found) if found == cluster => Ok((seq(&snapshot)?, log)),
         Some(found) => Err(CatalogError::foreign(format!(
             "{} belongs to cluster {found}, not to {cluster}; check the path and the cluster's id",
             path.display()

@@ -1,7 +1,8 @@
 //! A catalog in one file of this machine, with copies on other nodes if it has [`standby`]s.
 //!
 //! [`file`] opens, creates and copies the file, whose bytes go through [`storage`]. [`table`] gives its rows their form. [`worker`] is the one
-//! thread that changes it, [`writer`] the way to it; commits that wait for it share a flush. Reads are snapshots, taken where the
+//! thread that changes it, [`writer`] the way to it; commits that wait for it share a flush, which is one of the [`log`] in front of the table;
+//! [`durable`] decides when the table goes to its file. Reads are snapshots, taken where the
 //! caller runs. [`ledger`] remembers which commits of other nodes were done.
 //!
 //! A catalog with standbys is a [`primary`]: [`lineage`] says in which epoch it writes and who follows it,
@@ -11,10 +12,12 @@
 //! nothing is read or written any more until it is opened again, because a snapshot from before could deny a commit
 //! that the file holds.
 
+mod durable;
 mod entry;
 mod file;
 mod ledger;
 mod lineage;
+mod log;
 mod primary;
 mod shared;
 mod space;
@@ -38,11 +41,12 @@ pub use self::lineage::{Position, Role};
 pub use self::primary::{PrimaryOptions, Replication};
 pub use self::standby::{
     CatalogFile, PromoteOptions, Promotion, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport,
-    StandbyStatus, WhenAlone, inspect, promote, read_file,
+    StandbyStatus, WhenAlone, inspect, promote, read_file, read_table,
 };
 
 pub(crate) use self::ledger::CommitName;
 
+use self::durable::Durable;
 use self::file::Opened;
 use self::primary::Primary;
 use self::shared::{Shared, View};
@@ -64,11 +68,13 @@ pub struct EmbeddedOptions {
     /// Bytes behind the last one in use that are kept allocated, so that a file system that is full refuses commits
     /// instead of breaking one. Up to twice as many are taken.
     pub reserve_bytes: u64,
+    /// Bytes of the log in front of the table; whenever it is full, the table goes to its file.
+    pub log_bytes: u64,
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
-        EmbeddedOptions { cache_bytes: 256 << 20, reserve_bytes: 16 << 20 }
+        EmbeddedOptions { cache_bytes: 256 << 20, reserve_bytes: 16 << 20, log_bytes: 16 << 20 }
     }
 }
 
@@ -109,6 +115,7 @@ impl Embedded {
             database: Arc::clone(&database),
             storage: Arc::clone(&storage),
             space: Arc::clone(&space),
+            durable: Durable::new(path, cluster, options),
         };
         let writer = Writer::start(place, Arc::clone(&shared), seq, None)?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
@@ -147,6 +154,7 @@ impl Embedded {
             database: Arc::clone(&database),
             storage: Arc::clone(&storage),
             space: Arc::clone(&space),
+            durable: Durable::new(path, cluster, options),
         };
         let writer = Writer::start(place, Arc::clone(&shared), seq, Some(primary))?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));

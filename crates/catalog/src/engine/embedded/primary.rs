@@ -7,14 +7,12 @@ use std::time::Duration;
 use redb::{ReadTransaction, WriteTransaction};
 use stoker_format::NodeId;
 
-use super::entry::{Entry, EntryChange};
 use super::lineage::{Lineage, Position, Role};
 use super::standby::{Batch, Members, Peers, StandbyStatus, TAIL_BYTES, Verdict, WhenAlone};
 use super::tail::{Entries, Tail};
 
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
-use crate::wire;
 
 /// Settings of a catalog that serves other nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +75,6 @@ pub(super) struct Primary {
     tail: Tail,
     pub(super) peers: Arc<Peers>,
     options: PrimaryOptions,
-    /// What the transaction under way has done so far.
-    entries: Entries,
     /// Somebody follows, or did: what the transaction under way does is kept and sent.
     followed: bool,
 }
@@ -97,14 +93,7 @@ impl Primary {
         }
         let tail = Tail::load(snapshot, seq, options.tail_bytes)?;
         let peers = Arc::new(Peers::new(seq, lineage.members.clone()));
-        Ok(Primary {
-            lineage,
-            tail,
-            peers,
-            options: options.clone(),
-            entries: Entries::new(),
-            followed: true,
-        })
+        Ok(Primary { lineage, tail, peers, options: options.clone(), followed: true })
     }
 
     /// Begins a new epoch behind commit `seq`.
@@ -124,15 +113,6 @@ impl Primary {
         self.followed = self.lineage.members.known().next().is_some() || self.peers.is_followed();
     }
 
-    /// Notes a commit of the transaction under way.
-    pub(super) fn did(&mut self, seq: u64, change: EntryChange<'_>) {
-        if !self.followed {
-            return;
-        }
-        let entry = Entry { seq, epoch: self.lineage.epoch(), change };
-        self.entries.push((seq, wire::encode(&entry)));
-    }
-
     /// Notes a change of the members, in the transaction under way.
     pub(super) fn members_set(
         &mut self,
@@ -140,7 +120,6 @@ impl Primary {
         seq: u64,
         members: Members,
     ) -> Result<()> {
-        self.did(seq, EntryChange::Members(members.clone()));
         self.peers.members_set(members.clone());
         self.lineage.members = members;
         self.lineage.members_at = Position { epoch: self.lineage.epoch(), seq };
@@ -154,12 +133,22 @@ impl Primary {
     }
 
     /// Hands what the transaction has done to the tail and to the standbys; it is not durable here yet.
-    pub(super) fn publish(&mut self, transaction: &WriteTransaction, seq_before: u64) -> Result<()> {
-        let entries = std::mem::take(&mut self.entries);
-        match self.followed {
-            true => self.tail.append(transaction, &entries)?,
-            false => self.tail.skip(),
-        }
+    pub(super) fn publish(
+        &mut self,
+        transaction: &WriteTransaction,
+        seq_before: u64,
+        entries: &Entries,
+    ) -> Result<()> {
+        let entries = match self.followed {
+            true => {
+                self.tail.append(transaction, entries)?;
+                entries.clone()
+            }
+            false => {
+                self.tail.skip();
+                Entries::new()
+            }
+        };
         let (after, epoch) = (self.lineage.position(seq_before), self.lineage.epoch());
         self.peers.publish(Batch { after, epoch, entries });
         Ok(())

@@ -7,14 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::{Durability, WriteTransaction};
+use redb::WriteTransaction;
 use tokio::sync::mpsc;
 
-use super::entry::EntryChange;
+use super::entry::{Entry, EntryChange};
 use super::ledger::{CommitName, Found, Ledger};
 use super::primary::{Confirmed, Primary};
 use super::standby::Members;
 use super::table::Draft;
+use super::tail::Entries;
 use super::writer::{Answer, Order, Place, Request, Work};
 use super::{Shared, file, guarded};
 use crate::engine::apply;
@@ -57,6 +58,10 @@ impl Worker {
             while let Some(order) = next.take() {
                 next = self.take(order, &mut orders);
             }
+        }
+        // One that failed is not trusted with its own end.
+        if self.shared.sound().is_ok() {
+            self.place.durable.close(&self.place.database);
         }
     }
 
@@ -154,10 +159,13 @@ impl Worker {
     fn group(&mut self, works: &[&Work]) -> Result<Vec<Answer>> {
         let transaction = self.begin()?;
         let mut seq = self.seq;
+        let mut entries = Entries::new();
+        let epoch = self.epoch();
         if let Some(primary) = &mut self.primary {
             primary.transaction();
             if let Some(members) = primary.joined() {
                 seq += 1;
+                entries.push(Entry { seq, epoch, change: EntryChange::Members(members.clone()) }.encoded());
                 primary.members_set(&transaction, seq, members)?;
             }
         }
@@ -179,8 +187,8 @@ impl Worker {
                         Ok(Some(Outcome::Done { seq }))
                     }
                 };
-                if let (Some(primary), true) = (&mut self.primary, seq > before) {
-                    primary.did(seq, entry_change(work));
+                if seq > before {
+                    entries.push(Entry { seq, epoch, change: entry_change(work) }.encoded());
                 }
                 answers.push(answer);
             }
@@ -189,22 +197,17 @@ impl Worker {
             transaction.abort().map_err(file::failed)?;
             return Ok(answers);
         }
-        self.finish(transaction, seq)?;
+        self.finish(transaction, seq, entries)?;
         Ok(answers)
     }
 
     /// Makes a transaction durable, here and on its way to the standbys.
-    fn finish(&mut self, transaction: WriteTransaction, seq: u64) -> Result<()> {
+    fn finish(&mut self, transaction: WriteTransaction, seq: u64, entries: Entries) -> Result<()> {
         file::seq_set(&transaction, seq)?;
         if let Some(primary) = &mut self.primary {
-            primary.publish(&transaction, self.seq)?;
+            primary.publish(&transaction, self.seq, &entries)?;
         }
-        transaction.commit().map_err(|error| match file::failed(error) {
-            CatalogError { kind: ErrorKind::Corrupt, message } => CatalogError::corrupt(message),
-            CatalogError { message, .. } => CatalogError::unknown(format!(
-                "making a commit durable failed, and it may be there after a restart: {message}"
-            )),
-        })?;
+        self.place.durable.commit(transaction, &entries)?;
         self.seq = seq;
         if let Some(primary) = &self.primary {
             primary.peers.durable(seq);
@@ -213,11 +216,12 @@ impl Worker {
     }
 
     fn begin(&self) -> Result<WriteTransaction> {
-        let mut transaction = self.place.database.begin_write().map_err(file::failed)?;
-        transaction
-            .set_durability(Durability::Immediate)
-            .map_err(|error| CatalogError::unavailable(error.to_string()))?;
-        Ok(transaction)
+        self.place.database.begin_write().map_err(file::failed)
+    }
+
+    /// The epoch in which commits are written.
+    fn epoch(&self) -> Epoch {
+        self.primary.as_ref().map(|primary| primary.lineage.epoch()).unwrap_or_default()
     }
 
     /// Waits until the standbys have everything; changes who is in sync where it must.
@@ -243,11 +247,13 @@ impl Worker {
     fn members_write(&mut self, members: Members) -> Result<()> {
         let transaction = self.begin()?;
         let seq = self.seq + 1;
+        let entry =
+            Entry { seq, epoch: self.epoch(), change: EntryChange::Members(members.clone()) }.encoded();
         let Some(primary) = &mut self.primary else { return Ok(()) };
         tracing::info!("{}", members.words());
         primary.transaction();
         primary.members_set(&transaction, seq, members)?;
-        self.finish(transaction, seq)
+        self.finish(transaction, seq, vec![entry])
     }
 
     fn members_change(&mut self, members: Members, orders: &mut mpsc::UnboundedReceiver<Order>) {
@@ -334,7 +340,7 @@ impl Worker {
             if let Some(primary) = &mut self.primary {
                 primary.fenced(&transaction, by)?;
             }
-            transaction.commit().map_err(file::failed)
+            self.place.durable.commit(transaction, &Entries::new())
         });
         if let Err(error) = recorded {
             tracing::error!(%error, "that this catalog was replaced could not be recorded");

@@ -8,6 +8,7 @@ use stoker_format::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Shared;
+use super::durable::Durable;
 use super::ledger::CommitName;
 use super::primary::Primary;
 use super::space::{Room, Space};
@@ -68,6 +69,7 @@ pub(super) struct Place {
     pub database: Arc<Database>,
     pub storage: Arc<Storage>,
     pub space: Arc<Space>,
+    pub durable: Durable,
 }
 
 /// The way to the thread.

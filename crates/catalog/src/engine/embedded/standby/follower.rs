@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redb::{Database, Durability, ReadableDatabase, WriteTransaction};
+use redb::{Database, ReadableDatabase, WriteTransaction};
 use stoker_format::{ClusterId, NodeId};
 
 use super::incoming::Incoming;
 use super::message::{FromStandby, StandbyAsk, StandbyState, ToStandby};
+use crate::engine::embedded::durable::Durable;
 use crate::engine::embedded::entry::Entry;
 use crate::engine::embedded::file::Opened;
 use crate::engine::embedded::ledger::Ledger;
@@ -72,6 +73,7 @@ pub(super) struct Follower {
     pub(super) lineage: Lineage,
     tail: Tail,
     incoming: Option<Incoming>,
+    durable: Durable,
 }
 
 impl Standby {
@@ -241,7 +243,9 @@ impl Follower {
                 }
             }
             let space = Arc::clone(space);
-            let mut follower = Follower { database, storage, space, seq, lineage, tail, incoming: None };
+            let durable = Durable::new(path, cluster, &options.file);
+            let mut follower =
+                Follower { database, storage, space, seq, lineage, tail, incoming: None, durable };
             follower.write(|follower, transaction| follower.lineage.save(transaction))?;
             follower.space.wait_for_room();
             Ok(follower)
@@ -321,7 +325,7 @@ impl Follower {
     fn append(&mut self, entries: &[(Entry<'static>, &[u8])]) -> Result<()> {
         let kept: Entries = entries.iter().map(|(entry, bytes)| (entry.seq, bytes.to_vec())).collect();
         let before = self.lineage.clone();
-        self.write(|follower, transaction| {
+        self.write_commits(&kept, |follower, transaction| {
             let mut draft = table::Draft::open(transaction)?;
             let mut ledger = Ledger::open(transaction)?;
             for (entry, _) in entries {
@@ -339,12 +343,18 @@ impl Follower {
         &mut self,
         work: impl FnOnce(&mut Follower, &WriteTransaction) -> Result<()>,
     ) -> Result<()> {
-        let mut transaction = self.database.begin_write().map_err(file::failed)?;
-        transaction
-            .set_durability(Durability::Immediate)
-            .map_err(|error| CatalogError::unavailable(error.to_string()))?;
+        self.write_commits(&Entries::new(), work)
+    }
+
+    /// One durable transaction that does these commits.
+    fn write_commits(
+        &mut self,
+        entries: &Entries,
+        work: impl FnOnce(&mut Follower, &WriteTransaction) -> Result<()>,
+    ) -> Result<()> {
+        let transaction = self.database.begin_write().map_err(file::failed)?;
         work(self, &transaction)?;
-        transaction.commit().map_err(file::failed)
+        self.durable.commit(transaction, entries)
     }
 
     fn position(&self) -> Position {
@@ -361,5 +371,11 @@ impl Follower {
             members: self.lineage.members.clone(),
             members_at: self.lineage.members_at,
         }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.durable.close(&self.database);
     }
 }

@@ -92,14 +92,24 @@ pub fn inspect(path: &Path, cluster: ClusterId) -> Result<Option<CatalogFile>> {
     })
 }
 
-/// Opens a file that is not going to be written.
+/// Opens a file for who only reads it.
 fn look(path: &Path, cluster: ClusterId) -> Result<Opened> {
     file::open(path, cluster, &EmbeddedOptions::default(), &Arc::new(Space::new(path, 0)))
 }
 
 /// The rows of a catalog's file that nobody has open, whatever it is used for.
 pub fn read_file(path: &Path, cluster: ClusterId) -> Result<Box<dyn Snapshot>> {
-    let Opened { database, seq, .. } = look(path, cluster)?;
+    state(look(path, cluster)?)
+}
+
+/// The same without the commits of its log, for a file whose log is of no use. Leaves it as it is.
+pub fn read_table(path: &Path, cluster: ClusterId) -> Result<Box<dyn Snapshot>> {
+    let space = Arc::new(Space::new(path, 0));
+    state(file::open_table(path, cluster, &EmbeddedOptions::default(), &space)?.0)
+}
+
+fn state(opened: Opened) -> Result<Box<dyn Snapshot>> {
+    let Opened { database, seq, .. } = opened;
     let transaction = guarded(|| database.begin_read().map_err(file::failed))?;
     Ok(Box::new(State { transaction: Arc::new(transaction), seq, _database: Some(database) }))
 }
