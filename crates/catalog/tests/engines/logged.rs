@@ -102,34 +102,43 @@ async fn a_catalog_goes_on_after_each_of_many_kills() {
 }
 
 #[tokio::test]
-async fn damage_of_the_log_is_refused_and_never_a_shorter_past() {
+async fn a_block_of_the_log_that_rots_loses_nothing() {
     let place = Place::new();
-    let catalog = filled(&place, 10).await;
+    let catalog = filled(&place, 6).await;
     let whole = rows(&catalog).await;
     let bytes = std::fs::read(place.log()).unwrap();
-    let (mut refused, mut taken) = (0, 0);
-    // Each block of the log, its header among them: the last record is not told from one that a power loss tore.
-    for block in 0..bytes.len() / 4096 {
+    for block in 1..bytes.len() / 4096 {
         let image = place.image();
         let mut bad = bytes.clone();
         bad[block * 4096 + 30] ^= 4;
         std::fs::write(image.log(), bad).unwrap();
-        match Embedded::open(&image.table(), CLUSTER, &small()) {
-            Ok(again) => {
-                let left = rows(&again).await;
-                assert!(left == whole || left == whole[..whole.len() - 1], "{} rows", left.len());
-                taken += 1;
-            }
-            Err(_) => {
-                let message = image.refused();
-                assert!(message.contains("catalog.log"), "{message}");
-                // A salvage begins with what is in the file.
-                assert!(read_table(&image.table(), CLUSTER).unwrap().seq() < 10);
-                refused += 1;
-            }
-        }
+        assert_eq!(rows(&image.open()).await, whole, "block {block}");
     }
-    assert!(refused >= 9 && taken >= 1, "{refused} refused, {taken} taken");
+}
+
+#[tokio::test]
+async fn more_damage_of_the_log_is_refused_and_never_a_shorter_past() {
+    let place = Place::new();
+    let catalog = filled(&place, 6).await;
+    let whole = rows(&catalog).await;
+    let bytes = std::fs::read(place.log()).unwrap();
+    // The header; then both copies of each record: five, since the first commit went to the table. The last one is not told from
+    // one that a power loss tore.
+    let places = [vec![0], vec![1, 2], vec![3, 4], vec![5, 6], vec![7, 8], vec![9, 10]];
+    for (at, blocks) in places.iter().enumerate() {
+        let image = place.image();
+        let mut bad = bytes.clone();
+        blocks.iter().for_each(|block| bad[block * 4096 + 30] ^= 4);
+        std::fs::write(image.log(), bad).unwrap();
+        if at + 1 == places.len() {
+            assert_eq!(rows(&image.open()).await, whole[..whole.len() - 1]);
+            continue;
+        }
+        let message = image.refused();
+        assert!(message.contains("catalog.log"), "{message}");
+        // A salvage begins with what is in the file.
+        assert_eq!(read_table(&image.table(), CLUSTER).unwrap().seq(), 1);
+    }
 }
 
 #[tokio::test]
@@ -149,7 +158,7 @@ async fn a_log_that_is_missing_or_not_its_own_is_refused() {
     // An older file with the log of later commits.
     let mixed = early.image();
     std::fs::copy(late.log(), mixed.log()).unwrap();
-    assert!(mixed.refused().contains("does not continue"));
+    assert!(mixed.refused().contains("catalog.log"));
 
     // Another catalog's.
     let (other, foreign) = (Place::new(), late.image());

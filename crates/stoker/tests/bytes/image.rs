@@ -74,7 +74,8 @@ impl Image {
             }
         });
         ask(&live, 0, &["drain", DRAINED, "--wait"]);
-        stop(nodes);
+        // What an orderly stop puts away, as the log of the catalog, can be struck then, too.
+        nodes.into_iter().rev().for_each(Node::kill);
         copy(&live, &image.folder.join("after"));
         let is_changed = |file: &PathBuf| {
             image

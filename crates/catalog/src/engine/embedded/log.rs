@@ -1,14 +1,15 @@
 //! The log in front of the table: a commit is durable once its group lies here, behind one flush; the table follows in memory and goes to
 //! its file once in a while. (D126)
 //!
-//! A group of commits is one record, in whole blocks, so that none is ever written twice: what a power loss tears is a record that nobody
-//! was told of. Records fill the file from its beginning; when the next one finds no room, the table goes to its own file, and the log begins
+//! A group of commits is one record, in whole blocks, so that none is ever written again: what a power loss tears is a record that nobody
+//! was told of. It lies there twice, so that one that rots is not taken for a torn one. Records fill the file from its beginning; when the next one finds no room, the table goes to its own file, and the log begins
 //! again, in the next generation. The table knows which log is its own, and from when on it needs none: an orderly end leaves a table that
 //! is whole by itself.
 //!
-//! What is read back is either a chain that continues the table, or a refusal: a record that cannot be read is the torn end only if nothing
-//! that was written behind it can be.
+//! What is read back is either a chain that continues the table, or a refusal: a record of which no copy can be read is the torn end only if
+//! nothing that was written behind it can be.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -30,6 +31,8 @@ const MAGIC: [u8; 8] = *b"STKLOG\0\x01";
 /// The first bytes of a record.
 const RECORD: [u8; 4] = *b"SKgr";
 const RECORD_HEADER: usize = 40;
+/// Each record lies there so often, side by side.
+const COPIES: usize = 2;
 
 /// Which log belongs to which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +81,7 @@ impl Log {
             Err(errno) => return Err(failed(errno.into())),
         }
         file.set_len(len).map_err(failed)?;
-        file.write_all_at(&header(id, cluster), 0).map_err(failed)?;
+        file.write_all_at(&header(id, cluster, len), 0).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         folder_sync(&path)?;
         Ok(Log { id, file, len, at: BLOCK as u64, generation: 1 })
@@ -86,12 +89,12 @@ impl Log {
 
     /// Whether there is room for a record of these commits.
     pub(super) fn fits(&self, entries: &Entries) -> bool {
-        self.at + record_len(entries) as u64 <= self.len
+        self.at + (COPIES * record_len(entries)) as u64 <= self.len
     }
 
     /// Makes commits durable that follow the last ones.
     pub(super) fn append(&mut self, entries: &Entries) -> io::Result<()> {
-        let bytes = record(self.id, self.generation, entries);
+        let bytes = record(self.id, self.generation, self.at, entries).repeat(COPIES);
         self.file.write_all_at(&bytes, self.at)?;
         self.file.sync_data()?;
         self.at += bytes.len() as u64;
@@ -118,18 +121,23 @@ pub(super) fn read(table: &Path, cluster: ClusterId, id: LogId, seq: u64) -> Res
         }
         Err(error) => return Err(unreachable_file(&path, &error)),
     };
-    if bytes.get(..BLOCK) != Some(header(id, cluster).as_slice()) {
+    if bytes.get(..BLOCK) != Some(header(id, cluster, bytes.len() as u64).as_slice()) {
         return Err(damaged(format!("{} is not the log that belongs to the catalog's file", path.display())));
     }
-    let newest = records(&bytes, id).map(|record| record.generation).max().unwrap_or(0);
+    let mut whole: BTreeMap<(u64, usize), Record> = BTreeMap::new();
+    for at in (BLOCK..bytes.len()).step_by(BLOCK) {
+        if let Some(found) = parse(&bytes, at, id) {
+            whole.insert((found.generation, found.start), found);
+        }
+    }
+    let newest = whole.last_key_value().map_or(0, |((generation, _), _)| *generation);
     let (mut at, mut missing) = (BLOCK, Vec::new());
-    while let Some(found) = parse(&bytes, at, id).filter(|found| found.generation == newest) {
+    while let Some(found) = whole.remove(&(newest, at)) {
         at = found.end;
         missing.extend(found.entries.into_iter().filter(|(number, _)| *number > seq));
     }
     // Each record is written after the one before it was durable, so what lies behind the end is older than the table.
-    let is_behind = |record: &Record| record.at >= at && record.last_seq() > seq;
-    if records(&bytes, id).any(|record| is_behind(&record)) {
+    if whole.values().any(|record| record.last_seq() > seq) {
         return Err(damaged(format!("{} is damaged at byte {at}", path.display())));
     }
     let follows = missing.iter().zip(seq + 1..).all(|((number, _), wanted)| *number == wanted);
@@ -148,20 +156,22 @@ pub(super) fn rename(table: &Path, to: &Path) -> Result<()> {
     }
 }
 
-fn header(id: LogId, cluster: ClusterId) -> Vec<u8> {
+fn header(id: LogId, cluster: ClusterId, len: u64) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     block[..8].copy_from_slice(&MAGIC);
     block[8..24].copy_from_slice(&id.0);
     block[24..40].copy_from_slice(&cluster.0);
-    let sum = crc32c(&block[..40]);
-    block[40..44].copy_from_slice(&sum.to_le_bytes());
+    block[40..48].copy_from_slice(&len.to_le_bytes());
+    let sum = crc32c(&block[..48]);
+    block[48..52].copy_from_slice(&sum.to_le_bytes());
     block
 }
 
 /// A record that is whole.
 struct Record {
-    at: usize,
-    /// Where the next one begins.
+    /// Where its first copy begins.
+    start: usize,
+    /// Where the next record begins.
     end: usize,
     generation: u64,
     entries: Entries,
@@ -178,13 +188,14 @@ fn record_len(entries: &Entries) -> usize {
     (RECORD_HEADER + body).next_multiple_of(BLOCK)
 }
 
-fn record(id: LogId, generation: u64, entries: &Entries) -> Vec<u8> {
+fn record(id: LogId, generation: u64, start: u64, entries: &Entries) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(record_len(entries));
     bytes.extend_from_slice(&RECORD);
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&generation.to_le_bytes());
     bytes.extend_from_slice(&id.0);
-    bytes.resize(RECORD_HEADER, 0);
+    let block = u32::try_from(start / BLOCK as u64).expect("limited by the length of a log");
+    bytes.extend_from_slice(&block.to_le_bytes());
     for (seq, entry) in entries {
         let len = u32::try_from(entry.len()).expect("limited by COMMIT_BYTES_MAX");
         bytes.extend_from_slice(&seq.to_le_bytes());
@@ -199,7 +210,7 @@ fn record(id: LogId, generation: u64, entries: &Entries) -> Vec<u8> {
     bytes
 }
 
-/// The record at this place, if one of this log is there and whole.
+/// The record of which a copy lies here, if it is of this log and whole.
 fn parse(bytes: &[u8], at: usize, id: LogId) -> Option<Record> {
     let rest = bytes.get(at..)?;
     let header = rest.get(..RECORD_HEADER)?;
@@ -212,6 +223,7 @@ fn parse(bytes: &[u8], at: usize, id: LogId) -> Option<Record> {
         return None;
     }
     let generation = u64::from_le_bytes(header[12..20].try_into().ok()?);
+    let start = number(36..40)? as usize * BLOCK;
     let (mut body, mut entries) = (&rest[RECORD_HEADER..len], Entries::new());
     while let Some((seq, more)) = body.split_first_chunk::<8>() {
         let (len, more) = more.split_first_chunk::<4>()?;
@@ -219,12 +231,8 @@ fn parse(bytes: &[u8], at: usize, id: LogId) -> Option<Record> {
         entries.push((u64::from_le_bytes(*seq), entry.to_vec()));
         body = more;
     }
-    Some(Record { at, end: at + len.next_multiple_of(BLOCK), generation, entries })
-}
-
-/// Every record of this log that is whole, wherever it lies.
-fn records(bytes: &[u8], id: LogId) -> impl Iterator<Item = Record> {
-    (BLOCK..bytes.len()).step_by(BLOCK).filter_map(move |at| parse(bytes, at, id))
+    let end = start + COPIES * len.next_multiple_of(BLOCK);
+    (start..end).contains(&at).then_some(Record { start, end, generation, entries })
 }
 
 /// What an error of the log means to a caller.
@@ -239,7 +247,7 @@ mod tests {
     use super::*;
 
     const CLUSTER: ClusterId = ClusterId([7; 16]);
-    const LEN: u64 = 16 * BLOCK as u64;
+    const LEN: u64 = 32 * BLOCK as u64;
 
     fn commits(seqs: std::ops::RangeInclusive<u64>, len: usize) -> Entries {
         seqs.map(|seq| (seq, vec![seq as u8; len])).collect()
@@ -274,38 +282,51 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_was_never_acknowledged_and_any_other_damage_is_refused() {
+    fn one_bad_copy_is_no_loss_and_two_are_the_end_or_damage() {
         let folder = tempfile::tempdir().unwrap();
         let table = folder.path().join("t");
         let id = filled(&table).id;
         let whole = std::fs::read(path_of(&table)).unwrap();
-        // Where the three records begin.
-        for (at, expected) in
-            [(BLOCK, None), (2 * BLOCK, None), (6 * BLOCK - BLOCK, Some(vec![1, 2, 3, 4, 5]))]
-        {
+        let with = |places: &[usize]| {
             let mut bytes = whole.clone();
-            bytes[at + 60] ^= 1;
+            places.iter().for_each(|at| bytes[at * BLOCK + 60] ^= 1);
             std::fs::write(path_of(&table), bytes).unwrap();
-            let found = read(&table, CLUSTER, id, 0);
-            match expected {
-                Some(expected) => assert_eq!(seqs(&found), expected),
-                None => assert!(found.unwrap_err().message.contains("damaged at byte")),
-            }
+            read(&table, CLUSTER, id, 0)
+        };
+        // The records begin at blocks 1, 3 and 9; the second one has three blocks.
+        for block in 1..32 {
+            assert_eq!(seqs(&with(&[block])), [1, 2, 3, 4, 5, 6], "block {block}");
         }
-        // A table that is older than the log, another cluster's or another table's log, and none at all.
-        std::fs::write(path_of(&table), &whole).unwrap();
-        let mut later = whole.clone();
-        later[BLOCK..2 * BLOCK].fill(0);
-        later.copy_within(2 * BLOCK..16 * BLOCK - BLOCK, BLOCK);
-        std::fs::write(path_of(&table), &later).unwrap();
-        assert!(read(&table, CLUSTER, id, 0).unwrap_err().message.contains("does not continue"));
-        std::fs::write(path_of(&table), &whole).unwrap();
+        assert!(with(&[1, 2]).unwrap_err().message.contains("damaged at byte 4096"));
+        assert!(with(&[4, 8]).unwrap_err().message.contains("damaged at byte 12288"));
+        assert_eq!(seqs(&with(&[9, 10])), [1, 2, 3, 4, 5], "a torn end was never acknowledged");
+    }
+
+    #[test]
+    fn a_log_that_is_cut_missing_or_not_its_own_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("t");
+        let id = filled(&table).id;
+        let whole = std::fs::read(path_of(&table)).unwrap();
         assert!(read(&table, ClusterId([8; 16]), id, 0).is_err());
         assert!(read(&table, CLUSTER, LogId::new(), 0).is_err());
-        std::fs::write(path_of(&table), &whole[..100]).unwrap();
-        assert!(read(&table, CLUSTER, id, 0).is_err());
+        for len in [0, 100, BLOCK, 9 * BLOCK, whole.len() - 1] {
+            std::fs::write(path_of(&table), &whole[..len]).unwrap();
+            assert!(read(&table, CLUSTER, id, 0).unwrap_err().message.contains("not the log"), "{len}");
+        }
         std::fs::remove_file(path_of(&table)).unwrap();
         assert!(read(&table, CLUSTER, id, 0).unwrap_err().message.contains("missing"));
+    }
+
+    #[test]
+    fn a_log_of_later_commits_does_not_continue_an_older_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("t");
+        let mut log = filled(&table);
+        log.restart();
+        log.append(&commits(7..=7, 5)).unwrap();
+        assert!(read(&table, CLUSTER, log.id, 0).unwrap_err().message.contains("damaged"));
+        assert!(read(&table, CLUSTER, log.id, 5).unwrap_err().message.contains("damaged"));
     }
 
     #[test]
@@ -317,7 +338,7 @@ mod tests {
         log.append(&commits(7..=7, 5)).unwrap();
         // The first record of the new generation is torn: the old ones behind it are in the table.
         let mut bytes = std::fs::read(path_of(&table)).unwrap();
-        bytes[BLOCK + 50] ^= 1;
+        (1..3).for_each(|block| bytes[block * BLOCK + 50] ^= 1);
         std::fs::write(path_of(&table), bytes).unwrap();
         assert_eq!(seqs(&read(&table, CLUSTER, log.id, 6)), [0; 0]);
     }

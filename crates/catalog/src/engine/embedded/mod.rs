@@ -74,7 +74,7 @@ pub struct EmbeddedOptions {
 
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
-        EmbeddedOptions { cache_bytes: 256 << 20, reserve_bytes: 16 << 20, log_bytes: 16 << 20 }
+        EmbeddedOptions { cache_bytes: 256 << 20, reserve_bytes: 16 << 20, log_bytes: 32 << 20 }
     }
 }
 
