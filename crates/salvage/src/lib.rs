@@ -144,13 +144,15 @@ async fn put_in_place(
             let (path, draft) = (dir.join(CATALOG), dir.join("catalog.redb.made"));
             remove(&draft)?;
             engine::build(&draft, identity.cluster, origin, next).map_err(error::catalog)?;
-            swap(&path, &draft)
+            swap(&path, &draft, identity.cluster)
         }
     }
 }
 
 /// Gives a finished file the place of the catalog.
-fn swap(path: &Path, draft: &Path) -> Result<Option<PathBuf>> {
+fn swap(path: &Path, draft: &Path, cluster: ClusterId) -> Result<Option<PathBuf>> {
+    // It is whole by itself then, also if it was not closed in order.
+    engine::inspect(draft, cluster).map_err(error::catalog)?;
     let aside = match path.exists() {
         true => Some(engine::put_aside(path).map_err(error::catalog)?),
         false => None,

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use stoker_catalog::engine::{Embedded, read_table};
-use stoker_catalog::{Catalog, Commit, ErrorKind, Range, Row};
-use stoker_format::ClusterId;
+use stoker_catalog::engine::{self, Embedded, Origin, read_table};
+use stoker_catalog::{Catalog, Commit, Epoch, ErrorKind, Range, Row};
+use stoker_format::{ClusterId, NodeId};
 
 use crate::fixture::{CLUSTER, Dice, all, done, small};
 
@@ -107,7 +107,7 @@ async fn a_block_of_the_log_that_rots_loses_nothing() {
     let catalog = filled(&place, 6).await;
     let whole = rows(&catalog).await;
     let bytes = std::fs::read(place.log()).unwrap();
-    for block in 1..bytes.len() / 4096 {
+    for block in 0..bytes.len() / 4096 {
         let image = place.image();
         let mut bad = bytes.clone();
         bad[block * 4096 + 30] ^= 4;
@@ -122,9 +122,9 @@ async fn more_damage_of_the_log_is_refused_and_never_a_shorter_past() {
     let catalog = filled(&place, 6).await;
     let whole = rows(&catalog).await;
     let bytes = std::fs::read(place.log()).unwrap();
-    // The header; then both copies of each record: five, since the first commit went to the table. The last one is not told from
-    // one that a power loss tore.
-    let places = [vec![0], vec![1, 2], vec![3, 4], vec![5, 6], vec![7, 8], vec![9, 10]];
+    // Both copies of the header, one in each half of eight blocks; then of each record: five, since the first commit went to the table.
+    // The last one is not told from one that a power loss tore.
+    let places = [[0, 8], [1, 9], [2, 10], [3, 11], [4, 12], [5, 13]];
     for (at, blocks) in places.iter().enumerate() {
         let image = place.image();
         let mut bad = bytes.clone();
@@ -170,6 +170,32 @@ async fn a_log_that_is_missing_or_not_its_own_is_refused() {
     let error = Embedded::open(&late.table(), ClusterId([0xee; 16]), &small()).err().unwrap();
     assert_eq!(error.kind, ErrorKind::Foreign);
     assert!(late.open().seq().await.unwrap() >= 33, "nothing of that changed it");
+}
+
+#[tokio::test]
+async fn a_catalog_that_was_rebuilt_keeps_its_epoch() {
+    let place = Place::new();
+    let origin = Origin { seq: 50, epoch: Some(Epoch::first(NodeId([3; 16]))) };
+    engine::build(&place.table(), CLUSTER, origin, || Ok(None)).unwrap();
+    let before = engine::inspect(&place.table(), CLUSTER).unwrap().unwrap();
+    let catalog = filled(&place, 3).await;
+    let image = place.image();
+    let after = engine::inspect(&image.table(), CLUSTER).unwrap().unwrap();
+    assert_eq!((after.epoch, after.promised, after.position.seq), (before.epoch, before.promised, 53));
+    assert_eq!(rows(&image.open()).await, rows(&catalog).await);
+}
+
+#[tokio::test]
+async fn a_log_without_its_catalog_is_put_aside_and_not_overwritten() {
+    let place = Place::new();
+    let catalog = filled(&place, 3).await;
+    let taken = place.image();
+    let moved = taken.folder.path().join("moved");
+    std::fs::rename(taken.table(), &moved).unwrap();
+    let log = std::fs::read(taken.log()).unwrap();
+    done(&taken.open(), Commit::new().put("new", "1")).await;
+    assert_eq!(std::fs::read(taken.folder.path().join("catalog.log.aside.0")).unwrap(), log);
+    drop(catalog);
 }
 
 #[tokio::test]

@@ -179,7 +179,7 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
     }
     catalog.close().await;
     report.aside = match &options.target {
-        Target::Embedded => swap(&options.home.dir.join(CATALOG), &draft)?,
+        Target::Embedded => swap(&options.home.dir.join(CATALOG), &draft, identity.cluster)?,
         Target::Postgres(_) => {
             let snapshot = engine::read_file(&draft, identity.cluster).map_err(error::catalog)?;
             put_in_place(&options.home.dir, identity, &options.target, origin, pages(snapshot)).await?;

@@ -12,6 +12,9 @@ use super::tail::Entries;
 use super::{EmbeddedOptions, file};
 use crate::error::{CatalogError, ErrorKind, Result};
 
+/// After so many commits without a log another one is tried.
+const RETRY_COMMITS: u32 = 1_000;
+
 /// The way to durability of one table.
 #[derive(Debug)]
 pub(super) struct Durable {
@@ -20,17 +23,19 @@ pub(super) struct Durable {
     log_bytes: u64,
     /// None before the first commit.
     log: Option<Log>,
+    /// Commits to do without one, after none could be made.
+    without: u32,
 }
 
 impl Durable {
     /// For a table that needs no log as it is.
     pub(super) fn new(table: &Path, cluster: ClusterId, options: &EmbeddedOptions) -> Durable {
-        Durable { table: table.to_owned(), cluster, log_bytes: options.log_bytes, log: None }
+        Durable { table: table.to_owned(), cluster, log_bytes: options.log_bytes, log: None, without: 0 }
     }
 
     /// Commits a transaction that did these, durable when this returns. One that did something else has none, and goes to the table's file.
     pub(super) fn commit(&mut self, mut transaction: WriteTransaction, entries: &Entries) -> Result<()> {
-        if self.is_logged(entries)? {
+        if self.is_logged(entries)? && self.log.as_ref().is_some_and(|log| !log.is_nearly_full()) {
             set(&mut transaction, Durability::None)?;
             return transaction.commit().map_err(in_doubt);
         }
@@ -41,7 +46,10 @@ impl Durable {
                 // All that it has is in the table's file now.
                 log.restart();
             }
-            None if entries.is_empty() => transaction.commit().map_err(in_doubt)?,
+            None if entries.is_empty() || self.without > 0 => {
+                self.without = self.without.saturating_sub(1);
+                transaction.commit().map_err(in_doubt)?;
+            }
             None => {
                 let log = self.begin(&transaction)?;
                 transaction.commit().map_err(in_doubt)?;
@@ -65,7 +73,7 @@ impl Durable {
     }
 
     /// Makes a log, which the table then needs; none where there is no room for one.
-    fn begin(&self, transaction: &WriteTransaction) -> Result<Option<Log>> {
+    fn begin(&mut self, transaction: &WriteTransaction) -> Result<Option<Log>> {
         match Log::create(&self.table, self.cluster, self.log_bytes) {
             Ok(log) => {
                 file::log_set(transaction, Some(log.id))?;
@@ -73,9 +81,15 @@ impl Durable {
             }
             Err(error) => {
                 tracing::warn!(%error, "the catalog works without its log, which is slower");
+                self.without = RETRY_COMMITS;
                 Ok(None)
             }
         }
+    }
+
+    /// The table is not trusted any more: its file and its log stay as they are.
+    pub(super) fn abandon(&mut self) {
+        self.log = None;
     }
 
     /// Brings the table's file up to date; it needs no log then.

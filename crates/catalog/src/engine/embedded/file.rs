@@ -338,10 +338,12 @@ pub fn put_aside(path: &Path) -> Result<PathBuf> {
         let aside = PathBuf::from(name);
         match std::fs::hard_link(path, &aside) {
             Ok(()) => {
-                // Its log first: a crash in between leaves the file under both names, and its log with one of them.
-                log::rename(path, &aside)?;
+                // A crash in between leaves both under both names.
+                log::link(path, &aside)?;
                 std::fs::remove_file(path).map_err(|error| unreachable_file(path, &error))?;
                 folder_sync(path)?;
+                // The log has its other name; one that stays is put aside when the next one is made.
+                let _ = std::fs::remove_file(log::path_of(path));
                 return Ok(aside);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -2,7 +2,7 @@
 //! its file once in a while. (D126)
 //!
 //! A group of commits is one record, in whole blocks, so that none is ever written again: what a power loss tears is a record that nobody
-//! was told of. It lies there twice, so that one that rots is not taken for a torn one. Records fill the file from its beginning; when the next one finds no room, the table goes to its own file, and the log begins
+//! was told of. It lies there twice, once in each half, so that one that rots is not taken for a torn one. Records fill the file from its beginning; when the next one finds no room, the table goes to its own file, and the log begins
 //! again, in the next generation. The table knows which log is its own, and from when on it needs none: an orderly end leaves a table that
 //! is whole by itself.
 //!
@@ -31,8 +31,6 @@ const MAGIC: [u8; 8] = *b"STKLOG\0\x01";
 /// The first bytes of a record.
 const RECORD: [u8; 4] = *b"SKgr";
 const RECORD_HEADER: usize = 40;
-/// Each record lies there so often, side by side.
-const COPIES: usize = 2;
 
 /// Which log belongs to which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +52,9 @@ impl LogId {
 pub(super) struct Log {
     pub(super) id: LogId,
     file: File,
-    len: u64,
-    /// Where the next record goes.
+    /// Bytes of each half.
+    half: u64,
+    /// Where the next record goes, in each half.
     at: u64,
     generation: u64,
 }
@@ -71,31 +70,52 @@ impl Log {
     /// Begins a new log of `len` bytes in the place of whatever was there. Everything that it will need is allocated.
     pub(super) fn create(table: &Path, cluster: ClusterId, len: u64) -> Result<Log> {
         let path = path_of(table);
-        let failed = |error: io::Error| unreachable_file(&path, &error);
+        if path.try_exists().map_err(|error| unreachable_file(&path, &error))? {
+            // Nobody closed it: it may be all that is left of a table that was taken away.
+            let aside = super::file::put_aside(&path)?;
+            tracing::warn!(path = %aside.display(), "a log that belongs to no catalog here was put aside");
+        }
+        Log::make(&path, cluster, len).inspect_err(|_| {
+            // What it has of the drive is better left to the table.
+            let _ = std::fs::remove_file(&path);
+        })
+    }
+
+    fn make(path: &Path, cluster: ClusterId, len: u64) -> Result<Log> {
+        let failed = |error: io::Error| unreachable_file(path, &error);
+        let half = len / 2 / BLOCK as u64 * BLOCK as u64;
+        let len = 2 * half;
         let id = LogId::new();
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = file.map_err(failed)?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(errno) => return Err(failed(errno.into())),
         }
         file.set_len(len).map_err(failed)?;
-        file.write_all_at(&header(id, cluster, len), 0).map_err(failed)?;
+        for at in [0, half] {
+            file.write_all_at(&header(id, cluster, len), at).map_err(failed)?;
+        }
         file.sync_all().map_err(failed)?;
-        folder_sync(&path)?;
-        Ok(Log { id, file, len, at: BLOCK as u64, generation: 1 })
+        folder_sync(path)?;
+        Ok(Log { id, file, half, at: BLOCK as u64, generation: 1 })
     }
 
     /// Whether there is room for a record of these commits.
     pub(super) fn fits(&self, entries: &Entries) -> bool {
-        self.at + (COPIES * record_len(entries)) as u64 <= self.len
+        self.at + record_len(entries) as u64 <= self.half
+    }
+
+    /// Whether the table should go to its file while the log still has what it would lose by that. (D126)
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.half - self.at < self.half / 8
     }
 
     /// Makes commits durable that follow the last ones.
     pub(super) fn append(&mut self, entries: &Entries) -> io::Result<()> {
-        let bytes = record(self.id, self.generation, self.at, entries).repeat(COPIES);
+        let bytes = record(self.id, self.generation, self.at, entries);
         self.file.write_all_at(&bytes, self.at)?;
+        self.file.write_all_at(&bytes, self.half + self.at)?;
         self.file.sync_data()?;
         self.at += bytes.len() as u64;
         Ok(())
@@ -119,14 +139,21 @@ pub(super) fn read(table: &Path, cluster: ClusterId, id: LogId, seq: u64) -> Res
             let message = "is missing, and with it commits that the catalog's file does not have";
             return Err(damaged(format!("{} {message}", path.display())));
         }
+        // The drive has lost it; salvage begins with the table then.
+        Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+            return Err(damaged(format!("{} cannot be read: {error}", path.display())));
+        }
         Err(error) => return Err(unreachable_file(&path, &error)),
     };
-    if bytes.get(..BLOCK) != Some(header(id, cluster, bytes.len() as u64).as_slice()) {
+    let (half, expected) = (bytes.len() / 2, header(id, cluster, bytes.len() as u64));
+    if ![0, half].iter().any(|at| bytes.get(*at..at + BLOCK) == Some(expected.as_slice())) {
         return Err(damaged(format!("{} is not the log that belongs to the catalog's file", path.display())));
     }
     let mut whole: BTreeMap<(u64, usize), Record> = BTreeMap::new();
     for at in (BLOCK..bytes.len()).step_by(BLOCK) {
-        if let Some(found) = parse(&bytes, at, id) {
+        if let Some(found) =
+            parse(&bytes, at, id).filter(|found| [found.start, found.start + half].contains(&at))
+        {
             whole.insert((found.generation, found.start), found);
         }
     }
@@ -147,10 +174,10 @@ pub(super) fn read(table: &Path, cluster: ClusterId, id: LogId, seq: u64) -> Res
     }
 }
 
-/// Gives the log of a table the name that belongs to another name of the table; one that is not there is fine.
-pub(super) fn rename(table: &Path, to: &Path) -> Result<()> {
+/// Gives the log of a table a second name, which belongs to another name of the table; one that is not there is fine.
+pub(super) fn link(table: &Path, to: &Path) -> Result<()> {
     let (from, to) = (path_of(table), path_of(to));
-    match std::fs::rename(&from, &to) {
+    match std::fs::hard_link(&from, &to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreachable_file(&from, &error)),
         _ => Ok(()),
     }
@@ -169,7 +196,7 @@ fn header(id: LogId, cluster: ClusterId, len: u64) -> Vec<u8> {
 
 /// A record that is whole.
 struct Record {
-    /// Where its first copy begins.
+    /// Where it begins in each half.
     start: usize,
     /// Where the next record begins.
     end: usize,
@@ -231,8 +258,7 @@ fn parse(bytes: &[u8], at: usize, id: LogId) -> Option<Record> {
         entries.push((u64::from_le_bytes(*seq), entry.to_vec()));
         body = more;
     }
-    let end = start + COPIES * len.next_multiple_of(BLOCK);
-    (start..end).contains(&at).then_some(Record { start, end, generation, entries })
+    Some(Record { start, end: start + len.next_multiple_of(BLOCK), generation, entries })
 }
 
 /// What an error of the log means to a caller.
@@ -293,13 +319,13 @@ mod tests {
             std::fs::write(path_of(&table), bytes).unwrap();
             read(&table, CLUSTER, id, 0)
         };
-        // The records begin at blocks 1, 3 and 9; the second one has three blocks.
-        for block in 1..32 {
+        // In each half of sixteen blocks the records begin at 1, 2 and 5; the second one has three blocks.
+        for block in 0..32 {
             assert_eq!(seqs(&with(&[block])), [1, 2, 3, 4, 5, 6], "block {block}");
         }
-        assert!(with(&[1, 2]).unwrap_err().message.contains("damaged at byte 4096"));
-        assert!(with(&[4, 8]).unwrap_err().message.contains("damaged at byte 12288"));
-        assert_eq!(seqs(&with(&[9, 10])), [1, 2, 3, 4, 5], "a torn end was never acknowledged");
+        assert!(with(&[1, 17]).unwrap_err().message.contains("damaged at byte 4096"));
+        assert!(with(&[3, 20]).unwrap_err().message.contains("damaged at byte 8192"));
+        assert_eq!(seqs(&with(&[5, 21])), [1, 2, 3, 4, 5], "a torn end was never acknowledged");
     }
 
     #[test]
@@ -338,7 +364,7 @@ mod tests {
         log.append(&commits(7..=7, 5)).unwrap();
         // The first record of the new generation is torn: the old ones behind it are in the table.
         let mut bytes = std::fs::read(path_of(&table)).unwrap();
-        (1..3).for_each(|block| bytes[block * BLOCK + 50] ^= 1);
+        [1, 17].iter().for_each(|block| bytes[block * BLOCK + 50] ^= 1);
         std::fs::write(path_of(&table), bytes).unwrap();
         assert_eq!(seqs(&read(&table, CLUSTER, log.id, 6)), [0; 0]);
     }

@@ -53,7 +53,7 @@ use self::shared::{Shared, View};
 use self::space::{Room, Space};
 use self::standby::{Link, Members, Peers};
 use self::storage::Storage;
-use self::writer::{Place, Work, Writer};
+use self::writer::{Place, Serves, Work, Writer};
 use super::apply;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
@@ -108,7 +108,7 @@ impl Embedded {
     pub fn open(path: &Path, cluster: ClusterId, options: &EmbeddedOptions) -> Result<Embedded> {
         let space = Arc::new(Space::new(path, options.reserve_bytes));
         let Opened { database, storage, seq } = file::open(path, cluster, options, &space)?;
-        guarded(|| primary::alone_check(&database.begin_read().map_err(file::failed)?))?;
+        let epoch = guarded(|| primary::alone_check(&database.begin_read().map_err(file::failed)?))?;
         let database = Arc::new(database);
         let shared = Arc::new(Shared::new(View::Latest));
         let place = Place {
@@ -117,7 +117,7 @@ impl Embedded {
             space: Arc::clone(&space),
             durable: Durable::new(path, cluster, options),
         };
-        let writer = Writer::start(place, Arc::clone(&shared), seq, None)?;
+        let writer = Writer::start(place, Arc::clone(&shared), seq, Serves::Alone(epoch))?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
         Ok(Embedded { path, cluster, database, writer, shared, storage, space, serving: None })
     }
@@ -156,7 +156,7 @@ impl Embedded {
             space: Arc::clone(&space),
             durable: Durable::new(path, cluster, options),
         };
-        let writer = Writer::start(place, Arc::clone(&shared), seq, Some(primary))?;
+        let writer = Writer::start(place, Arc::clone(&shared), seq, Serves::Primary(Box::new(primary)))?;
         let (path, database) = (path.to_owned(), RwLock::new(Some(database)));
         Ok(Embedded { path, cluster, database, writer, shared, storage, space, serving: Some(serving) })
     }

@@ -213,12 +213,14 @@ impl Primary {
     }
 }
 
-/// Fails if a file must not be used by one node alone.
-pub(super) fn alone_check(snapshot: &ReadTransaction) -> Result<()> {
+/// Fails if a file must not be used by one node alone; gives the epoch in which it goes on.
+pub(super) fn alone_check(snapshot: &ReadTransaction) -> Result<Epoch> {
     let lineage = Lineage::load(snapshot)?;
     match lineage.role {
-        Role::Alone => Ok(()),
-        Role::Primary if lineage.members.known().next().is_none() => lineage.rules(),
+        Role::Alone => Ok(lineage.epoch()),
+        Role::Primary if lineage.members.known().next().is_none() => {
+            lineage.rules().map(|()| lineage.epoch())
+        }
         Role::Primary => Err(CatalogError::foreign(
             "this catalog has standbys, which would miss its commits; serve it as a primary, or detach them",
         )),

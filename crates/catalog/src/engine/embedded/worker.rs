@@ -16,7 +16,7 @@ use super::primary::{Confirmed, Primary};
 use super::standby::Members;
 use super::table::Draft;
 use super::tail::Entries;
-use super::writer::{Answer, Order, Place, Request, Work};
+use super::writer::{Answer, Order, Place, Request, Serves, Work};
 use super::{Shared, file, guarded};
 use crate::engine::apply;
 use crate::engine::changes::Changes;
@@ -37,12 +37,18 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     seq: u64,
     primary: Option<Primary>,
+    /// The epoch in which a catalog that is no primary goes on.
+    alone: Epoch,
 }
 
 impl Worker {
     /// `seq` is the number of the last commit in the file.
-    pub(super) fn new(place: Place, shared: Arc<Shared>, seq: u64, primary: Option<Primary>) -> Worker {
-        Worker { place, shared, seq, primary }
+    pub(super) fn new(place: Place, shared: Arc<Shared>, seq: u64, serves: Serves) -> Worker {
+        let (primary, alone) = match serves {
+            Serves::Alone(epoch) => (None, epoch),
+            Serves::Primary(primary) => (Some(*primary), Epoch::default()),
+        };
+        Worker { place, shared, seq, primary, alone }
     }
 
     /// Works until the queue is closed and empty.
@@ -221,7 +227,7 @@ impl Worker {
 
     /// The epoch in which commits are written.
     fn epoch(&self) -> Epoch {
-        self.primary.as_ref().map(|primary| primary.lineage.epoch()).unwrap_or_default()
+        self.primary.as_ref().map_or(self.alone, |primary| primary.lineage.epoch())
     }
 
     /// Waits until the standbys have everything; changes who is in sync where it must.

@@ -64,6 +64,14 @@ impl Work {
     }
 }
 
+/// Whom the catalog serves.
+pub(super) enum Serves {
+    /// One node, in the epoch that its file has.
+    Alone(Epoch),
+    /// Others, too.
+    Primary(Box<Primary>),
+}
+
 /// The file that is written.
 pub(super) struct Place {
     pub database: Arc<Database>,
@@ -86,17 +94,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread; `seq` is that of the last commit in the file.
-    pub(super) fn start(
-        place: Place,
-        shared: Arc<Shared>,
-        seq: u64,
-        primary: Option<Primary>,
-    ) -> Result<Writer> {
+    pub(super) fn start(place: Place, shared: Arc<Shared>, seq: u64, serves: Serves) -> Result<Writer> {
         let space = Arc::clone(&place.space);
         space.wait_for_room();
         let (queue, orders) = mpsc::unbounded_channel();
         let (alive, ended) = tokio::sync::watch::channel(());
-        let mut worker = Worker::new(place, Arc::clone(&shared), seq, primary);
+        let mut worker = Worker::new(place, Arc::clone(&shared), seq, serves);
         let thread = std::thread::Builder::new()
             .name("catalog-writer".into())
             .spawn(move || {

@@ -165,6 +165,7 @@ impl Shared {
         let follower = file.as_mut().map_err(|error| error.clone())?;
         let done = guarded(|| work(follower));
         if let Err(error) = &done {
+            follower.durable.abandon();
             tracing::error!(%error, "the standby of the catalog failed and stops until it is opened again");
             *file = Err(CatalogError::new(error.kind, format!("stopped after a failure: {}", error.message)));
         }
