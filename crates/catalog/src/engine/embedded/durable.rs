@@ -1,5 +1,5 @@
-//! How a transaction becomes durable: its commits go to the [log](super::log), and the table's file follows when the log is full or nobody
-//! writes any more.
+//! How a transaction becomes durable: its commits go to the [log](super::log), and the table's file follows when the log is nearly full and when the
+//! catalog is closed.
 
 use std::path::{Path, PathBuf};
 

@@ -67,7 +67,7 @@ pub(super) fn path_of(table: &Path) -> PathBuf {
 }
 
 impl Log {
-    /// Begins a new log of `len` bytes in the place of whatever was there. Everything that it will need is allocated.
+    /// Begins a new log of `len` bytes; one that is there is put aside. Everything that it will need is allocated.
     pub(super) fn create(table: &Path, cluster: ClusterId, len: u64) -> Result<Log> {
         let path = path_of(table);
         if path.try_exists().map_err(|error| unreachable_file(&path, &error))? {
@@ -86,7 +86,7 @@ impl Log {
         let half = len / 2 / BLOCK as u64 * BLOCK as u64;
         let len = 2 * half;
         let id = LogId::new();
-        let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(failed)?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
