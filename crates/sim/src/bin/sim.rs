@@ -1,5 +1,5 @@
-//! `sim ring|cell --seeds N [--first S]`: runs seeded histories and prints the command that replays a failure.
-//! `sim mutations --seeds N`: plants one bug after the other and tells which seed finds it.
+//! `sim ring|replication|cell --seeds N [--first S]`: runs seeded histories and prints the command that replays a failure.
+//! `sim mutations|bugs --seeds N`: plants one bug after the other (`bugs`: those of replication) and tells which seed finds it.
 
 #![expect(clippy::print_stdout, reason = "the result is the output")]
 
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stoker_sim::ring;
+use stoker_sim::{replication, ring};
 
-const USAGE: &str = "usage: sim ring|cell|mutations --seeds N [--first S] [--threads T] [--all] [--only BUG]";
+const USAGE: &str = "usage: sim ring|replication|cell|mutations|bugs --seeds N [--first S] [--threads T] [--all] [--only BUG]";
 
 /// Seeds between two words of how far a long run is.
 const PROGRESS_SEEDS: u64 = 1_000;
@@ -43,15 +43,16 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let seeds = Seeds { count, first, threads, all: args.iter().any(|arg| arg == "--all") };
+    let only =
+        args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1)).map(String::as_str);
     match args.first().map(String::as_str) {
         Some("ring") => run_ring(&seeds),
+        Some("replication") => run_replication(&seeds),
+        Some("bugs") => run_bugs(&seeds, only),
         #[cfg(feature = "cell")]
         Some("cell") => run_cell(&seeds),
         #[cfg(feature = "cell")]
-        Some("mutations") => {
-            let only = args.iter().position(|arg| arg == "--only").and_then(|at| args.get(at + 1));
-            run_mutations(&seeds, only.map(String::as_str))
-        }
+        Some("mutations") => run_mutations(&seeds, only),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -145,6 +146,53 @@ fn run_ring(seeds: &Seeds) -> ExitCode {
         tally.reclaimed
     );
     ExitCode::SUCCESS
+}
+
+fn run_replication(seeds: &Seeds) -> ExitCode {
+    let Some(tally) = run("replication", seeds, replication::run_seed, replication::Tally::add) else {
+        return ExitCode::FAILURE;
+    };
+    println!(
+        "{} seeds from {}: {} faults, {} leaders, {} changes of groups, {} snapshots, {} writes and {} reads answered; no promise broken (logs {:016x})",
+        seeds.count,
+        seeds.first,
+        tally.faults,
+        tally.leaders,
+        tally.changes,
+        tally.snapshots,
+        tally.writes,
+        tally.reads,
+        tally.hash
+    );
+    ExitCode::SUCCESS
+}
+
+/// Every planted bug of replication has to be found.
+fn run_bugs(seeds: &Seeds, only: Option<&str>) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = 0;
+    let is_meant = |bug: &replication::bugs::Bug| only.is_none_or(|only| format!("{bug:?}") == only);
+    for bug in replication::bugs::BUGS.into_iter().filter(is_meant) {
+        let found = (seeds.first..seeds.first + seeds.count).find_map(|seed| {
+            let outcome = std::panic::catch_unwind(|| replication::run_with(seed, bug));
+            let outcome = outcome.unwrap_or_else(|_| Err("a panic".into()));
+            // A seed that fails without the bug as well says nothing about the bug.
+            let is_sound =
+                || std::panic::catch_unwind(|| replication::run_seed(seed).is_ok()).unwrap_or(false);
+            outcome.err().filter(|_| is_sound()).map(|why| (seed, why))
+        });
+        match found {
+            Some((seed, why)) => {
+                let words = if only.is_some() { &why } else { why.lines().last().unwrap_or_default() };
+                println!("{bug:?}: found by seed {seed}: {words}");
+            }
+            None => {
+                missed += 1;
+                println!("{bug:?}: not found by {} seeds from {}", seeds.count, seeds.first);
+            }
+        }
+    }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(feature = "cell")]

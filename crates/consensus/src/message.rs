@@ -1,0 +1,226 @@
+//! Messages between replicas as bytes. The library's own form is not used: its reader follows nested bytes as deep as they go.
+
+use std::fmt;
+
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
+use serde::{Deserialize, Serialize};
+
+/// Longest message: the largest entry, and what goes with it.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// What travels from one replica to another, with the group that it belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Envelope {
+    /// The incarnation of the group in which it was sent.
+    pub incarnation: u64,
+    pub(crate) message: Message,
+}
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageError(String);
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a message between replicas: {}", self.0)
+    }
+}
+
+impl std::error::Error for MessageError {}
+
+/// The fields of a message, in the order in which they travel.
+#[derive(Serialize, Deserialize)]
+struct Fields {
+    incarnation: u64,
+    kind: u8,
+    to: u64,
+    from: u64,
+    term: u64,
+    log_term: u64,
+    index: u64,
+    entries: Vec<Written>,
+    commit: u64,
+    commit_term: u64,
+    snapshot: Option<Copied>,
+    request_snapshot: u64,
+    reject: bool,
+    reject_hint: u64,
+    context: Bytes,
+    priority: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    is_change: bool,
+    term: u64,
+    index: u64,
+    data: Bytes,
+}
+
+/// Where a copy of everything stands.
+#[derive(Serialize, Deserialize)]
+struct Copied {
+    index: u64,
+    term: u64,
+    voters: Vec<u64>,
+    learners: Vec<u64>,
+}
+
+/// The kinds that travel, by their numbers.
+const KINDS: [MessageType; 10] = [
+    MessageType::MsgAppend,
+    MessageType::MsgAppendResponse,
+    MessageType::MsgRequestVote,
+    MessageType::MsgRequestVoteResponse,
+    MessageType::MsgSnapshot,
+    MessageType::MsgHeartbeat,
+    MessageType::MsgHeartbeatResponse,
+    MessageType::MsgTimeoutNow,
+    MessageType::MsgRequestPreVote,
+    MessageType::MsgRequestPreVoteResponse,
+];
+
+impl Envelope {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let message = &self.message;
+        let kind = KINDS.iter().position(|kind| *kind == message.msg_type);
+        let written = |entry: &Entry| Written {
+            is_change: entry.entry_type != EntryType::EntryNormal,
+            term: entry.term,
+            index: entry.index,
+            data: entry.data.clone(),
+        };
+        let copied = || {
+            let metadata = message.get_snapshot().get_metadata();
+            let conf = metadata.get_conf_state();
+            Copied {
+                index: metadata.index,
+                term: metadata.term,
+                voters: conf.voters.clone(),
+                learners: conf.learners.clone(),
+            }
+        };
+        let fields = Fields {
+            incarnation: self.incarnation,
+            kind: kind.map_or(u8::MAX, |kind| kind as u8),
+            to: message.to,
+            from: message.from,
+            term: message.term,
+            log_term: message.log_term,
+            index: message.index,
+            entries: message.entries.iter().map(written).collect(),
+            commit: message.commit,
+            commit_term: message.commit_term,
+            snapshot: (message.msg_type == MessageType::MsgSnapshot).then(copied),
+            request_snapshot: message.request_snapshot,
+            reject: message.reject,
+            reject_hint: message.reject_hint,
+            context: message.context.clone(),
+            priority: message.priority,
+        };
+        postcard::to_stdvec(&fields).expect("plain data encodes")
+    }
+
+    /// Reads one, whatever bytes these are.
+    pub fn decode(bytes: &[u8]) -> Result<Envelope, MessageError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(MessageError(format!("{} bytes are too many", bytes.len())));
+        }
+        let fields: Fields = match postcard::take_from_bytes(bytes) {
+            Ok((fields, [])) => fields,
+            Ok((_, rest)) => return Err(MessageError(format!("{} bytes are behind it", rest.len()))),
+            Err(fault) => return Err(MessageError(fault.to_string())),
+        };
+        let Some(kind) = KINDS.get(usize::from(fields.kind)) else {
+            return Err(MessageError(format!("kind {} is not known", fields.kind)));
+        };
+        let follow = fields.entries.iter().zip(fields.index + 1..).all(|(entry, index)| entry.index == index);
+        if !follow {
+            return Err(MessageError("its entries do not follow each other".into()));
+        }
+        let mut message = Message::default();
+        message.msg_type = *kind;
+        (message.to, message.from, message.term) = (fields.to, fields.from, fields.term);
+        (message.log_term, message.index) = (fields.log_term, fields.index);
+        (message.commit, message.commit_term) = (fields.commit, fields.commit_term);
+        (message.request_snapshot, message.priority) = (fields.request_snapshot, fields.priority);
+        (message.reject, message.reject_hint) = (fields.reject, fields.reject_hint);
+        message.context = fields.context;
+        message.entries = fields.entries.into_iter().map(entry).collect::<Vec<_>>().into();
+        if let Some(copied) = fields.snapshot {
+            let metadata = message.mut_snapshot().mut_metadata();
+            (metadata.index, metadata.term) = (copied.index, copied.term);
+            *metadata.mut_conf_state() = ConfState::from((copied.voters, copied.learners));
+        }
+        Ok(Envelope { incarnation: fields.incarnation, message })
+    }
+
+    /// The number of the replica that sent it.
+    pub fn from(&self) -> u64 {
+        self.message.from
+    }
+
+    /// The number of the replica that it is for.
+    pub fn to(&self) -> u64 {
+        self.message.to
+    }
+
+    /// Whether it says that a copy of everything was sent, and up to where that goes.
+    pub fn snapshot(&self) -> Option<crate::Point> {
+        let metadata = self.message.get_snapshot().get_metadata();
+        let point = crate::Point { index: metadata.index, term: metadata.term };
+        (self.message.msg_type == MessageType::MsgSnapshot).then_some(point)
+    }
+}
+
+fn entry(written: Written) -> Entry {
+    let mut entry = Entry::default();
+    entry.entry_type = if written.is_change { EntryType::EntryConfChange } else { EntryType::EntryNormal };
+    (entry.term, entry.index, entry.data) = (written.term, written.index, written.data);
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_what_is_read_and_half_of_it_is_nothing() {
+        let written = |index| Written { is_change: index == 6, term: 3, index, data: vec![7; 9].into() };
+        for kind in KINDS {
+            let mut message = Message::default();
+            message.msg_type = kind;
+            (message.to, message.from, message.term, message.index) = (1, 2, 3, 4);
+            (message.commit, message.reject, message.reject_hint) = (3, true, 9);
+            message.context = b"why".as_slice().into();
+            message.entries = vec![entry(written(5)), entry(written(6))].into();
+            if kind == MessageType::MsgSnapshot {
+                let metadata = message.mut_snapshot().mut_metadata();
+                (metadata.index, metadata.term) = (8, 2);
+                *metadata.mut_conf_state() = ConfState::from((vec![1, 2], vec![3]));
+            }
+            let sent = Envelope { incarnation: 5, message };
+            let bytes = sent.encode();
+            assert_eq!(Envelope::decode(&bytes).unwrap(), sent);
+            for len in 0..bytes.len() {
+                assert!(Envelope::decode(&bytes[..len]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        let mut state = 1u64;
+        for len in 0..2_000usize {
+            let bytes: Vec<u8> = (0..len % 80)
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (state >> 57) as u8
+                })
+                .collect();
+            let _ = Envelope::decode(&bytes);
+        }
+    }
+}
