@@ -160,6 +160,7 @@ impl Machine {
     pub fn drive(&mut self, bug: Option<Bug>, crash: Crash, deeds: &mut Deeds) -> bool {
         let (Some(disk), Some(running)) = (&mut self.disk, &mut self.running) else { return false };
         while let Some(mut work) = running.replica.work() {
+            let changes = deeds.changes;
             deeds.sent.extend(running.outgoing(std::mem::take(&mut work.messages), bug));
             if crash == Crash::BeforeDurable && work.hard.is_some() {
                 return true;
@@ -203,6 +204,10 @@ impl Machine {
                 return true;
             }
             running.apply(committed, bug, deeds);
+            if deeds.changes > changes {
+                // A start must not fall back to the group before: it may be that its majority is gone.
+                disk.log.push((running.replica.hard(), Vec::new()));
+            }
         }
         let standing = running.replica.standing();
         if !standing.leads {

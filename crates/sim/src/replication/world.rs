@@ -571,9 +571,9 @@ impl World {
         let voters = group.voters();
         let is_whole = |id: &u64| {
             self.machines.iter().any(|machine| {
-                machine.disk.as_ref().is_some_and(|disk| disk.id == *id)
-                    && machine.running.is_some()
-                    && machine.cut.is_empty()
+                // A change counts for a replica once it has done it; before that, the majority of the group before is needed.
+                let knows = machine.running.as_ref().is_some_and(|running| running.table.group == group);
+                machine.disk.as_ref().is_some_and(|disk| disk.id == *id) && knows && machine.cut.is_empty()
             })
         };
         if voters.len() < 3 || !voters.iter().all(is_whole) || self.lost_at + LOSS_MS > self.now {
