@@ -98,6 +98,12 @@ const STEPS: &[Step] = &[
     step("sim ring, 40 seeds", &[Tier::Normal], Action::Sim { what: "ring", seeds: "40" }),
     step("sim ring, 400 seeds", &[Tier::Full], Action::Sim { what: "ring", seeds: "400" }),
     step("sim ring, 4000 seeds", &[Tier::Long], Action::Sim { what: "ring", seeds: "4000" }),
+    step("sim replication, 300 seeds", &[Tier::Normal], Action::Sim { what: "replication", seeds: "300" }),
+    step(
+        "sim replication, 20000 seeds",
+        &[Tier::Full, Tier::Long],
+        Action::Sim { what: "replication", seeds: "20000" },
+    ),
     step("sim cell, 100 seeds", &[Tier::Normal], Action::Sim { what: "cell", seeds: "100" }),
     step("sim cell, 5000 seeds", &[Tier::Full], Action::Sim { what: "cell", seeds: "5000" }),
     step("sim cell, 100000 seeds", &[Tier::Long], Action::Sim { what: "cell", seeds: "100000" }),
@@ -261,7 +267,7 @@ mod tests {
         for tier in EVERY {
             let names = names(*tier);
             assert_eq!(names[..4], ["fmt", "clippy", "tidy", "test"]);
-            for once in ["sim ring", "sim cell", "clients", "apps"] {
+            for once in ["sim ring", "sim replication", "sim cell", "clients", "apps"] {
                 assert_eq!(names.iter().filter(|name| name.starts_with(once)).count(), 1, "{tier:?}: {once}");
             }
         }

@@ -24,6 +24,9 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
                 && succeeds(Command::new(built("sim", "sim")).current_dir(root()).args(args))
         }
         Some("cell" | "mutations") => as_tests(args),
+        Some("replication" | "bugs") if seeds(args).is_some_and(|seeds| seeds < LONG_RUN_SEEDS) => {
+            as_tests(args)
+        }
         Some("ring") if seeds(args).is_some_and(|seeds| seeds < LONG_RUN_RING_SEEDS) => as_tests(args),
         _ => {
             let build = "run --release --locked --package stoker-sim --no-default-features --bin sim --";

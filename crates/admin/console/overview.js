@@ -23,8 +23,8 @@ export async function page(context) {
   const events = place("div");
   [alerts, risk, tiles, map, volumes].forEach((part) => part.append(loading()));
   // What tiles are made of comes from three polls; each draws with what the others told last.
-  const seen = { status: null, nodes: null, drives: null, recent: null, capacity: null };
-  const drawTiles = () => seen.status && seen.nodes && tiles.update([seen.status, seen.nodes, seen.drives, seen.recent?.at_ms.at(-1), seen.capacity], () => tileRow(seen));
+  const seen = { status: null, nodes: null, drives: null, recent: null, capacity: null, report: null };
+  const drawTiles = () => seen.status && seen.nodes && tiles.update([seen.status, seen.nodes, seen.drives, seen.recent?.at_ms.at(-1), seen.capacity, seen.report], () => tileRow(seen));
   context.show(
     alerts,
     risk,
@@ -46,7 +46,7 @@ export async function page(context) {
     const asOf = isDark || stale.has("risk") ? (stale.get("risk") ?? 0) : null;
     risk.update([report.error?.message ?? report, asOf], () => (report.error ? failure(report.error) : drawRisk(report, asOf)));
     if (!status.error && !nodes.error && !drives.error) {
-      Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives });
+      Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives, report: report.error ? null : report });
       drawTiles();
       map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes, isDark }, drawMap);
     }
@@ -134,7 +134,7 @@ function tile(name, value, kind, note, href) {
 /** The newest figures of all nodes together. */
 const newest = (recent) => (name) => recent?.series[name]?.at(-1) ?? null;
 
-function tileRow({ status, nodes, drives, recent, capacity }) {
+function tileRow({ status, nodes, drives, recent, capacity, report }) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
   const of = (state) => drives.filter((drive) => drive.state === state).length;
@@ -143,13 +143,17 @@ function tileRow({ status, nodes, drives, recent, capacity }) {
   const now = newest(recent);
   const clients = ["s3_connections", "nfs_connections", "door_connections"].map(now);
   const known = clients.filter((value) => value != null);
+  // What a node that is lost had to drain is counted by nobody until others take it over; the copies of it are.
+  const copies = (report?.nodes ?? []).reduce((most, node) => (node.undrained_bytes > most.undrained_bytes ? node : most), { undrained_bytes: 0, oldest_age_ms: 0 });
+  const waits = Math.max(now("drain_lag_bytes") ?? status.dirty_bytes, copies.undrained_bytes);
+  const waitsFor = Math.max((now("drain_lag_s") ?? status.dirty_age_ms / 1000), copies.oldest_age_ms / 1000);
   const full = capacity?.full_in_s;
   const used = capacity?.space_bytes > 0 ? (100 * capacity.keep_bytes) / capacity.space_bytes : null;
   return [
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad", status.ready ? "this node is ready" : "this node is not ready", "#/nodes"),
     tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + cordoned + unknown === drives.length ? "warn" : "bad", notLive || "all in service"),
     tile("Space that must stay", used == null ? "–" : percent(used), used > 80 || (full != null && full < 86400) ? "bad" : "", used == null ? "not known yet" : `${bytes(capacity.keep_bytes)} of ${bytes(capacity.space_bytes)}; ${full != null ? `full in ${span(full * 1000)} at this rate` : capacity.fill_bytes_per_s == null ? "no forecast yet" : "does not fill up"}`),
-    tile("Waiting for the lake", now("drain_lag_bytes") == null ? bytes(status.dirty_bytes) : bytes(now("drain_lag_bytes")), status.lake_trouble ? "warn" : "", (now("drain_lag_bytes") ?? status.dirty_bytes) > 0 ? `oldest for ${seconds(now("drain_lag_s") ?? status.dirty_age_ms / 1000)}` : "all drained", "#/lake"),
+    tile("Waiting for the lake", bytes(waits), status.lake_trouble ? "warn" : "", waits > 0 ? `oldest for ${seconds(waitsFor)}` : "all drained", "#/lake"),
     tile("Read", rate(now("read_bytes_per_s")), "", "all nodes"),
     tile("Written", rate(now("write_bytes_per_s")), "", now("commits_per_s") == null ? "all nodes" : `${now("commits_per_s").toFixed(1)} commits/s`),
     tile("Client connections", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),

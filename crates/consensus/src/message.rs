@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Longest message: the largest entry, and what goes with it.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
+/// Longest change of a group: a kind, a number and a node.
+const CHANGE_BYTES_MAX: usize = 64;
+
 /// What travels from one replica to another, with the group that it belongs to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
@@ -140,6 +143,11 @@ impl Envelope {
         if !follow {
             return Err(MessageError("its entries do not follow each other".into()));
         }
+        // The library reads changes of the group in its own form, whose nested bytes it follows as deep as they go.
+        let is_short = |entry: &Written| !entry.is_change || entry.data.len() <= CHANGE_BYTES_MAX;
+        if !fields.entries.iter().all(is_short) {
+            return Err(MessageError("a change of the group that is too long".into()));
+        }
         let mut message = Message::default();
         message.msg_type = *kind;
         (message.to, message.from, message.term) = (fields.to, fields.from, fields.term);
@@ -208,6 +216,16 @@ mod tests {
                 assert!(Envelope::decode(&bytes[..len]).is_err());
             }
         }
+    }
+
+    #[test]
+    fn a_change_of_the_group_is_short() {
+        let written = Written { is_change: true, term: 1, index: 1, data: vec![0x0b; 65].into() };
+        let mut message = Message::default();
+        message.msg_type = MessageType::MsgAppend;
+        message.entries = vec![entry(written)].into();
+        let bytes = Envelope { incarnation: 1, message }.encode();
+        assert!(Envelope::decode(&bytes).unwrap_err().to_string().contains("too long"));
     }
 
     #[test]

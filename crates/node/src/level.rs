@@ -98,9 +98,13 @@ impl Core {
         if let Outcome::Done { seq, .. } = self.catalog.commit(change).await.map_err(error::catalog)? {
             self.saw(seq);
             self.level.saw(next);
-            tracing::info!(
-                "the level of the cluster is {next} from now on: every node can read it; older releases do not start any more"
-            );
+            // A new cluster is raised to the newest level within its first second; no older release ever ran in it.
+            match view.nodes().count() {
+                1 => tracing::info!("the forms of rows and messages are those of level {next}"),
+                _ => tracing::info!(
+                    "every node can read level {next}: it is that of the cluster from now on, and older releases do not start any more"
+                ),
+            }
         }
         Ok(())
     }

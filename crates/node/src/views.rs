@@ -20,6 +20,9 @@ use crate::core::Core;
 use crate::node::Node;
 use crate::status::Counts;
 
+/// A node that is silent for less is not called lost.
+const SILENT_MS: u64 = 3_000;
+
 /// The last good answers.
 #[derive(Default)]
 pub(crate) struct Views {
@@ -346,6 +349,12 @@ impl Node {
             .filter(|node| *node != core.node)
             .filter_map(|node| {
                 let word = core.node_word(node);
+                // One that has just started has not heard everybody yet, and one ping may be lost.
+                let is_lately =
+                    matches!(word, NodeWord::Silent { since_ms } if now_ms < since_ms + SILENT_MS);
+                if is_lately {
+                    return None;
+                }
                 let outage = Outage::of_node(&view.name(node), &node.to_string(), word, now_ms)?;
                 Some(if is_stalled { outage.for_a_person() } else { outage })
             })
@@ -368,7 +377,7 @@ impl Core {
     pub(crate) fn node_word(&self, node: NodeId) -> NodeWord {
         let view = self.cell.view();
         let since_ms = view.member(node).map_or(0, |member| member.row.since_ms);
-        let latency_us = if node == self.node { 0 } else { self.cell.latency_us(node) };
+        let latency_us = if node == self.node { 0 } else { self.cell.latency_seen_us(node) };
         NodeWord::of(view.became(node), since_ms, self.cell.silent_since(node), latency_us)
     }
 }

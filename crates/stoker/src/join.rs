@@ -1,6 +1,7 @@
 //! `stoker join`: a new node on this machine becomes a member of a cluster.
 
 use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// Makes the directory that a configuration names that of a member, and starts nothing.
 fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitCode, Failure> {
     let config = Config::read(file)?;
+    make_for_service(&config.node.dir)?;
     let place = Place::take(&config.node.dir)?;
     let was_node = stoker_node::is_node(place.dir());
     let wanted = JoinAs {
@@ -100,4 +102,44 @@ fn read(file: &Path) -> Result<String, Failure> {
     };
     read.map_err(failed)?;
     Ok(text.trim().to_owned())
+}
+
+/// The user of the service, as docs/install.md has it made.
+const SERVICE_USER: &str = "stoker";
+
+/// Makes the directory of a node that is to be a service, if it is not there: root makes it for the user of the service, who could not read
+/// what root leaves in its own.
+fn make_for_service(dir: &Path) -> Result<(), Failure> {
+    if sys::user().0 != 0 || dir.exists() {
+        return Ok(());
+    }
+    let Some((user, group)) =
+        user_of(&std::fs::read_to_string("/etc/passwd").unwrap_or_default(), SERVICE_USER)
+    else {
+        return Ok(());
+    };
+    let failed = |error: std::io::Error| Failure::io(dir.display(), &error);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    std::os::unix::fs::chown(dir, Some(user), Some(group)).map_err(failed)
+}
+
+/// User and group of a name, by the lines of `/etc/passwd`.
+fn user_of(lines: &str, name: &str) -> Option<(u32, u32)> {
+    let fields = lines.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
+    Some((found.get(2)?.parse().ok()?, found.get(3)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_its_whole_name() {
+        let lines =
+            "root:x:0:0::/root:/bin/sh\nstoker2:x:7:8::/:/bin/sh\nstoker:x:998:997::/:/bin/sh\nbroken\n";
+        assert_eq!(user_of(lines, "stoker"), Some((998, 997)));
+        assert_eq!(user_of(lines, "stok"), None);
+        assert_eq!(user_of("stoker:x:many:1::", "stoker"), None);
+    }
 }

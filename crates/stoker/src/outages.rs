@@ -20,6 +20,12 @@ pub fn beside(mut view: Value, outages: &Outages) -> Value {
     view
 }
 
+/// Whether a view shows what is true now.
+pub fn is_present(outages: &Outages, view: &str) -> bool {
+    outages.stale.iter().all(|stale| stale.view != view)
+        && outages.lost.iter().all(|lost| lost.what != "catalog")
+}
+
 /// How old a view is, if the catalog did not answer for it.
 pub fn age(outages: &Outages, view: &str) -> Option<String> {
     let stale = outages.stale.iter().find(|stale| stale.view == view)?;

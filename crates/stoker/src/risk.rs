@@ -45,6 +45,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             out::json(&outages::beside(show::plain(&report), &outages))?;
         } else {
             tell(&report)?;
+            if outages::is_present(&outages, "risk") {
+                out::line(verdict(&report))?;
+            }
             outages::tell(&outages, "risk");
         }
         Ok(ExitCode::SUCCESS)
@@ -67,6 +70,25 @@ fn tell(report: &RiskReport) -> Result<(), Failure> {
         out::say("there is more than was looked at: each number is at least that");
     }
     Ok(())
+}
+
+/// All of it in one sentence, the worst first.
+pub fn verdict(report: &RiskReport) -> String {
+    let worst = report.nodes.iter().filter(|node| node.state != "down").max_by_key(|node| node.lost_bytes);
+    let alone = report.nodes.iter().map(|node| node.one_copy_files).max().unwrap_or(0);
+    if report.lost_files > 0 {
+        let files = show::count(report.lost_files, "file");
+        return format!("{files} cannot be read now: `stoker risk --lost` names them");
+    }
+    if let Some(worst) = worst.filter(|node| node.lost_files > 0 || node.lost_parts > 0) {
+        let files = show::count(worst.lost_files, "file");
+        return format!("if {} dies now, {files} ({}) are lost", worst.name, size::human(worst.lost_bytes));
+    }
+    match (alone, report.nodes.len()) {
+        (0, 0 | 1) => "if this node dies now, nothing is lost".to_owned(),
+        (0, _) => "if any one node dies now, nothing is lost".to_owned(),
+        (files, _) => format!("no loss if one node dies, but {} have one copy", show::count(files, "file")),
+    }
 }
 
 /// In a colour where something would be lost.
@@ -95,8 +117,12 @@ fn words(name: &str, risk: &Risk) -> String {
         0 => String::new(),
         _ => format!(", oldest {}", span::human(risk.oldest_age_ms)),
     };
+    let died = match risk.state.as_str() {
+        "down" => format!("with {name}, which is down:"),
+        _ => format!("if {name}{state} dies now:"),
+    };
     format!(
-        "if {name}{state} dies now: {} lost{doubtful}{parts}; undrained {}{oldest}; one copy {}",
+        "{died} {} lost{doubtful}{parts}; undrained {}{oldest}; one copy {}",
         size::human(risk.lost_bytes),
         size::human(risk.undrained_bytes),
         size::human(risk.one_copy_bytes)

@@ -93,7 +93,8 @@ fn tell(ready: &Ready) -> Result<(), Failure> {
     if ready.credentials.is_some() {
         tracing::info!("the first access key is in {}", ready.dir.join(CREDENTIALS).display());
     }
-    tracing::info!("the console is at {}/; the token to log in with is in a file of the node", ready.admin);
+    let token = ready.dir.join("token");
+    tracing::info!("the console is at {}/; the token to log in with is in {}", ready.admin, token.display());
     tracing::info!(
         peers = ready.peers.join(" "),
         "other machines join with `stoker join HOST:PORT --config FILE`, after `stoker join-token create` here"

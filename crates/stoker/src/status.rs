@@ -1,12 +1,19 @@
 //! `stoker status`: how a node is, and what is at risk right now.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use stoker_store::{NodeStatus, Outages, PeerStatus, RingStatus, SourceStatus, Store};
+use stoker_store::{
+    NodeStatus, Order, Outages, PeerStatus, Report, RingStatus, RiskReport, SourceStatus, Store,
+};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
+use crate::risk::verdict;
 use crate::{clock, out, outages, show, size, span};
+
+/// Longest wait for what is at risk: the rest is told without it.
+const RISK_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `status`.
 #[derive(clap::Args)]
@@ -27,13 +34,24 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.json {
             out::json(&outages::beside(show::plain(&status), &outages))?
         } else {
-            tell(&status, &outages)?
+            tell(&status, &outages, risk(&client, &status, &outages).await.as_ref())?
         }
         Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
 
-fn tell(status: &NodeStatus, outages: &Outages) -> Result<(), Failure> {
+/// What others have that is not in the lake: this node counts only what it has to drain itself. None where that is not known now.
+async fn risk(client: &dyn Store, status: &NodeStatus, outages: &Outages) -> Option<RiskReport> {
+    if status.nodes.len() < 2 || !outages::is_present(outages, "risk") {
+        return None;
+    }
+    match tokio::time::timeout(RISK_MAX, client.operate(Order::Risk)).await {
+        Ok(Ok(Report::Risk(report))) => Some(report),
+        _ => None,
+    }
+}
+
+fn tell(status: &NodeStatus, outages: &Outages, risk: Option<&RiskReport>) -> Result<(), Failure> {
     let running = span::human(clock::unix_ms().saturating_sub(status.started_ms));
     let ready = if status.ready { "ready" } else { "not ready" };
     let name = own_name(status);
@@ -48,13 +66,14 @@ fn tell(status: &NodeStatus, outages: &Outages) -> Result<(), Failure> {
     rows.extend(status.rings.iter().map(|ring| ("drive", drive(ring))));
     rows.extend(status.sources.iter().filter(|source| source.reads > 0).map(|one| ("reads", source(one))));
     rows.push(("cache", size::human(status.cache_bytes)));
-    rows.push(("undrained", undrained(status)));
+    rows.push(("undrained", undrained(status, risk)));
     if status.conflicts > 0 {
         let count = out::count(status.conflicts);
         rows.push(("conflicts", format!("{count}; see `stoker conflict ls`")));
     }
     rows.extend(status.lake_trouble.iter().map(|trouble| ("lake", trouble.clone())));
     rows.extend(status.words.iter().map(|words| ("safety", words.clone())));
+    rows.extend(risk.map(|report| ("safety", verdict(report))));
     out::fields(&rows)
 }
 
@@ -112,9 +131,20 @@ fn source(source: &SourceStatus) -> String {
     format!("{what}: {}{small}{large}{failures}", out::count(source.reads))
 }
 
-fn undrained(status: &NodeStatus) -> String {
+fn undrained(status: &NodeStatus, risk: Option<&RiskReport>) -> String {
+    let elsewhere = risk.iter().flat_map(|report| &report.nodes).max_by_key(|node| node.undrained_bytes);
+    let elsewhere = elsewhere.filter(|node| node.undrained_files > 0);
     if status.dirty_files == 0 {
-        return "nothing: every file that drains is in its lake".to_owned();
+        return match (elsewhere, status.nodes.len() < 2 || risk.is_some()) {
+            (Some(node), _) => format!(
+                "nothing that this node has to drain; in the cluster at least {}, {} (with {})",
+                show::count(node.undrained_files, "file"),
+                size::human(node.undrained_bytes),
+                node.name
+            ),
+            (None, true) => "nothing: every file that drains is in its lake".to_owned(),
+            (None, false) => "nothing that this node has to drain; of others it is not known now".to_owned(),
+        };
     }
     format!(
         "{}, {}, the oldest for {}; {} under way",

@@ -13,6 +13,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-buffer", &["stoker-format"]),
     ("stoker-ring", &["stoker-format", "stoker-buffer", "stoker-testing"]),
     ("stoker-catalog", &["stoker-format", "stoker-testing"]),
+    ("stoker-consensus", &["stoker-format"]),
     ("stoker-schema", &["stoker-format", "stoker-catalog"]),
     ("stoker-cell", &["stoker-format", "stoker-buffer"]),
     // Signs and checks; knows nothing else.
@@ -176,6 +177,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-buffer",
             "stoker-ring",
             "stoker-catalog",
+            "stoker-consensus",
             "stoker-schema",
             "stoker-lake",
             "stoker-store",

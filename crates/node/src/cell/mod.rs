@@ -78,6 +78,11 @@ pub trait Wire: Send + Sync + 'static {
     /// How long a node takes to answer, microseconds, by what was seen lately.
     fn latency_us(&self, node: NodeId) -> u64;
 
+    /// The same, if it was seen at all.
+    fn latency_seen_us(&self, node: NodeId) -> Option<u64> {
+        Some(self.latency_us(node))
+    }
+
     /// Where nodes can be reached.
     fn set_peers(&self, peers: &[(NodeId, Vec<String>)]);
 
@@ -333,6 +338,11 @@ impl Cell {
         self.wire.as_ref().map_or(0, |wire| wire.latency_us(node))
     }
 
+    /// The same for people: 0 if nothing was seen.
+    pub fn latency_seen_us(&self, node: NodeId) -> u64 {
+        self.wire.as_ref().and_then(|wire| wire.latency_seen_us(node)).unwrap_or(0)
+    }
+
     /// The node of this cell whose turn it is to have a chunk of a lake; none if that is this one.
     pub fn turn(&self, chunk: ChunkId) -> Option<NodeId> {
         self.first_with(chunk, |view, node| view.is_near(self.node, node))
@@ -387,10 +397,7 @@ impl Cell {
             let state = view.state_word(node);
             // What was measured before it fell silent is not how long it takes to answer.
             let answers = view.became(node) == "up" && !self.is_suspect(node);
-            let latency_us = match &self.wire {
-                Some(wire) if node != self.node && answers => wire.latency_us(node),
-                _ => 0,
-            };
+            let latency_us = if node != self.node && answers { self.latency_seen_us(node) } else { 0 };
             Some(PeerStatus {
                 node: node.to_string(),
                 name: row.name.clone(),

@@ -164,7 +164,11 @@ impl Wire for PeerWire {
     }
 
     fn latency_us(&self, node: NodeId) -> u64 {
-        self.latencies.read().unwrap().get(&node).copied().unwrap_or(1_000)
+        self.latency_seen_us(node).unwrap_or(1_000)
+    }
+
+    fn latency_seen_us(&self, node: NodeId) -> Option<u64> {
+        self.latencies.read().unwrap().get(&node).copied()
     }
 
     fn set_peers(&self, peers: &[(NodeId, Vec<String>)]) {

@@ -120,7 +120,10 @@ async fn copy<S: Send + 'static>(
         }
         Some(_) => Ok(state),
         None => {
-            out::say(format!("{}: has no checksum of the whole; only its length was checked", info.key));
+            out::say(format!(
+                "{}: every chunk was checked where it was read; the file has no checksum of the whole to compare with",
+                info.key
+            ));
             Ok(state)
         }
     }
