@@ -148,15 +148,23 @@ impl Envelope {
         if !fields.entries.iter().all(is_short) {
             return Err(MessageError("a change of the group that is too long".into()));
         }
-        let mut message = Message::default();
-        message.msg_type = *kind;
-        (message.to, message.from, message.term) = (fields.to, fields.from, fields.term);
-        (message.log_term, message.index) = (fields.log_term, fields.index);
-        (message.commit, message.commit_term) = (fields.commit, fields.commit_term);
-        (message.request_snapshot, message.priority) = (fields.request_snapshot, fields.priority);
-        (message.reject, message.reject_hint) = (fields.reject, fields.reject_hint);
-        message.context = fields.context;
-        message.entries = fields.entries.into_iter().map(entry).collect::<Vec<_>>().into();
+        let mut message = Message {
+            msg_type: *kind,
+            to: fields.to,
+            from: fields.from,
+            term: fields.term,
+            log_term: fields.log_term,
+            index: fields.index,
+            entries: fields.entries.into_iter().map(entry).collect::<Vec<_>>().into(),
+            commit: fields.commit,
+            commit_term: fields.commit_term,
+            request_snapshot: fields.request_snapshot,
+            reject: fields.reject,
+            reject_hint: fields.reject_hint,
+            context: fields.context,
+            priority: fields.priority,
+            ..Message::default()
+        };
         if let Some(copied) = fields.snapshot {
             let metadata = message.mut_snapshot().mut_metadata();
             (metadata.index, metadata.term) = (copied.index, copied.term);
@@ -184,10 +192,13 @@ impl Envelope {
 }
 
 fn entry(written: Written) -> Entry {
-    let mut entry = Entry::default();
-    entry.entry_type = if written.is_change { EntryType::EntryConfChange } else { EntryType::EntryNormal };
-    (entry.term, entry.index, entry.data) = (written.term, written.index, written.data);
-    entry
+    Entry {
+        entry_type: if written.is_change { EntryType::EntryConfChange } else { EntryType::EntryNormal },
+        term: written.term,
+        index: written.index,
+        data: written.data,
+        ..Entry::default()
+    }
 }
 
 #[cfg(test)]
@@ -198,12 +209,19 @@ mod tests {
     fn what_is_sent_is_what_is_read_and_half_of_it_is_nothing() {
         let written = |index| Written { is_change: index == 6, term: 3, index, data: vec![7; 9].into() };
         for kind in KINDS {
-            let mut message = Message::default();
-            message.msg_type = kind;
-            (message.to, message.from, message.term, message.index) = (1, 2, 3, 4);
-            (message.commit, message.reject, message.reject_hint) = (3, true, 9);
-            message.context = b"why".as_slice().into();
-            message.entries = vec![entry(written(5)), entry(written(6))].into();
+            let mut message = Message {
+                msg_type: kind,
+                to: 1,
+                from: 2,
+                term: 3,
+                index: 4,
+                entries: vec![entry(written(5)), entry(written(6))].into(),
+                commit: 3,
+                reject: true,
+                reject_hint: 9,
+                context: b"why".as_slice().into(),
+                ..Message::default()
+            };
             if kind == MessageType::MsgSnapshot {
                 let metadata = message.mut_snapshot().mut_metadata();
                 (metadata.index, metadata.term) = (8, 2);
@@ -221,9 +239,8 @@ mod tests {
     #[test]
     fn a_change_of_the_group_is_short() {
         let written = Written { is_change: true, term: 1, index: 1, data: vec![0x0b; 65].into() };
-        let mut message = Message::default();
-        message.msg_type = MessageType::MsgAppend;
-        message.entries = vec![entry(written)].into();
+        let entries = vec![entry(written)].into();
+        let message = Message { msg_type: MessageType::MsgAppend, entries, ..Message::default() };
         let bytes = Envelope { incarnation: 1, message }.encode();
         assert!(Envelope::decode(&bytes).unwrap_err().to_string().contains("too long"));
     }

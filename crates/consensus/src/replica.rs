@@ -48,10 +48,13 @@ impl Entry {
     }
 
     pub(crate) fn of(point: Point, is_change: bool, data: Vec<u8>) -> Entry {
-        let mut entry = RaftEntry::default();
-        entry.entry_type = if is_change { EntryType::EntryConfChange } else { EntryType::EntryNormal };
-        (entry.term, entry.index, entry.data) = (point.term, point.index, data.into());
-        Entry(entry)
+        Entry(RaftEntry {
+            entry_type: if is_change { EntryType::EntryConfChange } else { EntryType::EntryNormal },
+            term: point.term,
+            index: point.index,
+            data: data.into(),
+            ..RaftEntry::default()
+        })
     }
 
     pub(crate) fn is_change(&self) -> bool {

@@ -37,13 +37,16 @@ struct Request {
     open: bool,
 }
 
+/// To whom, bytes, and a copy of everything.
+type Flying = (usize, Vec<u8>, Option<Table>);
+
 pub struct World {
     rng: Rng,
     bug: Option<Bug>,
     now: u64,
     machines: Vec<Machine>,
-    /// (When, in which order) -> to whom, bytes, and a copy of everything.
-    flying: BTreeMap<(u64, u64), (usize, Vec<u8>, Option<Table>)>,
+    /// By when they arrive and in which order they were sent.
+    flying: BTreeMap<(u64, u64), Flying>,
     sent: u64,
     requests: Vec<Request>,
     /// For each register the highest entry that was acknowledged or read.
@@ -146,13 +149,13 @@ impl World {
             }
             self.drive(at)?;
         }
-        if self.now % 7 == 0 && self.now < TROUBLE_MS + QUIET_MS - REST_MS {
+        if self.now.is_multiple_of(7) && self.now < TROUBLE_MS + QUIET_MS - REST_MS {
             self.ask()?;
         }
-        if self.now % ARRANGE_MS == 0 {
+        if self.now.is_multiple_of(ARRANGE_MS) {
             self.arrange()?;
         }
-        if !self.quiet && self.now % 50 == 0 {
+        if !self.quiet && self.now.is_multiple_of(50) {
             self.strike()?;
         }
         let now = self.now;
@@ -325,7 +328,7 @@ impl World {
         let least = self.seen.get(&register).copied().unwrap_or(0);
         let number = self.requests.len();
         // In some stretches of time nobody writes: whoever is cut off then falls behind by nothing.
-        let is_read = self.rng.percent(50) || self.now / STRETCH_MS % 3 == 0;
+        let is_read = self.rng.percent(50) || (self.now / STRETCH_MS).is_multiple_of(3);
         let value = (!is_read).then_some(number as u64 + 1);
         let mut request = Request { register, value, at, least, open: true };
         let (now, bug) = (self.now, self.bug);
