@@ -1,9 +1,9 @@
 //! A replicated log: what one of its replicas decides, and the file that keeps its entries. (D127)
 //!
 //! [`Replica`] is Raft, from a library that does no I/O: messages, time and what is proposed go in; messages, entries to keep and entries
-//! that are committed come out. A driver around it does the rest, in this order: what a leader sends may leave at once, then entries and vote
-//! are made durable in the [`Log`], then what a follower says leaves, then what is committed is done. The same driver is a thread over a file
-//! in a node, and a loop over a simulated drive in the simulation.
+//! that are committed come out. [`Driver`] does the rest, in this order: what a leader sends may leave at once, then entries and vote
+//! are made durable in the [`Log`], then what a follower says leaves, then what is committed is done. It is the same over a file and over a
+//! simulated drive.
 //!
 //! What is added to the library, because promises hang on it:
 //! - [`Lease`]: a leader answers reads by itself for as long as nobody else can have been elected, measured in time and not in ticks, so that
@@ -15,6 +15,7 @@
 //!
 //! It must not know tables, transports, clocks or threads, hold `unsafe`, or panic on foreign bytes.
 
+mod driver;
 mod group;
 mod lease;
 mod log;
@@ -22,6 +23,7 @@ mod message;
 mod replica;
 mod window;
 
+pub use driver::{Done, Driver, Keep};
 pub use group::{Change, Group, Member, REPLICAS_MAX};
 pub use lease::Lease;
 pub use log::{Log, LogError, LogId, Replayed, SLACK_BYTES};

@@ -114,7 +114,16 @@ impl Mount {
 
     /// Waits until somebody unmounts it.
     pub fn join(self) -> io::Result<()> {
-        ended(self.session.join())
+        let mut session = self.session;
+        let guard = std::mem::replace(&mut session.guard, std::thread::spawn(|| Ok(())));
+        let panicked = |_| io::Error::other("a thread of the mount panicked");
+        let served = ended(guard.join().map_err(panicked).flatten());
+        if served.is_ok() {
+            // The library takes a mount that is gone for one that is there and unmounts once more: by then that is whatever somebody else
+            // mounted on the same directory.
+            std::mem::forget(session);
+        }
+        served
     }
 
     /// Unmounts it. Fails while it is in use.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stoker_consensus::{
-    Committed, Entry, Group, Hard, Lease, Outgoing, Place, Point, Replica, Settings, Start, What,
+    Committed, Done, Driver, Entry, Group, Hard, Keep, Outgoing, Point, Settings, Start, What,
 };
 use stoker_format::NodeId;
 
@@ -39,16 +39,13 @@ pub struct Disk {
 
 /// What does not.
 pub struct Running {
-    pub replica: Replica,
+    /// Requests are named by their numbers.
+    pub driver: Driver<usize>,
     pub table: Table,
-    pub lease: Lease,
-    /// Proposals by their index: where they are, and which request they are.
-    pub pending: BTreeMap<u64, (Place, usize)>,
-    /// Requests to read, and the question that must be confirmed for them.
-    pub reads: Vec<(usize, u64)>,
+    /// A copy of everything that arrived.
     pub staged: Option<Table>,
-    /// It gave its leadership away.
-    pub gave_away: bool,
+    /// Until when it had a lease when it gave its leadership away.
+    pub lease_before: Duration,
 }
 
 pub struct Machine {
@@ -134,24 +131,18 @@ impl Disk {
         if bug == Some(Bug::CheckpointAhead) {
             (self.table.registers, self.table.chain) = (before.registers, before.chain);
         }
-        self.log = vec![(running.replica.hard(), running.replica.unapplied())];
+        self.log = vec![running.driver.rest()];
     }
 }
 
 impl Machine {
     pub fn start(&mut self, now: u64, seed: u64, bug: Option<Bug>) -> Result<(), String> {
         let Some(disk) = &self.disk else { return Ok(()) };
-        let replica = Replica::new(disk.start(bug), settings(seed, bug))?;
         let length = if bug == Some(Bug::LongLease) { 6 * ELECTION } else { ELECTION - 2 };
-        self.running = Some(Running {
-            replica,
-            table: disk.table.clone(),
-            lease: Lease::new(Duration::from_millis(length as u64 * TICK_MS)),
-            pending: BTreeMap::new(),
-            reads: Vec::new(),
-            staged: None,
-            gave_away: false,
-        });
+        let lease = Duration::from_millis(length as u64 * TICK_MS);
+        let driver = Driver::new(disk.start(bug), settings(seed, bug), lease)?;
+        let table = disk.table.clone();
+        self.running = Some(Running { driver, table, staged: None, lease_before: Duration::ZERO });
         self.next_tick = now + TICK_MS;
         Ok(())
     }
@@ -159,131 +150,139 @@ impl Machine {
     /// Does what the replica says until it has nothing more to say. Gives whether the machine crashed on the way.
     pub fn drive(&mut self, bug: Option<Bug>, crash: Crash, deeds: &mut Deeds) -> bool {
         let (Some(disk), Some(running)) = (&mut self.disk, &mut self.running) else { return false };
-        while let Some(mut work) = running.replica.work() {
-            let changes = deeds.changes;
-            deeds.sent.extend(running.outgoing(std::mem::take(&mut work.messages), bug));
-            if crash == Crash::BeforeDurable && work.hard.is_some() {
-                return true;
-            }
-            if let Some(point) = work.snapshot {
-                let Some(staged) = running.staged.take().filter(|staged| staged.point == point) else {
-                    deeds.broken = Some("a copy of everything was wanted that is not here".into());
-                    return true;
-                };
-                running.table = staged.clone();
-                (disk.table, disk.log) = (staged, Vec::new());
-                deeds.snapshots += 1;
-            }
-            if let Some(hard) = work.hard {
-                let forgotten = bug == Some(Bug::ForgetVote) && work.entries.is_empty();
-                let hard = match (forgotten, disk.log.last()) {
-                    (true, Some((kept, _))) => *kept,
-                    (true, None) => Hard::default(),
-                    (false, _) => hard,
-                };
-                disk.log.push((hard, work.entries.clone()));
-            }
-            if crash == Crash::AfterDurable && work.hard.is_some() {
-                return true;
-            }
-            for number in &work.confirmed {
-                // One that gave its leadership away is not sure of it before the time is over, whatever others say.
-                if !running.gave_away || bug == Some(Bug::LeaseAfterTransfer) {
-                    running.lease.confirmed(*number);
-                    let (done, wait): (Vec<_>, Vec<_>) =
-                        running.reads.drain(..).partition(|(_, asked)| asked <= number);
-                    running.reads = wait;
-                    deeds.read.extend(done.into_iter().map(|(request, _)| request));
+        let Running { driver, table, staged, .. } = running;
+        let mut place = Place { disk, table, staged, bug, crash, deeds };
+        let mut ends = Vec::new();
+        let ran =
+            driver.run(&mut place, &mut |place, message, group| place.send(message, group), &mut |done| {
+                ends.push(done)
+            });
+        for done in ends {
+            match done {
+                Done::Applied(request, point) => deeds.acked.push((request, point.index)),
+                Done::Unknown(request, place) if bug == Some(Bug::AnswerByIndex) => {
+                    deeds.acked.push((request, place.index));
                 }
-            }
-            let committed = std::mem::take(&mut work.committed);
-            running.apply(committed, bug, deeds);
-            let (messages, committed) = running.replica.done(work);
-            deeds.sent.extend(running.outgoing(messages, bug));
-            if crash == Crash::AfterSent {
-                return true;
-            }
-            running.apply(committed, bug, deeds);
-            if deeds.changes > changes {
-                // A start must not fall back to the group before: it may be that its majority is gone.
-                disk.log.push((running.replica.hard(), Vec::new()));
+                Done::Unknown(request, _) | Done::Deposed(request) => deeds.unknown.push(request),
+                Done::Read(request) => deeds.read.push(request),
             }
         }
-        let standing = running.replica.standing();
-        if !standing.leads {
-            running.lease.end();
-            running.gave_away = false;
-            if bug != Some(Bug::AnswerByIndex) {
-                let pending = std::mem::take(&mut running.pending);
-                deeds.unknown.extend(pending.into_values().map(|(_, request)| request));
+        match ran {
+            Ok(()) => false,
+            Err(Stop::Crashed) => true,
+            Err(Stop::Broken(why)) => {
+                deeds.broken = Some(why);
+                true
             }
-            deeds.unknown.extend(running.reads.drain(..).map(|(request, _)| request));
         }
-        false
     }
 }
 
 impl Running {
     /// Whether a read may be answered now.
     pub fn reads(&self, now: u64, bug: Option<Bug>) -> bool {
-        let standing = self.replica.standing();
+        let standing = self.driver.standing();
         match bug {
             Some(Bug::IgnoreLease) => standing.serves,
             Some(Bug::ServeEarly) => standing.leads,
-            _ => standing.serves && Duration::from_millis(now) < self.lease.until(),
+            Some(Bug::LeaseAfterTransfer)
+                if standing.serves && Duration::from_millis(now) < self.lease_before =>
+            {
+                true
+            }
+            _ => self.driver.may_read(Duration::from_millis(now)),
         }
     }
+}
 
-    fn outgoing(&self, messages: Vec<Outgoing>, bug: Option<Bug>) -> Vec<(Outgoing, Option<Table>)> {
-        let one = |message: Outgoing| {
-            if !message.is_snapshot {
-                return (message, None);
-            }
-            let mut copy = self.table.clone();
-            if bug == Some(Bug::SnapshotMissesRow) {
-                copy.registers.pop_last();
-            }
-            if bug == Some(Bug::SnapshotAhead) {
-                copy.chain ^= 1;
-            }
-            (message.with_point(copy.point, &copy.group), Some(copy))
+/// Why a machine stops.
+enum Stop {
+    Crashed,
+    Broken(String),
+}
+
+/// The drive and the memory of a machine, where its replica keeps things.
+struct Place<'m> {
+    disk: &'m mut Disk,
+    table: &'m mut Table,
+    staged: &'m mut Option<Table>,
+    bug: Option<Bug>,
+    crash: Crash,
+    deeds: &'m mut Deeds,
+}
+
+impl Place<'_> {
+    fn send(&mut self, message: Outgoing, group: &Group) {
+        if !message.is_snapshot {
+            self.deeds.sent.push((message, None));
+            return;
+        }
+        let mut copy = self.table.clone();
+        copy.group = group.clone();
+        if self.bug == Some(Bug::SnapshotMissesRow) {
+            copy.registers.pop_last();
+        }
+        if self.bug == Some(Bug::SnapshotAhead) {
+            copy.chain ^= 1;
+        }
+        self.deeds.sent.push((message.with_point(copy.point, group), Some(copy)));
+    }
+}
+
+impl Keep for Place<'_> {
+    type Error = Stop;
+
+    fn keep(&mut self, hard: &Hard, entries: &[Entry]) -> Result<(), Stop> {
+        if self.crash == Crash::BeforeDurable {
+            return Err(Stop::Crashed);
+        }
+        let forgotten = self.bug == Some(Bug::ForgetVote) && entries.is_empty();
+        let hard = match (forgotten, self.disk.log.last()) {
+            (true, Some((kept, _))) => *kept,
+            (true, None) => Hard::default(),
+            (false, _) => *hard,
         };
-        messages.into_iter().map(one).collect()
+        self.disk.log.push((hard, entries.to_vec()));
+        if self.crash == Crash::AfterDurable { Err(Stop::Crashed) } else { Ok(()) }
     }
 
-    fn apply(&mut self, committed: Vec<Committed>, bug: Option<Bug>, deeds: &mut Deeds) {
+    fn install(&mut self, point: Point, hard: &Hard) -> Result<Group, Stop> {
+        let Some(staged) = self.staged.take().filter(|staged| staged.point == point) else {
+            return Err(Stop::Broken("a copy of everything was wanted that is not here".into()));
+        };
+        *self.table = staged.clone();
+        let group = staged.group.clone();
+        (self.disk.table, self.disk.log) = (staged, vec![(*hard, Vec::new())]);
+        self.deeds.snapshots += 1;
+        Ok(group)
+    }
+
+    fn apply(&mut self, committed: &[Committed], group: &Group) -> Result<(), Stop> {
+        if self.crash == Crash::AfterSent {
+            return Err(Stop::Crashed);
+        }
         for Committed { point, what } in committed {
-            let table = &mut self.table;
+            let table = &mut *self.table;
             if point.index != table.point.index + 1 {
-                deeds.broken = Some(format!("entry {} follows {}", point.index, table.point.index));
-                return;
+                return Err(Stop::Broken(format!("entry {} follows {}", point.index, table.point.index)));
             }
-            table.point = point;
+            table.point = *point;
             table.chain = mix(table.chain ^ mix(point.index ^ (point.term << 40)));
             let mut written = 0;
-            match &what {
+            match what {
                 What::Data(data) => {
-                    let register = data[0];
                     let value = u64::from_le_bytes(data[1..9].try_into().expect("nine bytes"));
-                    table.registers.insert(register, (value, point.index));
+                    table.registers.insert(data[0], (value, point.index));
                     table.chain = mix(table.chain ^ value);
                     written = value;
                 }
-                What::Change(change) => {
-                    table.group.change(change);
-                    deeds.changes += 1;
-                }
+                What::Change(_) => self.deeds.changes += 1,
                 What::Nothing => {}
             }
-            deeds.applied.push((point.index, table.chain, written));
-            if let Some((place, request)) = self.pending.remove(&point.index) {
-                match place == point || bug == Some(Bug::AnswerByIndex) {
-                    true => deeds.acked.push((request, point.index)),
-                    false => deeds.unknown.push(request),
-                }
-            }
-            self.replica.applied(point);
+            self.deeds.applied.push((point.index, table.chain, written));
         }
+        self.table.group = group.clone();
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ const REGISTERS: usize = 8;
 const REGISTERS_OFTEN: usize = 3;
 /// Least time between two losses of a drive.
 const LOSS_MS: u64 = 10_000;
-const STRETCH_MS: u64 = 1_700;
+const STRETCH_MS: u64 = 4_000;
 /// How often a leader looks at its group.
 const ARRANGE_MS: u64 = 500;
 
@@ -141,14 +141,11 @@ impl World {
             }
             machine.next_tick = self.now + TICK_MS;
             if let Some(running) = &mut machine.running {
-                running.replica.tick();
-                if running.replica.standing().leads {
-                    let number = running.lease.ask(Duration::from_millis(self.now));
-                    running.replica.ask(number);
-                }
+                running.driver.tick(Duration::from_millis(self.now));
             }
             self.drive(at)?;
         }
+        self.check_leases()?;
         if self.now.is_multiple_of(7) && self.now < TROUBLE_MS + QUIET_MS - REST_MS {
             self.ask()?;
         }
@@ -169,6 +166,18 @@ impl World {
         Ok(())
     }
 
+    /// At most one machine may answer reads by itself.
+    fn check_leases(&self) -> Result<(), String> {
+        let reads = |machine: &Machine| {
+            machine.running.as_ref().is_some_and(|running| running.reads(self.now, self.bug))
+        };
+        let holders: Vec<usize> = (0..self.machines.len()).filter(|at| reads(&self.machines[*at])).collect();
+        match holders.len() {
+            0 | 1 => Ok(()),
+            _ => Err(format!("machines {holders:?} answer reads at the same time")),
+        }
+    }
+
     fn start(&mut self, at: usize) -> Result<(), String> {
         let seed = self.rng.number();
         let started = self.machines[at].start(self.now, seed, self.bug);
@@ -184,12 +193,9 @@ impl World {
                 disk.log.pop();
             }
         }
-        if let Some(running) = machine.running.take() {
-            let open = running.pending.values().map(|(_, request)| *request);
-            let open: Vec<usize> = open.chain(running.reads.iter().map(|(request, _)| *request)).collect();
-            open.into_iter().for_each(|request| self.requests[request].open = false);
-        }
+        machine.running = None;
         machine.paused_until = 0;
+        self.requests.iter_mut().filter(|request| request.at == at).for_each(|request| request.open = false);
     }
 
     /// Has a machine do what its replica says, and sees to what follows.
@@ -223,7 +229,7 @@ impl World {
         self.tally.changes += deeds.changes;
         self.tally.snapshots += deeds.snapshots;
         if let Some(running) = &self.machines[at].running {
-            let standing = running.replica.standing();
+            let standing = running.driver.standing();
             let is_new = standing.leads && !self.leaders.contains_key(&standing.term);
             if standing.leads && *self.leaders.entry(standing.term).or_insert(at) != at {
                 return Err(format!("two machines lead in term {}", standing.term));
@@ -241,15 +247,12 @@ impl World {
                 self.machines[at].cut.contains(&machine) || (!self.quiet && self.rng.percent(self.loss));
             if is_lost {
                 if let Some(running) = self.machines[at].running.as_mut() {
-                    match message.is_snapshot {
-                        true => running.replica.snapshot_sent(to, false),
-                        false => running.replica.unreachable(to),
-                    }
+                    running.driver.unsent(&message);
                 }
                 continue;
             }
             if let Some(running) = self.machines[at].running.as_mut().filter(|_| copy.is_some()) {
-                running.replica.snapshot_sent(to, true);
+                running.driver.copied(to, true);
             }
             let delay = match (self.quiet, self.rng.below(100)) {
                 (false, 0..3) => self.rng.between(100, 3_000) as u64,
@@ -276,7 +279,7 @@ impl World {
     }
 
     fn incarnation(&self, at: usize) -> u64 {
-        self.machines[at].running.as_ref().map_or(0, |running| running.table.group.incarnation)
+        self.machines[at].running.as_ref().map_or(0, |running| running.driver.group().incarnation)
     }
 
     /// Where a replica is, as one machine knows it.
@@ -302,20 +305,20 @@ impl World {
         }
         let envelope = Envelope::decode(bytes).map_err(|error| error.to_string())?;
         let Some(running) = self.machines[to].running.as_mut() else { return Ok(()) };
-        if envelope.to() != running.replica.id() {
+        if envelope.to() != running.driver.id() {
             return Ok(());
         }
         if copy.is_some() {
             running.staged = copy;
         }
-        running.replica.step(envelope);
+        running.driver.step(envelope);
         self.drive(to)
     }
 
     /// A client asks somebody for something.
     fn ask(&mut self) -> Result<(), String> {
         let leads = |machine: &Machine| {
-            machine.running.as_ref().is_some_and(|running| running.replica.standing().leads)
+            machine.running.as_ref().is_some_and(|running| running.driver.standing().leads)
         };
         // Mostly somebody who believes to lead; there may be two of them.
         let leading: Vec<usize> = (0..self.machines.len()).filter(|at| leads(&self.machines[*at])).collect();
@@ -328,7 +331,7 @@ impl World {
         let least = self.seen.get(&register).copied().unwrap_or(0);
         let number = self.requests.len();
         // In some stretches of time nobody writes: whoever is cut off then falls behind by nothing.
-        let is_read = self.rng.percent(50) || (self.now / STRETCH_MS).is_multiple_of(3);
+        let is_read = self.rng.percent(50) || (self.now / STRETCH_MS).is_multiple_of(2);
         let value = (!is_read).then_some(number as u64 + 1);
         let mut request = Request { register, value, at, least, open: true };
         let (now, bug) = (self.now, self.bug);
@@ -336,16 +339,15 @@ impl World {
         match value {
             Some(value) => {
                 let data = [&[register][..], &value.to_le_bytes(), &[0; 40]].concat();
-                match running.replica.propose(data) {
-                    Some(place) => {
-                        running.pending.insert(place.index, (place, number));
+                match running.driver.propose(data, number) {
+                    Ok(place) => {
                         if bug == Some(Bug::AckOnAppend) {
                             self.requests.push(request);
                             self.acknowledge(number, place.index);
                             return self.drive(at);
                         }
                     }
-                    None => request.open = false,
+                    Err(_) => request.open = false,
                 }
                 self.requests.push(request);
                 self.drive(at)
@@ -355,9 +357,7 @@ impl World {
                 self.answer(number)
             }
             None => {
-                let asked = running.lease.ask(Duration::from_millis(now));
-                running.replica.ask(asked);
-                running.reads.push((number, asked));
+                running.driver.read(Duration::from_millis(now), number);
                 self.requests.push(request);
                 self.drive(at)
             }
@@ -400,7 +400,7 @@ impl World {
             let Some(running) = machine.running.as_ref().filter(|_| machine.paused_until <= self.now) else {
                 continue;
             };
-            let standing = running.replica.standing();
+            let standing = running.driver.standing();
             if !standing.serves {
                 continue;
             }
@@ -408,7 +408,7 @@ impl World {
             let reaches = |other: usize| {
                 !self.machines[at].cut.contains(&other) && self.machines[other].paused_until <= self.now
             };
-            let own = running.replica.id();
+            let own = running.driver.id();
             let lost = group.members.iter().find(|(id, member)| {
                 let other = self.machines.iter().position(|machine| machine.node == member.node);
                 other.is_some_and(|other| {
@@ -416,7 +416,7 @@ impl World {
                 })
             });
             let caught_up = group.learners().into_iter().find(|id| {
-                running.replica.progress(*id).is_some_and(|(matched, _)| matched + 3 >= standing.commit)
+                running.driver.progress(*id).is_some_and(|(matched, _)| matched + 3 >= standing.commit)
             });
             let wanted = if self.machines.len() >= 5 { 5 } else { 3 };
             let missing = (0..self.machines.len()).find(|other| {
@@ -440,9 +440,7 @@ impl World {
                 None
             };
             if let (Some(change), Some(running)) = (change, self.machines[at].running.as_mut()) {
-                if group.allows(&change) {
-                    running.replica.change(&change);
-                }
+                running.driver.change(&change);
                 self.drive(at)?;
             }
         }
@@ -463,7 +461,7 @@ impl World {
     /// Something goes wrong.
     fn strike(&mut self) -> Result<(), String> {
         let leads = |machine: &Machine| {
-            machine.running.as_ref().is_some_and(|running| running.replica.standing().leads)
+            machine.running.as_ref().is_some_and(|running| running.driver.standing().leads)
         };
         let leader = self.machines.iter().position(leads);
         let at = match leader.filter(|_| self.rng.percent(30)) {
@@ -522,17 +520,14 @@ impl World {
                 let to = self.machines[at].running.as_ref().and_then(|running| {
                     let voters = running.table.group.voters();
                     running
-                        .replica
+                        .driver
                         .standing()
                         .leads
-                        .then(|| voters.into_iter().find(|id| *id != running.replica.id()))?
+                        .then(|| voters.into_iter().find(|id| *id != running.driver.id()))?
                 });
                 if let (Some(to), Some(running)) = (to, self.machines[at].running.as_mut()) {
-                    running.gave_away = true;
-                    if self.bug != Some(Bug::LeaseAfterTransfer) {
-                        running.lease.end();
-                    }
-                    running.replica.transfer(to);
+                    running.lease_before = running.driver.lease_until();
+                    running.driver.give_away(to);
                     self.drive(at)?;
                     if self.rng.percent(50) {
                         self.cut_off(at);
@@ -609,9 +604,9 @@ impl World {
         let one = |(at, machine): (usize, &Machine)| match (&machine.running, &machine.disk) {
             (Some(running), _) => format!(
                 "machine {at}: replica {} {:?} removed {} {:?} voters {:?} learners {:?}\n",
-                running.replica.id(),
-                running.replica.standing(),
-                running.replica.is_removed(),
+                running.driver.id(),
+                running.driver.standing(),
+                running.driver.is_removed(),
                 running.table.point,
                 running.table.group.voters(),
                 running.table.group.learners()
@@ -626,7 +621,7 @@ impl World {
     /// After a quiet time somebody leads, and everybody in the group has everything.
     fn check_rest(&self) -> Result<(), String> {
         let serves = |machine: &&Machine| {
-            machine.running.as_ref().is_some_and(|running| running.replica.standing().serves)
+            machine.running.as_ref().is_some_and(|running| running.driver.standing().serves)
         };
         let Some(leader) = self.machines.iter().find(serves).and_then(|machine| machine.running.as_ref())
         else {

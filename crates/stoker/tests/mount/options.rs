@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::{Rig, stoker};
+use super::{Rig, mount, stoker};
 
 /// `deploy/mount.stoker`, as mount(8) calls it.
 fn mount_stoker(rig: &Rig, options: &str) -> Output {
@@ -65,4 +65,24 @@ fn options_of_mount_are_kept_to() {
         assert!(!done.status.success() && !said.is_empty(), "{options}: {said}");
         assert_eq!(shown(&mnt), "", "{options}");
     }
+}
+
+/// The process of a mount that was taken away may be slow to end, and somebody else is on its directory by then.
+#[test]
+fn a_mount_that_ends_leaves_its_successor_alone() {
+    let Some(mut rig) = Rig::new() else { return };
+    let mnt = rig.path("");
+    let signal = |name: &str, process: u32| {
+        assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
+    };
+    let first = rig.mount.id();
+    signal("-STOP", first);
+    stoker(rig.dir.path(), &["umount", "--lazy", mnt.to_str().unwrap()]);
+    let successor = mount(rig.dir.path(), &[]);
+    let mut first = std::mem::replace(&mut rig.mount, successor);
+    signal("-CONT", first.id());
+    assert!(first.wait().unwrap().success());
+    assert_ne!(shown(&mnt), "");
+    fs::write(mnt.join("f"), "bytes").unwrap();
+    assert_eq!(fs::read(mnt.join("f")).unwrap(), b"bytes");
 }

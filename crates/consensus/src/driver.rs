@@ -1,0 +1,246 @@
+//! What is around a replica: it keeps what must be durable, does what is committed, and knows who waits for what. The same in a node and in
+//! the simulation; what differs is [where](Keep) things are kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::group::{Change, Group};
+use crate::lease::Lease;
+use crate::message::Envelope;
+use crate::replica::{Committed, Entry, Hard, Outgoing, Point, Replica, Settings, Standing, Start, What};
+
+/// Where a replica keeps its log, and what its entries are done on.
+pub trait Keep {
+    /// Why something could not be kept; the replica is not used any more then.
+    type Error;
+
+    /// Makes this durable; entries take the place of those from the first one on.
+    fn keep(&mut self, hard: &Hard, entries: &[Entry]) -> Result<(), Self::Error>;
+
+    /// Puts the copy of everything at `point`, which was sent before, into the place of what is here, durable; gives its group. Nothing of the
+    /// log before is needed any more.
+    fn install(&mut self, point: Point, hard: &Hard) -> Result<Group, Self::Error>;
+
+    /// Does entries, in this order; `group` is the one after them. They need not be durable: they are in the log.
+    fn apply(&mut self, committed: &[Committed], group: &Group) -> Result<(), Self::Error>;
+}
+
+/// How something ended that somebody waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Done<T> {
+    /// What was proposed is done, as this entry.
+    Applied(T, Point),
+    /// What was proposed at this place may be done, or may be later, or never.
+    Unknown(T, Point),
+    /// A read sees all that was acknowledged before it began, from what is applied here now.
+    Read(T),
+    /// A read cannot be answered here.
+    Deposed(T),
+}
+
+/// A replica with all that is around it. `T` names who waits.
+pub struct Driver<T> {
+    replica: Replica,
+    group: Group,
+    lease: Lease,
+    /// Proposals by their index.
+    pending: BTreeMap<u64, (Point, T)>,
+    /// Reads, and the question that must be confirmed for them.
+    reads: Vec<(u64, T)>,
+    /// It has another one take over: it is sure of nothing any more, whatever a majority says.
+    gave_away: bool,
+}
+
+impl<T> Driver<T> {
+    /// Takes up a log. A lease lasts for `lease`, which must be shorter than the least time without a leader that begins an election.
+    pub fn new(start: Start, settings: Settings, lease: Duration) -> Result<Driver<T>, String> {
+        let group = start.group.clone();
+        let replica = Replica::new(start, settings)?;
+        let lease = Lease::new(lease);
+        Ok(Driver { replica, group, lease, pending: BTreeMap::new(), reads: Vec::new(), gave_away: false })
+    }
+
+    /// Time goes on.
+    pub fn tick(&mut self, now: Duration) {
+        self.replica.tick();
+        if self.replica.standing().leads {
+            let number = self.lease.ask(now);
+            self.replica.ask(number);
+        }
+    }
+
+    /// Takes a message. One of another incarnation of the group is not heeded; gives its number if that is higher, for then this replica is
+    /// what is left of a group that was begun anew.
+    pub fn step(&mut self, envelope: Envelope) -> Option<u64> {
+        let incarnation = envelope.incarnation;
+        if self.group.members.is_empty() {
+            // Whoever is new to a group learns it from a copy of everything, and answers until then to whoever writes.
+            self.group.incarnation = self.group.incarnation.max(incarnation);
+        }
+        if incarnation != self.group.incarnation {
+            return Some(incarnation).filter(|other| *other > self.group.incarnation);
+        }
+        self.replica.step(envelope);
+        None
+    }
+
+    /// Writes an entry. Gives `who` back if this replica does not lead; otherwise it is told how it ended.
+    pub fn propose(&mut self, data: Vec<u8>, who: T) -> Result<Point, T> {
+        match self.replica.propose(data) {
+            Some(place) => {
+                self.pending.insert(place.index, (place, who));
+                Ok(place)
+            }
+            None => Err(who),
+        }
+    }
+
+    /// Whether reads may be answered now from what is applied. To be asked after they were read.
+    pub fn may_read(&self, now: Duration) -> bool {
+        self.replica.standing().serves && now < self.lease_until()
+    }
+
+    /// Until when reads may be answered, as far as is known; whoever asks has to know whether this replica serves.
+    pub fn lease_until(&self) -> Duration {
+        if self.group.is_alone(self.id()) { Duration::MAX } else { self.lease.until() }
+    }
+
+    /// A read begins for which there is no lease; it is told when it may be answered.
+    pub fn read(&mut self, now: Duration, who: T) {
+        let number = self.lease.ask(now);
+        self.replica.ask(number);
+        self.reads.push((number, who));
+    }
+
+    /// Writes a change of the group, if that makes sense, this replica leads, and no other change is under way.
+    pub fn change(&mut self, change: &Change) -> bool {
+        self.group.allows(change) && self.replica.change(change).is_some()
+    }
+
+    /// Has another replica take over, and answers no reads any more.
+    pub fn give_away(&mut self, to: u64) {
+        self.gave_away = true;
+        self.lease.end();
+        self.replica.transfer(to);
+    }
+
+    /// A message could not be sent.
+    pub fn unsent(&mut self, message: &Outgoing) {
+        match message.is_snapshot {
+            true => self.replica.snapshot_sent(message.to, false),
+            false => self.replica.unreachable(message.to),
+        }
+    }
+
+    /// A copy of everything arrived, or did not.
+    pub fn copied(&mut self, to: u64, is_there: bool) {
+        self.replica.snapshot_sent(to, is_there);
+    }
+
+    /// Does what there is to do. Messages go to `send`, in the order in which they may leave; ends go to `tell`.
+    pub fn run<K: Keep>(
+        &mut self,
+        keep: &mut K,
+        send: &mut impl FnMut(&mut K, Outgoing, &Group),
+        tell: &mut impl FnMut(Done<T>),
+    ) -> Result<(), K::Error> {
+        while let Some(mut work) = self.replica.work() {
+            // A leader's entries are on their way to others while it makes them durable itself.
+            std::mem::take(&mut work.messages)
+                .into_iter()
+                .for_each(|message| send(keep, message, &self.group));
+            if let Some(point) = work.snapshot {
+                self.group = keep.install(point, &self.replica.hard())?;
+            }
+            if let Some(hard) = work.hard {
+                keep.keep(&hard, &work.entries)?;
+            }
+            self.confirmed(&work.confirmed, tell);
+            let committed = std::mem::take(&mut work.committed);
+            self.apply(keep, &committed, tell)?;
+            let (messages, committed) = self.replica.done(work);
+            messages.into_iter().for_each(|message| send(keep, message, &self.group));
+            self.apply(keep, &committed, tell)?;
+        }
+        if !self.replica.standing().leads {
+            self.lease.end();
+            self.gave_away = false;
+            let pending = std::mem::take(&mut self.pending);
+            pending.into_values().for_each(|(place, who)| tell(Done::Unknown(who, place)));
+            self.reads.drain(..).for_each(|(_, who)| tell(Done::Deposed(who)));
+        }
+        Ok(())
+    }
+
+    fn confirmed(&mut self, numbers: &[u64], tell: &mut impl FnMut(Done<T>)) {
+        for number in numbers.iter().filter(|_| !self.gave_away) {
+            self.lease.confirmed(*number);
+            let (answered, wait) =
+                std::mem::take(&mut self.reads).into_iter().partition(|(asked, _)| asked <= number);
+            self.reads = wait;
+            let answered: Vec<(u64, T)> = answered;
+            answered.into_iter().for_each(|(_, who)| tell(Done::Read(who)));
+        }
+    }
+
+    fn apply<K: Keep>(
+        &mut self,
+        keep: &mut K,
+        committed: &[Committed],
+        tell: &mut impl FnMut(Done<T>),
+    ) -> Result<(), K::Error> {
+        let Some(last) = committed.last().map(|entry| entry.point) else { return Ok(()) };
+        let mut is_changed = false;
+        for entry in committed {
+            if let What::Change(change) = &entry.what {
+                self.group.change(change);
+                is_changed = true;
+            }
+        }
+        keep.apply(committed, &self.group)?;
+        self.replica.applied(last);
+        if is_changed {
+            // A start must not fall back to the group before: it may be that its majority is gone.
+            keep.keep(&self.replica.hard(), &[])?;
+        }
+        for entry in committed {
+            if let Some((place, who)) = self.pending.remove(&entry.point.index) {
+                match place == entry.point {
+                    true => tell(Done::Applied(who, place)),
+                    false => tell(Done::Unknown(who, place)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.replica.id()
+    }
+
+    /// The group, as far as its entries are done here.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        self.replica.standing()
+    }
+
+    /// Whether it was taken out of the group.
+    pub fn is_removed(&self) -> bool {
+        self.replica.is_removed()
+    }
+
+    /// Up to where another replica is known to have the log, and whether it was heard of lately.
+    pub fn progress(&self, id: u64) -> Option<(u64, bool)> {
+        self.replica.progress(id)
+    }
+
+    /// What a new log has to begin with: what must be durable besides what is applied.
+    pub fn rest(&self) -> (Hard, Vec<Entry>) {
+        (self.replica.hard(), self.replica.unapplied())
+    }
+}
