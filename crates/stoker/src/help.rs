@@ -22,7 +22,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
 /// Examples of verbs, by the words behind the program's name.
 pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("up", &["stoker up", "stoker up --nodes 3 --dir /mnt/nvme0/stoker"]),
-    ("join", &["STOKER_JOIN_TOKEN=... stoker join 10.0.0.1:9100"]),
+    ("join", &["STOKER_JOIN_TOKEN=... stoker join 10.0.0.1:9002"]),
     ("join-token create", &["stoker join-token create --uses 3 --ttl 2h"]),
     ("join-token ls", &["stoker join-token ls"]),
     ("join-token revoke", &["stoker join-token revoke 3f2a"]),
