@@ -15,6 +15,8 @@
 //!
 //! It must not know tables, transports, clocks or threads, hold `unsafe`, or panic on foreign bytes.
 
+#![forbid(unsafe_code)]
+
 mod driver;
 mod group;
 mod lease;
