@@ -17,6 +17,9 @@ pub struct Epoch {
     run: u64,
 }
 
+/// What an incarnation of a group counts: more than the terms of one.
+const INCARNATION: u64 = 1 << 40;
+
 impl Epoch {
     /// The first epoch of a catalog, or of a server whose catalog has no epochs of its own.
     pub fn first(holder: NodeId) -> Epoch {
@@ -40,6 +43,19 @@ impl Epoch {
     #[must_use]
     pub fn rebuilt(self, holder: NodeId, now_s: u64) -> Epoch {
         Epoch { promotion: self.promotion.saturating_add(1).max(now_s), holder: holder.0, run: 0 }
+    }
+
+    /// The epoch in which `holder` leads a group, by its term and the incarnation of the group; `base` is what was promoted or rebuilt
+    /// before there was a group.
+    #[must_use]
+    pub(crate) fn of_term(base: u64, incarnation: u64, term: u64, holder: NodeId) -> Epoch {
+        let begun = incarnation.saturating_sub(1).saturating_mul(INCARNATION);
+        Epoch { promotion: base.saturating_add(begun).saturating_add(term), holder: holder.0, run: 0 }
+    }
+
+    /// What is counted in it besides starts.
+    pub(crate) fn promotions(self) -> u64 {
+        self.promotion
     }
 
     /// The node that serves in this epoch.

@@ -47,8 +47,10 @@ pub struct Driver<T> {
     pending: BTreeMap<u64, (Point, T)>,
     /// Reads, and the question that must be confirmed for them.
     reads: Vec<(u64, T)>,
-    /// It has another one take over: it is sure of nothing any more, whatever a majority says.
-    gave_away: bool,
+    /// It has another one take over, since so many ticks: it is sure of nothing any more, whatever a majority says.
+    gave_away: Option<usize>,
+    /// The last term in which it led and had done all that was committed before.
+    served_term: u64,
 }
 
 impl<T> Driver<T> {
@@ -57,12 +59,27 @@ impl<T> Driver<T> {
         let group = start.group.clone();
         let replica = Replica::new(start, settings)?;
         let lease = Lease::new(lease);
-        Ok(Driver { replica, group, lease, pending: BTreeMap::new(), reads: Vec::new(), gave_away: false })
+        Ok(Driver {
+            replica,
+            group,
+            lease,
+            pending: BTreeMap::new(),
+            reads: Vec::new(),
+            gave_away: None,
+            served_term: 0,
+        })
     }
 
     /// Time goes on.
     pub fn tick(&mut self, now: Duration) {
         self.replica.tick();
+        if let Some(ticks) = &mut self.gave_away {
+            *ticks += 1;
+            // Whoever was to take over did not, and may still do so in this term: it is sure of something again in another one.
+            if *ticks > self.replica.election_ticks() {
+                self.replica.step_down();
+            }
+        }
         if self.replica.standing().leads {
             let number = self.lease.ask(now);
             self.replica.ask(number);
@@ -97,12 +114,25 @@ impl<T> Driver<T> {
 
     /// Whether reads may be answered now from what is applied. To be asked after they were read.
     pub fn may_read(&self, now: Duration) -> bool {
-        self.replica.standing().serves && now < self.lease_until()
+        now < self.reads_until()
     }
 
-    /// Until when reads may be answered, as far as is known; whoever asks has to know whether this replica serves.
-    pub fn lease_until(&self) -> Duration {
-        if self.group.is_alone(self.id()) { Duration::MAX } else { self.lease.until() }
+    /// Until when reads may be answered from what is applied, as far as is known; zero if not at all.
+    pub fn reads_until(&self) -> Duration {
+        let standing = self.replica.standing();
+        let served = standing.term == self.served_term && self.gave_away.is_none();
+        if self.replica.is_changing() {
+            // The others may know already of a voter that this replica does not count.
+            return if standing.serves { self.lease.until() } else { Duration::ZERO };
+        }
+        match self.group.voters().as_slice() {
+            [own] if *own == self.id() && standing.serves => Duration::MAX,
+            // Of two that vote nobody else leads without this one's vote, which would have raised its term: it answers as long as it
+            // would, also when the other one is lost.
+            [_, _] if served && self.group.votes(self.id()) => Duration::MAX,
+            _ if standing.serves => self.lease.until(),
+            _ => Duration::ZERO,
+        }
     }
 
     /// A read begins for which there is no lease; it is told when it may be answered.
@@ -119,9 +149,14 @@ impl<T> Driver<T> {
 
     /// Has another replica take over, and answers no reads any more.
     pub fn give_away(&mut self, to: u64) {
-        self.gave_away = true;
+        self.gave_away = Some(0);
         self.lease.end();
         self.replica.transfer(to);
+    }
+
+    /// Nothing reaches another replica now.
+    pub fn unreachable(&mut self, id: u64) {
+        self.replica.unreachable(id);
     }
 
     /// A message could not be sent.
@@ -162,9 +197,13 @@ impl<T> Driver<T> {
             messages.into_iter().for_each(|message| send(keep, message, &self.group));
             self.apply(keep, &committed, tell)?;
         }
-        if !self.replica.standing().leads {
+        let standing = self.replica.standing();
+        if standing.serves {
+            self.served_term = standing.term;
+        }
+        if !standing.leads {
             self.lease.end();
-            self.gave_away = false;
+            self.gave_away = None;
             let pending = std::mem::take(&mut self.pending);
             pending.into_values().for_each(|(place, who)| tell(Done::Unknown(who, place)));
             self.reads.drain(..).for_each(|(_, who)| tell(Done::Deposed(who)));
@@ -173,7 +212,7 @@ impl<T> Driver<T> {
     }
 
     fn confirmed(&mut self, numbers: &[u64], tell: &mut impl FnMut(Done<T>)) {
-        for number in numbers.iter().filter(|_| !self.gave_away) {
+        for number in numbers.iter().filter(|_| self.gave_away.is_none()) {
             self.lease.confirmed(*number);
             let (answered, wait) =
                 std::mem::take(&mut self.reads).into_iter().partition(|(asked, _)| asked <= number);

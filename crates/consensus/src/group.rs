@@ -70,6 +70,11 @@ impl Group {
         self.members.iter().filter(|(_, member)| !member.votes).map(|(id, _)| *id).collect()
     }
 
+    /// Whether a replica votes.
+    pub fn votes(&self, id: u64) -> bool {
+        self.members.get(&id).is_some_and(|member| member.votes)
+    }
+
     /// Whether this replica is the only one that votes.
     pub fn is_alone(&self, id: u64) -> bool {
         self.voters() == [id]
@@ -89,7 +94,8 @@ impl Group {
     pub fn allows(&self, change: &Change) -> bool {
         match change {
             Change::Learner { id, node } => {
-                !self.members.contains_key(id)
+                *id != 0
+                    && !self.members.contains_key(id)
                     && self.id_of(*node).is_none()
                     && self.members.len() < REPLICAS_MAX
             }

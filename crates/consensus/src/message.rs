@@ -183,6 +183,11 @@ impl Envelope {
         self.message.to
     }
 
+    /// Whether whoever takes it has to write: it carries entries, or a copy of everything.
+    pub fn is_written(&self) -> bool {
+        !self.message.entries.is_empty() || self.message.msg_type == MessageType::MsgSnapshot
+    }
+
     /// Whether it says that a copy of everything was sent, and up to where that goes.
     pub fn snapshot(&self) -> Option<crate::Point> {
         let metadata = self.message.get_snapshot().get_metadata();

@@ -57,6 +57,16 @@ impl Entry {
         })
     }
 
+    /// What it says, whether it is committed or not.
+    pub fn read(&self) -> Committed {
+        let what = match self.0.entry_type {
+            EntryType::EntryNormal if self.0.data.is_empty() => What::Nothing,
+            EntryType::EntryNormal => What::Data(self.0.data.clone()),
+            _ => change_of(&self.0.data).map_or(What::Nothing, What::Change),
+        };
+        Committed { point: self.point(), what }
+    }
+
     pub(crate) fn is_change(&self) -> bool {
         self.0.entry_type != EntryType::EntryNormal
     }
@@ -332,6 +342,23 @@ impl Replica {
         self.raw.transfer_leader(to);
     }
 
+    /// Whether a change of the group is written and not done, while this replica leads.
+    pub fn is_changing(&self) -> bool {
+        self.raw.raft.has_pending_conf()
+    }
+
+    /// Leads no longer.
+    pub fn step_down(&mut self) {
+        let term = self.raw.raft.term;
+        self.raw.raft.become_follower(term, 0);
+        self.settle();
+    }
+
+    /// Ticks without a leader until an election begins, at least.
+    pub fn election_ticks(&self) -> usize {
+        self.settings.election
+    }
+
     /// A message to this replica could not be sent.
     pub fn unreachable(&mut self, id: u64) {
         self.raw.report_unreachable(id);
@@ -475,14 +502,7 @@ impl Replica {
         }
         let conf = self.raw.apply_conf_change(&change).ok()?;
         self.raw.mut_store().conf = conf;
-        match change.change_type {
-            ConfChangeType::AddLearnerNode => {
-                let node = NodeId(change.context.as_ref().try_into().ok()?);
-                Some(Change::Learner { id, node })
-            }
-            ConfChangeType::AddNode => Some(Change::Voter { id }),
-            ConfChangeType::RemoveNode => Some(Change::Remove { id }),
-        }
+        change_of(data)
     }
 
     /// Puts our chance in the place of the library's, whose numbers cannot be had again.
@@ -498,6 +518,20 @@ impl Replica {
         }
         let timeout = self.timeout;
         self.raw.raft.set_randomized_election_timeout(timeout);
+    }
+}
+
+/// The change that an entry tells of.
+fn change_of(data: &[u8]) -> Option<Change> {
+    let change = ConfChange::parse_from_bytes(data).ok()?;
+    let id = change.node_id;
+    match change.change_type {
+        ConfChangeType::AddLearnerNode => {
+            let node = NodeId(change.context.as_ref().try_into().ok()?);
+            Some(Change::Learner { id, node })
+        }
+        ConfChangeType::AddNode => Some(Change::Voter { id }),
+        ConfChangeType::RemoveNode => Some(Change::Remove { id }),
     }
 }
 

@@ -8,11 +8,12 @@ mod postgres;
 pub(crate) mod watches;
 
 pub use embedded::{
-    CatalogFile, Embedded, EmbeddedOptions, Origin, Position, PrimaryOptions, PromoteOptions, Promotion,
-    Replication, Role, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, build,
-    inspect, promote, put_aside, read_file, read_table,
+    Beginning, CatalogFile, Embedded, EmbeddedOptions, Origin, Position, PrimaryOptions, PromoteOptions,
+    Promotion, ReplicaMember, ReplicaProgress, ReplicaStanding, ReplicaWays, ReplicatedCatalog, Replication,
+    Role, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport, StandbyStatus, WhenAlone, build, inspect,
+    promote, put_aside, read_file, read_table,
 };
 pub use memory::Memory;
 
-pub(crate) use embedded::CommitName;
+pub(crate) use embedded::{CommitName, Lasting};
 pub use postgres::{Postgres, PostgresOptions};

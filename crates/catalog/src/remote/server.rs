@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::message::{Answer, Ask, NamedCommit, Request, Said};
 use super::polls::Polls;
 use super::sessions::{Ended, Entered, Sessions};
-use crate::engine::{CommitName, Embedded};
+use crate::engine::{CommitName, Embedded, Lasting, ReplicatedCatalog};
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
 use crate::kv::Catalog;
@@ -28,7 +28,7 @@ type Fenced = Box<dyn FnOnce(Epoch) + Send>;
 pub struct CatalogServer {
     catalog: Arc<dyn Catalog>,
     /// The same catalog, if it is one that remembers names.
-    embedded: Option<Arc<Embedded>>,
+    lasting: Option<Arc<dyn Lasting>>,
     epoch: Epoch,
     sessions: Arc<Sessions>,
     polls: Polls,
@@ -49,7 +49,14 @@ impl CatalogServer {
     ) -> CatalogServer {
         let epoch = catalog.epoch().unwrap_or(epoch);
         let mut server = CatalogServer::new(Arc::clone(&catalog) as Arc<dyn Catalog>, epoch, fenced);
-        server.embedded = Some(catalog);
+        server.lasting = Some(catalog);
+        server
+    }
+
+    /// Serves the catalog of a group whose leader this replica is, in the epoch of its term.
+    pub fn leader(catalog: Arc<ReplicatedCatalog>, epoch: Epoch) -> CatalogServer {
+        let mut server = CatalogServer::new(Arc::clone(&catalog) as Arc<dyn Catalog>, epoch, |_| {});
+        server.lasting = Some(catalog);
         server
     }
 
@@ -64,7 +71,7 @@ impl CatalogServer {
         CatalogServer {
             polls: Polls::new(Arc::clone(&catalog)),
             catalog,
-            embedded: None,
+            lasting: None,
             epoch,
             sessions: Arc::default(),
             room: Arc::new(Semaphore::new(REQUESTS_BYTES_MAX / PERMIT_BYTES)),
@@ -125,7 +132,7 @@ impl CatalogServer {
         let fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(fenced) = fenced {
             tracing::error!(%seen, own = %self.epoch, "this catalog's server was replaced and stops");
-            self.embedded.iter().for_each(|catalog| catalog.fence(seen));
+            self.lasting.iter().for_each(|catalog| catalog.fence(seen));
             fenced(seen);
         }
     }
@@ -143,10 +150,10 @@ impl CatalogServer {
     }
 
     async fn open(&self, client: u128) -> Result<Said> {
-        if let Some(embedded) = &self.embedded {
-            embedded.client_open(client).await?;
+        if let Some(lasting) = &self.lasting {
+            lasting.client_open(client).await?;
         }
-        Ok(Said::Opened { session: self.sessions.open(client), lasting: self.embedded.is_some() })
+        Ok(Said::Opened { session: self.sessions.open(client), lasting: self.lasting.is_some() })
     }
 
     async fn commit(&self, commit: NamedCommit, room: OwnedSemaphorePermit) -> Result<Said> {
@@ -178,19 +185,19 @@ impl CatalogServer {
         ends: tokio::sync::watch::Sender<Option<Ended>>,
         room: OwnedSemaphorePermit,
     ) {
-        let (catalog, embedded) = (Arc::clone(&self.catalog), self.embedded.clone());
+        let (catalog, lasting) = (Arc::clone(&self.catalog), self.lasting.clone());
         let sessions = Arc::clone(&self.sessions);
         tokio::spawn(async move {
             let NamedCommit { session, client, number, floor, commit, .. } = named;
-            let ended: Ended = match &embedded {
-                Some(embedded) => embedded.commit_once(commit, CommitName { client, number, floor }).await,
+            let ended: Ended = match &lasting {
+                Some(lasting) => lasting.commit_once(commit, CommitName { client, number, floor }).await,
                 None => catalog.commit(commit).await.map(Some),
             };
             let ended = ended.map_err(outward);
             let again = match &ended {
                 Err(error) if error.kind == ErrorKind::Unavailable => true,
                 // A second try finds out, where names are remembered.
-                Err(error) if error.kind == ErrorKind::Unknown => embedded.is_some(),
+                Err(error) if error.kind == ErrorKind::Unknown => lasting.is_some(),
                 _ => false,
             };
             if again {

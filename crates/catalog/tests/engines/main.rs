@@ -7,6 +7,7 @@ mod damage;
 mod embedded;
 mod fixture;
 mod full_disk;
+mod group;
 mod logged;
 mod memory;
 mod postgres;

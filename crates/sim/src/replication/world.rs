@@ -526,7 +526,7 @@ impl World {
                         .then(|| voters.into_iter().find(|id| *id != running.driver.id()))?
                 });
                 if let (Some(to), Some(running)) = (to, self.machines[at].running.as_mut()) {
-                    running.lease_before = running.driver.lease_until();
+                    running.lease_before = running.driver.reads_until();
                     running.driver.give_away(to);
                     self.drive(at)?;
                     if self.rng.percent(50) {

@@ -38,6 +38,8 @@ const META_LOG: &str = "log";
 const SCHEMA: u32 = 1;
 /// The same, of a file that is not whole without its log: a program that knows no log must not take it for all there is.
 const SCHEMA_LOGGED: u32 = 2;
+/// The same, of a replica of a group, whose log is that of [`replica`](super::replica).
+const SCHEMA_REPLICATED: u32 = 3;
 
 /// A copy is written in transactions of about this many bytes.
 const COPY_BYTES: usize = 16 << 20;
@@ -54,6 +56,17 @@ pub(super) struct Opened {
     pub seq: u64,
 }
 
+/// What a file needs besides itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Nothing.
+    Whole,
+    /// A log in front of it.
+    Logged(LogId),
+    /// The log of a group, in which others are, too.
+    Replicated,
+}
+
 /// Opens or creates the file.
 ///
 /// Every page in use is checked before anything is read or written: a file that is damaged is refused and left as it is. What its log has is
@@ -64,23 +77,44 @@ pub(super) fn open(
     options: &EmbeddedOptions,
     space: &Arc<Space>,
 ) -> Result<Opened> {
-    let (mut opened, log) = open_table(path, cluster, options, space)?;
-    if let Some(id) = log {
-        opened.seq = guarded(|| {
-            let missing = log::read(path, cluster, id, opened.seq)?;
-            replay(path, &opened.database, opened.seq, &missing)
-        })?;
+    let (mut opened, form) = open_table(path, cluster, options, space)?;
+    match form {
+        Form::Whole => {}
+        Form::Logged(id) => {
+            opened.seq = guarded(|| {
+                let missing = log::read(path, cluster, id, opened.seq)?;
+                replay(path, &opened.database, opened.seq, &missing)
+            })?;
+        }
+        Form::Replicated => {
+            return Err(CatalogError::foreign(format!(
+                "{} is a replica of a group; it is opened as that",
+                path.display()
+            )));
+        }
     }
     Ok(opened)
 }
 
-/// The same without what its log has; names that log.
+/// The same without what its log has; says what it needs.
 pub(super) fn open_table(
     path: &Path,
     cluster: ClusterId,
     options: &EmbeddedOptions,
     space: &Arc<Space>,
-) -> Result<(Opened, Option<LogId>)> {
+) -> Result<(Opened, Form)> {
+    let (opened, form) = open_draft(path, cluster, options, space)?;
+    opened.storage.settle().map_err(|error| unreachable_file(path, &error))?;
+    Ok((opened, form))
+}
+
+/// The same for who only reads: what is written stays in memory.
+pub(super) fn open_draft(
+    path: &Path,
+    cluster: ClusterId,
+    options: &EmbeddedOptions,
+    space: &Arc<Space>,
+) -> Result<(Opened, Form)> {
     let exists = path.try_exists().map_err(|error| unreachable_file(path, &error))?;
     if !exists {
         create(path, cluster)?;
@@ -95,9 +129,8 @@ pub(super) fn open_table(
             .create_with_backend(Backend(Arc::clone(&storage)))
             .map_err(|error| not_opened(path, error))?;
         verify(path, &mut database, &storage, &before)?;
-        storage.settle().map_err(|error| unreachable_file(path, &error))?;
-        let (seq, log) = header_check(path, &database, cluster)?;
-        Ok((Opened { database, storage, seq }, log))
+        let (seq, form) = header_check(path, &database, cluster)?;
+        Ok((Opened { database, storage, seq }, form))
     })
 }
 
@@ -172,6 +205,13 @@ pub(super) fn log_set(transaction: &WriteTransaction, log: Option<LogId>) -> Res
         None => meta.remove(META_LOG).map(drop),
     }
     .map_err(failed)
+}
+
+/// Says that the file is a replica of a group from now on.
+pub(super) fn replicated_set(transaction: &WriteTransaction) -> Result<()> {
+    let mut meta = transaction.open_table(META).map_err(failed)?;
+    meta.insert(META_SCHEMA, SCHEMA_REPLICATED.to_le_bytes().as_slice()).map(drop).map_err(failed)?;
+    meta.remove(META_LOG).map(drop).map_err(failed)
 }
 
 /// Sets the number of the last commit.
@@ -257,7 +297,7 @@ pub fn build(
 }
 
 /// Creates an empty catalog.
-fn create(path: &Path, cluster: ClusterId) -> Result<()> {
+pub(super) fn create(path: &Path, cluster: ClusterId) -> Result<()> {
     match place(path, |database| header_write(database, cluster, 0)) {
         // Somebody was faster; what they made is looked at next.
         Err(PlaceError::Exists) => Ok(()),
@@ -377,7 +417,7 @@ pub(super) fn header_write(database: &Database, cluster: ClusterId, seq: u64) ->
 }
 
 /// Fails if the file is not one of this cluster and version; gives the number of its last commit, and the log that it needs besides.
-fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<(u64, Option<LogId>)> {
+fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<(u64, Form)> {
     let snapshot = redb::ReadableDatabase::begin_read(database).map_err(failed)?;
     let meta = snapshot.open_table(META).map_err(|error| match error {
         TableError::Storage(error) => failed(error),
@@ -385,16 +425,17 @@ fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<
     })?;
     let schema = meta.get(META_SCHEMA).map_err(failed)?;
     let schema = schema.and_then(|stored| stored.value().try_into().ok().map(u32::from_le_bytes));
-    let log = match schema {
-        Some(SCHEMA) => None,
+    let form = match schema {
+        Some(SCHEMA) => Form::Whole,
+        Some(SCHEMA_REPLICATED) => Form::Replicated,
         Some(SCHEMA_LOGGED) => {
             let id = meta.get(META_LOG).map_err(failed)?;
             let id = id.and_then(|stored| stored.value().try_into().ok().map(LogId));
-            Some(id.ok_or_else(|| damaged(format!("{} does not say its log", path.display())))?)
+            Form::Logged(id.ok_or_else(|| damaged(format!("{} does not say its log", path.display())))?)
         }
-        Some(schema) if schema > SCHEMA_LOGGED => {
+        Some(schema) if schema > SCHEMA_REPLICATED => {
             return Err(CatalogError::foreign(format!(
-                "{} has schema {schema} and this program knows up to {SCHEMA_LOGGED}; update the program",
+                "{} has schema {schema} and this program knows up to {SCHEMA_REPLICATED}; update the program",
                 path.display()
             )));
         }
@@ -403,7 +444,7 @@ fn header_check(path: &Path, database: &Database, cluster: ClusterId) -> Result<
     let found = meta.get(META_CLUSTER).map_err(failed)?;
     let found = found.and_then(|stored| stored.value().try_into().ok().map(ClusterId));
     match found {
-        Some(found) if found == cluster => Ok((seq(&snapshot)?, log)),
+        Some(found) if found == cluster => Ok((seq(&snapshot)?, form)),
         Some(found) => Err(CatalogError::foreign(format!(
             "{} belongs to cluster {found}, not to {cluster}; check the path and the cluster's id",
             path.display()

@@ -25,6 +25,8 @@ pub enum Role {
     Primary,
     /// A copy that follows a primary; becomes one by a promotion and by nothing else.
     Standby,
+    /// One of the replicas of a group, which elects who leads.
+    Replica,
 }
 
 /// A place in the history of a catalog: the last commit, and the epoch in which it was written. Of two files

@@ -14,11 +14,14 @@
 
 mod durable;
 mod entry;
+mod execute;
 mod file;
 mod ledger;
 mod lineage;
 mod log;
+mod pieces;
 mod primary;
+mod replica;
 mod shared;
 mod space;
 mod standby;
@@ -39,6 +42,9 @@ use tokio::sync::{oneshot, watch};
 pub use self::file::{Origin, build, put_aside};
 pub use self::lineage::{Position, Role};
 pub use self::primary::{PrimaryOptions, Replication};
+pub use self::replica::{
+    Beginning, ReplicaMember, ReplicaProgress, ReplicaStanding, ReplicaWays, ReplicatedCatalog,
+};
 pub use self::standby::{
     CatalogFile, PromoteOptions, Promotion, STANDBYS_MAX, Standby, StandbyOptions, StandbyReport,
     StandbyStatus, WhenAlone, inspect, promote, read_file, read_table,
@@ -231,20 +237,6 @@ impl Embedded {
         self.shared.fenced_by.subscribe()
     }
 
-    /// Makes a client known, whose commits have names.
-    pub(crate) async fn client_open(&self, client: u128) -> Result<()> {
-        self.writer.work(Work::ClientOpen(client)).await.map(drop)
-    }
-
-    /// Does a commit if none of its name was done; `None` if its client is not known.
-    pub(crate) async fn commit_once(&self, commit: Commit, name: CommitName) -> Result<Option<Outcome>> {
-        commit.validate()?;
-        if commit.writes.is_empty() {
-            return self.validate(&commit).map(Some);
-        }
-        self.writer.work(Work::Commit(commit, Some(name))).await
-    }
-
     fn serving(&self) -> Result<&Serving> {
         self.serving.as_ref().ok_or_else(|| CatalogError::invalid("this catalog is not a primary"))
     }
@@ -320,6 +312,38 @@ impl Embedded {
                 None => Ok(Outcome::Done { seq: file::seq(&snapshot)? }),
             }
         })
+    }
+}
+
+/// A catalog that remembers, beside its rows, which commits it did: one that is sent twice is done once, whoever serves by then.
+pub(crate) trait Lasting: Catalog {
+    /// Makes a client known, whose commits have names.
+    fn client_open(&self, client: u128) -> BoxFuture<'_, Result<()>>;
+
+    /// Does a commit if none of its name was done; `None` if its client is not known.
+    fn commit_once(&self, commit: Commit, name: CommitName) -> BoxFuture<'_, Result<Option<Outcome>>>;
+
+    /// A higher epoch rules: nothing is to be read or written here any more.
+    fn fence(&self, _by: Epoch) {}
+}
+
+impl Lasting for Embedded {
+    fn client_open(&self, client: u128) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.writer.work(Work::ClientOpen(client)).await.map(drop) })
+    }
+
+    fn commit_once(&self, commit: Commit, name: CommitName) -> BoxFuture<'_, Result<Option<Outcome>>> {
+        Box::pin(async move {
+            commit.validate()?;
+            if commit.writes.is_empty() {
+                return self.validate(&commit).map(Some);
+            }
+            self.writer.work(Work::Commit(commit, Some(name))).await
+        })
+    }
+
+    fn fence(&self, by: Epoch) {
+        Embedded::fence(self, by);
     }
 }
 

@@ -224,7 +224,7 @@ pub(super) fn alone_check(snapshot: &ReadTransaction) -> Result<Epoch> {
         Role::Primary => Err(CatalogError::foreign(
             "this catalog has standbys, which would miss its commits; serve it as a primary, or detach them",
         )),
-        Role::Standby => Err(standby_refused()),
+        Role::Standby | Role::Replica => Err(standby_refused()),
     }
 }
 
@@ -232,7 +232,7 @@ pub(super) fn alone_check(snapshot: &ReadTransaction) -> Result<Epoch> {
 pub(super) fn primary_check(snapshot: &ReadTransaction) -> Result<()> {
     match Lineage::load(snapshot)?.role {
         Role::Alone | Role::Primary => Ok(()),
-        Role::Standby => Err(standby_refused()),
+        Role::Standby | Role::Replica => Err(standby_refused()),
     }
 }
 

@@ -11,18 +11,16 @@ use redb::WriteTransaction;
 use tokio::sync::mpsc;
 
 use super::entry::{Entry, EntryChange};
-use super::ledger::{CommitName, Found, Ledger};
+use super::execute::{opened, run, run_once};
 use super::primary::{Confirmed, Primary};
 use super::standby::Members;
 use super::table::Draft;
 use super::tail::Entries;
 use super::writer::{Answer, Order, Place, Request, Serves, Work};
 use super::{Shared, file, guarded};
-use crate::engine::apply;
-use crate::engine::changes::Changes;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
-use crate::kv::{Commit, Outcome};
+use crate::kv::Outcome;
 
 /// Most commits that share a flush.
 const GROUP_COMMITS_MAX: usize = 4096;
@@ -372,53 +370,4 @@ fn entry_change(work: &Work) -> EntryChange<'_> {
         Work::Commit(commit, name) => EntryChange::Rows { writes: (&commit.writes).into(), name: *name },
         Work::ClientOpen(client) => EntryChange::Client(*client),
     }
-}
-
-fn opened<'l, 't>(
-    ledger: &'l mut Option<Ledger<'t>>,
-    transaction: &'t WriteTransaction,
-) -> Result<&'l mut Ledger<'t>> {
-    if ledger.is_none() {
-        *ledger = Some(Ledger::open(transaction)?);
-    }
-    Ok(ledger.as_mut().expect("opened above"))
-}
-
-/// Runs one commit. The inner error is that of the commit, which then changed nothing.
-fn run(draft: &mut Draft<'_>, commit: &Commit, seq: &mut u64) -> Result<Result<Outcome>> {
-    let mut changes = match Changes::new(&commit.writes) {
-        Ok(changes) => changes,
-        Err(error) => return Ok(Err(error)),
-    };
-    if let Some(check) = apply::check_failed(draft, &commit.checks)? {
-        return Ok(Ok(Outcome::Failed { check }));
-    }
-    match apply::sums_resolve(draft, &mut changes) {
-        Ok(()) => {}
-        Err(error) if error.kind == ErrorKind::Invalid => return Ok(Err(error)),
-        Err(error) => return Err(error),
-    }
-    apply::change_all(draft, &changes, *seq + 1)?;
-    *seq += 1;
-    Ok(Ok(Outcome::Done { seq: *seq }))
-}
-
-/// Runs a commit with a name, if it did not happen before.
-fn run_once(
-    draft: &mut Draft<'_>,
-    ledger: &mut Ledger<'_>,
-    commit: &Commit,
-    name: &CommitName,
-    seq: &mut u64,
-) -> Result<Answer> {
-    match ledger.find(name)? {
-        Found::Stranger => return Ok(Ok(None)),
-        Found::Done { seq } => return Ok(Ok(Some(Outcome::Done { seq }))),
-        Found::New => {}
-    }
-    let outcome = run(draft, commit, seq)?;
-    if let Ok(Outcome::Done { seq }) = outcome {
-        ledger.done(name, seq)?;
-    }
-    Ok(outcome.map(Some))
 }

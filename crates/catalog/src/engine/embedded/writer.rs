@@ -19,11 +19,11 @@ use crate::error::{CatalogError, Result};
 use crate::kv::{COMMIT_BYTES_MAX, Commit, Outcome};
 
 /// Most bytes of commits that wait or are being made durable; above this callers wait.
-const QUEUE_BYTES: usize = 4 * COMMIT_BYTES_MAX;
+pub(super) const QUEUE_BYTES: usize = 4 * COMMIT_BYTES_MAX;
 /// What a commit counts besides its bytes, so that many tiny ones are limited too.
-const COMMIT_OVERHEAD_BYTES: usize = 512;
+pub(super) const COMMIT_OVERHEAD_BYTES: usize = 512;
 /// The unit of [`QUEUE_BYTES`] in which callers wait.
-const PERMIT_BYTES: usize = 1 << 10;
+pub(super) const PERMIT_BYTES: usize = 1 << 10;
 
 /// What the thread is asked to do.
 pub(super) enum Order {

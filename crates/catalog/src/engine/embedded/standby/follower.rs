@@ -236,7 +236,7 @@ impl Follower {
             match lineage.role {
                 Role::Standby => {}
                 Role::Alone if seq == 0 => lineage = Lineage::new(Role::Standby),
-                Role::Alone | Role::Primary => {
+                Role::Alone | Role::Primary | Role::Replica => {
                     return Err(CatalogError::invalid(format!(
                         "{} is a catalog of its own and follows nobody; put it aside first",
                         path.display()

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use redb::{Builder, Database, Durability, WriteTransaction};
 use stoker_format::ClusterId;
 
-use super::message::{Piece, SnapshotHead};
-use crate::engine::apply::RowsMut;
-use crate::engine::embedded::ledger::{ANSWERS, CLIENTS, Ledger};
+use super::message::SnapshotHead;
+use crate::engine::embedded::ledger::Ledger;
+use crate::engine::embedded::pieces::Piece;
 use crate::engine::embedded::{file, table};
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
@@ -46,24 +46,7 @@ impl Incoming {
     }
 
     pub(super) fn piece(&mut self, piece: &Piece) -> Result<()> {
-        self.write(Durability::None, |transaction| match piece {
-            Piece::Rows(rows) => {
-                let mut draft = table::Draft::open(transaction)?;
-                rows.iter().try_for_each(|row| draft.put(&row.key, &row.value, row.seq))
-            }
-            Piece::Clients(clients) => {
-                let mut table = transaction.open_table(CLIENTS).map_err(file::failed)?;
-                clients
-                    .iter()
-                    .try_for_each(|(client, seq)| table.insert(client, seq).map(drop).map_err(file::failed))
-            }
-            Piece::Answers(answers) => {
-                let mut table = transaction.open_table(ANSWERS).map_err(file::failed)?;
-                answers.iter().try_for_each(|(client, number, seq)| {
-                    table.insert((*client, *number), seq).map(drop).map_err(file::failed)
-                })
-            }
-        })?;
+        self.write(Durability::None, |transaction| piece.write(transaction))?;
         self.pieces += 1;
         Ok(())
     }

@@ -1,25 +1,22 @@
 //! The task that keeps one standby up to date: what is being committed, from memory; what it missed, from
 //! the tail; everything, if the tail does not reach back or the standby has what the primary has not.
 
-use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError};
+use redb::{Database, ReadTransaction, ReadableDatabase};
 use stoker_format::NodeId;
 
 use super::message::{
-    APPEND_BYTES, APPEND_COMMITS_MAX, FromStandby, PIECE_ROWS_MAX, Piece, SnapshotHead, StandbyAsk,
-    StandbyState, ToStandby,
+    APPEND_BYTES, APPEND_COMMITS_MAX, FromStandby, SnapshotHead, StandbyAsk, StandbyState, ToStandby,
 };
 use super::peers::{Batch, Peers, Work};
-use crate::engine::embedded::ledger::{ANSWERS, CLIENTS};
 use crate::engine::embedded::lineage::{Lineage, Position};
+use crate::engine::embedded::pieces::Pieces;
 use crate::engine::embedded::tail::Entries;
-use crate::engine::embedded::{file, guarded, table, tail};
+use crate::engine::embedded::{file, guarded, tail};
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
-use crate::kv::{Range, Row};
 use crate::wire::{self, Blob, Wire};
 
 /// How long a link rests after a failure, so that a node that is gone is not asked all the time.
@@ -176,68 +173,4 @@ fn unexpected(answer: &FromStandby) -> CatalogError {
         FromStandby::SnapshotLost => "the standby lost a snapshot half way",
         _ => "unexpected response type from the standby",
     })
-}
-
-/// The pieces of a snapshot, in order.
-struct Pieces<'s> {
-    snapshot: &'s ReadTransaction,
-    next: Next,
-}
-
-enum Next {
-    Rows(Range),
-    Clients,
-    Answers(Bound<(u128, u64)>),
-    Nothing,
-}
-
-impl<'s> Pieces<'s> {
-    fn new(snapshot: &'s ReadTransaction) -> Pieces<'s> {
-        Pieces { snapshot, next: Next::Rows(Range::prefix(b"", PIECE_ROWS_MAX)) }
-    }
-
-    fn next(&mut self) -> Result<Option<Piece>> {
-        match std::mem::replace(&mut self.next, Next::Nothing) {
-            Next::Rows(range) => {
-                let page = table::Snapshot::open(self.snapshot)?.page(&range)?;
-                let last: Option<&Row> = page.rows.last().filter(|_| page.more);
-                self.next = last.map_or(Next::Clients, |row| Next::Rows(range.after(&row.key)));
-                Ok(Some(Piece::Rows(page.rows)))
-            }
-            Next::Clients => {
-                self.next = Next::Answers(Bound::Unbounded);
-                let Some(table) = existing(self.snapshot.open_table(CLIENTS))? else { return Ok(None) };
-                let mut clients = Vec::new();
-                for pair in ReadableTable::iter(&table).map_err(file::failed)?.take(PIECE_ROWS_MAX) {
-                    let (client, seq) = pair.map_err(file::failed)?;
-                    clients.push((client.value(), seq.value()));
-                }
-                Ok(Some(Piece::Clients(clients)))
-            }
-            Next::Answers(from) => {
-                let Some(table) = existing(self.snapshot.open_table(ANSWERS))? else { return Ok(None) };
-                let mut answers = Vec::new();
-                for pair in ReadableTable::range(&table, (from, Bound::Unbounded))
-                    .map_err(file::failed)?
-                    .take(PIECE_ROWS_MAX)
-                {
-                    let (name, seq) = pair.map_err(file::failed)?;
-                    let (client, number) = name.value();
-                    answers.push((client, number, seq.value()));
-                }
-                let Some((client, number, _)) = answers.last() else { return Ok(None) };
-                self.next = Next::Answers(Bound::Excluded((*client, *number)));
-                Ok(Some(Piece::Answers(answers)))
-            }
-            Next::Nothing => Ok(None),
-        }
-    }
-}
-
-fn existing<T>(opened: std::result::Result<T, TableError>) -> Result<Option<T>> {
-    match opened {
-        Ok(table) => Ok(Some(table)),
-        Err(TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(error) => Err(file::failed(error)),
-    }
 }

@@ -4,17 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Members;
 use crate::engine::embedded::lineage::{Lineage, Position};
+use crate::engine::embedded::pieces::Piece;
 use crate::epoch::Epoch;
 use crate::error::CatalogError;
-use crate::kv::Row;
 use crate::wire::Blob;
 
 /// Most commits of one message.
 pub(in super::super) const APPEND_COMMITS_MAX: usize = 1 << 14;
 /// A message takes no more commits once it has this many bytes.
 pub(in super::super) const APPEND_BYTES: usize = 4 << 20;
-/// Most rows, clients or answers of one piece of a snapshot.
-pub(in super::super) const PIECE_ROWS_MAX: usize = 1 << 14;
 
 /// A request to a standby.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,16 +50,6 @@ pub(in super::super) struct SnapshotHead {
     /// The standby has commits that the primary does not have; they are put aside.
     pub diverged: bool,
 }
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(in super::super) enum Piece {
-    Rows(#[serde(deserialize_with = "crate::wire::limited::<_, _, PIECE_ROWS_MAX>")] Vec<Row>),
-    Clients(#[serde(deserialize_with = "crate::wire::limited::<_, _, PIECE_ROWS_MAX>")] Vec<(u128, u64)>),
-    Answers(#[serde(deserialize_with = "crate::wire::limited::<_, _, PIECE_ROWS_MAX>")] Vec<Answer>),
-}
-
-/// Client, number and commit of something that was done.
-pub(in super::super) type Answer = (u128, u64, u64);
 
 /// What a standby says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

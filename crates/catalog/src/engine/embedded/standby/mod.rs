@@ -51,10 +51,10 @@ pub(super) use self::link::Link;
 pub(super) use self::members::{Members, Verdict};
 pub(super) use self::peers::{Batch, Peers};
 
-use super::file::Opened;
+use super::file::{Form, Opened};
 use super::lineage::{Lineage, Position, Role};
 use super::space::Space;
-use super::{EmbeddedOptions, State, file, guarded};
+use super::{EmbeddedOptions, State, file, guarded, replica};
 use crate::epoch::Epoch;
 use crate::error::Result;
 use crate::kv::Snapshot;
@@ -80,32 +80,56 @@ pub fn inspect(path: &Path, cluster: ClusterId) -> Result<Option<CatalogFile>> {
     if !path.try_exists().map_err(|error| file::unreachable_file(path, &error))? {
         return Ok(None);
     }
-    let Opened { database, seq, .. } = look(path, cluster)?;
+    let Looked { opened, epoch } = look(path, cluster)?;
     guarded(|| {
-        let lineage = Lineage::load(&database.begin_read().map_err(file::failed)?)?;
+        if let Some(epoch) = epoch {
+            let position = Position { epoch, seq: opened.seq };
+            return Ok(Some(CatalogFile { role: Role::Replica, position, epoch, promised: epoch }));
+        }
+        let lineage = Lineage::load(&opened.database.begin_read().map_err(file::failed)?)?;
         Ok(Some(CatalogFile {
             role: lineage.role,
-            position: lineage.position(seq),
+            position: lineage.position(opened.seq),
             epoch: lineage.epoch(),
             promised: lineage.promised,
         }))
     })
 }
 
+/// A file that nobody has open, as it is with its log.
+struct Looked {
+    opened: Opened,
+    /// Of a replica of a group: the epoch in which its last entry was written.
+    epoch: Option<Epoch>,
+}
+
 /// Opens a file for who only reads it.
-fn look(path: &Path, cluster: ClusterId) -> Result<Opened> {
-    file::open(path, cluster, &EmbeddedOptions::default(), &Arc::new(Space::new(path, 0)))
+fn look(path: &Path, cluster: ClusterId) -> Result<Looked> {
+    let (options, space) = (EmbeddedOptions::default(), Arc::new(Space::new(path, 0)));
+    let (mut opened, form) = file::open_draft(path, cluster, &options, &space)?;
+    match form {
+        Form::Whole => Ok(Looked { opened, epoch: None }),
+        Form::Replicated => {
+            let (seq, epoch) = guarded(|| replica::replay(path, cluster, &opened))?;
+            opened.seq = seq;
+            Ok(Looked { opened, epoch: Some(epoch) })
+        }
+        Form::Logged(_) => {
+            drop(opened);
+            Ok(Looked { opened: file::open(path, cluster, &options, &space)?, epoch: None })
+        }
+    }
 }
 
 /// The rows of a catalog's file that nobody has open, whatever it is used for.
 pub fn read_file(path: &Path, cluster: ClusterId) -> Result<Box<dyn Snapshot>> {
-    state(look(path, cluster)?)
+    state(look(path, cluster)?.opened)
 }
 
 /// The same without the commits of its log, for a file whose log is of no use. Leaves it as it is.
 pub fn read_table(path: &Path, cluster: ClusterId) -> Result<Box<dyn Snapshot>> {
     let space = Arc::new(Space::new(path, 0));
-    state(file::open_table(path, cluster, &EmbeddedOptions::default(), &space)?.0)
+    state(file::open_draft(path, cluster, &EmbeddedOptions::default(), &space)?.0)
 }
 
 fn state(opened: Opened) -> Result<Box<dyn Snapshot>> {

@@ -1,0 +1,68 @@
+//! What an entry of the log says: commits that were proposed together. Whether their checks hold is found out when the entry is done, which
+//! every replica does in the same order on the same rows.
+
+use std::borrow::Cow;
+
+use redb::WriteTransaction;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::engine::embedded::execute::{opened, run, run_once};
+use crate::engine::embedded::ledger::CommitName;
+use crate::engine::embedded::table::Draft;
+use crate::engine::embedded::writer::Answer;
+use crate::error::Result;
+use crate::kv::{Commit, Outcome};
+use crate::wire;
+
+/// Most commits of one entry.
+pub(super) const WORKS_MAX: usize = 4096;
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Work<'w> {
+    Commit(#[serde(deserialize_with = "owned")] Cow<'w, Commit>, Option<CommitName>),
+    /// Makes a client known, whose commits have names.
+    ClientOpen(u128),
+}
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Batch<'w> {
+    #[serde(deserialize_with = "crate::wire::limited::<_, _, WORKS_MAX>")]
+    pub works: Vec<Work<'w>>,
+}
+
+fn owned<'de, D: Deserializer<'de>>(bytes: D) -> std::result::Result<Cow<'static, Commit>, D::Error> {
+    Commit::deserialize(bytes).map(Cow::Owned)
+}
+
+impl<'w> Batch<'w> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        wire::encode(self)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Batch<'static>> {
+        wire::decode(bytes)
+    }
+
+    /// Does it, behind commit `seq`; gives how each of them ended. An error is one of the store, not of a commit.
+    pub(super) fn run(&self, transaction: &WriteTransaction, seq: &mut u64) -> Result<Vec<Answer>> {
+        let mut draft = Draft::open(transaction)?;
+        let mut ledger = None;
+        let mut answers = Vec::with_capacity(self.works.len());
+        for work in &self.works {
+            answers.push(match work {
+                Work::Commit(commit, None) => run(&mut draft, commit, seq)?.map(Some),
+                Work::Commit(commit, Some(name)) => {
+                    run_once(&mut draft, opened(&mut ledger, transaction)?, commit, name, seq)?
+                }
+                Work::ClientOpen(client) => {
+                    *seq += 1;
+                    opened(&mut ledger, transaction)?.client_open(*client, *seq)?;
+                    Ok(Some(Outcome::Done { seq: *seq }))
+                }
+            });
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,196 @@
+//! What the thread of a replica and those who ask it share: the table, whether it may be read, and how the replica stands.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use redb::{Database, ReadTransaction, ReadableDatabase};
+use stoker_consensus::{Group, Point};
+use stoker_format::NodeId;
+use tokio::sync::watch;
+
+use super::incoming::Draft;
+use crate::engine::embedded::file;
+use crate::engine::watches::Watches;
+use crate::epoch::Epoch;
+use crate::error::{CatalogError, ErrorKind, Result};
+
+/// One replica of a group, as another one sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaMember {
+    /// Its number.
+    pub id: u64,
+    /// Where it is.
+    pub node: NodeId,
+    /// Whether it votes.
+    pub votes: bool,
+}
+
+/// How a replica stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplicaStanding {
+    /// Its number.
+    pub id: u64,
+    /// The epoch in which somebody leads, and who; none while it knows of nobody.
+    pub epoch: Option<Epoch>,
+    /// It leads, and has done everything that was committed before.
+    pub leads: bool,
+    /// Reads are answered here.
+    pub answers: bool,
+    /// It knew of no leader for longer than an election takes, or must not acknowledge anything.
+    pub is_stalled: bool,
+    /// The group was begun anew without it; what is here is of no use any more.
+    pub is_superseded: bool,
+    /// Who is in the group, as far as it knows.
+    pub members: Vec<ReplicaMember>,
+    /// Rises when a group that lost its majority is begun anew.
+    pub incarnation: u64,
+}
+
+impl ReplicaStanding {
+    /// Nodes that vote.
+    pub fn voters(&self) -> Vec<NodeId> {
+        self.members.iter().filter(|member| member.votes).map(|member| member.node).collect()
+    }
+}
+
+/// How far a member of the group is, as its leader sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaProgress {
+    /// Who.
+    pub member: ReplicaMember,
+    /// Up to which entry it is known to have the log.
+    pub has: u64,
+    /// Whether it was heard of lately.
+    pub is_heard: bool,
+}
+
+/// A copy of everything that arrived and waits to be put into place.
+pub(super) struct Staged {
+    pub draft: Draft,
+    pub point: Point,
+    pub group: Group,
+    pub base: u64,
+}
+
+/// What is shared.
+pub(super) struct Shared {
+    pub(super) watches: Watches,
+    /// Why the replica can no longer be trusted, once it cannot.
+    poison: RwLock<Option<CatalogError>>,
+    database: RwLock<Option<Arc<Database>>>,
+    staged: Mutex<Option<Staged>>,
+    /// Until when reads may be answered from the table, by [`now`], in nanoseconds; 0 if not at all.
+    reads_until_ns: AtomicU64,
+    /// Rises when this replica begins to answer reads: what was read before that is no answer after it.
+    generation: AtomicU64,
+    pub(super) standing: watch::Sender<ReplicaStanding>,
+    /// Of the members, and the last entry; only where this replica leads.
+    pub(super) progress: Mutex<(Vec<ReplicaProgress>, u64)>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Shared {
+        Shared {
+            watches: Watches::new(),
+            poison: RwLock::new(None),
+            database: RwLock::new(None),
+            staged: Mutex::new(None),
+            reads_until_ns: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            standing: watch::Sender::new(ReplicaStanding::default()),
+            progress: Mutex::default(),
+        }
+    }
+
+    /// Fails if the replica can no longer be trusted.
+    pub(super) fn sound(&self) -> Result<()> {
+        match &*self.poison.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn poison(&self, error: &CatalogError) {
+        tracing::error!(%error, "the replica of the catalog failed and stops until it is opened again");
+        let kind = if error.kind == ErrorKind::Corrupt { ErrorKind::Corrupt } else { ErrorKind::Unavailable };
+        let message = format!("stopped after a failure; restart the node: {}", error.message);
+        self.poison
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(CatalogError::new(kind, message));
+        self.reads_end();
+        self.standing.send_modify(|standing| {
+            (standing.leads, standing.answers, standing.epoch) = (false, false, None);
+        });
+    }
+
+    /// Has reads see this table.
+    pub(super) fn show(&self, database: &Arc<Database>) {
+        *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(database));
+    }
+
+    /// Has reads see nothing.
+    pub(super) fn hide(&self) {
+        self.database.write().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// What is done here, whether anybody may be told or not.
+    pub(super) fn snapshot(&self) -> Result<ReadTransaction> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_ref().ok_or_else(CatalogError::closed)?;
+        database.begin_read().map_err(file::failed)
+    }
+
+    /// Reads may be answered until then. `begins` if none were before.
+    pub(super) fn reads_until(&self, until: Duration, begins: bool) {
+        if begins {
+            self.generation.fetch_add(1, Ordering::SeqCst);
+        }
+        let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        self.reads_until_ns.store(until_ns, Ordering::SeqCst);
+    }
+
+    /// No read is answered any more.
+    pub(super) fn reads_end(&self) {
+        self.reads_until_ns.store(0, Ordering::SeqCst);
+    }
+
+    /// A ticket for a read that begins now; none if reads are not answered by this replica alone now.
+    pub(super) fn read_begin(&self) -> Option<u64> {
+        let generation = self.generation.load(Ordering::SeqCst);
+        self.may_read().then_some(generation)
+    }
+
+    /// Whether what was read since the ticket was given is an answer.
+    pub(super) fn read_end(&self, ticket: u64) -> bool {
+        self.may_read() && self.generation.load(Ordering::SeqCst) == ticket
+    }
+
+    fn may_read(&self) -> bool {
+        let until_ns = self.reads_until_ns.load(Ordering::SeqCst);
+        until_ns == u64::MAX || u128::from(until_ns) > now().as_nanos()
+    }
+
+    pub(super) fn stage(&self, staged: Staged) {
+        *self.staged.lock().unwrap_or_else(PoisonError::into_inner) = Some(staged);
+    }
+
+    /// The copy that goes up to there.
+    pub(super) fn staged_take(&self, point: Point) -> Option<Staged> {
+        let staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner).take();
+        staged.filter(|staged| staged.point == point)
+    }
+
+    /// Whether there is a copy that goes up to there.
+    pub(super) fn is_staged(&self, point: Point) -> bool {
+        let staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        staged.as_ref().is_some_and(|staged| staged.point == point)
+    }
+}
+
+/// A time that goes on while a process, or a machine, is paused.
+pub(super) fn now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
