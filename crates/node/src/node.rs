@@ -263,7 +263,7 @@ impl Node {
 
     /// The same of a copy of the catalog that follows here; none if none does.
     pub fn standby_health(&self) -> Option<stoker_catalog::Health> {
-        Some(self.keeper()?.standby()?.health())
+        self.keeper()?.copy_health()
     }
 
     /// Tells once that the others went on without this node, and why.

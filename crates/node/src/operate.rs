@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use stoker_catalog::Catalog;
 use stoker_format::{NodeId, VersionId};
 use stoker_schema::rows::{DirtyRow, NodeState, RowValue, keys};
 use stoker_store::{
@@ -47,7 +46,7 @@ impl Node {
             Order::Protection => self.core.protection_view().await.map(Report::Protection),
             Order::Outages => Ok(Report::Outages(self.outages())),
             Order::CatalogRows { state, after } => {
-                let own = self.keeper().and_then(|keeper| keeper.own()).map(|own| own as Arc<dyn Catalog>);
+                let own = self.keeper().and_then(|keeper| keeper.own_catalog());
                 let page = self.core.catalog_rows(own, state, after.as_deref()).await;
                 page.map(Report::CatalogRows).map_err(|fault| self.where_catalog(fault))
             }

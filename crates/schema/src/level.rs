@@ -25,7 +25,9 @@ impl Level {
     ///
     /// 2: rows of nodes without the address of S3, which nothing ever set; refusals of a peer say what they are about; the highest commit that a
     /// node saw has a sum.
-    pub const NEWEST: Level = Level(2);
+    ///
+    /// 3: the catalog of a cluster without a database is kept by a group of nodes, which elects who leads.
+    pub const NEWEST: Level = Level(3);
 }
 
 impl fmt::Display for Level {

@@ -15,8 +15,8 @@ use super::join::JoinPayload;
 use super::keeper::Keeper;
 use super::keys::ClusterKeys;
 use super::wire::{
-    KIND_CATALOG, KIND_CATALOG_LARGE, KIND_KEEPER, KIND_NODE, KIND_STANDBY, TOO_LARGE, catalog_bytes,
-    catalog_message, with_shared,
+    KIND_CATALOG, KIND_CATALOG_LARGE, KIND_KEEPER, KIND_NODE, KIND_REPLICA, KIND_STANDBY, TOO_LARGE,
+    catalog_bytes, catalog_message, with_shared,
 };
 use crate::cell::Body;
 use crate::clock;
@@ -90,6 +90,13 @@ impl Service for Doorway {
                     };
                     let answer = standby.answer(catalog_bytes(request)).await;
                     Ok(catalog_message(KIND_STANDBY, answer.into()))
+                }
+                KIND_REPLICA => {
+                    let Some(replica) = keeper()?.replica() else {
+                        return Err(Fault::new(UNKNOWN, "this node has no replica of the catalog"));
+                    };
+                    let answer = replica.answer(from.node, catalog_bytes(request)).await;
+                    Ok(catalog_message(KIND_REPLICA, answer.into()))
                 }
                 KIND_KEEPER => {
                     let answer = keeper()?.answer(from.node, &request.head).await;

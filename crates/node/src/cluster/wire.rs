@@ -29,6 +29,9 @@ pub(super) const KIND_STANDBY: u16 = 4;
 /// About the catalog: who keeps it.
 pub(super) const KIND_KEEPER: u16 = 5;
 
+/// For the replica of a node in the catalog's group.
+pub(super) const KIND_REPLICA: u16 = 6;
+
 /// The answer does not fit where there was room for it; asked again with room, it comes.
 pub(super) const TOO_LARGE: u16 = 3;
 
@@ -247,6 +250,18 @@ pub(super) struct StandbyWire {
 impl stoker_catalog::Wire for StandbyWire {
     fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
         Box::pin(catalog_call(&self.transport, self.node, KIND_STANDBY, request, STANDBY_MAX))
+    }
+}
+
+/// To the replica of a node.
+pub(super) struct ReplicaWire {
+    pub node: NodeId,
+    pub transport: Arc<TcpTransport>,
+}
+
+impl stoker_catalog::Wire for ReplicaWire {
+    fn call(&self, request: Vec<u8>) -> stoker_catalog::BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
+        Box::pin(catalog_call(&self.transport, self.node, KIND_REPLICA, request, STANDBY_MAX))
     }
 }
 

@@ -19,6 +19,10 @@ pub(in super::super) enum Ask {
     Status,
     /// Let a standby go for good.
     Detach([u8; 16]),
+    /// Have a replica of the catalog's group, and say its number.
+    Host { incarnation: u64 },
+    /// The sender wants to lead.
+    HandOver,
 }
 
 /// An answer.
@@ -35,6 +39,8 @@ pub(in super::super) enum Answer {
     Status(CatalogStatus),
     /// Not done, and why.
     No(String),
+    /// The number of the replica here.
+    Replica(u64),
 }
 
 /// Most addresses of a node that are heeded.

@@ -2,11 +2,16 @@
 //!
 //! One node *serves* the catalog from its file; the others *follow*, some of them as standbys whose files have every
 //! acknowledged commit. What a node is says its file. Who rules is one [`Epoch`], which names its holder and only rises: nodes tell
-//! each other the highest one they heard of, and ask around when the catalog does not answer. A promotion makes a standby the one
-//! that serves; a node that served and finds a higher epoch must be opened again, and then follows.
+//! each other the highest one they heard of, and ask around when the catalog does not answer.
+//!
+//! Since level 3 the catalog is kept by a [`group`] of nodes, which elects who serves. A cluster from before goes on with one node that serves
+//! and [`standbys`] that follow, one of which a person [promotes](promote), until its level has risen and the node that serves starts
+//! again.
 
+mod group;
 mod message;
 mod promote;
+mod routed;
 mod standbys;
 
 use std::net::SocketAddr;
@@ -16,17 +21,21 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use stoker_catalog::engine::{
-    Embedded, EmbeddedOptions, PrimaryOptions, Role as FileRole, Standby, StandbyOptions, inspect,
+    Beginning, Embedded, EmbeddedOptions, PrimaryOptions, ReplicatedCatalog, Role as FileRole, Standby,
+    StandbyOptions, inspect, read_file,
 };
 use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
-use stoker_catalog::{Catalog, Epoch};
+use stoker_catalog::{Catalog, Epoch, Health};
 use stoker_cell::transport::{Call, Message, TcpTransport, Transport};
 use stoker_format::NodeId;
+use stoker_schema::level::{Level, LevelRow};
+use stoker_schema::rows::{RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::message::{Answer, Ask};
+use self::routed::RoutedCatalog;
 use super::book::Book;
 use super::keys::{CatalogPlace, ClusterKeys};
 use super::wire::{KIND_KEEPER, KeeperWire};
@@ -52,6 +61,15 @@ const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// How often a node that waits for the catalog says so.
 const WAIT_SAID: Duration = Duration::from_secs(30);
 
+/// The level since which a group keeps the catalog.
+const GROUPS_SINCE: Level = Level(3);
+
+/// How often it is looked who should have a copy of the catalog.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A node that was declared down keeps its place for so long. Until then it may come back with what it has.
+const GONE_MAX: Duration = Duration::from_secs(600);
+
 /// What this node does for the catalog.
 enum Role {
     Serves {
@@ -59,6 +77,12 @@ enum Role {
         server: Arc<CatalogServer>,
     },
     Follows(Arc<Standby>),
+    /// It has a replica of the catalog's group.
+    Member {
+        replica: Arc<ReplicatedCatalog>,
+        /// While this replica may answer.
+        server: Option<Arc<CatalogServer>>,
+    },
     /// Its file changes hands.
     Between,
 }
@@ -133,11 +157,30 @@ impl Keeper {
             replaced: watch::Sender::new(None),
             promoting: tokio::sync::Mutex::new(()),
         });
-        match serves {
-            true => keeper.serve()?,
-            false => keeper.follow()?,
+        let is_group = match &file {
+            Some(file) => file.role == FileRole::Replica || (serves && keeper.is_level_of_groups()?),
+            // A file that is gone is not begun anew beside what others may have.
+            None => serves && (keeper.seq_kept == 0 || keeper.others().is_empty()),
+        };
+        match (is_group, serves && file.is_some()) {
+            (true, _) => drop(keeper.join_group(Beginning::Group)?),
+            (false, true) => keeper.serve()?,
+            (false, false) => keeper.follow()?,
         }
         Ok(keeper)
+    }
+
+    /// Whether the cluster whose catalog this node's file is may have it kept by a group (R14).
+    fn is_level_of_groups(&self) -> Result<bool> {
+        let rows = read_file(&self.path(), self.identity.cluster).map_err(error::catalog)?;
+        // The level has a key of its own; what comes before it ends with a lower byte.
+        let (last, before) = keys::LEVEL.split_last().expect("a key has bytes");
+        let before = [before, &[last - 1]].concat();
+        let page = futures_util::FutureExt::now_or_never(rows.page(Some(&before)));
+        let page = page.transpose().map_err(error::catalog)?.unwrap_or_default();
+        let row = page.rows.iter().find(|row| row.key == keys::LEVEL);
+        let level = row.map(LevelRow::of).transpose().map_err(error::catalog)?.unwrap_or_default();
+        Ok(level.level >= GROUPS_SINCE)
     }
 
     fn path(&self) -> PathBuf {
@@ -202,19 +245,20 @@ impl Keeper {
         // Others may know an old place of this node; the one that serves must find the standby here.
         self.look(&self.others()).await;
         self.replaced.send_replace(None);
+        let routed: Arc<dyn Catalog> = Arc::new(RoutedCatalog::new(self, remote));
         let mut said = None::<tokio::time::Instant>;
-        while let Err(fault) = remote.seq().await {
+        while let Err(fault) = routed.seq().await {
             if said.is_none_or(|said| said.elapsed() >= WAIT_SAID) {
                 said = Some(tokio::time::Instant::now());
                 tracing::warn!(
-                    "waiting for the catalog, which node {} keeps: {}; if that node is lost, stop a node that \
-                     followed it and start it with --promote-catalog",
+                    "waiting for the catalog, which node {} kept last: {}; if no majority of the nodes that keep it comes back, \
+                     stop one of them and start it with --promote-catalog",
                     self.holder(),
                     fault.message
                 );
             }
         }
-        Ok(remote)
+        Ok(routed)
     }
 
     /// Waits until what is in this node's file may be read; false if another epoch rules.
@@ -245,9 +289,10 @@ impl Keeper {
     /// The node runs: what it knows is used from now on.
     pub fn set_node(self: &Arc<Keeper>, node: &Arc<Node>) {
         let _ = self.node.set(node.clone());
-        if self.server().is_some() {
+        if self.own().is_some() {
             self.look_after_standbys();
         }
+        self.look_after_group();
     }
 
     /// Tells once that this node has to be opened again, and why.
@@ -287,7 +332,7 @@ impl Keeper {
     /// Whoever answers for the catalog, if this node does and was not replaced.
     pub fn server(&self) -> Option<Arc<CatalogServer>> {
         let server = match &*self.role.read().unwrap() {
-            Role::Serves { server, .. } => server.clone(),
+            Role::Serves { server, .. } | Role::Member { server: Some(server), .. } => server.clone(),
             _ => return None,
         };
         (server.epoch() >= self.epoch()).then_some(server)
@@ -301,7 +346,26 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn own(&self) -> Option<Arc<Embedded>> {
+    /// The catalog, if this node has it and may answer.
+    pub(crate) fn own_catalog(&self) -> Option<Arc<dyn Catalog>> {
+        let replica = self.replica().filter(|replica| replica.standing().borrow().answers);
+        replica.map(|replica| replica as Arc<dyn Catalog>).or_else(|| Some(self.own()? as Arc<dyn Catalog>))
+    }
+
+    /// How the copy of the catalog on this node is, if others answer for it.
+    pub fn copy_health(&self) -> Option<Health> {
+        match &*self.role.read().unwrap() {
+            Role::Follows(standby) => Some(standby.health()),
+            Role::Member { replica, .. } => match replica.health() {
+                // Told of the catalog itself.
+                Health::Stalled => Some(Health::Good),
+                health => Some(health),
+            },
+            _ => None,
+        }
+    }
+
+    fn own(&self) -> Option<Arc<Embedded>> {
         match &*self.role.read().unwrap() {
             Role::Serves { catalog, .. } => Some(catalog.clone()),
             _ => None,
@@ -473,17 +537,40 @@ impl Keeper {
                 Answer::Done
             }
             Ask::MayLeave => self.may_leave(from),
-            Ask::Left => self.let_go(from, true).await,
-            Ask::Status => match self.own() {
-                Some(catalog) => Answer::Status(self.status_of(&catalog).await),
+            Ask::Left => match self.replica() {
+                Some(replica) => self.release(&replica, from).await,
+                None => self.let_go(from, true).await,
+            },
+            Ask::Status => match (self.own(), self.replica()) {
+                (Some(catalog), _) => Answer::Status(self.status_of(&catalog).await),
+                (None, Some(replica)) if replica.standing().borrow().answers => {
+                    Answer::Status(self.status_of_group(&replica).await)
+                }
+                _ => elsewhere(),
+            },
+            Ask::Detach(node) => match self.replica() {
+                Some(replica) if replica.standing().borrow().leads => {
+                    self.detach_replica(&replica, NodeId(node)).await
+                }
+                Some(_) => elsewhere(),
+                None => self.let_go(NodeId(node), false).await,
+            },
+            Ask::Host { incarnation } => self.host(incarnation).await,
+            Ask::HandOver => match self.replica() {
+                Some(replica) => {
+                    replica.give_away(Some(from));
+                    Answer::Done
+                }
                 None => elsewhere(),
             },
-            Ask::Detach(node) => self.let_go(NodeId(node), false).await,
         }
     }
 
     /// Tells whoever serves that this node follows no longer, so that nobody waits for it.
     pub async fn leave(&self) {
+        if let Some(replica) = self.replica() {
+            return self.leave_as_replica(&replica).await;
+        }
         let Some(standby) = self.standby() else { return };
         let holder = self.holder();
         // Asked first: a standby that left while nobody serves could not be promoted.
@@ -508,6 +595,7 @@ impl Keeper {
         match role {
             Role::Serves { catalog, .. } => catalog.close().await,
             Role::Follows(standby) => standby.close(),
+            Role::Member { replica, .. } => replica.close().await,
             Role::Between => {}
         }
     }

@@ -52,6 +52,9 @@ impl Keeper {
     /// Promotes the standby here. Refused unless it has every acknowledged commit, or the loss is accepted.
     pub async fn promote(self: &Arc<Keeper>, accept_loss: bool) -> Result<CatalogPromotion> {
         let _alone = self.promoting.lock().await;
+        if let Some(replica) = self.replica() {
+            return self.promote_replica(&replica, accept_loss).await;
+        }
         let Some(standby) = self.standby() else {
             let message = "this node keeps the catalog already";
             return Err(StoreError::new(ErrorKind::Conflict, message));
@@ -98,9 +101,13 @@ impl Keeper {
 
     /// Lets a standby go, wherever the catalog is.
     pub async fn detach(&self, node: NodeId) -> Result<()> {
-        let answer = match self.own() {
-            Some(_) => self.let_go(node, false).await,
-            None => self.ask(self.holder(), &Ask::Detach(node.0)).await?,
+        let replica = self.replica();
+        let answer = match (self.own(), &replica) {
+            (Some(_), _) => self.let_go(node, false).await,
+            (None, Some(replica)) if self.holder() == self.identity.node || self.holder() == node => {
+                self.detach_replica(replica, node).await
+            }
+            _ => self.ask(self.holder(), &Ask::Detach(node.0)).await?,
         };
         match answer {
             Answer::Done => Ok(()),

@@ -11,18 +11,12 @@ use stoker_store::{CatalogStatus, StandbyInfo};
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{Keeper, STATUS_MAX, elsewhere};
+use super::{GONE_MAX, GROUPS_SINCE, Keeper, LOOK, STATUS_MAX, elsewhere};
 use crate::clock;
 use crate::cluster::wire::StandbyWire;
 
 /// Standbys that a catalog has, if there are so many nodes. One may be lost, and commits are still on two nodes.
 const WANTED: usize = 2;
-
-/// How often it is looked who should follow, and whether another epoch rules.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// A standby that was declared down is let go after so long. Until then it may come back, and be the one that confirms.
-const GONE_MAX: Duration = Duration::from_secs(600);
 
 /// A node that said it leaves is not attached again for so long; it is about to stop.
 const LEAVING_MAX: Duration = Duration::from_secs(10);
@@ -34,6 +28,20 @@ pub(super) struct Standbys {
     leaving: Mutex<BTreeMap<NodeId, Instant>>,
     /// Nodes that asked for the catalog: they run, whatever was decided about them before.
     asking: Mutex<BTreeSet<NodeId>>,
+}
+
+impl Standbys {
+    /// Nodes that are about to stop.
+    pub(super) fn leaving_now(&self) -> BTreeSet<NodeId> {
+        let mut leaving = self.leaving.lock().unwrap();
+        leaving.retain(|_, since| since.elapsed() < LEAVING_MAX);
+        leaving.keys().copied().collect()
+    }
+
+    /// A node is about to stop.
+    pub(super) fn leaves(&self, node: NodeId) {
+        self.leaving.lock().unwrap().insert(node, Instant::now());
+    }
 }
 
 /// Who should follow: those that do and can, then others that can, in their order.
@@ -84,18 +92,18 @@ impl Keeper {
     async fn arrange(self: &Arc<Keeper>, catalog: &Arc<Embedded>) {
         let Some(node) = self.node.get() else { return };
         let view = node.core.cell.view();
-        let leaving = {
-            let mut leaving = self.standbys.leaving.lock().unwrap();
-            leaving.retain(|_, since| since.elapsed() < LEAVING_MAX);
-            leaving.clone()
-        };
+        if node.core.level.get() >= GROUPS_SINCE {
+            self.replaced.send_replace(Some("the catalog is kept by a group of nodes from now on".into()));
+            return;
+        }
+        let leaving = self.standbys.leaving_now();
         let own = self.identity.node;
         let attached = self.standbys.attached.lock().unwrap().clone();
         // A node that was declared down and came back can say so only in the catalog, which may wait for nobody but it.
         let asking = self.standbys.asking.lock().unwrap().clone();
         let able: Vec<NodeId> = view
             .nodes()
-            .filter(|node| *node != own && !leaving.contains_key(node))
+            .filter(|node| *node != own && !leaving.contains(node))
             .filter(|node| view.is_up(*node) || asking.contains(node))
             // Commits would wait for somebody whom nobody reaches.
             .filter(|node| !view.is_unreached(*node) || attached.contains(node))
@@ -148,7 +156,7 @@ impl Keeper {
     pub(super) async fn let_go(&self, node: NodeId, leaves: bool) -> Answer {
         let Some(catalog) = self.own() else { return elsewhere() };
         if leaves {
-            self.standbys.leaving.lock().unwrap().insert(node, Instant::now());
+            self.standbys.leaves(node);
         }
         self.standbys.asking.lock().unwrap().remove(&node);
         self.standbys.attached.lock().unwrap().remove(&node);
@@ -165,6 +173,9 @@ impl Keeper {
     pub async fn status(&self) -> CatalogStatus {
         if let Some(catalog) = self.own() {
             return self.status_of(&catalog).await;
+        }
+        if let Some(replica) = self.replica().filter(|replica| replica.standing().borrow().answers) {
+            return self.status_of_group(&replica).await;
         }
         let holder = self.holder();
         let (trouble, seq) = match self.ask_within(holder, &Ask::Status, STATUS_MAX).await {

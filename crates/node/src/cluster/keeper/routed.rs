@@ -1,0 +1,143 @@
+//! The catalog of a node whose cluster keeps it: the replica here as long as that one may answer, else the way to whoever leads.
+//!
+//! Reads that the replica here may answer take no detour. Commits go under a name, by which whoever leads next knows what was done, unless
+//! nobody else could lead. Watches are woken by the replica here, if there is one: what it has done, the leader did before.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use stoker_catalog::engine::ReplicatedCatalog;
+use stoker_catalog::kv::{Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
+use stoker_catalog::remote::RemoteCatalog;
+use stoker_catalog::{BoxFuture, CatalogError, ErrorKind, Result};
+
+use super::Keeper;
+
+/// The catalog, wherever it is.
+pub(super) struct RoutedCatalog {
+    keeper: Weak<Keeper>,
+    remote: Arc<RemoteCatalog>,
+    /// The highest time that was told: clocks of two nodes differ, and time does not go back.
+    now_ms: AtomicU64,
+}
+
+impl RoutedCatalog {
+    pub fn new(keeper: &Arc<Keeper>, remote: Arc<RemoteCatalog>) -> RoutedCatalog {
+        RoutedCatalog { keeper: Arc::downgrade(keeper), remote, now_ms: AtomicU64::new(0) }
+    }
+
+    fn replica(&self) -> Option<Arc<ReplicatedCatalog>> {
+        self.keeper.upgrade()?.replica()
+    }
+
+    /// The replica here, if reads are answered by it.
+    fn answers(&self) -> Option<Arc<ReplicatedCatalog>> {
+        self.replica().filter(|replica| replica.standing().borrow().answers)
+    }
+
+    /// The same, if nobody else could lead.
+    fn alone(&self) -> Option<Arc<ReplicatedCatalog>> {
+        self.replica().filter(|replica| {
+            let standing = replica.standing();
+            let standing = standing.borrow();
+            standing.leads && standing.members.len() == 1
+        })
+    }
+}
+
+/// What the replica here says, unless it does not lead any more.
+fn answered<T>(answer: Result<T>) -> Option<Result<T>> {
+    match answer {
+        Err(CatalogError { kind: ErrorKind::Unavailable | ErrorKind::Closed, .. }) => None,
+        answer => Some(answer),
+    }
+}
+
+impl Catalog for RoutedCatalog {
+    fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
+        Box::pin(async move {
+            if let Some(replica) = self.answers()
+                && let Some(answer) = answered(replica.get(keys).await)
+            {
+                return answer;
+            }
+            self.remote.get(keys).await
+        })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            if let Some(replica) = self.answers()
+                && let Some(answer) = answered(replica.range(range.clone()).await)
+            {
+                return answer;
+            }
+            self.remote.range(range).await
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Outcome>> {
+        Box::pin(async move {
+            match self.alone() {
+                Some(replica) => replica.commit(commit).await,
+                None => self.remote.commit(commit).await,
+            }
+        })
+    }
+
+    fn watch(&self, prefix: Vec<u8>) -> Watch {
+        match self.replica() {
+            Some(replica) => replica.watch(prefix),
+            None => self.remote.watch(prefix),
+        }
+    }
+
+    fn seq(&self) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            if let Some(replica) = self.answers()
+                && let Some(answer) = answered(replica.seq().await)
+            {
+                return answer;
+            }
+            self.remote.seq().await
+        })
+    }
+
+    fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let now_ms = match self.answers() {
+                Some(replica) => replica.now_ms().await?,
+                None => self.remote.now_ms().await?,
+            };
+            Ok(self.now_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms))
+        })
+    }
+
+    fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
+        Box::pin(async move {
+            match self.answers() {
+                Some(replica) => Catalog::snapshot(&*replica).await,
+                None => self.remote.snapshot().await,
+            }
+        })
+    }
+
+    fn describe(&self) -> String {
+        match self.answers() {
+            Some(replica) => replica.describe(),
+            None => self.remote.describe(),
+        }
+    }
+
+    fn health(&self) -> Health {
+        let replica = self.replica().filter(|replica| {
+            let standing = replica.standing();
+            let standing = standing.borrow();
+            standing.answers || (standing.is_stalled && !standing.members.is_empty())
+        });
+        match replica {
+            Some(replica) => replica.health(),
+            None => self.remote.health(),
+        }
+    }
+}
