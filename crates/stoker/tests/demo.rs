@@ -18,7 +18,7 @@ fn two_nodes_die_and_no_byte_differs() {
     assert_eq!(told["passed"], true);
     let steps: Vec<&str> =
         told["steps"].as_array().unwrap().iter().filter_map(|step| step["step"].as_str()).collect();
-    assert_eq!(steps, ["start", "write", "kill", "read", "takeover", "rejoin", "promote", "read_again"]);
+    assert_eq!(steps, ["start", "write", "kill", "read", "takeover", "rejoin", "elect", "read_again"]);
     assert_eq!(told["steps"][1]["receipt"]["copies"], 2);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it leaves nothing behind");
 }

@@ -163,6 +163,20 @@ pub async fn keeps_catalog(dir: &Path, at: usize) -> bool {
     }
 }
 
+/// Waits until all nodes have what the catalog has.
+pub async fn until_followed(dir: &Path, at: usize) {
+    let client = connect_to(dir, at).await;
+    for _ in 0..600 {
+        if let Ok(Report::Catalog(status)) = client.operate(Order::Catalog).await
+            && status.standbys.iter().filter(|standby| standby.in_sync).count() == NODES - 1
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("not every node follows the catalog");
+}
+
 /// Makes a node the one that keeps the catalog. Everybody who followed is there and is asked, so nothing may be lost.
 pub async fn promote(dir: &Path, at: usize) {
     let client = connect_to(dir, at).await;

@@ -173,17 +173,21 @@ impl Keeper {
         let keeper = Arc::downgrade(self);
         self.keep(tokio::spawn(async move {
             while let Some(keeper) = keeper.upgrade() {
-                if let Some(replica) = keeper.replica().filter(|replica| replica.standing().borrow().leads) {
-                    keeper.arrange_group(&replica).await;
-                }
+                let leads = |replica: &Arc<ReplicatedCatalog>| replica.standing().borrow().leads;
+                let is_changed = match keeper.replica().filter(leads) {
+                    Some(replica) => keeper.arrange_group(&replica).await,
+                    None => false,
+                };
                 drop(keeper);
-                tokio::time::sleep(LOOK).await;
+                // A node that is lost before the next one votes is one too many.
+                tokio::time::sleep(if is_changed { PAUSE } else { LOOK }).await;
             }
         }));
     }
 
-    async fn arrange_group(self: &Arc<Keeper>, replica: &ReplicatedCatalog) {
-        let Some(node) = self.node.get() else { return };
+    /// Takes the next step to the group that there should be; true if there was one.
+    async fn arrange_group(self: &Arc<Keeper>, replica: &ReplicatedCatalog) -> bool {
+        let Some(node) = self.node.get() else { return false };
         let view = node.core.cell.view();
         let own = self.identity.node;
         let (progress, last) = replica.progress();
@@ -206,33 +210,44 @@ impl Keeper {
                 && now_ms.saturating_sub(since_ms) > GONE_MAX.as_millis() as u64
                 && able.iter().any(|other| !members.contains(other));
             if (is_gone && self.view_is_whole(&view)) || is_lost {
-                tracing::info!("node {node} has no part in the catalog's group any more");
-                replica.take_out(id).await;
-                return;
+                return self.changed(
+                    replica.take_out(id).await,
+                    node,
+                    "has no part in the catalog's group any more",
+                );
             }
             if !one.is_heard && able.contains(&node) {
                 // It may have lost its drive, and then it is somebody else.
                 if let Some(found) = self.ask_host(node, replica).await
                     && found != id
                 {
-                    tracing::info!("node {node} has another replica of the catalog; the one before is gone");
-                    replica.take_out(id).await;
-                    return;
+                    let words = "has another replica of the catalog; the one before is gone";
+                    return self.changed(replica.take_out(id).await, node, words);
                 }
             }
             if !votes && one.is_heard && one.has + BEHIND_MAX >= last {
-                tracing::info!("node {node} votes in the catalog's group from now on");
-                replica.let_vote(id).await;
-                return;
+                return self.changed(
+                    replica.let_vote(id).await,
+                    node,
+                    "votes in the catalog's group from now on",
+                );
             }
         }
         let missing = choose(&able, &members).into_iter().find(|node| !members.contains(node));
         if let Some(node) = missing
             && let Some(id) = self.ask_host(node, replica).await
         {
-            tracing::info!("node {node} is taken into the catalog's group");
-            replica.take_in(id, node).await;
+            return self.changed(replica.take_in(id, node).await, node, "is taken into the catalog's group");
         }
+        // A new one catches up.
+        progress.iter().any(|one| !one.member.votes && one.is_heard)
+    }
+
+    fn changed(&self, is_changed: bool, node: NodeId, words: &str) -> bool {
+        if is_changed {
+            tracing::info!("node {node} {words}");
+        }
+        true
     }
 
     /// The number of the replica of a node, which makes one if it has none.
@@ -302,7 +317,8 @@ impl Keeper {
         }
     }
 
-    /// Has this node lead, or go on alone where nobody can. Refused if what was acknowledged may be lost by that, unless that is accepted.
+    /// Has this node lead, if it does not, or go on alone where nobody can. Refused if what was acknowledged may be lost by that, unless that is
+    /// accepted.
     pub(super) async fn promote_replica(
         self: &Arc<Keeper>,
         replica: &ReplicatedCatalog,
@@ -311,9 +327,6 @@ impl Keeper {
         let own = self.identity.node;
         let before = self.holder();
         let standing = || replica.standing().borrow().clone();
-        if standing().leads {
-            return Err(StoreError::new(ErrorKind::Conflict, "this node keeps the catalog already"));
-        }
         let loss = match self.hand_over(replica).await {
             true => None,
             false => {

@@ -319,8 +319,9 @@ impl Keeper {
 
     /// The node that keeps the catalog, as far as this one knows.
     pub fn holder(&self) -> NodeId {
-        let epoch = self.epoch();
-        if epoch.is_none() { self.first_holder } else { epoch.holder() }
+        // A file that was just opened says a term, and not who led in it.
+        let holder = self.epoch().holder();
+        if holder == NodeId([0; 16]) { self.first_holder } else { holder }
     }
 
     /// Where new nodes are told to find it.

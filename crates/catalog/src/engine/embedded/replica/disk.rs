@@ -297,8 +297,8 @@ pub(in super::super) fn replay(path: &Path, cluster: ClusterId, opened: &Opened)
         file::seq_set(&transaction, seq)?;
         transaction.commit().map_err(file::failed)?;
     }
-    let holder = meta.group.members.get(&meta.id).map_or(NodeId([0; 16]), |member| member.node);
-    Ok((seq, Epoch::of_term(meta.base, meta.group.incarnation, point.term, holder)))
+    // Who led in that term is not in the log.
+    Ok((seq, Epoch::of_term(meta.base, meta.group.incarnation, point.term, NodeId([0; 16]))))
 }
 
 /// Where the log of a new replica begins. That of a group begins behind entry one, as the library has it.
