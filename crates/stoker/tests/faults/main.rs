@@ -138,7 +138,7 @@ fn a_cell_is_upgraded_node_by_node() {
         become_one(&mut cell, at, Path::new(PROGRAM));
     }
     let level = level(&cell, 1);
-    assert_eq!((level["level"].as_u64(), level["newest"].as_u64()), (Some(1), Some(2)), "{level}");
+    assert_eq!((level["level"].as_u64(), level["newest"].as_u64()), (Some(1), Some(3)), "{level}");
     let holds_up = |node: &serde_json::Value| !node["holds_up"].is_null();
     let held_by: Vec<_> = level["nodes"].as_array().unwrap().iter().filter(|node| holds_up(node)).collect();
     assert_eq!(held_by.len(), 1, "{level}");
@@ -149,10 +149,21 @@ fn a_cell_is_upgraded_node_by_node() {
     load.after(40);
     become_one(&mut cell, 1, Path::new(PROGRAM));
     become_one(&mut cell, 0, Path::new(PROGRAM));
-    load.runtime.block_on(soon("the level rises", async || self::level(&cell, 0)["level"] == 2));
+    load.runtime.block_on(soon("the level rises", async || self::level(&cell, 0)["level"] == 3));
     load.runtime.block_on(soon("files are written in the new form", async || {
         // A node writes what it saw of commits; one that nobody asks sees none.
         (0..NODES).any(|at| seq(&cell, at).trim().contains(' '))
+    }));
+    // The node that kept the catalog makes it that of a group, and the others have a part in it.
+    load.runtime.block_on(soon("the catalog is kept by a group", async || {
+        let (_, words) = cell.ask(0, &["catalog", "status", "--json"]);
+        serde_json::from_str(&words).is_ok_and(|told: serde_json::Value| {
+            let follow = told["standbys"]
+                .as_array()
+                .map_or(0, |all| all.iter().filter(|standby| standby["in_sync"] == true).count());
+            // Terms are counted from what was promoted before, and starts are none.
+            told["epoch"].as_str().is_some_and(|epoch| epoch.contains(".0 ")) && follow == NODES - 1
+        })
     }));
     // And now there is none.
     cell.nodes[2].take().unwrap().stop();

@@ -1,6 +1,6 @@
 //! The catalog as a group of replicas, of which this node may have one: who is in it, and what a person may order. (D127)
 //!
-//! Whoever leads sees to it, once a second, that enough nodes have a replica that votes: it asks a node to make one, takes it in under the
+//! Whoever leads sees to it, a few times a second, that enough nodes have a replica that votes: it asks a node to make one, takes it in under the
 //! number that the node drew, and has it vote once it has everything. A node that stops in good order, and is needed for a majority, is taken
 //! out first, so that the others go on without it.
 
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_catalog::engine::{
-    Beginning, EmbeddedOptions, ReplicaMember, ReplicaProgress, ReplicaWays, ReplicatedCatalog, put_aside,
+    Beginning, Embedded, EmbeddedOptions, ReplicaMember, ReplicaProgress, ReplicaWays, ReplicatedCatalog,
+    put_aside,
 };
 use stoker_catalog::remote::CatalogServer;
 use stoker_catalog::{Catalog, Wire};
@@ -68,6 +69,30 @@ impl Keeper {
         *self.role.write().unwrap() = Role::Member { replica: replica.clone(), server: None };
         self.follow_standing(&replica);
         Ok(replica)
+    }
+
+    /// The catalog that this node served alone, or before others, becomes that of a group, under the node that works with it.
+    pub(super) async fn become_group(self: &Arc<Keeper>, catalog: &Embedded) {
+        let _alone = self.promoting.lock().await;
+        *self.role.write().unwrap() = Role::Between;
+        catalog.close().await;
+        // A read that is under way keeps the file for a moment.
+        let deadline = Instant::now() + CHANGE_MAX;
+        let joined = loop {
+            match self.join_group(Beginning::Group) {
+                Err(fault) if fault.kind == ErrorKind::Unavailable && Instant::now() < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                joined => break joined,
+            }
+        };
+        match joined {
+            Ok(_) => tracing::info!("the catalog is kept by a group of nodes from now on"),
+            Err(fault) => {
+                let why = format!("its catalog cannot become that of a group: {}", fault.message);
+                drop(self.replaced.send_replace(Some(why)));
+            }
+        }
     }
 
     /// Serves whenever this replica may answer, and knows who leads.
@@ -180,7 +205,7 @@ impl Keeper {
                 };
                 drop(keeper);
                 // A node that is lost before the next one votes is one too many.
-                tokio::time::sleep(if is_changed { PAUSE } else { LOOK }).await;
+                tokio::time::sleep(if is_changed { PAUSE } else { LOOK / 4 }).await;
             }
         }));
     }
@@ -225,7 +250,7 @@ impl Keeper {
                     return self.changed(replica.take_out(id).await, node, words);
                 }
             }
-            if !votes && one.is_heard && one.has + BEHIND_MAX >= last {
+            if !votes && one.is_heard && one.has + BEHIND_MAX >= last && able.contains(&node) {
                 return self.changed(
                     replica.let_vote(id).await,
                     node,
@@ -240,7 +265,7 @@ impl Keeper {
             return self.changed(replica.take_in(id, node).await, node, "is taken into the catalog's group");
         }
         // A new one catches up.
-        progress.iter().any(|one| !one.member.votes && one.is_heard)
+        progress.iter().any(|one| !one.member.votes && one.is_heard && able.contains(&one.member.node))
     }
 
     fn changed(&self, is_changed: bool, node: NodeId, words: &str) -> bool {
@@ -274,7 +299,10 @@ impl Keeper {
                 return elsewhere();
             }
             let voters: Vec<&ReplicaProgress> = progress.iter().filter(|one| one.member.votes).collect();
-            if !voters.iter().any(|one| one.member.node == leaver) {
+            if let Some(learner) = progress.iter().find(|one| !one.member.votes && one.member.node == leaver)
+            {
+                replica.take_out(learner.member.id).await;
+            } else if !voters.iter().any(|one| one.member.node == leaver) {
                 return Answer::Done;
             }
             let stay = voters.iter().filter(|one| one.is_heard && one.member.node != leaver).count();
@@ -297,20 +325,22 @@ impl Keeper {
         let own = self.identity.node;
         let deadline = Instant::now() + CHANGE_MAX;
         let standing = || replica.standing().borrow().clone();
-        if standing().members.len() < 2 {
+        if standing().voters() == [own] {
             return;
         }
         replica.give_away(None);
         while Instant::now() < deadline {
             let now = standing();
-            let leader = now.epoch.map(|epoch| epoch.holder()).filter(|holder| *holder != own);
+            // One that was not taken in yet says so as well, so that nobody takes it in meanwhile.
+            let leader = Some(self.holder()).filter(|holder| *holder != own);
             if let Some(leader) = leader {
                 match self.ask(leader, &Ask::Left).await {
                     Ok(Answer::Done) => return,
                     Ok(answer) => tracing::debug!("leaving the catalog's group: {answer:?}"),
                     Err(fault) => tracing::debug!("leaving the catalog's group: {fault}"),
                 }
-            } else if now.is_stalled {
+            }
+            if now.is_stalled {
                 return;
             }
             tokio::time::sleep(PAUSE).await;

@@ -227,24 +227,23 @@ impl Keeper {
 
     /// The catalog for this node: its own, as soon as a standby confirmed it, or the way to another one's.
     pub async fn catalog(self: &Arc<Keeper>) -> Result<Arc<dyn Catalog>> {
-        if let Some(catalog) = self.own() {
-            match self.until_confirmed(&catalog).await {
-                true => return Ok(catalog),
-                false => {
-                    // Another epoch rules: what is here is put aside, and this node follows.
-                    catalog.close().await;
-                    self.follow()?;
-                }
-            }
+        if let Some(catalog) = self.own()
+            && !self.until_confirmed(&catalog).await
+        {
+            // Another epoch rules: what is here is put aside, and this node follows.
+            catalog.close().await;
+            self.follow()?;
+            self.replaced.send_replace(None);
         }
         let client = u128::from_le_bytes(clock::random());
         let way = Arc::new(KeeperWire(Arc::downgrade(self)));
         let remote = Arc::new(RemoteCatalog::new(way, client, &RemoteOptions::default()));
         remote.saw(self.epoch());
         let _ = self.remote.set(remote.clone());
-        // Others may know an old place of this node; the one that serves must find the standby here.
-        self.look(&self.others()).await;
-        self.replaced.send_replace(None);
+        if self.own_catalog().is_none() {
+            // Others may know an old place of this node; the one that serves must find the copy here.
+            self.look(&self.others()).await;
+        }
         let routed: Arc<dyn Catalog> = Arc::new(RoutedCatalog::new(self, remote));
         let mut said = None::<tokio::time::Instant>;
         while let Err(fault) = routed.seq().await {

@@ -30,9 +30,9 @@ impl RoutedCatalog {
         self.keeper.upgrade()?.replica()
     }
 
-    /// The replica here, if reads are answered by it.
-    fn answers(&self) -> Option<Arc<ReplicatedCatalog>> {
-        self.replica().filter(|replica| replica.standing().borrow().answers)
+    /// The catalog here, if reads are answered by it.
+    fn answers(&self) -> Option<Arc<dyn Catalog>> {
+        self.keeper.upgrade()?.own_catalog()
     }
 
     /// The same, if nobody else could lead.
@@ -56,8 +56,8 @@ fn answered<T>(answer: Result<T>) -> Option<Result<T>> {
 impl Catalog for RoutedCatalog {
     fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
         Box::pin(async move {
-            if let Some(replica) = self.answers()
-                && let Some(answer) = answered(replica.get(keys).await)
+            if let Some(here) = self.answers()
+                && let Some(answer) = answered(here.get(keys).await)
             {
                 return answer;
             }
@@ -67,8 +67,8 @@ impl Catalog for RoutedCatalog {
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
-            if let Some(replica) = self.answers()
-                && let Some(answer) = answered(replica.range(range.clone()).await)
+            if let Some(here) = self.answers()
+                && let Some(answer) = answered(here.range(range.clone()).await)
             {
                 return answer;
             }
@@ -94,8 +94,8 @@ impl Catalog for RoutedCatalog {
 
     fn seq(&self) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
-            if let Some(replica) = self.answers()
-                && let Some(answer) = answered(replica.seq().await)
+            if let Some(here) = self.answers()
+                && let Some(answer) = answered(here.seq().await)
             {
                 return answer;
             }
@@ -106,7 +106,7 @@ impl Catalog for RoutedCatalog {
     fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
             let now_ms = match self.answers() {
-                Some(replica) => replica.now_ms().await?,
+                Some(here) => here.now_ms().await?,
                 None => self.remote.now_ms().await?,
             };
             Ok(self.now_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms))
@@ -116,7 +116,7 @@ impl Catalog for RoutedCatalog {
     fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
         Box::pin(async move {
             match self.answers() {
-                Some(replica) => Catalog::snapshot(&*replica).await,
+                Some(here) => here.snapshot().await,
                 None => self.remote.snapshot().await,
             }
         })
@@ -124,19 +124,19 @@ impl Catalog for RoutedCatalog {
 
     fn describe(&self) -> String {
         match self.answers() {
-            Some(replica) => replica.describe(),
+            Some(here) => here.describe(),
             None => self.remote.describe(),
         }
     }
 
     fn health(&self) -> Health {
-        let replica = self.replica().filter(|replica| {
+        let stalled = self.replica().filter(|replica| {
             let standing = replica.standing();
             let standing = standing.borrow();
-            standing.answers || (standing.is_stalled && !standing.members.is_empty())
+            standing.is_stalled && !standing.members.is_empty()
         });
-        match replica {
-            Some(replica) => replica.health(),
+        match self.answers().or(stalled.map(|replica| replica as Arc<dyn Catalog>)) {
+            Some(here) => here.health(),
             None => self.remote.health(),
         }
     }

@@ -93,8 +93,7 @@ impl Keeper {
         let Some(node) = self.node.get() else { return };
         let view = node.core.cell.view();
         if node.core.level.get() >= GROUPS_SINCE {
-            self.replaced.send_replace(Some("the catalog is kept by a group of nodes from now on".into()));
-            return;
+            return self.become_group(catalog).await;
         }
         let leaving = self.standbys.leaving_now();
         let own = self.identity.node;
