@@ -5,6 +5,7 @@
 mod buckets;
 mod control_body;
 mod copy;
+mod copy_source;
 mod delete;
 mod listing;
 mod properties;
