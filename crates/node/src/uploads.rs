@@ -5,13 +5,13 @@ use std::sync::Arc;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
 use stoker_schema::names::{garbage_writes, share_writes};
-use stoker_schema::rows::{CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
+use stoker_schema::rows::{AnswerRow, CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_store::{
     BoxFuture, Checksum, ChecksumKind, ErrorKind, Finish, Key, PartInfo, PartsPage, Receipt, Result,
     StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
-use crate::core::{Core, add, copies, etag, holder, nodes, state};
+use crate::core::{Core, add, copies, holder, nodes, state};
 use crate::part_copy::Borrowed;
 use crate::properties::Properties;
 use crate::publish::{outdated, owners};
@@ -56,6 +56,8 @@ pub(crate) struct PartPurpose {
     pub number: u16,
     /// Chunks behind the bytes that are written for it.
     pub borrowed: Option<Borrowed>,
+    /// The ETag of a part that is copied: of what it is a copy, because its bytes may not be read at all.
+    pub etag: Option<String>,
 }
 
 impl Purpose for PartPurpose {
@@ -71,10 +73,12 @@ impl Purpose for PartPurpose {
     ) -> BoxFuture<'static, Result<Receipt>> {
         Box::pin(async move {
             let properties = Properties { checksums: finish.checksums, ..Properties::default() };
+            let (size, named) = (written.runs.size(), finish.etag.or(self.etag.clone()));
+            let has_md5 = named.is_some();
             let mut row = PartRow {
                 version: written.version.0,
-                size: written.runs.size(),
-                etag: finish.etag.unwrap_or_else(|| etag(written.version, written.crc64, 1)),
+                size,
+                etag: named.unwrap_or_else(|| part_etag(written.crc64, size)),
                 crc64: Some(written.crc64),
                 modified_ms: core.expiry.stamp_ms(),
                 runs: written.runs.runs().iter().map(RunRow::from).collect(),
@@ -102,7 +106,7 @@ impl Purpose for PartPurpose {
                 extra.checks.push(borrowed.check.clone());
                 share_writes(&mut extra, &borrowed.owners(), borrowed.source, written.version);
             }
-            core.put_part(&self, row, sessions, extra).await
+            core.put_part(&self, row, has_md5, sessions, extra).await
         })
     }
 }
@@ -159,13 +163,14 @@ impl Core {
         let (number, upload) = (check_number(number)?, parse(upload)?);
         self.upload_row(volume, key.as_bytes(), upload).await?;
         let key = key.as_bytes().to_vec();
-        Ok(PartPurpose { volume: volume.clone(), key, upload, number, borrowed: None })
+        Ok(PartPurpose { volume: volume.clone(), key, upload, number, borrowed: None, etag: None })
     }
 
     async fn put_part(
         self: &Arc<Core>,
         purpose: &PartPurpose,
-        row: PartRow,
+        mut row: PartRow,
+        is_named: bool,
         sessions: Vec<(NodeId, [u8; 16])>,
         extra: Commit,
     ) -> Result<Receipt> {
@@ -174,6 +179,14 @@ impl Core {
         let row_key = keys::part(upload, number);
         for _ in 0..100 {
             let old = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
+            if let Some(old) = &old
+                && let old = PartRow::of(old).map_err(error::catalog)?
+                && !is_named
+                && is_same(&old, &row)
+            {
+                // The same bytes once more, perhaps long after the client went on with the first answer.
+                row.etag = old.etag;
+            }
             let mut commit = Commit { checks: self.guards(volume), writes: Vec::new() };
             let guards = commit.checks.len();
             commit.checks.extend(self.holder_checks(&row.holders, &sessions).await?);
@@ -321,11 +334,18 @@ impl Core {
             }
         }
         let mut old = Commit::new();
-        self.each(b"m".to_vec(), |row| {
-            let completed = CompletedRow::of(row).map_err(error::catalog)?;
-            if completed.since_ms.saturating_add(COMPLETED_MS_MAX) < now_ms && old.writes.len() < TIDIED_MAX {
-                old.writes.push(Write::Delete(row.key.clone()));
+        let mut see = |key: &[u8], since_ms: u64| {
+            if since_ms.saturating_add(COMPLETED_MS_MAX) < now_ms && old.writes.len() < TIDIED_MAX {
+                old.writes.push(Write::Delete(key.to_vec()));
             }
+        };
+        self.each(keys::COMPLETED.to_vec(), |row| {
+            see(&row.key, CompletedRow::of(row).map_err(error::catalog)?.since_ms);
+            Ok(())
+        })
+        .await?;
+        self.each(keys::ANSWERS.to_vec(), |row| {
+            see(&row.key, AnswerRow::of(row).map_err(error::catalog)?.since_ms);
             Ok(())
         })
         .await?;
@@ -369,6 +389,22 @@ impl Core {
 pub(crate) fn owners_of(part: &PartRow) -> Vec<VersionId> {
     let runs: Vec<ChunkRun> = part.runs.iter().map(|run| run.at(0)).collect();
     owners(&runs, VersionId(part.version))
+}
+
+/// The ETag of a part without an MD5: one of its bytes, so that a part that is sent again, by a client that did not hear the answer or by a
+/// proxy that sent it late, is the part that the client knows. Unlike an MD5, as all ETags of ours. (D21)
+fn part_etag(crc64: u64, size: u64) -> String {
+    format!("{crc64:016x}{size:016x}-1")
+}
+
+/// Whether two parts have the same bytes, as far as that is known.
+fn is_same(one: &PartRow, other: &PartRow) -> bool {
+    one.size == other.size && (one.etag == other.etag || one.crc64.is_some() && one.crc64 == other.crc64)
+}
+
+/// Whether a part is the one that a client saw under this ETag. Where the same bytes came with an MD5 and without one, it has two.
+pub(crate) fn is_known_as(part: &PartRow, etag: &str) -> bool {
+    part.etag == etag || part.crc64.is_some_and(|crc64| part_etag(crc64, part.size) == etag)
 }
 
 /// The rows that hand the chunks of a part to the collector.

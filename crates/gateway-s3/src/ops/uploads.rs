@@ -7,8 +7,8 @@ use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{
-    Checksum, ChecksumKind, Condition, Finish, Key, PartChoice, PartInfo, Receipt, SetState, ShardUpload,
-    Store, UploadId, UploadInfo,
+    Checksum, ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, PartInfo, Receipt, SetState,
+    ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo,
 };
 
 use crate::access::{self, Intent};
@@ -168,7 +168,26 @@ struct Completion {
 
 impl Completion {
     async fn run(self) -> Result<Receipt> {
-        let (mut info, parts) = self.parts().await?;
+        let (mut info, parts) = match self.parts().await {
+            Ok(found) => found,
+            // Completed before, perhaps, by a request whose answer was lost: the store knows.
+            Err(fault) if (fault.kind, fault.subject) == (ErrorKind::NotFound, Subject::Upload) => {
+                let finish = Finish { checksums: self.given.into_iter().collect(), etag: None };
+                let completed = self
+                    .store
+                    .upload_complete(
+                        &self.volume,
+                        &self.key,
+                        &self.upload,
+                        self.choices,
+                        self.condition,
+                        finish,
+                    )
+                    .await;
+                return Ok(completed?);
+            }
+            Err(fault) => return Err(fault.into()),
+        };
         let mark = ShardMark::take(&mut info.attributes)?;
         let chosen = chosen(&parts, &self.choices);
         if let (Some(size), Some(chosen)) = (self.size, &chosen)
@@ -220,7 +239,7 @@ impl Completion {
     }
 
     /// The upload and all its parts.
-    async fn parts(&self) -> Result<(UploadInfo, Vec<PartInfo>)> {
+    async fn parts(&self) -> Result<(UploadInfo, Vec<PartInfo>), StoreError> {
         let mut parts: Vec<PartInfo> = Vec::new();
         loop {
             let after = parts.last().map_or(0, |last| last.number);

@@ -76,7 +76,90 @@ fn parts_become_one_file() {
         client.send(request.header("x-amz-object-attributes", "ObjectParts,ObjectSize")).expect(200);
     assert_eq!(attributes.elements("PartNumber"), ["1", "2", "3"]);
     assert_eq!(attributes.element("ObjectSize"), Some((PART * 2 + 11).to_string()));
-    complete(&client, &path, &upload, &document(&parts)).refused(404, "NoSuchUpload");
+}
+
+#[test]
+fn a_completion_whose_answer_was_lost_is_answered_again() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/again");
+    let upload = begin(&client, &path, &[]);
+    let bodies = [pattern(1, PART), pattern(2, 10)];
+    let parts: Vec<(u32, String)> = (1..)
+        .zip(&bodies)
+        .map(|(number, body)| {
+            let put = part(&client, &path, &upload, number, body).expect(200);
+            (number, put.header("etag").unwrap().to_owned())
+        })
+        .collect();
+    let etag = complete(&client, &path, &upload, &document(&parts)).expect(200).element("ETag").unwrap();
+    let again = || complete(&client, &path, &upload, &document(&parts)).expect(200).element("ETag").unwrap();
+    assert_eq!(again(), etag);
+    // A client that wants to be the first was.
+    let first = client.request("POST", &format!("{path}?uploadId={upload}")).header("if-none-match", "*");
+    let first = client.send(first.body(document(&parts).as_bytes())).expect(200);
+    assert_eq!(first.element("ETag").as_deref(), Some(etag.as_str()));
+    // What became of the file since is another matter.
+    client.put(&path, b"newer").expect(200);
+    assert_eq!(again(), etag);
+    assert_eq!(client.get(&path).expect(200).body, b"newer");
+    client.send(client.request("DELETE", &path)).expect(204);
+    assert_eq!(again(), etag);
+    client.get(&path).refused(404, "NoSuchKey");
+    // Under another name there was no such upload.
+    complete(&client, &format!("/{volume}/other"), &upload, &document(&parts)).refused(404, "NoSuchUpload");
+    part(&client, &path, &upload, 1, &bodies[0]).refused(404, "NoSuchUpload");
+}
+
+#[test]
+fn a_part_that_is_sent_twice_is_the_same_part() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/twice");
+    let md5 = |body: &[u8]| {
+        use md5::Digest as _;
+        STANDARD.encode(md5::Md5::digest(body))
+    };
+    let body = pattern(1, 100_000);
+    let plain = |upload: &str, body: &[u8]| {
+        part(&client, &path, upload, 1, body).expect(200).header("etag").unwrap().to_owned()
+    };
+    let summed = |upload: &str, body: &[u8]| {
+        let request = client.request("PUT", &format!("{path}?partNumber=1&uploadId={upload}")).body(body);
+        let put = client.send(request.header("content-md5", &md5(body))).expect(200);
+        put.header("etag").unwrap().to_owned()
+    };
+    let upload = begin(&client, &path, &[]);
+    let first = plain(&upload, &body);
+    assert_eq!(plain(&upload, &body), first);
+    assert!(first.ends_with("-1\""), "no MD5, and none that looks like one: {first}");
+    // The client knows one ETag, the other came late, or the other way round.
+    let with_md5 = summed(&upload, &body);
+    assert_ne!(with_md5, first);
+    assert_eq!(plain(&upload, &body), with_md5);
+    complete(&client, &path, &upload, &document(&[(1, first)])).expect(200);
+    assert!(client.get(&path).expect(200).body == body);
+
+    let upload = begin(&client, &path, &[]);
+    let first = summed(&upload, &body);
+    plain(&upload, &body);
+    complete(&client, &path, &upload, &document(&[(1, first)])).expect(200);
+
+    // Other bytes are another part.
+    let upload = begin(&client, &path, &[]);
+    let first = plain(&upload, &body);
+    let other = plain(&upload, &body[1..]);
+    assert_ne!(other, first);
+    complete(&client, &path, &upload, &document(&[(1, first)])).refused(400, "InvalidPart");
+
+    // A part that is copied, in whichever way its bytes come.
+    client.put(&format!("/{volume}/source"), &pattern(3, 12 << 20)).expect(200);
+    for range in ["bytes=0-12582911", "bytes=5-9999999", "bytes=7-20"] {
+        let copied = || {
+            let request = client.request("PUT", &format!("{path}?partNumber=2&uploadId={upload}"));
+            let request = request.header("x-amz-copy-source", &format!("{volume}/source"));
+            client.send(request.header("x-amz-copy-source-range", range)).expect(200).element("ETag").unwrap()
+        };
+        assert_eq!(copied(), copied(), "{range}");
+    }
 }
 
 #[test]

@@ -216,6 +216,17 @@ pub fn completed(upload: VersionId) -> Vec<u8> {
     [b"m", &upload.0[..]].concat()
 }
 
+/// `y` upload: what was answered when it was completed.
+pub fn answered(upload: VersionId) -> Vec<u8> {
+    [ANSWERS, &upload.0].concat()
+}
+
+/// All of these answers.
+pub const ANSWERS: &[u8] = b"y";
+
+/// All uploads that were completed not long ago.
+pub const COMPLETED: &[u8] = b"m";
+
 /// `p` upload number: an acknowledged part.
 pub fn part(upload: VersionId, number: u16) -> Vec<u8> {
     [b"p", &upload.0[..], &number.to_be_bytes()].concat()
