@@ -18,6 +18,19 @@ const TAGS_MAX: usize = 10;
 const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
+/// Storage classes that may be asked for. Every file is in the first tier while it is here and in the class of the bucket once it is in
+/// the lake, so all of them are STANDARD for whoever asks; one that S3 does not know is refused.
+const STORAGE_CLASSES: [&str; 8] = [
+    "STANDARD",
+    "REDUCED_REDUNDANCY",
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER",
+    "GLACIER_IR",
+    "DEEP_ARCHIVE",
+];
+
 /// Standard headers that are kept with a file.
 const KEPT: [&str; 5] =
     ["cache-control", "content-disposition", "content-encoding", "content-language", "expires"];
@@ -125,6 +138,24 @@ fn without_aws_chunked(value: &str) -> String {
     rest.join(",")
 }
 
+/// Headers of SSE-C, without `x-amz-`.
+fn is_customer_key(rest: &str) -> bool {
+    rest.strip_prefix("copy-source-").unwrap_or(rest).starts_with("server-side-encryption-customer-")
+}
+
+/// Refuses a key for something that is not encrypted with one, as S3 does.
+pub(crate) fn refuse_customer_key(headers: &HeaderMap) -> Result<()> {
+    let named = |name: &&str| name.strip_prefix("x-amz-").is_some_and(is_customer_key);
+    match headers.keys().map(HeaderName::as_str).find(named) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::new(
+            Code::InvalidRequest,
+            "The encryption parameters are not applicable to this object.",
+        )
+        .with("Header", name)),
+    }
+}
+
 /// Refuses headers that ask for something that would not happen.
 fn refuse_unsupported(headers: &HeaderMap) -> Result<()> {
     for (name, value) in headers {
@@ -140,11 +171,18 @@ fn refuse_unsupported(headers: &HeaderMap) -> Result<()> {
         if rest.starts_with("grant-") {
             return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
         }
-        if rest == "storage-class" && value != b"STANDARD" {
+        if rest == "storage-class" && !STORAGE_CLASSES.iter().any(|class| class.as_bytes() == value) {
             return Err(Refusal::new(
                 Code::InvalidStorageClass,
-                "The storage class you specified is not valid: there is only STANDARD.",
+                "The storage class you specified is not valid",
             ));
+        }
+        if is_customer_key(rest) {
+            return Err(Refusal::new(
+                Code::NotImplemented,
+                "Server-side encryption with keys of the customer (SSE-C) is not implemented: nothing was written.",
+            )
+            .with("Header", name));
         }
         if rest.starts_with("server-side-encryption")
             || rest.starts_with("object-lock-")
@@ -268,7 +306,8 @@ mod tests {
         for (name, value, code) in [
             ("x-amz-acl", "public-read", Code::AccessControlListNotSupported),
             ("x-amz-grant-read", "id=1", Code::AccessControlListNotSupported),
-            ("x-amz-storage-class", "GLACIER", Code::InvalidStorageClass),
+            ("x-amz-storage-class", "COLD", Code::InvalidStorageClass),
+            ("x-amz-server-side-encryption-customer-algorithm", "AES256", Code::NotImplemented),
             ("x-amz-server-side-encryption", "AES256", Code::NotImplemented),
             ("x-amz-object-lock-mode", "GOVERNANCE", Code::NotImplemented),
             ("x-amz-meta-a", &long, Code::MetadataTooLarge),
@@ -279,9 +318,11 @@ mod tests {
         ] {
             assert_eq!(read(&[(name, value)]).unwrap_err().code, code, "{name}");
         }
-        for fine in
-            [("x-amz-acl", "private"), ("x-amz-storage-class", "STANDARD"), ("x-amz-meta-a", &long[..2040])]
-        {
+        for fine in [
+            ("x-amz-acl", "private"),
+            ("x-amz-storage-class", "STANDARD_IA"),
+            ("x-amz-meta-a", &long[..2040]),
+        ] {
             assert!(read(&[fine]).is_ok(), "{}", fine.0);
         }
     }

@@ -55,6 +55,7 @@ pub(crate) async fn get_object(
     counters: &Arc<Counters>,
 ) -> Result<Answer> {
     check_version(read.query)?;
+    attributes::refuse_customer_key(read.headers)?;
     let file = store.open(read.volume, read.key).await?;
     let info = file.info();
     if let Some(answer) = judged(&read, info)? {
@@ -78,6 +79,7 @@ pub(crate) async fn get_object(
 /// Answers with the same headers and no bytes.
 pub(crate) async fn head_object(store: &dyn Store, read: Read<'_>) -> Result<Answer> {
     check_version(read.query)?;
+    attributes::refuse_customer_key(read.headers)?;
     let info = store.stat(read.volume, read.key).await?;
     match judged(&read, &info)? {
         Some(answer) => Ok(answer),

@@ -54,6 +54,7 @@ pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<An
 
 /// Writes a part of an upload.
 pub(crate) async fn upload_part(store: &dyn Store, write: Write<'_>) -> Result<Answer> {
+    attributes::refuse_customer_key(write.headers)?;
     let (size, demands) = announced(&write)?;
     let upload = UploadId(write.query.get("uploadId").unwrap_or_default().to_owned());
     let number = part_number(write.query.get("partNumber").unwrap_or_default())?;

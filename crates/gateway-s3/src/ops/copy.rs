@@ -32,6 +32,7 @@ struct Source {
 impl Source {
     async fn find(ops: &Operations, caller: &Caller) -> Result<Source> {
         let CopySource { volume, key } = CopySource::of(caller.headers())?;
+        attributes::refuse_customer_key(caller.headers())?;
         access::check_key(caller.access(), Intent::Read, &volume, key.as_bytes())?;
         let info = ops.store.stat(&volume, &key).await?;
         if source_condition(caller).judge(&info.etag, info.modified_ms) != Verdict::Proceed {

@@ -14,13 +14,16 @@ use stoker_store::{Access, Store};
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber as _;
 
+use crate::access::{self, Intent};
 use crate::answer::{Answer, AnswerBody};
 use crate::auth::{Credential, Payload};
 use crate::hot::arrivals::Arrivals;
+use crate::hot::get::check_version;
 use crate::operation::Operation;
 use crate::percent::{self, Keep};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
+use crate::settings::{self, Of};
 use crate::target::Target;
 use crate::xml;
 
@@ -87,6 +90,7 @@ impl Caller {
 
 /// The way to the control operations.
 pub(crate) struct Seam {
+    store: Arc<dyn Store>,
     service: S3Service,
     room: Room,
 }
@@ -94,8 +98,9 @@ pub(crate) struct Seam {
 impl Seam {
     /// Operations on this store.
     pub(crate) fn new(store: Arc<dyn Store>, region: String) -> Seam {
-        let service = S3ServiceBuilder::new(Operations { store, region }).build();
-        Seam { service, room: Room::new() }
+        let operations = Operations { store: Arc::clone(&store), region };
+        let service = S3ServiceBuilder::new(operations).build();
+        Seam { store, service, room: Room::new() }
     }
 
     /// Answers a request.
@@ -103,6 +108,11 @@ impl Seam {
         let is_checked = call.operation != Operation::CompleteMultipartUpload;
         let headers = &call.head.headers;
         let document = self.room.collect(headers, call.payload, call.arrivals, is_checked).await?;
+        if let Some(of) = settings::asked_of(call.operation) {
+            let asked =
+                Asked { operation: call.operation, of, target: call.target, query: call.query, headers };
+            return self.answer_setting(asked, &call.credential.access, &document.bytes).await;
+        }
         let log = tracing::dispatcher::get_default(Dispatch::clone);
         let caller = Caller { credential: call.credential, headers: Arc::new(headers.clone()), log };
         let mut request = Request::new(s3s::Body::from(document.bytes.clone()));
@@ -123,6 +133,40 @@ impl Seam {
             tracing::warn!(operation, path = call.resource, request = call.request_id, "{words}");
         }
         Ok(finished(answer, call.resource, call.request_id))
+    }
+}
+
+/// A question about a bucket or an object.
+struct Asked<'a> {
+    operation: Operation,
+    of: Of,
+    target: &'a Target,
+    query: &'a Query,
+    headers: &'a HeaderMap,
+}
+
+impl Seam {
+    /// Answers what a bucket or an object is asked about itself.
+    async fn answer_setting(&self, asked: Asked<'_>, access: &Access, document: &[u8]) -> Result<Answer> {
+        let Asked { operation, of, target, query, headers } = asked;
+        let intent = if settings::is_change(operation) { Intent::Write } else { Intent::Read };
+        match (of, target) {
+            (Of::Bucket, Target::Volume(volume)) => {
+                match intent {
+                    Intent::Read => access::check_glimpse(access, volume)?,
+                    Intent::Write => access::check_volume(access, intent, volume)?,
+                }
+                self.store.volume(volume).await?;
+            }
+            (Of::Object, Target::Object(volume, key)) => {
+                access::check_key(access, intent, volume, key.as_bytes())?;
+                check_version(query)?;
+                self.store.stat(volume, key).await?;
+            }
+            _ => return Err(Refusal::new(Code::MethodNotAllowed, "The specified method is not allowed.")),
+        }
+        let acl = headers.get("x-amz-acl").map(HeaderValue::as_bytes);
+        settings::answer(operation, query.get("id"), acl, document)
     }
 }
 
@@ -241,6 +285,7 @@ operations! {
     get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput in buckets;
     get_bucket_versioning: GetBucketVersioningInput -> GetBucketVersioningOutput in buckets;
     list_objects: ListObjectsInput -> ListObjectsOutput in listing;
+    list_object_versions: ListObjectVersionsInput -> ListObjectVersionsOutput in listing;
     list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output in listing;
     delete_object: DeleteObjectInput -> DeleteObjectOutput in delete;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput in delete;

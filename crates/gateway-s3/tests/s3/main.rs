@@ -12,6 +12,7 @@ mod listings;
 mod reads;
 mod rig;
 mod sets;
+mod settings;
 mod tls;
 mod uploads;
 mod writes;

@@ -116,7 +116,7 @@ fn what_is_not_there_is_said_to_be_so() {
     client.get(&format!("/{volume}/a?versionId=null")).expect(200);
     client.get(&format!("/{volume}/a?versionId=3")).refused(404, "NoSuchVersion");
     client.get(&format!("/{volume}/a?partNumber=2")).refused(416, "InvalidPartNumber");
-    client.get(&format!("/{volume}/a?acl")).refused(501, "NotImplemented");
+    client.get(&format!("/{volume}/a?torrent")).refused(501, "NotImplemented");
 }
 
 #[test]
