@@ -14,7 +14,7 @@ use crate::cell::Keepers;
 use crate::cell::is_holders_lost;
 use crate::core::{Core, checksums, etag};
 use crate::name_record::Cut;
-use crate::properties::Properties;
+use crate::properties::{More, PartSums, Properties};
 use crate::publish::{Job, Keeps, combine, is_outdated};
 use crate::sets::ShardPlace;
 use crate::uploads::{is_known_as, owners_of, parse, part_garbage, part_info};
@@ -114,7 +114,11 @@ impl Core {
             check_whole(&finish, crc64)?;
         }
         properties.checksums = finish.checksums.clone();
-        properties.announced = None;
+        let sums = match properties.announced.take() {
+            None => None,
+            Some(kind) => part_sums(kind, &chosen)?,
+        };
+        properties.more = More { is_full: false, parts: sums };
         if place.is_some() {
             // What said which shard it is has done its work, and names of this kind are ours in the lake.
             properties.attributes.meta.retain(|(name, _)| !name.starts_with("stoker-"));
@@ -351,6 +355,16 @@ fn check_whole(finish: &Finish, crc64: u64) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The checksums of this kind that the parts came with.
+fn part_sums(kind: ChecksumKind, parts: &[&PartRow]) -> Result<Option<PartSums>> {
+    let mut sums = Vec::with_capacity(parts.len());
+    for part in parts {
+        let of_part = part_info(0, part)?.checksums;
+        sums.push(of_part.into_iter().find(|sum| sum.kind == kind));
+    }
+    Ok(PartSums::of(kind, sums.iter().map(Option::as_ref)))
 }
 
 /// Lengths of parts, equal neighbours together.

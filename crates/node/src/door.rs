@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_format::VersionId;
 use stoker_schema::rows::{Drain, keys};
 use stoker_store::{
-    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
+    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
     Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode,
     Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
@@ -339,7 +339,45 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<UploadInfo>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.upload_begin(&volume, key, attributes, checksum).await
+            self.core.upload_begin(&volume, key, attributes, checksum, false).await
+        })
+    }
+
+    fn upload_create_full<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        attributes: Attributes,
+        checksum: ChecksumKind,
+    ) -> BoxFuture<'a, Result<UploadInfo>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.upload_begin(&volume, key, attributes, Some(checksum), true).await
+        })
+    }
+
+    fn upload_part_open<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        number: u32,
+    ) -> BoxFuture<'a, Result<Box<dyn File>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            let part = self.core.open_part(&volume, key, upload, number).await?;
+            Ok(Box::new(part) as Box<dyn File>)
+        })
+    }
+
+    fn part_checksums<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<(VersionId, Vec<Checksum>)>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.part_checksums(&volume, key).await
         })
     }
 

@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
+use stoker_catalog::Row;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
 use stoker_schema::names::{garbage_writes, share_writes};
-use stoker_schema::rows::{AnswerRow, CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
+use stoker_schema::rows::{AnswerRow, CompletedRow, HolderRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_store::{
-    BoxFuture, Checksum, ChecksumKind, ErrorKind, Finish, Key, PartInfo, PartsPage, Receipt, Result,
-    StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    BoxFuture, Checksum, ChecksumKind, DrainState, ErrorKind, FileInfo, Finish, Key, PartInfo, PartsPage,
+    Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
 use crate::core::{Core, add, copies, holder, nodes, state};
+use crate::lookup::no_such_key;
 use crate::part_copy::Borrowed;
-use crate::properties::Properties;
+use crate::properties::{More, Properties};
 use crate::publish::{outdated, owners};
+use crate::reader::{NodeFile, Whereabouts};
 use crate::volumes::Volume;
-use crate::writer::{Purpose, Written};
+use crate::writer::{Purpose, RunList, Written};
 use crate::{clock, error};
 
 /// Highest part number.
@@ -119,13 +122,18 @@ impl Core {
         key: &Key,
         attributes: stoker_store::Attributes,
         checksum: Option<ChecksumKind>,
+        is_full: bool,
     ) -> Result<UploadInfo> {
         self.check_open()?;
         volume.check_writable()?;
         self.check_lake(volume, key.as_bytes(), &attributes).await?;
         let upload = clock::mint();
-        let properties =
-            Properties { attributes: attributes.clone(), checksums: Vec::new(), announced: checksum };
+        let properties = Properties {
+            attributes: attributes.clone(),
+            checksums: Vec::new(),
+            announced: checksum,
+            more: More { is_full, parts: None },
+        };
         let row = UploadRow { begun_ms: self.expiry.stamp_ms(), properties: properties.encode()? };
         let mut commit = Commit::new().put(keys::upload(volume.id, key.as_bytes(), upload), row.encode());
         commit.checks = self.guards(volume);
@@ -136,7 +144,7 @@ impl Core {
             }
         }
         let upload = UploadId(upload.to_string());
-        Ok(UploadInfo { key: key.clone(), upload, begun_ms: row.begun_ms, attributes, checksum })
+        Ok(UploadInfo { key: key.clone(), upload, begun_ms: row.begun_ms, attributes, checksum, is_full })
     }
 
     /// An upload, if it is still under way.
@@ -239,6 +247,7 @@ impl Core {
             begun_ms: row.begun_ms,
             attributes: properties.attributes,
             checksum: properties.announced,
+            is_full: properties.more.is_full,
         };
         let mut range = Range::prefix(&keys::parts(id), limit.clamp(1, 1_000));
         range.start = keys::part(id, after.min(u32::from(u16::MAX) - 1) as u16 + 1);
@@ -253,6 +262,63 @@ impl Core {
             parts.clear();
         }
         Ok(PartsPage { upload: info, parts, more: page.more })
+    }
+
+    /// The checksums of the parts of a file.
+    pub async fn part_checksums(
+        &self,
+        volume: &Arc<Volume>,
+        key: &Key,
+    ) -> Result<(VersionId, Vec<Checksum>)> {
+        let seen = self.seen(volume, key.as_bytes()).await?;
+        let file = seen.ok_or_else(|| no_such_key(key.as_bytes()))?.file;
+        let sums = Properties::decode(&file.properties)?.more.parts;
+        Ok((file.version(), sums.map(|sums| sums.checksums()).unwrap_or_default()))
+    }
+
+    /// Opens a part.
+    pub async fn open_part(
+        self: &Arc<Core>,
+        volume: &Arc<Volume>,
+        key: &Key,
+        upload: &UploadId,
+        number: u32,
+    ) -> Result<NodeFile> {
+        let (number, id) = (check_number(number)?, parse(upload)?);
+        self.upload_row(volume, key.as_bytes(), id).await?;
+        let row_key = keys::part(id, number);
+        let look = async || -> Result<Option<Row>> {
+            Ok(self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten())
+        };
+        loop {
+            let gone = || StoreError::about(ErrorKind::Invalid, Subject::Part, "the part is not there");
+            let row = look().await?.ok_or_else(gone)?;
+            let part = PartRow::of(&row).map_err(error::catalog)?;
+            let runs: Vec<ChunkRun> = place_runs(&part);
+            let pins = self.pins.pin_reader(self.pins.pin(VersionId(part.version)), &runs);
+            // Pinned now; the collector may have been on its way before.
+            if look().await?.is_none_or(|now| now.seq != row.seq) {
+                continue;
+            }
+            let info = FileInfo {
+                key: key.clone(),
+                size: part.size,
+                etag: part.etag.clone(),
+                modified_ms: part.modified_ms,
+                version: VersionId(part.version),
+                inode: 0,
+                attributes: Default::default(),
+                checksums: part_info(number, &part)?.checksums,
+                part_sizes: Vec::new(),
+                drain: DrainState::Never,
+                links: 1,
+                allocated: None,
+            };
+            let own = |holder: &HolderRow| NodeId(holder.node);
+            let peers = part.holders.iter().map(own).filter(|node| *node != self.node).collect();
+            let whereabouts = Whereabouts { peers, ..Whereabouts::default() };
+            return Ok(NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins));
+        }
     }
 
     /// Uploads under way.
@@ -287,6 +353,7 @@ impl Core {
                 begun_ms: value.begun_ms,
                 attributes: properties.attributes,
                 checksum: properties.announced,
+                is_full: properties.more.is_full,
             });
         }
         Ok(UploadsPage { uploads, more: page.more })
@@ -389,6 +456,13 @@ impl Core {
 pub(crate) fn owners_of(part: &PartRow) -> Vec<VersionId> {
     let runs: Vec<ChunkRun> = part.runs.iter().map(|run| run.at(0)).collect();
     owners(&runs, VersionId(part.version))
+}
+
+/// The runs of a part, one behind the other from its start.
+fn place_runs(part: &PartRow) -> Vec<ChunkRun> {
+    let mut all = RunList::default();
+    part.runs.iter().for_each(|run| all.push_run(&run.at(0)));
+    all.runs().to_vec()
 }
 
 /// The ETag of a part without an MD5: one of its bytes, so that a part that is sent again, by a client that did not hear the answer or by a

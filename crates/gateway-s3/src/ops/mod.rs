@@ -3,6 +3,7 @@
 //! what the key may do.
 
 mod buckets;
+mod completion;
 mod control_body;
 mod copy;
 mod copy_source;

@@ -207,6 +207,117 @@ fn checksums_of_parts_are_composed() {
     }
 }
 
+fn crc32(bytes: &[u8]) -> [u8; 4] {
+    (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32).to_be_bytes()
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref().to_vec()
+}
+
+/// Parts without any checksum of the client; gives the document that completes them.
+fn plain_parts(client: &Client, path: &str, upload: &str, bodies: &[Vec<u8>]) -> String {
+    let parts: Vec<(u32, String)> = (1..)
+        .zip(bodies)
+        .map(|(number, body)| {
+            let put = part(client, path, upload, number, body).expect(200);
+            (number, put.header("etag").unwrap().to_owned())
+        })
+        .collect();
+    document(&parts)
+}
+
+#[test]
+fn a_checksum_that_the_parts_do_not_have_is_checked_against_the_bytes() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/read-again");
+    let bodies = [pattern(1, PART), pattern(2, 100_000)];
+    let all = bodies.concat();
+    let composed = |sums: [&[u8]; 2]| sums.concat();
+    let (one, two) = (crc32(&bodies[0]), crc32(&bodies[1]));
+    let (first, second) = (sha256(&bodies[0]), sha256(&bodies[1]));
+    for (header, good) in [
+        ("x-amz-checksum-crc32", STANDARD.encode(crc32(&all))),
+        ("x-amz-checksum-sha256", STANDARD.encode(sha256(&all))),
+        ("x-amz-checksum-crc32", format!("{}-2", STANDARD.encode(crc32(&composed([&one, &two]))))),
+        ("x-amz-checksum-sha256", format!("{}-2", STANDARD.encode(sha256(&composed([&first, &second]))))),
+    ] {
+        let upload = begin(&client, &path, &[]);
+        let document = plain_parts(&client, &path, &upload, &bodies);
+        let finish = |sum: &str| {
+            let request = client.request("POST", &format!("{path}?uploadId={upload}"));
+            client.send(request.body(document.as_bytes()).header(header, sum))
+        };
+        let wrong = good.replacen(&good[..1], if good.starts_with('A') { "B" } else { "A" }, 1);
+        finish(&wrong).refused(400, "BadDigest");
+        client.get(&path).refused(404, "NoSuchKey");
+        finish(&good).expect(200);
+        let get =
+            client.send(client.request("GET", &path).header("x-amz-checksum-mode", "ENABLED")).expect(200);
+        assert_eq!(get.header(header), Some(good.as_str()));
+        let form = if good.ends_with("-2") { "COMPOSITE" } else { "FULL_OBJECT" };
+        assert_eq!(get.header("x-amz-checksum-type"), Some(form));
+        client.send(client.request("DELETE", &path)).expect(204);
+    }
+}
+
+#[test]
+fn what_an_upload_announces_is_remembered_to_its_end_and_after() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/announced");
+    let bodies = [pattern(1, PART), pattern(2, 100)];
+    let sums: Vec<String> = bodies.iter().map(|body| STANDARD.encode(crc32(body))).collect();
+    for (form, whole) in [
+        ("FULL_OBJECT", STANDARD.encode(crc32(&bodies.concat()))),
+        (
+            "COMPOSITE",
+            format!("{}-2", STANDARD.encode(crc32(&[crc32(&bodies[0]), crc32(&bodies[1])].concat()))),
+        ),
+    ] {
+        let headers = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", form)];
+        let upload = begin(&client, &path, &headers);
+        let document = plain_parts(&client, &path, &upload, &bodies);
+        let listed = client.get(&format!("{path}?uploadId={upload}")).expect(200);
+        assert_eq!(listed.elements("ChecksumType"), [form]);
+        assert_eq!(listed.elements("ChecksumAlgorithm"), ["CRC32"]);
+        assert_eq!(listed.elements("ChecksumCRC32"), sums);
+        assert!(listed.text().contains("<Initiator>"));
+        let uploads = client.get(&format!("/{volume}?uploads")).expect(200);
+        assert_eq!(uploads.elements("ChecksumType"), [form]);
+        assert!(uploads.text().contains("<Initiator>"));
+
+        let finish = |name: &str, value: &str| {
+            let request = client.request("POST", &format!("{path}?uploadId={upload}"));
+            client.send(request.body(document.as_bytes()).header(name, value))
+        };
+        let other = if form == "COMPOSITE" { "FULL_OBJECT" } else { "COMPOSITE" };
+        finish("x-amz-checksum-type", other).refused(400, "InvalidRequest");
+        finish("x-amz-checksum-sha1", &STANDARD.encode([0; 20])).refused(400, "InvalidRequest");
+        finish("x-amz-checksum-sha512", &STANDARD.encode([0; 64])).refused(400, "InvalidRequest");
+        // It is not said again, and holds.
+        let done = complete(&client, &path, &upload, &document).expect(200);
+        assert_eq!(done.element("ChecksumCRC32").as_ref(), Some(&whole));
+        assert_eq!(done.element("ChecksumType").as_deref(), Some(form));
+        let mode = |path: &str| client.request("HEAD", path).header("x-amz-checksum-mode", "ENABLED");
+        let head = client.send(mode(&path)).expect(200);
+        assert_eq!(head.header("x-amz-checksum-crc32"), Some(whole.as_str()));
+        assert_eq!(head.header("x-amz-checksum-type"), Some(form));
+        for (number, sum) in (1..).zip(&sums) {
+            let part = client.send(mode(&format!("{path}?partNumber={number}"))).expect(206);
+            assert_eq!(part.header("x-amz-checksum-crc32"), Some(sum.as_str()));
+        }
+        let request = client.request("GET", &format!("{path}?attributes"));
+        let attributes =
+            client.send(request.header("x-amz-object-attributes", "ETag,Checksum,ObjectParts")).expect(200);
+        assert_eq!(attributes.elements("ChecksumCRC32"), [vec![whole.clone()], sums.clone()].concat());
+        assert_eq!(attributes.element("ChecksumType").as_deref(), Some(form));
+        // Without quotes, unlike everywhere else.
+        let etag = head.header("etag").unwrap().trim_matches('"').to_owned();
+        assert_eq!(attributes.element("ETag"), Some(etag));
+        client.send(client.request("DELETE", &path)).expect(204);
+    }
+}
+
 #[test]
 fn bad_completions_get_their_codes() {
     let (client, volume) = (client(), volume());
