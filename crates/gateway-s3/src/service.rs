@@ -17,6 +17,7 @@ use crate::auth::{Authenticator, Verified};
 use crate::counters::Counters;
 use crate::exchange::{Exchange, Pace};
 use crate::hot::arrivals::Arrivals;
+use crate::hot::condition::write_failed;
 use crate::hot::discard::discard;
 use crate::hot::get::{Read, get_object, head_object};
 use crate::hot::memory_queue::MemoryQueue;
@@ -98,6 +99,8 @@ impl Service {
         let mut answer = match stoker_store::patiently(Some(self.options.catalog_patience), answered).await {
             Ok(answer) => answer,
             Err(refusal) => {
+                let is_bare = refusal.code == Code::PreconditionFailed && refusal.details.is_empty();
+                let refusal = if is_bare { write_failed(&head.headers) } else { refusal };
                 if matches!(refusal.code, Code::InternalError | Code::ServiceUnavailable) {
                     let path = head.uri.path();
                     tracing::warn!(code = refusal.code.name(), path, request = id, "{}", refusal.message);

@@ -63,8 +63,12 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
             if name.as_str() == "content-encoding" {
                 value = without_aws_chunked(&value);
             }
-            if !value.is_empty() {
-                attributes.headers.push((name.as_str().to_owned(), value));
+            if value.is_empty() {
+                continue;
+            }
+            match attributes.headers.iter_mut().find(|(other, _)| other == name.as_str()) {
+                Some((_, old)) => *old = format!("{old}, {value}"),
+                None => attributes.headers.push((name.as_str().to_owned(), value)),
             }
         }
     }
@@ -128,14 +132,11 @@ fn text(value: &HeaderValue) -> String {
     String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| bytes.iter().copied().map(char::from).collect())
 }
 
-/// `aws-chunked` says how the body travels, not what it is.
+/// `aws-chunked` says how the body travels, not what it is. The rest stays as it was written.
 fn without_aws_chunked(value: &str) -> String {
-    let rest: Vec<&str> = value
-        .split(',')
-        .map(str::trim)
-        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
-        .collect();
-    rest.join(",")
+    let is_content = |coding: &&str| !coding.trim().eq_ignore_ascii_case("aws-chunked");
+    let rest: Vec<&str> = value.split(',').filter(is_content).collect();
+    rest.join(",").trim().to_owned()
 }
 
 /// Headers of SSE-C, without `x-amz-`.
@@ -290,6 +291,17 @@ mod tests {
         assert_eq!(headers["x-amz-meta-name"].as_bytes(), "wert ä".as_bytes());
         assert_eq!(headers["x-amz-tagging-count"], "2");
         assert_eq!(read(&[("content-encoding", "aws-chunked")]).unwrap().headers, []);
+        for (sent, kept) in [
+            ("gzip, deflate", "gzip, deflate"),
+            ("gzip,deflate", "gzip,deflate"),
+            ("deflate , gzip", "deflate , gzip"),
+            ("aws-chunked,gzip, br", "gzip, br"),
+            ("gzip, AWS-Chunked, br", "gzip, br"),
+            ("gzip,aws-chunked", "gzip"),
+        ] {
+            let found = read(&[("content-encoding", sent)]).unwrap().headers;
+            assert_eq!(found, [("content-encoding".to_owned(), kept.to_owned())], "{sent}");
+        }
     }
 
     #[test]

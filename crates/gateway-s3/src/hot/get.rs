@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 
-use super::condition::{ReadCondition, Verdict, range_counts};
+use super::condition::{ReadCondition, Verdict, failed, range_counts};
 use super::file_body::PIECE_BYTES_MAX;
 use super::range::Range;
 use super::{FileBody, attributes, checksum};
@@ -150,12 +150,10 @@ pub(crate) fn check_version(query: &Query) -> Result<()> {
 
 /// The answer if the conditions do not hold.
 fn judged(read: &Read<'_>, info: &FileInfo) -> Result<Option<Answer>> {
-    match ReadCondition::of(read.headers).judge(&info.etag, info.modified_ms) {
+    let condition = ReadCondition::of(read.headers);
+    match condition.judge(&info.etag, info.modified_ms) {
         Verdict::Proceed => Ok(None),
-        Verdict::Failed => Err(Refusal::new(
-            Code::PreconditionFailed,
-            "At least one of the preconditions you specified did not hold.",
-        )),
+        Verdict::Failed => Err(failed(condition.header_of(Verdict::Failed))),
         Verdict::NotModified => {
             let mut answer = answer::bare(StatusCode::NOT_MODIFIED);
             identify(answer.headers_mut(), info)?;

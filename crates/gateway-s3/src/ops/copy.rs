@@ -12,7 +12,7 @@ use crate::access::{self, Intent};
 use crate::clock;
 use crate::hot::attributes;
 use crate::hot::checksum;
-use crate::hot::condition::{ReadCondition, Verdict, parse_etags, write_condition};
+use crate::hot::condition::{ReadCondition, Verdict, failed, parse_etags, write_condition};
 use crate::hot::put::{add_receipt, part_number};
 use crate::hot::range::Range;
 use crate::refusal::{Code, Refusal, Result};
@@ -35,11 +35,10 @@ impl Source {
         attributes::refuse_customer_key(caller.headers())?;
         access::check_key(caller.access(), Intent::Read, &volume, key.as_bytes())?;
         let info = ops.store.stat(&volume, &key).await?;
-        if source_condition(caller).judge(&info.etag, info.modified_ms) != Verdict::Proceed {
-            return Err(Refusal::new(
-                Code::PreconditionFailed,
-                "At least one of the preconditions you specified did not hold.",
-            ));
+        let condition = source_condition(caller);
+        match condition.judge(&info.etag, info.modified_ms) {
+            Verdict::Proceed => {}
+            verdict => return Err(failed(format!("x-amz-copy-source-{}", condition.header_of(verdict)))),
         }
         Ok(Source { volume, key, info })
     }

@@ -1,6 +1,6 @@
 //! The seam to s3s: a verified request goes in, in path style and without its signature; an answer comes out.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -56,6 +56,8 @@ pub(crate) struct Call<'a> {
 pub(super) struct Caller {
     credential: Arc<Credential>,
     headers: Arc<HeaderMap>,
+    /// Why it was refused, whole: an error of s3s has no place for the details.
+    refused: Arc<Mutex<Option<Refusal>>>,
     /// Where the log of what happens behind s3s goes.
     log: Dispatch,
 }
@@ -80,6 +82,11 @@ impl Caller {
     /// All headers of the request.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    fn refuse(&self, refusal: Refusal) -> s3s::S3Error {
+        *self.refused.lock().unwrap() = Some(refusal.clone());
+        refusal.into()
     }
 
     /// A header as text.
@@ -114,7 +121,13 @@ impl Seam {
             return self.answer_setting(asked, &call.credential.access, &document.bytes).await;
         }
         let log = tracing::dispatcher::get_default(Dispatch::clone);
-        let caller = Caller { credential: call.credential, headers: Arc::new(headers.clone()), log };
+        let refused = Arc::new(Mutex::new(None));
+        let caller = Caller {
+            credential: call.credential,
+            headers: Arc::new(headers.clone()),
+            refused: Arc::clone(&refused),
+            log,
+        };
         let mut request = Request::new(s3s::Body::from(document.bytes.clone()));
         *request.method_mut() = call.head.method.clone();
         *request.uri_mut() = plain_uri(call.target, call.query)?;
@@ -126,6 +139,10 @@ impl Seam {
             Refusal::new(Code::InternalError, "We encountered an internal error. Please try again.")
         })?;
         let status = answer.status();
+        let refused = refused.lock().unwrap().take();
+        if let Some(refusal) = refused.filter(|refusal| refusal.code.status() == status) {
+            return Err(refusal);
+        }
         if matches!(status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::SERVICE_UNAVAILABLE) {
             let operation = call.operation.name();
             let words = answer.body().bytes().unwrap_or_default();
@@ -285,7 +302,8 @@ macro_rules! operations {
                 async fn $method(&self, request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
                     let caller = Caller::of(&request)?;
                     let log = caller.log.clone();
-                    Ok(super::$module::$method(self, &caller, request.input).with_subscriber(log).await?)
+                    let done = super::$module::$method(self, &caller, request.input).with_subscriber(log).await;
+                    done.map_err(|refusal| caller.refuse(refusal))
                 }
             )*
         }
