@@ -242,7 +242,8 @@ impl Operation {
 
 /// Parameters that never change what is meant: `x-id`, and what signs a request.
 fn is_neutral(name: &str) -> bool {
-    name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
+    matches!(name, "AWSAccessKeyId" | "Signature" | "Expires" | "content-type" | "content-md5")
+        || name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
 }
 
 fn is_form(headers: &HeaderMap) -> bool {

@@ -17,6 +17,7 @@ use crate::auth::{Authenticator, Verified};
 use crate::counters::Counters;
 use crate::exchange::{Exchange, Pace};
 use crate::hot::arrivals::Arrivals;
+use crate::hot::checksum;
 use crate::hot::condition::write_failed;
 use crate::hot::discard::discard;
 use crate::hot::get::{Read, get_object, head_object};
@@ -30,7 +31,7 @@ use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::request_id::RequestIds;
 use crate::sets::{self, Reserved};
-use crate::target::Target;
+use crate::target::{Target, volume_of_host};
 use crate::{TRACE, clock, cors};
 
 /// What all requests share.
@@ -52,7 +53,7 @@ impl Service {
     /// A gateway in front of this store.
     pub(crate) fn new(store: Arc<dyn Store>, options: GatewayOptions) -> Service {
         Service {
-            auth: Authenticator::new(Arc::clone(&store)),
+            auth: Authenticator::new(Arc::clone(&store), options.signature_v2),
             seam: Seam::new(Arc::clone(&store), options.region.clone()),
             ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
             counters: Arc::new(Counters::new()),
@@ -146,7 +147,8 @@ impl Service {
             let post = Post { volume, headers: &head.headers, arrivals, bytes_max, fields_timeout, exchange };
             return post_object(self.store.as_ref(), &self.auth, post).await;
         }
-        let verified = self.auth.check(head, &query, clock::unix_s()).await?;
+        let in_host = host.and_then(|host| volume_of_host(host, &self.options.domains));
+        let verified = self.auth.check(head, &query, in_host, clock::unix_s()).await?;
         exchange.proves();
         // Who asks comes before what is possible.
         let operation = if hoist(head, &query)? {
@@ -171,7 +173,7 @@ impl Service {
         id: &str,
     ) -> Result<Answer> {
         let (store, headers) = (self.store.as_ref(), &head.headers);
-        let Verified { credential, payload } = verified;
+        let Verified { credential, payload, region } = verified;
         if let Target::Object(volume, key) = target
             && let Some(reserved) = Reserved::of(key)
         {
@@ -206,6 +208,7 @@ impl Service {
                     query,
                     credential,
                     payload,
+                    region,
                     arrivals,
                     request_id: id,
                     resource,
@@ -216,10 +219,11 @@ impl Service {
     }
 }
 
-/// Headers that a presigned request carries in its query become headers again. The signature covers them there.
+/// Headers that a presigned request carries in its query become headers again. The signature covers them there. Checksums of nothing do not: SDKs sign them
+/// into a request whose body they do not know yet, and S3 does not look at checksums there at all.
 fn hoist(head: &mut Head, query: &Query) -> Result<bool> {
     let mut hoisted = false;
-    if !query.has("X-Amz-Signature") {
+    if !query.has("X-Amz-Signature") && !query.has("Signature") {
         return Ok(false);
     }
     for name in query.names() {
@@ -235,10 +239,11 @@ fn hoist(head: &mut Head, query: &Query) -> Result<bool> {
                 | "x-amz-content-sha256"
                 | "x-amz-security-token"
         );
-        if signs || !lower.starts_with("x-amz-") || head.headers.contains_key(&lower) {
+        let value = query.get(name).unwrap_or_default();
+        let is_idle = checksum::is_of_nothing(&lower, value) || lower == "x-amz-sdk-checksum-algorithm";
+        if signs || is_idle || !lower.starts_with("x-amz-") || head.headers.contains_key(&lower) {
             continue;
         }
-        let value = query.get(name).unwrap_or_default();
         let odd = || Refusal::new(Code::InvalidArgument, format!("The parameter {name} cannot be a header."));
         let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?;
         head.headers.insert(HeaderName::from_bytes(lower.as_bytes()).map_err(|_| odd())?, value);

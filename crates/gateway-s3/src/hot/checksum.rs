@@ -107,6 +107,12 @@ pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<Checksum>> {
     Ok(found)
 }
 
+/// Whether it is the checksum of no bytes.
+pub(crate) fn is_of_nothing(header: &str, text: &str) -> bool {
+    let row = KINDS.iter().find(|row| row.1 == header);
+    row.is_some_and(|row| text_of(&Sum::new(row.0).finish()) == text)
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Expected {
     Nothing,

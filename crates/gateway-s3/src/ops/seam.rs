@@ -43,6 +43,8 @@ pub(crate) struct Call<'a> {
     pub(crate) credential: Arc<Credential>,
     /// How to read the body.
     pub(crate) payload: Payload,
+    /// The region that the request is signed for.
+    pub(crate) region: String,
     /// The body.
     pub(crate) arrivals: &'a mut Arrivals,
     /// How the request is named in the answer.
@@ -56,6 +58,7 @@ pub(crate) struct Call<'a> {
 pub(super) struct Caller {
     credential: Arc<Credential>,
     headers: Arc<HeaderMap>,
+    region: String,
     /// Why it was refused, whole: an error of s3s has no place for the details.
     refused: Arc<Mutex<Option<Refusal>>>,
     /// Where the log of what happens behind s3s goes.
@@ -77,6 +80,11 @@ impl Caller {
     /// The public part of the key.
     pub(super) fn access_key(&self) -> &str {
         &self.credential.access_key
+    }
+
+    /// Where the client believes to be.
+    pub(super) fn region(&self) -> &str {
+        &self.region
     }
 
     /// All headers of the request.
@@ -124,6 +132,7 @@ impl Seam {
         let refused = Arc::new(Mutex::new(None));
         let caller = Caller {
             credential: call.credential,
+            region: call.region,
             headers: Arc::new(headers.clone()),
             refused: Arc::clone(&refused),
             log,
