@@ -42,6 +42,7 @@ SUITES = [
     ("awscli", "awscli.py", None),
     ("rclone", "rclone.py", None),
     ("s5cmd", "s5cmd.py", None),
+    ("retried", "retried.py", "boto3"),
 ]
 SUITE_SECONDS_MAX = 3600
 
