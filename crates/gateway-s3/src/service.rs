@@ -25,7 +25,7 @@ use crate::hot::memory_queue::MemoryQueue;
 use crate::hot::post::{Post, post_object};
 use crate::hot::put::{Write, put_object, upload_part};
 use crate::operation::Operation;
-use crate::ops::{Call, OWNER_ID, Seam};
+use crate::ops::{Call, OWNER_ID, Seam, cors_rules};
 use crate::options::{GatewayOptions, TraceParent};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
@@ -119,10 +119,28 @@ impl Service {
         headers.insert(header::SERVER, HeaderValue::from_static("Stoker"));
         if let Some(origin) = cors::allowed_origin(&self.options.cors_origins, &head.headers) {
             cors::add(headers, origin);
+        } else if head.method != Method::OPTIONS
+            && head.headers.contains_key(header::ORIGIN)
+            && !answer.status().is_server_error()
+        {
+            let rules = self.cors_rules(&head).await;
+            cors::add_by(&rules, &head.method, &head.headers, answer.headers_mut());
         }
         exchange.answers(answer.status().as_u16());
         answer.body_mut().ends(exchange);
         answer
+    }
+
+    /// The rules by which web pages may use the bucket that a request is about.
+    async fn cors_rules(&self, head: &Head) -> Vec<cors::Rule> {
+        let target = Target::parse(host_of(head), head.uri.path(), &self.options.domains);
+        match target.as_ref().ok().and_then(Target::volume) {
+            None => Vec::new(),
+            Some(volume) => {
+                let looked = cors_rules(self.store.as_ref(), volume);
+                stoker_store::patiently(Some(self.options.catalog_patience), looked).await
+            }
+        }
     }
 
     async fn answer(
@@ -134,9 +152,13 @@ impl Service {
     ) -> Result<Answer> {
         if head.method == Method::OPTIONS {
             exchange.asks(Operation::Preflight);
-            return cors::preflight(&self.options.cors_origins, &head.headers);
+            let rules = self.cors_rules(head).await;
+            return match cors::preflight_by(&rules, &head.headers) {
+                Some(answer) => Ok(answer),
+                None => cors::preflight(&self.options.cors_origins, &head.headers),
+            };
         }
-        let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(head.uri.host());
+        let host = host_of(head);
         let target = Target::parse(host, head.uri.path(), &self.options.domains)?;
         let query = Query::parse(head.uri.query())?;
         let asked = Operation::of(&head.method, &target, &query, &head.headers);
@@ -217,6 +239,10 @@ impl Service {
             }
         }
     }
+}
+
+fn host_of(head: &Head) -> Option<&str> {
+    head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(head.uri.host())
 }
 
 /// Headers that a presigned request carries in its query become headers again. The signature covers them there. Checksums of nothing do not: SDKs sign them

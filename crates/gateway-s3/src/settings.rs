@@ -1,5 +1,5 @@
-//! What buckets and objects can be asked about themselves and what nothing here can be set to: S3's own answer for what is not set, so that
-//! programs that look before they act go on. Who may ask is checked by the caller of [`answer`]; that the bucket is there, too.
+//! What buckets and objects can be asked about themselves, and S3's own answer for what is not set, so that programs that look before they act go on.
+//! What can be set is in `ops/configured.rs`. Who may ask is checked by the caller of [`answer`]; that the bucket is there, too.
 
 use http::{Method, StatusCode};
 
@@ -27,6 +27,7 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("acl", Method::PUT, Of::Object, Operation::PutObjectAcl),
     ("analytics", Method::GET, Of::Bucket, Operation::ListBucketAnalyticsConfigurations),
     ("cors", Method::GET, Of::Bucket, Operation::GetBucketCors),
+    ("cors", Method::PUT, Of::Bucket, Operation::PutBucketCors),
     ("cors", Method::DELETE, Of::Bucket, Operation::DeleteBucketCors),
     ("encryption", Method::GET, Of::Bucket, Operation::GetBucketEncryption),
     ("encryption", Method::DELETE, Of::Bucket, Operation::DeleteBucketEncryption),
@@ -41,11 +42,13 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("notification", Method::GET, Of::Bucket, Operation::GetBucketNotificationConfiguration),
     ("object-lock", Method::GET, Of::Bucket, Operation::GetObjectLockConfiguration),
     ("ownershipControls", Method::GET, Of::Bucket, Operation::GetBucketOwnershipControls),
+    ("ownershipControls", Method::PUT, Of::Bucket, Operation::PutBucketOwnershipControls),
     ("ownershipControls", Method::DELETE, Of::Bucket, Operation::DeleteBucketOwnershipControls),
     ("policy", Method::GET, Of::Bucket, Operation::GetBucketPolicy),
     ("policy", Method::DELETE, Of::Bucket, Operation::DeleteBucketPolicy),
     ("policyStatus", Method::GET, Of::Bucket, Operation::GetBucketPolicyStatus),
     ("publicAccessBlock", Method::GET, Of::Bucket, Operation::GetPublicAccessBlock),
+    ("publicAccessBlock", Method::PUT, Of::Bucket, Operation::PutPublicAccessBlock),
     ("publicAccessBlock", Method::DELETE, Of::Bucket, Operation::DeletePublicAccessBlock),
     ("replication", Method::GET, Of::Bucket, Operation::GetBucketReplication),
     ("replication", Method::DELETE, Of::Bucket, Operation::DeleteBucketReplication),
@@ -54,6 +57,7 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("retention", Method::GET, Of::Object, Operation::GetObjectRetention),
     ("retention", Method::PUT, Of::Object, Operation::PutObjectRetention),
     ("tagging", Method::GET, Of::Bucket, Operation::GetBucketTagging),
+    ("tagging", Method::PUT, Of::Bucket, Operation::PutBucketTagging),
     ("tagging", Method::DELETE, Of::Bucket, Operation::DeleteBucketTagging),
     ("versions", Method::GET, Of::Bucket, Operation::ListObjectVersions),
     ("website", Method::GET, Of::Bucket, Operation::GetBucketWebsite),
@@ -210,11 +214,11 @@ mod tests {
             let (set, unset) = (is_change(*operation), answer(*operation, None, None, b""));
             match unset {
                 Ok(answer) => {
+                    // Such a Put does not come here: it is kept.
                     let is_bare = answer.status() == StatusCode::NO_CONTENT;
-                    assert_eq!(
-                        is_bare,
-                        *method == Method::DELETE || *operation == Operation::ListObjectVersions
-                    );
+                    let is_kept = *method == Method::PUT && *of == Of::Bucket;
+                    let is_gone = *method == Method::DELETE || *operation == Operation::ListObjectVersions;
+                    assert_eq!(is_bare, is_kept || is_gone);
                 }
                 Err(refusal) => assert!(refusal.code.status().is_client_error(), "{operation:?}"),
             }

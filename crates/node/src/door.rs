@@ -337,10 +337,7 @@ impl Store for Node {
         attributes: Attributes,
         checksum: Option<ChecksumKind>,
     ) -> BoxFuture<'a, Result<UploadInfo>> {
-        Box::pin(async move {
-            let volume = self.core.volumes.get(volume).await?;
-            self.core.upload_begin(&volume, key, attributes, checksum, false).await
-        })
+        Box::pin(self.core.upload_begin(volume, key, attributes, checksum, false))
     }
 
     fn upload_create_full<'a>(
@@ -350,10 +347,7 @@ impl Store for Node {
         attributes: Attributes,
         checksum: ChecksumKind,
     ) -> BoxFuture<'a, Result<UploadInfo>> {
-        Box::pin(async move {
-            let volume = self.core.volumes.get(volume).await?;
-            self.core.upload_begin(&volume, key, attributes, Some(checksum), true).await
-        })
+        Box::pin(self.core.upload_begin(volume, key, attributes, Some(checksum), true))
     }
 
     fn upload_part_open<'a>(
@@ -363,11 +357,7 @@ impl Store for Node {
         upload: &'a UploadId,
         number: u32,
     ) -> BoxFuture<'a, Result<Box<dyn File>>> {
-        Box::pin(async move {
-            let volume = self.core.volumes.get(volume).await?;
-            let part = self.core.open_part(&volume, key, upload, number).await?;
-            Ok(Box::new(part) as Box<dyn File>)
-        })
+        Box::pin(self.core.open_part(volume, key, upload, number))
     }
 
     fn part_checksums<'a>(
@@ -375,10 +365,24 @@ impl Store for Node {
         volume: &'a str,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<(VersionId, Vec<Checksum>)>> {
-        Box::pin(async move {
-            let volume = self.core.volumes.get(volume).await?;
-            self.core.part_checksums(&volume, key).await
-        })
+        Box::pin(self.core.part_checksums(volume, key))
+    }
+
+    fn volume_setting<'a>(
+        &'a self,
+        volume: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(self.core.setting(volume, name))
+    }
+
+    fn set_volume_setting<'a>(
+        &'a self,
+        volume: &'a str,
+        name: &'a str,
+        document: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.core.set_setting(volume, name, document))
     }
 
     fn upload_part<'a>(

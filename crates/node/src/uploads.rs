@@ -8,8 +8,8 @@ use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
 use stoker_schema::names::{garbage_writes, share_writes};
 use stoker_schema::rows::{AnswerRow, CompletedRow, HolderRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_store::{
-    BoxFuture, Checksum, ChecksumKind, DrainState, ErrorKind, FileInfo, Finish, Key, PartInfo, PartsPage,
-    Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    BoxFuture, Checksum, ChecksumKind, DrainState, ErrorKind, File, FileInfo, Finish, Key, PartInfo,
+    PartsPage, Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
 use crate::core::{Core, add, copies, holder, nodes, state};
@@ -118,13 +118,14 @@ impl Core {
     /// Begins an upload.
     pub async fn upload_begin(
         &self,
-        volume: &Arc<Volume>,
+        volume: &str,
         key: &Key,
         attributes: stoker_store::Attributes,
         checksum: Option<ChecksumKind>,
         is_full: bool,
     ) -> Result<UploadInfo> {
         self.check_open()?;
+        let volume = &self.volumes.get(volume).await?;
         volume.check_writable()?;
         self.check_lake(volume, key.as_bytes(), &attributes).await?;
         let upload = clock::mint();
@@ -265,12 +266,9 @@ impl Core {
     }
 
     /// The checksums of the parts of a file.
-    pub async fn part_checksums(
-        &self,
-        volume: &Arc<Volume>,
-        key: &Key,
-    ) -> Result<(VersionId, Vec<Checksum>)> {
-        let seen = self.seen(volume, key.as_bytes()).await?;
+    pub async fn part_checksums(&self, volume: &str, key: &Key) -> Result<(VersionId, Vec<Checksum>)> {
+        let volume = self.volumes.get(volume).await?;
+        let seen = self.seen(&volume, key.as_bytes()).await?;
         let file = seen.ok_or_else(|| no_such_key(key.as_bytes()))?.file;
         let sums = Properties::decode(&file.properties)?.more.parts;
         Ok((file.version(), sums.map(|sums| sums.checksums()).unwrap_or_default()))
@@ -279,13 +277,14 @@ impl Core {
     /// Opens a part.
     pub async fn open_part(
         self: &Arc<Core>,
-        volume: &Arc<Volume>,
+        volume: &str,
         key: &Key,
         upload: &UploadId,
         number: u32,
-    ) -> Result<NodeFile> {
+    ) -> Result<Box<dyn File>> {
         let (number, id) = (check_number(number)?, parse(upload)?);
-        self.upload_row(volume, key.as_bytes(), id).await?;
+        let volume = self.volumes.get(volume).await?;
+        self.upload_row(&volume, key.as_bytes(), id).await?;
         let row_key = keys::part(id, number);
         let look = async || -> Result<Option<Row>> {
             Ok(self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten())
@@ -317,7 +316,8 @@ impl Core {
             let own = |holder: &HolderRow| NodeId(holder.node);
             let peers = part.holders.iter().map(own).filter(|node| *node != self.node).collect();
             let whereabouts = Whereabouts { peers, ..Whereabouts::default() };
-            return Ok(NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins));
+            let part = NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins);
+            return Ok(Box::new(part));
         }
     }
 

@@ -260,6 +260,25 @@ pub trait Store: Send + Sync + 'static {
         change: AttributesChange,
     ) -> BoxFuture<'a, Result<FileInfo>>;
 
+    /// What users say of a volume under a name, which the door that takes it understands.
+    fn volume_setting<'a>(
+        &'a self,
+        _volume: &'a str,
+        _name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    /// Changes that, or takes it away. It goes with the volume.
+    fn set_volume_setting<'a>(
+        &'a self,
+        _volume: &'a str,
+        _name: &'a str,
+        _document: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        let message = "settings of volumes cannot be changed through this door";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
+
     // Multipart uploads.
 
     /// Begins an upload.

@@ -15,6 +15,8 @@ const META_BYTES_MAX: usize = 2048;
 const ESCAPE: &str = "x-";
 /// Most tags of a file.
 const TAGS_MAX: usize = 10;
+/// Most tags of a bucket.
+const BUCKET_TAGS_MAX: usize = 50;
 const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
@@ -229,6 +231,18 @@ pub(crate) fn check_tags(tags: &[(String, String)]) -> Result<()> {
     if tags.len() > TAGS_MAX {
         return Err(Refusal::new(Code::InvalidTag, "Object tags cannot be greater than 10."));
     }
+    check_each_tag(tags)
+}
+
+/// The same for a bucket.
+pub(crate) fn check_bucket_tags(tags: &[(String, String)]) -> Result<()> {
+    if tags.len() > BUCKET_TAGS_MAX {
+        return Err(Refusal::new(Code::InvalidTag, "Bucket tag count cannot be greater than 50"));
+    }
+    check_each_tag(tags)
+}
+
+fn check_each_tag(tags: &[(String, String)]) -> Result<()> {
     for (index, (key, value)) in tags.iter().enumerate() {
         let (key_chars, value_chars) = (key.chars().count(), value.chars().count());
         if key_chars == 0 || key_chars > TAG_KEY_CHARS_MAX {

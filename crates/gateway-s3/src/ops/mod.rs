@@ -4,6 +4,7 @@
 
 mod buckets;
 mod completion;
+mod configured;
 mod control_body;
 mod copy;
 mod copy_source;
@@ -15,4 +16,5 @@ mod token;
 mod uploads;
 mod whole;
 
+pub(crate) use configured::cors_rules;
 pub(crate) use seam::{Call, OWNER_ID, Seam};

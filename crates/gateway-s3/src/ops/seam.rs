@@ -27,6 +27,7 @@ use crate::settings::{self, Of};
 use crate::target::Target;
 use crate::xml;
 
+use super::configured;
 use super::control_body::Room;
 
 /// A verified request for one of the control operations.
@@ -189,6 +190,10 @@ impl Seam {
                     Intent::Write => access::check_volume(access, intent, volume)?,
                 }
                 self.store.volume(volume).await?;
+                let store = self.store.as_ref();
+                if let Some(answer) = configured::answer(store, operation, volume, document).await? {
+                    return Ok(answer);
+                }
             }
             (Of::Object, Target::Object(volume, key)) => {
                 access::check_key(access, intent, volume, key.as_bytes())?;

@@ -55,6 +55,75 @@ fn what_is_not_set_gets_the_code_that_s3_has_for_it() {
 }
 
 #[test]
+fn what_is_set_is_kept_and_goes_with_its_bucket() {
+    let (client, volume) = (client(), volume());
+    let cors = "<CORSConfiguration><CORSRule><AllowedMethod>PUT</AllowedMethod><AllowedMethod>GET</AllowedMethod>\
+        <AllowedOrigin>https://*.app.test</AllowedOrigin><AllowedHeader>x-amz-*</AllowedHeader><ExposeHeader>ETag</ExposeHeader>\
+        <MaxAgeSeconds>77</MaxAgeSeconds></CORSRule></CORSConfiguration>";
+    let tags = "<Tagging><TagSet><Tag><Key>team</Key><Value>a &amp; b</Value></Tag></TagSet></Tagging>";
+    let owner = "<OwnershipControls><Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule></OwnershipControls>";
+    let public = "<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls></PublicAccessBlockConfiguration>";
+    let all = [
+        ("cors", cors, 200, "NoSuchCORSConfiguration"),
+        ("tagging", tags, 204, "NoSuchTagSet"),
+        ("ownershipControls", owner, 200, "OwnershipControlsNotFoundError"),
+        ("publicAccessBlock", public, 200, "NoSuchPublicAccessBlockConfiguration"),
+    ];
+    for (question, document, status, code) in all {
+        let path = format!("/{volume}?{question}");
+        client.put(&path, b"<nonsense/>").refused(400, "MalformedXML");
+        client.get(&path).refused(404, code);
+        client.put(&path, document.as_bytes()).expect(status);
+        assert_eq!(client.get(&path).expect(200).text(), document);
+        delete(&client, &path).expect(204);
+        client.get(&path).refused(404, code);
+        client.put(&path, document.as_bytes()).expect(status);
+    }
+    client.put(&format!("/{volume}?tagging"), &[b'x'; 60_000]).refused(400, "MalformedXML");
+    let huge = tags.replace("</TagSet>", &format!("{}</TagSet>", " ".repeat(60_000)));
+    client.put(&format!("/{volume}?tagging"), huge.as_bytes()).refused(400, "InvalidArgument");
+    let reader = Rig::get().add_key("settings-looker", Access { read_only: true, ..Access::default() });
+    reader.get(&format!("/{volume}?tagging")).expect(200);
+    reader.put(&format!("/{volume}?tagging"), tags.as_bytes()).refused(403, "AccessDenied");
+
+    // What the rules say is so.
+    let ask = |origin: &str, method: &str, headers: &str| {
+        let head = format!(
+            "origin: {origin}\r\naccess-control-request-method: {method}\r\naccess-control-request-headers: {headers}\r\n"
+        );
+        client.plain("OPTIONS", &format!("/{volume}/a"), &head, b"")
+    };
+    let yes = ask("https://x.app.test", "PUT", "X-Amz-Date, x-amz-meta-a").expect(200);
+    for (name, value) in [
+        ("access-control-allow-origin", "https://x.app.test"),
+        ("access-control-allow-methods", "PUT, GET"),
+        ("access-control-allow-headers", "x-amz-date, x-amz-meta-a"),
+        ("access-control-expose-headers", "ETag"),
+        ("access-control-max-age", "77"),
+    ] {
+        assert_eq!(yes.header(name), Some(value), "{name}");
+    }
+    ask("https://app.test", "PUT", "").refused(403, "AccessForbidden");
+    ask("https://x.app.test", "DELETE", "").refused(403, "AccessForbidden");
+    ask("https://x.app.test", "PUT", "content-type").refused(403, "AccessForbidden");
+    let page = |origin: &str| {
+        client.send(client.request("PUT", &format!("/{volume}/a")).body(b"x").header("origin", origin))
+    };
+    let seen = page("https://x.app.test").expect(200);
+    assert_eq!(seen.header("access-control-allow-origin"), Some("https://x.app.test"));
+    assert_eq!(page("https://evil.test").expect(200).header("access-control-allow-origin"), None);
+
+    // A bucket that is made again under the name has nothing of it.
+    delete(&client, &format!("/{volume}/a")).expect(204);
+    delete(&client, &format!("/{volume}")).expect(204);
+    client.put(&format!("/{volume}"), b"").expect(200);
+    for (question, _, _, code) in all {
+        client.get(&format!("/{volume}?{question}")).refused(404, code);
+    }
+    ask("https://x.app.test", "PUT", "x-amz-date").refused(403, "AccessForbidden");
+}
+
+#[test]
 fn there_is_one_owner_who_may_do_everything() {
     let (client, volume) = (client(), volume());
     let object = format!("/{volume}/a");
