@@ -106,8 +106,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def pass_on(self):
         length = int(self.headers.get("content-length", 0))
         body = self.chunks() if self.headers.get("transfer-encoding") else self.rfile.read(length)
-        # The server has the body at once, so nothing is expected.
-        skipped = HOP_BY_HOP | {"expect", "content-length"}
+        # `Expect` stays, though the server has the body at once: some clients sign it.
+        skipped = HOP_BY_HOP | {"content-length"}
         headers = [(name, value) for name, value in self.headers.items() if name.lower() not in skipped]
         if body or self.command in ("PUT", "POST"):
             headers.append(("content-length", str(len(body))))

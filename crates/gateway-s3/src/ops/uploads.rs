@@ -218,6 +218,5 @@ fn upload(info: UploadInfo, spelling: Spelling) -> MultipartUpload {
         owner: Some(owner()),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         checksum_algorithm: info.checksum.map(|kind| ChecksumAlgorithm::from_static(checksum::name_of(kind))),
-        ..MultipartUpload::default()
     }
 }

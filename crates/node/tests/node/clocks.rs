@@ -10,10 +10,9 @@ use crate::harness::*;
 use stoker_catalog::Catalog;
 use stoker_catalog::kv::{Commit, Outcome, Page, Range, Row, Watch};
 use stoker_node::{GivenWorld, InWorld, Node, World};
-use stoker_schema::rows::keys;
 use stoker_store::{
-    BoxFuture, Condition, ErrorKind, Finish, PartChoice, Receipt, SetId, SetRequest, SetState, Store,
-    UploadId, VolumeOptions,
+    BoxFuture, Condition, Finish, PartChoice, Receipt, SetId, SetRequest, SetState, Store, UploadId,
+    VolumeOptions,
 };
 
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -239,30 +238,5 @@ async fn a_set_that_is_begun_by_a_clock_that_is_behind_is_kept_when_it_is_right_
     InWorld::new(&world, set_add(node, set, 1, "s/b", b"in time")).await.unwrap();
     InWorld::new(&world, node.set_publish("data", set)).await.unwrap();
     assert!(get(node, "s/a").await.unwrap() == b"acknowledged");
-    cluster.stop().await;
-}
-
-/// What a completion answered is kept for an hour, and no longer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_of_completions_go_when_nobody_asks_again() {
-    let (mut cluster, clocks) = clocked(2);
-    cluster.start_all().await;
-    let (upload, part) = begin(cluster.node(0), &pattern(4, 100_000)).await;
-    let first = complete(cluster.node(0), &upload, part.etag.clone()).await.unwrap();
-    let tables = [keys::COMPLETED, keys::ANSWERS];
-    for table in tables {
-        assert_eq!(cluster.rows(table).await, 1);
-    }
-    clocks.iter().for_each(|clock| clock.by(30 * 60_000));
-    restart(&mut cluster, 1).await;
-    put(cluster.node(0), "x", b"newer").await;
-    let again = complete(cluster.node(1), &upload, part.etag.clone()).await.unwrap();
-    assert_eq!(again.etag, first.etag);
-    clocks.iter().for_each(|clock| clock.by(2 * 3_600_000));
-    restart(&mut cluster, 1).await;
-    for table in tables {
-        cluster.until("it is forgotten", async || cluster.rows(table).await == 0).await;
-    }
-    assert_eq!(complete(cluster.node(1), &upload, part.etag).await.unwrap_err().kind, ErrorKind::NotFound);
     cluster.stop().await;
 }

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
+use stoker_catalog::Catalog as _;
+use stoker_catalog::kv::Commit;
+use stoker_format::VersionId;
 use stoker_node::Node;
+use stoker_schema::rows::{AnswerRow, CompletedRow, RowValue as _, keys};
 use stoker_store::{
     Attributes, ChecksumKind, Condition, ErrorKind, Finish, PartChoice, PartSource, Receipt, Store, UploadId,
 };
@@ -150,4 +154,34 @@ async fn what_an_upload_says_of_its_checksum_is_kept() {
     let all = node.uploads("data", b"", None, 10).await.unwrap().uploads;
     assert_eq!(all.iter().map(|upload| upload.is_full).collect::<Vec<_>>(), [true, false]);
     node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_asks_for_any_more_are_forgotten() {
+    let mut cluster = Cluster::new(2, lazy()).await;
+    let upload = begin(cluster.node(0), "x").await;
+    let parts = [part(cluster.node(0), "x", &upload, 1, b"1").await.unwrap()];
+    complete(cluster.node(0), "x", &upload, &parts).await.unwrap();
+    // Those of an upload of long ago, and of one that an older release left half of.
+    let mut commit = Commit::new();
+    for id in [VersionId([7; 12]), VersionId([8; 12])] {
+        let (volume, key, version) = (1, b"old".to_vec(), [9; 12]);
+        let completed = CompletedRow { volume, key, version, since_ms: 1 };
+        let answer =
+            AnswerRow { etag: "e".into(), size: 1, crc64: None, properties: Vec::new(), since_ms: 1 };
+        commit = commit.put(keys::answered(id), answer.encode());
+        if id == VersionId([7; 12]) {
+            commit = commit.put(keys::completed(id), completed.encode());
+        }
+    }
+    cluster.catalog.commit(commit).await.unwrap();
+    let node = cluster.lose(1);
+    node.stop().await;
+    drop(node);
+    cluster.start(1).await;
+    for table in [keys::COMPLETED, keys::ANSWERS] {
+        cluster.until("the old ones are gone", async || cluster.rows(table).await == 1).await;
+    }
+    assert_eq!(complete(cluster.node(1), "x", &upload, &parts).await.unwrap().size, 1);
+    cluster.stop().await;
 }
