@@ -214,17 +214,15 @@ impl Core {
             since_ms: self.expiry.stamp_ms(),
         };
         change.writes.push(Write::Put(keys::completed(id), completed.encode()));
-        if place.is_none() {
-            let checksums = properties.checksums.clone();
-            let answer = AnswerRow {
-                etag: file.etag.clone(),
-                size: file.size,
-                crc64,
-                properties: Properties { checksums, ..Properties::default() }.encode()?,
-                since_ms: completed.since_ms,
-            };
-            change.writes.push(Write::Put(keys::answered(id), answer.encode()));
-        }
+        let checksums = properties.checksums.clone();
+        let answer = AnswerRow {
+            etag: file.etag.clone(),
+            size: file.size,
+            crc64,
+            properties: Properties { checksums, ..Properties::default() }.encode()?,
+            since_ms: completed.since_ms,
+        };
+        change.writes.push(Write::Put(keys::answered(id), answer.encode()));
         let job = Job {
             row: file,
             runs,
@@ -283,7 +281,7 @@ impl Core {
         let Some(answer) = answer else { return Ok(None) };
         let (seq, answer) = (answer.seq, AnswerRow::of(&answer).map_err(error::catalog)?);
         let kept = Properties::decode(&answer.properties)?.checksums;
-        // What it says of copies is true: nothing is left of that version under its name.
+        // No copies and nobody who holds it: where that version is now, if it is anywhere, is not known here.
         Ok(Some(Receipt {
             volume: volume.name.clone(),
             key: String::from_utf8_lossy(key.as_bytes()).into_owned(),

@@ -66,6 +66,24 @@ impl Authenticator {
         Ok(Verified { credential, payload, region })
     }
 
+    /// The same for a policy that is signed by Version 2; none if that is not taken.
+    pub(crate) async fn check_legacy_policy(
+        &self,
+        access_key: &str,
+        policy: &str,
+        theirs: &str,
+    ) -> Option<Result<Arc<Credential>>> {
+        if !self.takes_legacy {
+            return None;
+        }
+        Some(self.keyring.find(access_key).await.and_then(|credential| {
+            match legacy::is_policy_right(policy, theirs, credential.secret_key()) {
+                true => Ok(credential),
+                false => Err(mismatch(&credential.access_key)),
+            }
+        }))
+    }
+
     async fn check_legacy(
         &self,
         head: &Head,

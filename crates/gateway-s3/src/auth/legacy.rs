@@ -1,5 +1,5 @@
 //! Presigned requests of Signature Version 2, which boto3 and others still make for us-east-1 when nobody told them otherwise: HMAC-SHA1 over method,
-//! type, end of life, `x-amz-` headers and resource. In queries only, and only where the options allow it.
+//! type, end of life, `x-amz-` headers and resource. In queries and in policies of forms only, and only where the options allow it.
 
 use aws_lc_rs::hmac::{HMAC_SHA1_FOR_LEGACY_USE_ONLY, Key, verify};
 use base64::Engine as _;
@@ -147,6 +147,13 @@ impl<'a> LegacyClaim<'a> {
         }
         text
     }
+}
+
+/// Whether the signature of a form's policy is right.
+pub(super) fn is_policy_right(policy: &str, signature: &str, secret_key: &str) -> bool {
+    let Ok(theirs) = STANDARD.decode(signature) else { return false };
+    let key = Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret_key.as_bytes());
+    verify(&key, policy.as_bytes(), &theirs).is_ok()
 }
 
 /// How a parameter without a value is written.

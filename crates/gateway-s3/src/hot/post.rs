@@ -172,6 +172,12 @@ impl Form {
     }
 
     async fn signer(&self, auth: &Authenticator) -> Result<std::sync::Arc<Credential>> {
+        if let (Some(access_key), Some(signature)) = (self.get("awsaccesskeyid"), self.get("signature"))
+            && self.get("x-amz-algorithm").is_none()
+            && let Some(signer) = auth.check_legacy_policy(access_key, self.want("policy")?, signature).await
+        {
+            return signer;
+        }
         if self.want("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
             return Err(Refusal::new(Code::InvalidRequest, "Please use AWS4-HMAC-SHA256."));
         }

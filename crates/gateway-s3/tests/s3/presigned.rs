@@ -60,6 +60,44 @@ fn signature_version_2_is_taken_in_queries_where_it_may_be() {
     strict.plain("GET", &good, "", b"").refused(400, "InvalidRequest");
 }
 
+/// boto3's `generate_presigned_post` for us-east-1.
+#[test]
+fn forms_of_signature_version_2_are_taken() {
+    let (client, volume) = (client(), volume());
+    let policy = STANDARD.encode(format!(
+        r#"{{"expiration":"2099-01-01T00:00:00Z","conditions":[{{"bucket":"{volume}"}},["starts-with","$key","up/"]]}}"#
+    ));
+    let key = Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, client.secret_key.as_bytes());
+    let signature = STANDARD.encode(sign(&key, policy.as_bytes()).as_ref());
+    let post = |client: &Client, key: &str, signature: &str| {
+        let fields = [
+            ("key", key),
+            ("AWSAccessKeyId", &client.access_key),
+            ("policy", &policy),
+            ("signature", signature),
+        ];
+        let mut form = String::new();
+        for (name, value) in fields {
+            form.push_str(&format!(
+                "--XyZ\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+            ));
+        }
+        form.push_str("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"C:\\dir\\f.txt\"\r\n\r\nx\r\n--XyZ--\r\n");
+        let kind = "content-type: multipart/form-data; boundary=XyZ\r\n";
+        client.plain("POST", &format!("/{volume}"), kind, form.as_bytes())
+    };
+    post(&client, "up/${filename}", &signature).expect(204);
+    assert_eq!(client.get(&format!("/{volume}/up/f.txt")).expect(200).body, b"x");
+    post(&client, "down/a", &signature).refused(403, "AccessDenied");
+    post(&client, "up/a", &signature.replace(&signature[..4], "AAAA")).refused(403, "SignatureDoesNotMatch");
+    post(&client, "up/a", "none").refused(403, "SignatureDoesNotMatch");
+    let options = GatewayOptions { signature_v2: false, ..GatewayOptions::default() };
+    let gateway = Rig::get().other_gateway(options);
+    let strict = Client { address: gateway.addresses()[0], ..client.clone() };
+    post(&strict, "up/a", &signature).refused(400, "InvalidArgument");
+    client.get(&format!("/{volume}/up/a")).refused(404, "NoSuchKey");
+}
+
 /// JavaScript SDKs since 3.729 sign the checksum of the body that they do not have yet.
 #[test]
 fn the_checksum_of_a_body_that_was_not_known_does_not_count() {

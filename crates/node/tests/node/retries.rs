@@ -1,19 +1,21 @@
 //! Requests of an upload that come twice: parts that a proxy sent late, completions whose answer was lost.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::*;
-use stoker_catalog::Catalog as _;
-use stoker_catalog::kv::Commit;
-use stoker_format::VersionId;
 use stoker_node::Node;
-use stoker_schema::rows::{AnswerRow, CompletedRow, RowValue as _, keys};
+use stoker_schema::rows::keys;
 use stoker_store::{
     Attributes, ChecksumKind, Condition, ErrorKind, Finish, PartChoice, PartSource, Receipt, Store, UploadId,
 };
 
 const MIB: usize = 1 << 20;
+
+async fn records(node: &Node) -> u64 {
+    node.status().await.unwrap().rings.iter().map(|ring| ring.records).sum()
+}
 
 async fn begin(node: &Node, name: &str) -> UploadId {
     node.upload_create("data", &key(name), Attributes::default(), None).await.unwrap().upload
@@ -71,6 +73,9 @@ async fn a_completion_is_answered_again_by_any_node_whatever_became_of_its_file(
     // Another key never had that upload, and a part of it comes too late.
     assert_eq!(complete(cluster.node(0), "y", &upload, &parts).await.unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(part(cluster.node(0), "x", &upload, 1, b"1").await.unwrap_err().kind, ErrorKind::NotFound);
+    for table in [keys::COMPLETED, keys::ANSWERS] {
+        assert_eq!(cluster.rows(table).await, 1, "one row of each table for an upload");
+    }
     cluster.stop().await;
 }
 
@@ -140,6 +145,31 @@ async fn equal_bytes_are_an_equal_part_however_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_comes_again_takes_no_room() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    let body = pattern(3, 5 * MIB);
+    let upload = begin(&node, "x").await;
+    let first = part(&node, "x", &upload, 1, &body).await.unwrap();
+    let before = records(&node).await;
+    for _ in 0..5 {
+        assert_eq!(part(&node, "x", &upload, 1, &body).await.unwrap(), first);
+    }
+    for _ in 0..1_500 {
+        if records(&node).await == before {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(records(&node).await, before, "its chunks are gone again");
+    complete(&node, "x", &upload, &[first]).await.unwrap();
+    assert!(get(&node, "x").await.unwrap() == body);
+    let node = home.restart(node).await;
+    assert!(get(&node, "x").await.unwrap() == body);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_upload_says_of_its_checksum_is_kept() {
     let home = Home::new(lazy());
     let node = home.start().await;
@@ -154,34 +184,4 @@ async fn what_an_upload_says_of_its_checksum_is_kept() {
     let all = node.uploads("data", b"", None, 10).await.unwrap().uploads;
     assert_eq!(all.iter().map(|upload| upload.is_full).collect::<Vec<_>>(), [true, false]);
     node.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_nobody_asks_for_any_more_are_forgotten() {
-    let mut cluster = Cluster::new(2, lazy()).await;
-    let upload = begin(cluster.node(0), "x").await;
-    let parts = [part(cluster.node(0), "x", &upload, 1, b"1").await.unwrap()];
-    complete(cluster.node(0), "x", &upload, &parts).await.unwrap();
-    // Those of an upload of long ago, and of one that an older release left half of.
-    let mut commit = Commit::new();
-    for id in [VersionId([7; 12]), VersionId([8; 12])] {
-        let (volume, key, version) = (1, b"old".to_vec(), [9; 12]);
-        let completed = CompletedRow { volume, key, version, since_ms: 1 };
-        let answer =
-            AnswerRow { etag: "e".into(), size: 1, crc64: None, properties: Vec::new(), since_ms: 1 };
-        commit = commit.put(keys::answered(id), answer.encode());
-        if id == VersionId([7; 12]) {
-            commit = commit.put(keys::completed(id), completed.encode());
-        }
-    }
-    cluster.catalog.commit(commit).await.unwrap();
-    let node = cluster.lose(1);
-    node.stop().await;
-    drop(node);
-    cluster.start(1).await;
-    for table in [keys::COMPLETED, keys::ANSWERS] {
-        cluster.until("the old ones are gone", async || cluster.rows(table).await == 1).await;
-    }
-    assert_eq!(complete(cluster.node(1), "x", &upload, &parts).await.unwrap().size, 1);
-    cluster.stop().await;
 }
