@@ -42,7 +42,10 @@ SUITES = [
     ("awscli", "awscli.py", None),
     ("rclone", "rclone.py", None),
     ("s5cmd", "s5cmd.py", None),
+    ("retried", "retried.py", "boto3"),
 ]
+# Those that need more programs, and more time.
+FULL_SUITES = [("differential", "differential.py", "boto3")]
 SUITE_SECONDS_MAX = 3600
 
 
@@ -50,7 +53,8 @@ def main():
     args = parse()
     started = time.monotonic()
     try:
-        programs = {name: str(path) for name, path in tools.install().items()}
+        names = tools.ENVIRONMENTS if args.tier == "quick" else (*tools.ENVIRONMENTS, "moto")
+        programs = {name: str(path) for name, path in tools.install(names).items()}
     except tools.Missing as missing:
         print(f"clients: cannot run: {missing}", flush=True)
         return 3
@@ -96,7 +100,8 @@ def wanted(args, name):
 
 def run_suites(args, folder, programs):
     """All clients against one node with a folder as its lake; returns the names of suites that failed."""
-    suites = [suite for suite in SUITES if wanted(args, suite[0])]
+    known = SUITES if args.tier == "quick" else SUITES + FULL_SUITES
+    suites = [suite for suite in known if wanted(args, suite[0])]
     if not suites:
         return []
     with Node(args.stoker, folder) as node:

@@ -79,6 +79,19 @@ def verbs(room):
     assert "not found" in (words := room.s5cmd.fails("cat", f"{room.url}/piped")) or "NoSuchKey" in words, words
 
 
+@scenario("mv and cp beside a neighbour whose name has a plus for a space")
+def neighbours(room):
+    room.s5cmd("pipe", f"{room.url}/n/a b", stdin=b"space")
+    room.s5cmd("pipe", f"{room.url}/n/a+b", stdin=b"plus")
+    room.s5cmd("cp", f"{room.url}/n/a b", f"{room.url}/n/copied")
+    same(room.s5cmd("cat", f"{room.url}/n/copied"), b"space", "copied")
+    room.s5cmd("mv", f"{room.url}/n/a b", f"{room.url}/n/moved space")
+    room.s5cmd("mv", f"{room.url}/n/a+b", f"{room.url}/n/moved+plus")
+    same(room.s5cmd("cat", f"{room.url}/n/moved space"), b"space", "moved space")
+    same(room.s5cmd("cat", f"{room.url}/n/moved+plus"), b"plus", "moved+plus")
+    equal(len(room.keys(f"{room.url}/n/*")), 3, "what is left")
+
+
 @scenario("rm of everything, rb")
 def emptied(room):
     room.s5cmd("rm", f"{room.url}/*")

@@ -44,6 +44,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             region: s3.region.clone(),
             domains: s3.domains.clone(),
             cors_origins: s3.cors_origins.clone(),
+            signature_v2: s3.signature_v2,
             threads: s3.threads.get().map(NonZeroUsize::get),
             connections_max: s3.connections_max.get(),
             tls: s3.tls(),

@@ -28,6 +28,8 @@ pub struct S3Plan {
     pub region: String,
     pub domains: Vec<String>,
     pub cors_origins: Vec<String>,
+    /// Presigned requests of Signature Version 2 are taken.
+    pub signature_v2: bool,
     /// As many as cores, if nobody says otherwise.
     pub threads: Option<usize>,
     pub connections_max: usize,

@@ -101,6 +101,7 @@ fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOpti
         region: plan.region.clone(),
         domains: plan.domains.clone(),
         cors_origins: plan.cors_origins.clone(),
+        signature_v2: plan.signature_v2,
         connections_max: plan.connections_max,
         tls: plan.tls.as_ref().map(|(cert, key)| TlsOptions { cert: cert.clone(), key: key.clone() }),
         trace_parent: super::trace_parent().map(TraceParent),

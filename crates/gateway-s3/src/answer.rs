@@ -56,6 +56,14 @@ impl AnswerBody {
         AnswerBody::new(Content::Foreign(body))
     }
 
+    /// The bytes, if they are all there.
+    pub(crate) fn bytes(&self) -> Option<Bytes> {
+        match &self.content {
+            Content::Whole(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
     /// Lets the exchange end with this body.
     pub(crate) fn ends(&mut self, exchange: Exchange) {
         self.exchange = Some(exchange);

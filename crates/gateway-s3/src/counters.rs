@@ -10,8 +10,10 @@ use crate::operation::Operation;
 /// Upper bounds of the latency buckets in milliseconds; the last bucket has none.
 const BUCKETS_MS: [u64; 11] = [1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 30_000];
 
-/// Answers by first digit of the status; 0 for exchanges that ended before there was one.
-const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+/// Answers by first digit of the status; 0 for exchanges that ended before there was one. What is not implemented is no failure of ours,
+/// and has a class of its own.
+const CLASSES: [&str; 7] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx", "501"];
+const NOT_IMPLEMENTED: usize = 6;
 
 #[derive(Default)]
 struct Tally {
@@ -61,7 +63,10 @@ impl Counters {
         self.in_flight.fetch_sub(1, Relaxed);
         self.sent_bytes.fetch_add(sent_bytes, Relaxed);
         let tally = &self.tallies[operation as usize];
-        let class = usize::from(status / 100).min(CLASSES.len() - 1);
+        let class = match status {
+            501 => NOT_IMPLEMENTED,
+            _ => usize::from(status / 100).min(NOT_IMPLEMENTED - 1),
+        };
         tally.by_class[class].fetch_add(1, Relaxed);
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         tally.micros.fetch_add(micros, Relaxed);
@@ -205,14 +210,18 @@ mod tests {
         counters.begin();
         counters.end(Operation::GetObject, 206, Duration::from_millis(3), 100);
         counters.end(Operation::GetObject, 404, Duration::from_secs(60), 10);
+        counters.begin();
+        counters.end(Operation::Unknown, 501, Duration::from_secs(60), 10);
         let list = counters.list();
         assert_eq!(value(&list, "s3_requests_total", Some("2xx")), Some(1.0));
         assert_eq!(value(&list, "s3_requests_total", Some("4xx")), Some(1.0));
+        assert_eq!(value(&list, "s3_requests_total", Some("501")), Some(1.0));
+        assert_eq!(value(&list, "s3_requests_total", Some("5xx")), None);
         assert_eq!(value(&list, "s3_request_seconds_bucket", Some("0.002")), Some(0.0));
         assert_eq!(value(&list, "s3_request_seconds_bucket", Some("0.005")), Some(1.0));
         assert_eq!(value(&list, "s3_request_seconds_bucket", Some("30")), Some(1.0));
         assert_eq!(value(&list, "s3_request_seconds_bucket", Some("+Inf")), Some(2.0));
-        assert_eq!(value(&list, "s3_sent_bytes_total", None), Some(110.0));
+        assert_eq!(value(&list, "s3_sent_bytes_total", None), Some(120.0));
         assert_eq!(value(&list, "s3_requests_in_flight", None), Some(0.0));
     }
 

@@ -88,7 +88,7 @@ impl Drop for Exchange {
             self.span.record("rpc.method", self.operation.name());
             self.span.record("http.response.status_code", self.status);
             self.span.record("http.response.body.size", self.sent_bytes);
-            if self.status >= 500 {
+            if self.status >= 500 && self.status != 501 {
                 self.span.record("otel.status_code", "ERROR");
             }
         }

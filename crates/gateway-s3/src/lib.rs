@@ -27,6 +27,7 @@ mod refusal;
 mod request_id;
 mod service;
 mod sets;
+mod settings;
 mod target;
 mod tls;
 mod wire;

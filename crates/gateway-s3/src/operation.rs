@@ -5,6 +5,7 @@ use http::{HeaderMap, Method};
 
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
+use crate::settings::{self, Of};
 use crate::target::Target;
 
 macro_rules! operations {
@@ -32,25 +33,67 @@ operations! {
     CreateBucket,
     CreateMultipartUpload,
     DeleteBucket,
+    DeleteBucketCors,
+    DeleteBucketEncryption,
+    DeleteBucketLifecycle,
+    DeleteBucketOwnershipControls,
+    DeleteBucketPolicy,
+    DeleteBucketReplication,
+    DeleteBucketTagging,
+    DeleteBucketWebsite,
     DeleteObject,
     DeleteObjectTagging,
     DeleteObjects,
+    DeletePublicAccessBlock,
+    GetBucketAccelerateConfiguration,
+    GetBucketAcl,
+    GetBucketCors,
+    GetBucketEncryption,
+    GetBucketLifecycleConfiguration,
     GetBucketLocation,
+    GetBucketLogging,
+    GetBucketNotificationConfiguration,
+    GetBucketOwnershipControls,
+    GetBucketPolicy,
+    GetBucketPolicyStatus,
+    GetBucketReplication,
+    GetBucketRequestPayment,
+    GetBucketTagging,
     GetBucketVersioning,
+    GetBucketWebsite,
     GetObject,
+    GetObjectAcl,
     GetObjectAttributes,
+    GetObjectLegalHold,
+    GetObjectLockConfiguration,
+    GetObjectRetention,
     GetObjectTagging,
+    GetPublicAccessBlock,
     HeadBucket,
     HeadObject,
+    ListBucketAnalyticsConfigurations,
+    ListBucketIntelligentTieringConfigurations,
+    ListBucketInventoryConfigurations,
+    ListBucketMetricsConfigurations,
     ListBuckets,
     ListMultipartUploads,
+    ListObjectVersions,
     ListObjects,
     ListObjectsV2,
     ListParts,
     PostObject,
     Preflight,
+    PutBucketAcl,
+    PutBucketCors,
+    PutBucketOwnershipControls,
+    PutBucketTagging,
     PutObject,
+    PutObjectAcl,
+    PutObjectLegalHold,
+    PutObjectRetention,
     PutObjectTagging,
+    PutPublicAccessBlock,
+    RestoreObject,
     Unknown,
     UploadPart,
     UploadPartCopy,
@@ -88,6 +131,9 @@ const SUBRESOURCES: &[&str] = &[
     "website",
 ];
 
+/// Parameters of operations that [`settings`] answers.
+const SETTINGS_PARAMETERS: &[&str] = &["id", "versionId", "continuation-token"];
+
 impl Operation {
     /// Finds the operation.
     pub(crate) fn of(
@@ -103,6 +149,9 @@ impl Operation {
             Some(name) => Err(not_implemented(name)),
             None => Ok(operation),
         };
+        if let Some(operation) = Self::of_setting(method, target, query) {
+            return operation;
+        }
         let reads = *method == Method::GET || *method == Method::HEAD;
         if reads && let Some(name) = query.names().find(|name| SUBRESOURCES.contains(name)) {
             return Err(not_implemented(name));
@@ -151,6 +200,23 @@ impl Operation {
         }
     }
 
+    /// What a bucket or an object is asked about itself; none if it is something else.
+    fn of_setting(method: &Method, target: &Target, query: &Query) -> Option<Result<Operation>> {
+        let of = match target {
+            Target::Root => return None,
+            Target::Volume(_) => Of::Bucket,
+            Target::Object(..) => Of::Object,
+        };
+        let (parameter, operation) =
+            query.names().find_map(|name| Some((name, settings::operation(method, of, name)?)))?;
+        if operation == Operation::ListObjectVersions {
+            return Some(Ok(operation));
+        }
+        let is_odd =
+            |name: &&str| *name != parameter && !SETTINGS_PARAMETERS.contains(name) && !is_neutral(name);
+        Some(query.names().find(is_odd).map_or(Ok(operation), |name| Err(not_implemented(name))))
+    }
+
     fn of_volume_read(query: &Query) -> Operation {
         if query.has("location") {
             Operation::GetBucketLocation
@@ -180,7 +246,8 @@ impl Operation {
 
 /// Parameters that never change what is meant: `x-id`, and what signs a request.
 fn is_neutral(name: &str) -> bool {
-    name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
+    matches!(name, "AWSAccessKeyId" | "Signature" | "Expires" | "content-type" | "content-md5")
+        || name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
@@ -245,6 +312,14 @@ mod tests {
             ("DELETE", "/vol/a", DeleteObject),
             ("PUT", "/vol/a?tagging", PutObjectTagging),
             ("OPTIONS", "/vol/a", Preflight),
+            ("GET", "/vol?versions&prefix=a&max-keys=1", ListObjectVersions),
+            ("GET", "/vol?tagging", GetBucketTagging),
+            ("GET", "/vol?acl", GetBucketAcl),
+            ("GET", "/vol/a?acl", GetObjectAcl),
+            ("PUT", "/vol/a?acl&versionId=null", PutObjectAcl),
+            ("GET", "/vol?analytics&id=1", ListBucketAnalyticsConfigurations),
+            ("DELETE", "/vol?policy", DeleteBucketPolicy),
+            ("POST", "/vol/a?restore", RestoreObject),
         ] {
             check(method, path, Ok(operation));
         }
@@ -253,15 +328,18 @@ mod tests {
     #[test]
     fn an_unknown_subresource_never_falls_through() {
         for (method, path) in [
-            ("DELETE", "/vol?policy"),
+            ("PUT", "/vol?policy"),
+            ("DELETE", "/vol?policy&something-new"),
             ("DELETE", "/vol?something-new"),
             ("PUT", "/vol?something-new"),
             ("PUT", "/vol/a?something-new"),
-            ("PUT", "/vol/a?acl"),
+            ("PUT", "/vol/a?acl&something-new"),
+            ("DELETE", "/vol/a?acl"),
             ("PUT", "/vol/a?renameObject"),
             ("DELETE", "/vol/a?something-new"),
-            ("GET", "/vol?versions"),
-            ("GET", "/vol/a?acl"),
+            ("GET", "/vol/a?versions"),
+            ("GET", "/vol/a?policy"),
+            ("HEAD", "/vol?acl"),
             ("POST", "/vol/a?select&select-type=2"),
             ("POST", "/vol?metadataTable"),
         ] {

@@ -43,6 +43,8 @@ pub struct GatewayOptions {
     pub tls: Option<TlsOptions>,
     /// Origins whose web pages may use the gateway; `*` for all, none by default.
     pub cors_origins: Vec<String>,
+    /// Presigned requests of Signature Version 2 are taken, too.
+    pub signature_v2: bool,
     /// Most connections at the same time. Beyond that, those that have signed nothing yet make room, then those of an address
     /// that has more than others; if there are none, newcomers are turned away with 503.
     pub connections_max: usize,
@@ -70,6 +72,7 @@ impl Default for GatewayOptions {
             domains: Vec::new(),
             tls: None,
             cors_origins: Vec::new(),
+            signature_v2: true,
             connections_max: 2048,
             header_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),

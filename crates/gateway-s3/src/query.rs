@@ -81,7 +81,8 @@ impl Query {
     pub(crate) fn without_signature(&self) -> String {
         let mut out = String::new();
         for (name, value) in &self.pairs {
-            if name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-")) {
+            let is_new = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
+            if is_new || matches!(name.as_str(), "AWSAccessKeyId" | "Signature" | "Expires") {
                 continue;
             }
             if !out.is_empty() {
@@ -128,5 +129,7 @@ mod tests {
         query.push_canonical(&mut out, Some("X-Amz-Signature"));
         assert_eq!(out, b"a%2Fb=%20&max-keys=2&prefix=J");
         assert_eq!(query.without_signature(), "prefix=J&max-keys=2&a%2Fb=%20");
+        let older = Query::parse(Some("uploads&AWSAccessKeyId=a&Signature=b&Expires=1")).unwrap();
+        assert_eq!(older.without_signature(), "uploads=");
     }
 }

@@ -17,19 +17,21 @@ use crate::auth::{Authenticator, Verified};
 use crate::counters::Counters;
 use crate::exchange::{Exchange, Pace};
 use crate::hot::arrivals::Arrivals;
+use crate::hot::checksum;
+use crate::hot::condition::write_failed;
 use crate::hot::discard::discard;
 use crate::hot::get::{Read, get_object, head_object};
 use crate::hot::memory_queue::MemoryQueue;
 use crate::hot::post::{Post, post_object};
 use crate::hot::put::{Write, put_object, upload_part};
 use crate::operation::Operation;
-use crate::ops::{Call, OWNER_ID, Seam};
+use crate::ops::{Call, OWNER_ID, Seam, cors_rules};
 use crate::options::{GatewayOptions, TraceParent};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::request_id::RequestIds;
 use crate::sets::{self, Reserved};
-use crate::target::Target;
+use crate::target::{Target, volume_of_host};
 use crate::{TRACE, clock, cors};
 
 /// What all requests share.
@@ -51,7 +53,7 @@ impl Service {
     /// A gateway in front of this store.
     pub(crate) fn new(store: Arc<dyn Store>, options: GatewayOptions) -> Service {
         Service {
-            auth: Authenticator::new(Arc::clone(&store)),
+            auth: Authenticator::new(Arc::clone(&store), options.signature_v2),
             seam: Seam::new(Arc::clone(&store), options.region.clone()),
             ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
             counters: Arc::new(Counters::new()),
@@ -98,6 +100,8 @@ impl Service {
         let mut answer = match stoker_store::patiently(Some(self.options.catalog_patience), answered).await {
             Ok(answer) => answer,
             Err(refusal) => {
+                let is_bare = refusal.code == Code::PreconditionFailed && refusal.details.is_empty();
+                let refusal = if is_bare { write_failed(&head.headers) } else { refusal };
                 if matches!(refusal.code, Code::InternalError | Code::ServiceUnavailable) {
                     let path = head.uri.path();
                     tracing::warn!(code = refusal.code.name(), path, request = id, "{}", refusal.message);
@@ -115,10 +119,28 @@ impl Service {
         headers.insert(header::SERVER, HeaderValue::from_static("Stoker"));
         if let Some(origin) = cors::allowed_origin(&self.options.cors_origins, &head.headers) {
             cors::add(headers, origin);
+        } else if head.method != Method::OPTIONS
+            && head.headers.contains_key(header::ORIGIN)
+            && !answer.status().is_server_error()
+        {
+            let rules = self.cors_rules(&head).await;
+            cors::add_by(&rules, &head.method, &head.headers, answer.headers_mut());
         }
         exchange.answers(answer.status().as_u16());
         answer.body_mut().ends(exchange);
         answer
+    }
+
+    /// The rules by which web pages may use the bucket that a request is about.
+    async fn cors_rules(&self, head: &Head) -> Vec<cors::Rule> {
+        let target = Target::parse(host_of(head), head.uri.path(), &self.options.domains);
+        match target.as_ref().ok().and_then(Target::volume) {
+            None => Vec::new(),
+            Some(volume) => {
+                let looked = cors_rules(self.store.as_ref(), volume);
+                stoker_store::patiently(Some(self.options.catalog_patience), looked).await
+            }
+        }
     }
 
     async fn answer(
@@ -130,9 +152,13 @@ impl Service {
     ) -> Result<Answer> {
         if head.method == Method::OPTIONS {
             exchange.asks(Operation::Preflight);
-            return cors::preflight(&self.options.cors_origins, &head.headers);
+            let rules = self.cors_rules(head).await;
+            return match cors::preflight_by(&rules, &head.headers) {
+                Some(answer) => Ok(answer),
+                None => cors::preflight(&self.options.cors_origins, &head.headers),
+            };
         }
-        let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(head.uri.host());
+        let host = host_of(head);
         let target = Target::parse(host, head.uri.path(), &self.options.domains)?;
         let query = Query::parse(head.uri.query())?;
         let asked = Operation::of(&head.method, &target, &query, &head.headers);
@@ -143,7 +169,8 @@ impl Service {
             let post = Post { volume, headers: &head.headers, arrivals, bytes_max, fields_timeout, exchange };
             return post_object(self.store.as_ref(), &self.auth, post).await;
         }
-        let verified = self.auth.check(head, &query, clock::unix_s()).await?;
+        let in_host = host.and_then(|host| volume_of_host(host, &self.options.domains));
+        let verified = self.auth.check(head, &query, in_host, clock::unix_s()).await?;
         exchange.proves();
         // Who asks comes before what is possible.
         let operation = if hoist(head, &query)? {
@@ -168,7 +195,7 @@ impl Service {
         id: &str,
     ) -> Result<Answer> {
         let (store, headers) = (self.store.as_ref(), &head.headers);
-        let Verified { credential, payload } = verified;
+        let Verified { credential, payload, region } = verified;
         if let Target::Object(volume, key) = target
             && let Some(reserved) = Reserved::of(key)
         {
@@ -203,6 +230,7 @@ impl Service {
                     query,
                     credential,
                     payload,
+                    region,
                     arrivals,
                     request_id: id,
                     resource,
@@ -213,10 +241,15 @@ impl Service {
     }
 }
 
-/// Headers that a presigned request carries in its query become headers again. The signature covers them there.
+fn host_of(head: &Head) -> Option<&str> {
+    head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(head.uri.host())
+}
+
+/// Headers that a presigned request carries in its query become headers again. The signature covers them there. Checksums of nothing do not: SDKs sign them
+/// into a request whose body they do not know yet, and S3 does not look at checksums there at all.
 fn hoist(head: &mut Head, query: &Query) -> Result<bool> {
     let mut hoisted = false;
-    if !query.has("X-Amz-Signature") {
+    if !query.has("X-Amz-Signature") && !query.has("Signature") {
         return Ok(false);
     }
     for name in query.names() {
@@ -232,10 +265,11 @@ fn hoist(head: &mut Head, query: &Query) -> Result<bool> {
                 | "x-amz-content-sha256"
                 | "x-amz-security-token"
         );
-        if signs || !lower.starts_with("x-amz-") || head.headers.contains_key(&lower) {
+        let value = query.get(name).unwrap_or_default();
+        let is_idle = checksum::is_of_nothing(&lower, value) || lower == "x-amz-sdk-checksum-algorithm";
+        if signs || is_idle || !lower.starts_with("x-amz-") || head.headers.contains_key(&lower) {
             continue;
         }
-        let value = query.get(name).unwrap_or_default();
         let odd = || Refusal::new(Code::InvalidArgument, format!("The parameter {name} cannot be a header."));
         let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| odd())?;
         head.headers.insert(HeaderName::from_bytes(lower.as_bytes()).map_err(|_| odd())?, value);

@@ -67,7 +67,7 @@ fn text(raw: &str) -> Result<String> {
 }
 
 /// The label in front of one of the domains.
-fn volume_of_host<'h>(host: &'h str, domains: &[String]) -> Option<&'h str> {
+pub(crate) fn volume_of_host<'h>(host: &'h str, domains: &[String]) -> Option<&'h str> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use stoker_catalog::kv::{Check, Commit, Write, prefix_end};
 use stoker_format::{ChunkRun, VersionId};
-use stoker_schema::rows::{CompletedRow, FileRow, PartRow, RowValue, keys};
+use stoker_schema::rows::{AnswerRow, CompletedRow, FileRow, PartRow, RowValue, keys};
 use stoker_store::{
-    ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, Receipt, Result, SetId, ShardUpload,
-    StoreError, Subject, UploadId,
+    ChecksumKind, Condition, DrainState, ErrorKind, Finish, Key, PartChoice, Receipt, Result, SetId,
+    ShardUpload, StoreError, Subject, UploadId,
 };
 
 use crate::cell::Keepers;
 use crate::cell::is_holders_lost;
-use crate::core::{Core, etag};
+use crate::core::{Core, checksums, etag};
 use crate::name_record::Cut;
-use crate::properties::Properties;
-use crate::publish::{Job, Keeps, combine};
+use crate::properties::{More, PartSums, Properties};
+use crate::publish::{Job, Keeps, combine, is_outdated};
 use crate::sets::ShardPlace;
-use crate::uploads::{owners_of, parse, part_garbage, part_info};
+use crate::uploads::{is_known_as, owners_of, parse, part_garbage, part_info};
 use crate::volumes::Volume;
 use crate::writer::RunList;
 use crate::{clock, error, name_record};
@@ -25,7 +25,11 @@ use crate::{clock, error, name_record};
 /// Smallest part that may be followed by another, as in S3.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
+/// Tries while parts come in for another time.
+const TRIES_MAX: usize = 10;
+
 /// An upload that is to be ended well.
+#[derive(Clone)]
 struct Completion {
     upload: VersionId,
     choice: Vec<PartChoice>,
@@ -76,9 +80,17 @@ impl Core {
         volume.check_writable()?;
         let _work = self.work.begin();
         let (upload, place) = (wish.upload, wish.place.clone());
-        let fault = match self.complete_now(volume, key, wish).await {
-            Ok(receipt) => return Ok(receipt),
-            Err(fault) => fault,
+        let mut tries = 0;
+        let fault = loop {
+            match self.complete_now(volume, key, wish.clone()).await {
+                Ok(receipt) => return Ok(receipt),
+                // A part that was sent twice came for the second time just now.
+                Err(fault) if is_outdated(&fault) && tries < TRIES_MAX => tries += 1,
+                Err(fault) => break fault,
+            }
+            if let Some(receipt) = self.completed(volume, key, upload, place.as_ref()).await? {
+                return Ok(receipt);
+            }
         };
         // It was completed before this began, or meanwhile: a client asks another node as soon as its own is gone, and the commit
         // of that one may still be under way.
@@ -102,7 +114,11 @@ impl Core {
             check_whole(&finish, crc64)?;
         }
         properties.checksums = finish.checksums.clone();
-        properties.announced = None;
+        let sums = match properties.announced.take() {
+            None => None,
+            Some(kind) => part_sums(kind, &chosen)?,
+        };
+        properties.more = More { is_full: false, parts: sums };
         if place.is_some() {
             // What said which shard it is has done its work, and names of this kind are ours in the lake.
             properties.attributes.meta.retain(|(name, _)| !name.starts_with("stoker-"));
@@ -198,6 +214,15 @@ impl Core {
             since_ms: self.expiry.stamp_ms(),
         };
         change.writes.push(Write::Put(keys::completed(id), completed.encode()));
+        let checksums = properties.checksums.clone();
+        let answer = AnswerRow {
+            etag: file.etag.clone(),
+            size: file.size,
+            crc64,
+            properties: Properties { checksums, ..Properties::default() }.encode()?,
+            since_ms: completed.since_ms,
+        };
+        change.writes.push(Write::Put(keys::answered(id), answer.encode()));
         let job = Job {
             row: file,
             runs,
@@ -230,7 +255,7 @@ impl Core {
         Ok(receipt)
     }
 
-    /// The receipt of an upload that was completed already, if what it became is still there.
+    /// The receipt of an upload that was completed already, also if what it became was replaced or deleted since.
     async fn completed(
         &self,
         volume: &Arc<Volume>,
@@ -238,8 +263,9 @@ impl Core {
         upload: VersionId,
         place: Option<&ShardPlace>,
     ) -> Result<Option<Receipt>> {
-        let row =
-            self.catalog.get(&[&keys::completed(upload)]).await.map_err(error::catalog)?.pop().flatten();
+        let asked = [&keys::completed(upload)[..], &keys::answered(upload)];
+        let mut rows = self.catalog.get(&asked).await.map_err(error::catalog)?;
+        let (answer, row) = (rows.pop().flatten(), rows.pop().flatten());
         let row = row.as_ref().map(CompletedRow::of).transpose().map_err(error::catalog)?;
         let Some(row) = row.filter(|row| row.volume == volume.id.0 && row.key == key.as_bytes()) else {
             return Ok(None);
@@ -249,7 +275,28 @@ impl Core {
         }
         let located = self.names.lookup(volume.id, key.as_bytes()).await.map_err(error::catalog)?;
         let located = located.filter(|located| located.file.version == row.version);
-        located.map(|at| Core::receipt(volume, key.as_bytes(), &at.file, at.seq)).transpose()
+        if let Some(at) = located {
+            return Core::receipt(volume, key.as_bytes(), &at.file, at.seq).map(Some);
+        }
+        let Some(answer) = answer else { return Ok(None) };
+        let (seq, answer) = (answer.seq, AnswerRow::of(&answer).map_err(error::catalog)?);
+        let kept = Properties::decode(&answer.properties)?.checksums;
+        // No copies and nobody who holds it: where that version is now, if it is anywhere, is not known here.
+        Ok(Some(Receipt {
+            volume: volume.name.clone(),
+            key: String::from_utf8_lossy(key.as_bytes()).into_owned(),
+            version: VersionId(row.version),
+            size: answer.size,
+            etag: answer.etag,
+            checksums: checksums(answer.crc64, kept),
+            class: volume.policy.class,
+            copies: 0,
+            holders: Vec::new(),
+            seq,
+            drain: DrainState::Never,
+            lake: None,
+            lake_etag: None,
+        }))
     }
 }
 
@@ -274,7 +321,7 @@ fn choose<'p>(parts: &'p [(u16, PartRow, u64)], choice: &[PartChoice]) -> Result
         };
         let at = parts.binary_search_by_key(&wish.number, |(number, _, _)| u32::from(*number));
         let part = &parts[at.map_err(|_| missing())?].1;
-        if part.etag != wish.etag {
+        if !is_known_as(part, &wish.etag) {
             return Err(missing());
         }
         if let Some(wanted) = &wish.checksum {
@@ -306,6 +353,16 @@ fn check_whole(finish: &Finish, crc64: u64) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The checksums of this kind that the parts came with.
+fn part_sums(kind: ChecksumKind, parts: &[&PartRow]) -> Result<Option<PartSums>> {
+    let mut sums = Vec::with_capacity(parts.len());
+    for part in parts {
+        let of_part = part_info(0, part)?.checksums;
+        sums.push(of_part.into_iter().find(|sum| sum.kind == kind));
+    }
+    Ok(PartSums::of(kind, sums.iter().map(Option::as_ref)))
 }
 
 /// Lengths of parts, equal neighbours together.

@@ -287,7 +287,7 @@ pub(crate) fn state(drain: Drain) -> DrainState {
 }
 
 /// CRC-64/NVME first, then what the user asked to keep.
-fn checksums(crc64: Option<u64>, kept: Vec<Checksum>) -> Vec<Checksum> {
+pub(crate) fn checksums(crc64: Option<u64>, kept: Vec<Checksum>) -> Vec<Checksum> {
     let own = crc64.map(|crc| Checksum {
         kind: ChecksumKind::Crc64Nvme,
         value: crc.to_be_bytes().to_vec(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_format::VersionId;
 use stoker_schema::rows::{Drain, keys};
 use stoker_store::{
-    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
+    AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
     Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode,
     Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
@@ -337,10 +337,52 @@ impl Store for Node {
         attributes: Attributes,
         checksum: Option<ChecksumKind>,
     ) -> BoxFuture<'a, Result<UploadInfo>> {
-        Box::pin(async move {
-            let volume = self.core.volumes.get(volume).await?;
-            self.core.upload_begin(&volume, key, attributes, checksum).await
-        })
+        Box::pin(self.core.upload_begin(volume, key, attributes, checksum, false))
+    }
+
+    fn upload_create_full<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        attributes: Attributes,
+        checksum: ChecksumKind,
+    ) -> BoxFuture<'a, Result<UploadInfo>> {
+        Box::pin(self.core.upload_begin(volume, key, attributes, Some(checksum), true))
+    }
+
+    fn upload_part_open<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        upload: &'a UploadId,
+        number: u32,
+    ) -> BoxFuture<'a, Result<Box<dyn File>>> {
+        Box::pin(self.core.open_part(volume, key, upload, number))
+    }
+
+    fn part_checksums<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<(VersionId, Vec<Checksum>)>> {
+        Box::pin(self.core.part_checksums(volume, key))
+    }
+
+    fn volume_setting<'a>(
+        &'a self,
+        volume: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(self.core.setting(volume, name))
+    }
+
+    fn set_volume_setting<'a>(
+        &'a self,
+        volume: &'a str,
+        name: &'a str,
+        document: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.core.set_setting(volume, name, document))
     }
 
     fn upload_part<'a>(

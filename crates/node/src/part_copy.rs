@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_catalog::kv::Check;
-use stoker_format::{ChunkRun, VersionId};
+use stoker_format::{ChunkRun, VersionId, crc64};
 use stoker_schema::names::Located;
 use stoker_store::{
     ErrorKind, File, Finish, Key, PartSource, Receipt, Result, StoreError, Subject, UploadId, Writer,
@@ -112,6 +112,7 @@ impl Core {
             let info = file.info();
             check_condition(&source.condition, Some(&info.etag))?;
             let (start, end) = source.range.unwrap_or((0, info.size));
+            purpose.etag = Some(copied_etag(&source, &info.etag, start, end));
             if start > end || end > info.size || (start == end && info.size > 0) {
                 let message = format!(
                     "bytes {start} to {end} are not inside the source, which has {} bytes",
@@ -184,6 +185,13 @@ impl Core {
         }
         writer.finish(Finish::default()).await
     }
+}
+
+/// The ETag of a part that is a copy: the same when the same bytes of the same version are copied again, by whichever node and in
+/// whichever way.
+fn copied_etag(source: &PartSource, etag: &str, start: u64, end: u64) -> String {
+    let name = format!("{}/{}\0{etag}\0{start}", source.volume, source.key);
+    format!("{:016x}{:016x}-1", crc64(name.as_bytes()), end - start)
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ impl FilePurpose {
         Properties {
             attributes: self.request.attributes.clone(),
             checksums: finish.checksums.clone(),
-            announced: None,
+            ..Properties::default()
         }
     }
 

@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
+use stoker_catalog::Row;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write, prefix_end};
 use stoker_format::{ChunkRun, NameRecord, NodeId, VersionId};
 use stoker_schema::names::{garbage_writes, share_writes};
-use stoker_schema::rows::{CompletedRow, PartRow, RowValue, RunRow, UploadRow, keys};
+use stoker_schema::rows::{AnswerRow, CompletedRow, HolderRow, PartRow, RowValue, RunRow, UploadRow, keys};
 use stoker_store::{
-    BoxFuture, Checksum, ChecksumKind, ErrorKind, Finish, Key, PartInfo, PartsPage, Receipt, Result,
-    StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    BoxFuture, Checksum, ChecksumKind, DrainState, ErrorKind, File, FileInfo, Finish, Key, PartInfo,
+    PartsPage, Receipt, Result, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
 };
 
-use crate::core::{Core, add, copies, etag, holder, nodes, state};
+use crate::core::{Core, add, copies, holder, nodes, state};
+use crate::lookup::no_such_key;
 use crate::part_copy::Borrowed;
-use crate::properties::Properties;
+use crate::properties::{More, Properties};
 use crate::publish::{outdated, owners};
+use crate::reader::{NodeFile, Whereabouts};
 use crate::volumes::Volume;
-use crate::writer::{Purpose, Written};
+use crate::writer::{Purpose, RunList, Written};
 use crate::{clock, error};
 
 /// Highest part number.
@@ -56,6 +59,8 @@ pub(crate) struct PartPurpose {
     pub number: u16,
     /// Chunks behind the bytes that are written for it.
     pub borrowed: Option<Borrowed>,
+    /// The ETag of a part that is copied: of what it is a copy, because its bytes may not be read at all.
+    pub etag: Option<String>,
 }
 
 impl Purpose for PartPurpose {
@@ -71,10 +76,12 @@ impl Purpose for PartPurpose {
     ) -> BoxFuture<'static, Result<Receipt>> {
         Box::pin(async move {
             let properties = Properties { checksums: finish.checksums, ..Properties::default() };
+            let (size, named) = (written.runs.size(), finish.etag.or(self.etag.clone()));
+            let has_md5 = named.is_some();
             let mut row = PartRow {
                 version: written.version.0,
-                size: written.runs.size(),
-                etag: finish.etag.unwrap_or_else(|| etag(written.version, written.crc64, 1)),
+                size,
+                etag: named.unwrap_or_else(|| part_etag(written.crc64, size)),
                 crc64: Some(written.crc64),
                 modified_ms: core.expiry.stamp_ms(),
                 runs: written.runs.runs().iter().map(RunRow::from).collect(),
@@ -102,7 +109,7 @@ impl Purpose for PartPurpose {
                 extra.checks.push(borrowed.check.clone());
                 share_writes(&mut extra, &borrowed.owners(), borrowed.source, written.version);
             }
-            core.put_part(&self, row, sessions, extra).await
+            core.put_part(&self, row, has_md5, sessions, extra).await
         })
     }
 }
@@ -111,17 +118,23 @@ impl Core {
     /// Begins an upload.
     pub async fn upload_begin(
         &self,
-        volume: &Arc<Volume>,
+        volume: &str,
         key: &Key,
         attributes: stoker_store::Attributes,
         checksum: Option<ChecksumKind>,
+        is_full: bool,
     ) -> Result<UploadInfo> {
         self.check_open()?;
+        let volume = &self.volumes.get(volume).await?;
         volume.check_writable()?;
         self.check_lake(volume, key.as_bytes(), &attributes).await?;
         let upload = clock::mint();
-        let properties =
-            Properties { attributes: attributes.clone(), checksums: Vec::new(), announced: checksum };
+        let properties = Properties {
+            attributes: attributes.clone(),
+            checksums: Vec::new(),
+            announced: checksum,
+            more: More { is_full, parts: None },
+        };
         let row = UploadRow { begun_ms: self.expiry.stamp_ms(), properties: properties.encode()? };
         let mut commit = Commit::new().put(keys::upload(volume.id, key.as_bytes(), upload), row.encode());
         commit.checks = self.guards(volume);
@@ -132,7 +145,7 @@ impl Core {
             }
         }
         let upload = UploadId(upload.to_string());
-        Ok(UploadInfo { key: key.clone(), upload, begun_ms: row.begun_ms, attributes, checksum })
+        Ok(UploadInfo { key: key.clone(), upload, begun_ms: row.begun_ms, attributes, checksum, is_full })
     }
 
     /// An upload, if it is still under way.
@@ -159,13 +172,14 @@ impl Core {
         let (number, upload) = (check_number(number)?, parse(upload)?);
         self.upload_row(volume, key.as_bytes(), upload).await?;
         let key = key.as_bytes().to_vec();
-        Ok(PartPurpose { volume: volume.clone(), key, upload, number, borrowed: None })
+        Ok(PartPurpose { volume: volume.clone(), key, upload, number, borrowed: None, etag: None })
     }
 
     async fn put_part(
         self: &Arc<Core>,
         purpose: &PartPurpose,
-        row: PartRow,
+        mut row: PartRow,
+        is_named: bool,
         sessions: Vec<(NodeId, [u8; 16])>,
         extra: Commit,
     ) -> Result<Receipt> {
@@ -174,6 +188,23 @@ impl Core {
         let row_key = keys::part(upload, number);
         for _ in 0..100 {
             let old = self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten();
+            if let Some(old_row) = &old
+                && let old = PartRow::of(old_row).map_err(error::catalog)?
+                && is_same(&old, &row)
+            {
+                // The same bytes once more, perhaps long after the client went on with the first answer.
+                if !is_named {
+                    row.etag.clone_from(&old.etag);
+                }
+                let is_plain = checks.is_empty() && writes.is_empty() && row.etag == old.etag;
+                if is_plain && self.holder_checks(&old.holders, &[]).await.is_ok() {
+                    // What is there stays, so that whoever completes the upload now is not disturbed.
+                    match self.drop_part(purpose, old_row, &row).await? {
+                        Some(seq) => return part_receipt(volume, key, &old, seq),
+                        None => continue,
+                    }
+                }
+            }
             let mut commit = Commit { checks: self.guards(volume), writes: Vec::new() };
             let guards = commit.checks.len();
             commit.checks.extend(self.holder_checks(&row.holders, &sessions).await?);
@@ -208,6 +239,27 @@ impl Core {
         Err(error::refusal(stoker_schema::names::Refusal::Contended))
     }
 
+    /// Lets a part go that has no row, because the one that is there has the same bytes; none if that changed meanwhile.
+    async fn drop_part(&self, purpose: &PartPurpose, there: &Row, part: &PartRow) -> Result<Option<u64>> {
+        let PartPurpose { volume, key, upload, number, .. } = purpose;
+        let mut commit = Commit { checks: self.guards(volume), writes: part_garbage(part) };
+        let guards = commit.checks.len();
+        commit.checks.push(Check::Present(keys::upload(volume.id, key, *upload)));
+        commit = commit.seq(keys::part(*upload, *number), there.seq);
+        match self.catalog.commit(commit).await.map_err(error::catalog)? {
+            Outcome::Done { seq } => {
+                self.saw(seq);
+                self.garbage.notify_one();
+                Ok(Some(there.seq))
+            }
+            Outcome::Failed { check } if check == guards => Err(no_such_upload()),
+            Outcome::Failed { check } if check < guards => {
+                Err(error::refusal(stoker_schema::names::Refusal::Guard(check)))
+            }
+            Outcome::Failed { .. } => Ok(None),
+        }
+    }
+
     /// Parts of an upload.
     pub async fn parts_page(
         &self,
@@ -226,6 +278,7 @@ impl Core {
             begun_ms: row.begun_ms,
             attributes: properties.attributes,
             checksum: properties.announced,
+            is_full: properties.more.is_full,
         };
         let mut range = Range::prefix(&keys::parts(id), limit.clamp(1, 1_000));
         range.start = keys::part(id, after.min(u32::from(u16::MAX) - 1) as u16 + 1);
@@ -240,6 +293,62 @@ impl Core {
             parts.clear();
         }
         Ok(PartsPage { upload: info, parts, more: page.more })
+    }
+
+    /// The checksums of the parts of a file.
+    pub async fn part_checksums(&self, volume: &str, key: &Key) -> Result<(VersionId, Vec<Checksum>)> {
+        let volume = self.volumes.get(volume).await?;
+        let seen = self.seen(&volume, key.as_bytes()).await?;
+        let file = seen.ok_or_else(|| no_such_key(key.as_bytes()))?.file;
+        let sums = Properties::decode(&file.properties)?.more.parts;
+        Ok((file.version(), sums.map(|sums| sums.checksums()).unwrap_or_default()))
+    }
+
+    /// Opens a part.
+    pub async fn open_part(
+        self: &Arc<Core>,
+        volume: &str,
+        key: &Key,
+        upload: &UploadId,
+        number: u32,
+    ) -> Result<Box<dyn File>> {
+        let (number, id) = (check_number(number)?, parse(upload)?);
+        let volume = self.volumes.get(volume).await?;
+        self.upload_row(&volume, key.as_bytes(), id).await?;
+        let row_key = keys::part(id, number);
+        let look = async || -> Result<Option<Row>> {
+            Ok(self.catalog.get(&[&row_key]).await.map_err(error::catalog)?.pop().flatten())
+        };
+        loop {
+            let gone = || StoreError::about(ErrorKind::Invalid, Subject::Part, "the part is not there");
+            let row = look().await?.ok_or_else(gone)?;
+            let part = PartRow::of(&row).map_err(error::catalog)?;
+            let runs: Vec<ChunkRun> = place_runs(&part);
+            let pins = self.pins.pin_reader(self.pins.pin(VersionId(part.version)), &runs);
+            // Pinned now; the collector may have been on its way before.
+            if look().await?.is_none_or(|now| now.seq != row.seq) {
+                continue;
+            }
+            let info = FileInfo {
+                key: key.clone(),
+                size: part.size,
+                etag: part.etag.clone(),
+                modified_ms: part.modified_ms,
+                version: VersionId(part.version),
+                inode: 0,
+                attributes: Default::default(),
+                checksums: part_info(number, &part)?.checksums,
+                part_sizes: Vec::new(),
+                drain: DrainState::Never,
+                links: 1,
+                allocated: None,
+            };
+            let own = |holder: &HolderRow| NodeId(holder.node);
+            let peers = part.holders.iter().map(own).filter(|node| *node != self.node).collect();
+            let whereabouts = Whereabouts { peers, ..Whereabouts::default() };
+            let part = NodeFile::new(self.clone(), volume.id, info, runs, whereabouts, pins);
+            return Ok(Box::new(part));
+        }
     }
 
     /// Uploads under way.
@@ -274,6 +383,7 @@ impl Core {
                 begun_ms: value.begun_ms,
                 attributes: properties.attributes,
                 checksum: properties.announced,
+                is_full: properties.more.is_full,
             });
         }
         Ok(UploadsPage { uploads, more: page.more })
@@ -321,11 +431,18 @@ impl Core {
             }
         }
         let mut old = Commit::new();
-        self.each(b"m".to_vec(), |row| {
-            let completed = CompletedRow::of(row).map_err(error::catalog)?;
-            if completed.since_ms.saturating_add(COMPLETED_MS_MAX) < now_ms && old.writes.len() < TIDIED_MAX {
-                old.writes.push(Write::Delete(row.key.clone()));
+        let mut see = |key: &[u8], since_ms: u64| {
+            if since_ms.saturating_add(COMPLETED_MS_MAX) < now_ms && old.writes.len() < TIDIED_MAX {
+                old.writes.push(Write::Delete(key.to_vec()));
             }
+        };
+        self.each(keys::COMPLETED.to_vec(), |row| {
+            see(&row.key, CompletedRow::of(row).map_err(error::catalog)?.since_ms);
+            Ok(())
+        })
+        .await?;
+        self.each(keys::ANSWERS.to_vec(), |row| {
+            see(&row.key, AnswerRow::of(row).map_err(error::catalog)?.since_ms);
             Ok(())
         })
         .await?;
@@ -369,6 +486,29 @@ impl Core {
 pub(crate) fn owners_of(part: &PartRow) -> Vec<VersionId> {
     let runs: Vec<ChunkRun> = part.runs.iter().map(|run| run.at(0)).collect();
     owners(&runs, VersionId(part.version))
+}
+
+/// The runs of a part, one behind the other from its start.
+fn place_runs(part: &PartRow) -> Vec<ChunkRun> {
+    let mut all = RunList::default();
+    part.runs.iter().for_each(|run| all.push_run(&run.at(0)));
+    all.runs().to_vec()
+}
+
+/// The ETag of a part without an MD5: one of its bytes, so that a part that is sent again, by a client that did not hear the answer or by a
+/// proxy that sent it late, is the part that the client knows. Unlike an MD5, as all ETags of ours. (D21)
+fn part_etag(crc64: u64, size: u64) -> String {
+    format!("{crc64:016x}{size:016x}-1")
+}
+
+/// Whether two parts have the same bytes, as far as that is known.
+fn is_same(one: &PartRow, other: &PartRow) -> bool {
+    one.size == other.size && (one.etag == other.etag || one.crc64.is_some() && one.crc64 == other.crc64)
+}
+
+/// Whether a part is the one that a client saw under this ETag. Where the same bytes came with an MD5 and without one, it has two.
+pub(crate) fn is_known_as(part: &PartRow, etag: &str) -> bool {
+    part.etag == etag || part.crc64.is_some_and(|crc64| part_etag(crc64, part.size) == etag)
 }
 
 /// The rows that hand the chunks of a part to the collector.

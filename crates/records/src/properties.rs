@@ -1,10 +1,13 @@
 //! What users give a file besides bytes, as the catalog keeps it.
 
 use serde::{Deserialize, Serialize};
-use stoker_store::{Attributes, Checksum, ErrorKind, Result, StoreError, is_meta_reserved};
+use stoker_store::{Attributes, Checksum, ChecksumKind, ErrorKind, Result, StoreError, is_meta_reserved};
 
 /// Version of this encoding.
 const VERSION: u8 = 1;
+
+/// Most bytes of the checksums of a file's parts: they are read whenever its row is.
+const PART_SUMS_BYTES_MAX: usize = 8 << 10;
 
 /// Largest encoding: the row of the file has to hold it.
 const BYTES_MAX: usize = 48 << 10;
@@ -17,14 +20,63 @@ pub struct Properties {
     /// Checksums that the user asked to keep.
     pub checksums: Vec<Checksum>,
     /// Checksum that an upload announced.
-    pub announced: Option<stoker_store::ChecksumKind>,
+    pub announced: Option<ChecksumKind>,
+    /// What came later. It stands behind the rest, where releases that do not know it do not look.
+    #[serde(skip)]
+    pub more: More,
+}
+
+/// Properties that a release before did not have. If there is nothing in it, nothing is written.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct More {
+    /// Of an upload: the checksum of the whole will be one of all bytes.
+    pub is_full: bool,
+    /// Of a file: the checksums of the parts that it was uploaded in.
+    pub parts: Option<PartSums>,
+}
+
+/// Checksums of one kind, one behind the other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PartSums {
+    kind: ChecksumKind,
+    values: Vec<u8>,
+    count: u32,
+}
+
+impl PartSums {
+    /// Takes the checksums of all parts; none if one has none of this kind, or they are too many to be kept.
+    pub fn of<'c>(
+        kind: ChecksumKind,
+        mut parts: impl Iterator<Item = Option<&'c Checksum>>,
+    ) -> Option<PartSums> {
+        let (mut values, mut count, mut len) = (Vec::new(), 0, None);
+        parts.try_for_each(|sum| {
+            let value = &sum.filter(|sum| sum.kind == kind && sum.parts == 0)?.value;
+            let fits = values.len() + value.len() <= PART_SUMS_BYTES_MAX && !value.is_empty();
+            (fits && *len.get_or_insert(value.len()) == value.len()).then(|| {
+                values.extend_from_slice(value);
+                count += 1;
+            })
+        })?;
+        (count > 0).then_some(PartSums { kind, values, count })
+    }
+
+    /// All of them.
+    pub fn checksums(&self) -> Vec<Checksum> {
+        let len = (self.values.len() / self.count.max(1) as usize).max(1);
+        let sum = |value: &[u8]| Checksum { kind: self.kind, value: value.to_vec(), parts: 0 };
+        self.values.chunks_exact(len).map(sum).collect()
+    }
 }
 
 impl Properties {
     /// Every property that is to be kept passes here, whoever it came from: names of metadata that are ours are refused.
     pub fn encode(&self) -> Result<Vec<u8>> {
         self.attributes.check()?;
-        let bytes = postcard::to_extend(self, vec![VERSION]).expect("plain data encodes");
+        let mut bytes = postcard::to_extend(self, vec![VERSION]).expect("plain data encodes");
+        if self.more != More::default() {
+            bytes = postcard::to_extend(&self.more, bytes).expect("plain data encodes");
+        }
         if bytes.len() > BYTES_MAX {
             let message =
                 format!("metadata, tags and attributes have {} bytes, at most {BYTES_MAX} fit", bytes.len());
@@ -40,7 +92,11 @@ impl Properties {
         };
         match bytes.split_first() {
             None => Ok(Properties::default()),
-            Some((&VERSION, body)) => postcard::from_bytes(body)
+            Some((&VERSION, body)) => postcard::take_from_bytes::<Properties>(body)
+                .and_then(|(properties, rest)| match rest {
+                    [] => Ok(properties),
+                    rest => Ok(Properties { more: postcard::from_bytes(rest)?, ..properties }),
+                })
                 .map(Properties::without_reserved)
                 .map_err(|fault| corrupt(fault.to_string())),
             Some((version, _)) => Err(corrupt(format!("version {version} is newer than this release"))),
@@ -61,6 +117,32 @@ mod tests {
     fn with_meta(name: &str) -> Properties {
         let meta = vec![("colour".to_owned(), "red".to_owned()), (name.to_owned(), "1".to_owned())];
         Properties { attributes: Attributes { meta, ..Attributes::default() }, ..Properties::default() }
+    }
+
+    #[test]
+    fn what_came_later_stands_where_nobody_looked() {
+        let sum = |byte| Checksum { kind: ChecksumKind::Crc32, value: vec![byte; 4], parts: 0 };
+        let sums = [sum(1), sum(2)];
+        let parts = PartSums::of(ChecksumKind::Crc32, sums.iter().map(Some)).unwrap();
+        assert_eq!(parts.checksums(), sums);
+        assert_eq!(PartSums::of(ChecksumKind::Sha1, sums.iter().map(Some)), None);
+        assert_eq!(PartSums::of(ChecksumKind::Crc32, [Some(&sums[0]), None].into_iter()), None);
+        let many = vec![sum(1); 3_000];
+        assert_eq!(PartSums::of(ChecksumKind::Crc32, many.iter().map(Some)), None);
+
+        let plain = with_meta("size");
+        let more = More { is_full: true, parts: Some(parts) };
+        let full = Properties { more, ..plain.clone() };
+        let (short, long) = (plain.encode().unwrap(), full.encode().unwrap());
+        assert!(long.starts_with(&short) && long.len() > short.len());
+        assert_eq!(Properties::decode(&short).unwrap(), plain);
+        assert_eq!(Properties::decode(&long).unwrap(), full);
+        // What a release before reads of it.
+        let (older, _) = postcard::take_from_bytes::<Properties>(&long[1..]).unwrap();
+        assert_eq!(older, plain);
+        for len in short.len() + 1..long.len() {
+            assert_eq!(Properties::decode(&long[..len]).unwrap_err().kind, ErrorKind::Corrupt);
+        }
     }
 
     #[test]

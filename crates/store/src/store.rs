@@ -9,7 +9,7 @@ use stoker_format::VersionId;
 
 use crate::edit::{DirectoryInfo, EDIT_NOW_LEN_MAX, EditRequest, Entry, Seek};
 use crate::error::{ErrorKind, Result, StoreError, Subject};
-use crate::file::FileInfo;
+use crate::file::{Checksum, FileInfo};
 use crate::filler::Filler;
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
@@ -260,6 +260,25 @@ pub trait Store: Send + Sync + 'static {
         change: AttributesChange,
     ) -> BoxFuture<'a, Result<FileInfo>>;
 
+    /// What users say of a volume under a name, which the door that takes it understands.
+    fn volume_setting<'a>(
+        &'a self,
+        _volume: &'a str,
+        _name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    /// Changes that, or takes it away. It goes with the volume.
+    fn set_volume_setting<'a>(
+        &'a self,
+        _volume: &'a str,
+        _name: &'a str,
+        _document: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        let message = "settings of volumes cannot be changed through this door";
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, message))))
+    }
+
     // Multipart uploads.
 
     /// Begins an upload.
@@ -270,6 +289,36 @@ pub trait Store: Send + Sync + 'static {
         attributes: Attributes,
         checksum: Option<ChecksumKind>,
     ) -> BoxFuture<'a, Result<UploadInfo>>;
+    /// Begins an upload whose checksum of the whole will be one of all bytes, not of those of the parts. A door that cannot keep that
+    /// begins one that has said nothing of it.
+    fn upload_create_full<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        attributes: Attributes,
+        checksum: ChecksumKind,
+    ) -> BoxFuture<'a, Result<UploadInfo>> {
+        self.upload_create(volume, key, attributes, Some(checksum))
+    }
+    /// Opens a part, to look at bytes before they become a file. Not every door can.
+    fn upload_part_open<'a>(
+        &'a self,
+        _volume: &'a str,
+        _key: &'a Key,
+        _upload: &'a UploadId,
+        _number: u32,
+    ) -> BoxFuture<'a, Result<Box<dyn File>>> {
+        let message = "parts of uploads cannot be read through this door";
+        Box::pin(std::future::ready(Err(StoreError::about(ErrorKind::Invalid, Subject::Part, message))))
+    }
+    /// Checksums of the parts that a file was uploaded in, in their order, and the version that has them; empty if they were not kept.
+    fn part_checksums<'a>(
+        &'a self,
+        _volume: &'a str,
+        _key: &'a Key,
+    ) -> BoxFuture<'a, Result<(VersionId, Vec<Checksum>)>> {
+        Box::pin(std::future::ready(Ok((VersionId::ZERO, Vec::new()))))
+    }
     /// Begins a part, 1 to 10,000; an earlier one of that number is replaced when it is finished.
     fn upload_part<'a>(
         &'a self,

@@ -22,6 +22,9 @@ pub struct UploadInfo {
     pub attributes: Attributes,
     /// Checksum that the client announced for its parts.
     pub checksum: Option<ChecksumKind>,
+    /// The checksum of the whole will be one of all bytes, not of those of the parts. Not in the encoding, which older clients know.
+    #[serde(skip)]
+    pub is_full: bool,
 }
 
 /// Uploads in order of key and id.

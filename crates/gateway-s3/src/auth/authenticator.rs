@@ -14,12 +14,18 @@ use super::SKEW_S_MAX;
 use super::canonical::{self, Parts, Spelling};
 use super::claim::{Claim, Means, Scope};
 use super::keyring::{Credential, Keyring};
+use super::legacy::{self, LegacyClaim};
 use super::payload::{Declared, Payload};
 use super::signature::ChunkSigner;
+
+/// Where clients believe to be that sign by Version 2.
+const LEGACY_REGION: &str = "us-east-1";
 
 /// Checks signatures. Any region is taken that the signature is for: there is one place here, whatever clients call it.
 pub(crate) struct Authenticator {
     keyring: Keyring,
+    /// Whether presigned requests of Version 2 are taken.
+    takes_legacy: bool,
 }
 
 /// A request that is what its signer sent.
@@ -28,6 +34,8 @@ pub(crate) struct Verified {
     pub(crate) credential: Arc<Credential>,
     /// How to read the body.
     pub(crate) payload: Payload,
+    /// The region that the signature is for.
+    pub(crate) region: String,
 }
 
 thread_local! {
@@ -36,16 +44,70 @@ thread_local! {
 
 impl Authenticator {
     /// Takes access keys from the store.
-    pub(crate) fn new(store: Arc<dyn Store>) -> Authenticator {
-        Authenticator { keyring: Keyring::new(store) }
+    pub(crate) fn new(store: Arc<dyn Store>, takes_legacy: bool) -> Authenticator {
+        Authenticator { keyring: Keyring::new(store), takes_legacy }
     }
 
-    /// Checks a request at this time.
-    pub(crate) async fn check(&self, head: &Head, query: &Query, now_s: i64) -> Result<Verified> {
+    /// Checks a request at this time. `volume` is the one that the host names, if it does.
+    pub(crate) async fn check(
+        &self,
+        head: &Head,
+        query: &Query,
+        volume: Option<&str>,
+        now_s: i64,
+    ) -> Result<Verified> {
+        if self.takes_legacy && legacy::is_signed_so(query) {
+            return self.check_legacy(head, query, volume, now_s).await;
+        }
         let claimed = Claimed::of(head, query, now_s)?;
         let credential = self.keyring.find(claimed.claim.scope.access_key).await?;
+        let region = claimed.claim.scope.region.to_owned();
         let payload = claimed.verify(head, query, &credential)?;
-        Ok(Verified { credential, payload })
+        Ok(Verified { credential, payload, region })
+    }
+
+    /// The same for a policy that is signed by Version 2; none if that is not taken.
+    pub(crate) async fn check_legacy_policy(
+        &self,
+        access_key: &str,
+        policy: &str,
+        theirs: &str,
+    ) -> Option<Result<Arc<Credential>>> {
+        if !self.takes_legacy {
+            return None;
+        }
+        Some(self.keyring.find(access_key).await.and_then(|credential| {
+            match legacy::is_policy_right(policy, theirs, credential.secret_key()) {
+                true => Ok(credential),
+                false => Err(mismatch(&credential.access_key)),
+            }
+        }))
+    }
+
+    async fn check_legacy(
+        &self,
+        head: &Head,
+        query: &Query,
+        volume: Option<&str>,
+        now_s: i64,
+    ) -> Result<Verified> {
+        let claim = LegacyClaim::of(&head.headers, query, now_s)?;
+        let declared = payload_text(&head.headers, query, Means::Query { expires_s: 0 })?;
+        let payload = match Declared::parse(declared)? {
+            Declared::Unsigned => Payload::Plain,
+            Declared::Sha256(hash) => Payload::Sha256(hash),
+            _ => {
+                return Err(Refusal::new(
+                    Code::NotImplemented,
+                    "A streaming payload needs Signature Version 4.",
+                ));
+            }
+        };
+        let credential = self.keyring.find(claim.access_key).await?;
+        if !claim.is_right(head, query, volume, credential.secret_key()) {
+            return Err(mismatch(&credential.access_key));
+        }
+        Ok(Verified { credential, payload, region: LEGACY_REGION.to_owned() })
     }
 
     /// Checks the signature of a form's policy. How long the policy is good is its own business.
@@ -128,7 +190,8 @@ fn check_time(claim: &Claim<'_>, now_s: i64) -> Result<()> {
     match claim.means {
         Means::Header if (now_s - claim.time_s).abs() > SKEW_S_MAX => Err(skewed()),
         Means::Query { .. } if claim.time_s - now_s > SKEW_S_MAX => Err(skewed()),
-        Means::Query { expires_s } if now_s > claim.time_s + expires_s => {
+        // Without any life it is over at once, also within the same second.
+        Means::Query { expires_s } if expires_s == 0 || now_s > claim.time_s + expires_s => {
             Err(Refusal::new(Code::AccessDenied, "Request has expired."))
         }
         _ => Ok(()),

@@ -41,6 +41,11 @@ impl Credential {
         Credential { access_key, access, secret_key, signing_keys: Mutex::new(Vec::new()) }
     }
 
+    /// What the key and nobody else knows.
+    pub(super) fn secret_key(&self) -> &str {
+        &self.secret_key
+    }
+
     /// The key that signs for a day and a region.
     pub(super) fn signing_key(&self, day: &str, region: &str) -> SigningKey {
         let mut keys = self.signing_keys.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,11 @@
-//! Who asks: AWS Signature Version 4, by header, by query and by form. Every request goes through here, whichever path
+//! Who asks: AWS Signature Version 4, by header, by query and by form, and Version 2 by query. Every request goes through here, whichever path
 //! answers it, so that key lookup, clock rule and codes are the same everywhere.
 
 mod authenticator;
 mod canonical;
 mod claim;
 mod keyring;
+mod legacy;
 mod payload;
 mod signature;
 

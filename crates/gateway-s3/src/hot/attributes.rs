@@ -15,8 +15,23 @@ const META_BYTES_MAX: usize = 2048;
 const ESCAPE: &str = "x-";
 /// Most tags of a file.
 const TAGS_MAX: usize = 10;
+/// Most tags of a bucket.
+const BUCKET_TAGS_MAX: usize = 50;
 const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
+
+/// Storage classes that may be asked for. Every file is in the first tier while it is here and in the class of the bucket once it is in
+/// the lake, so all of them are STANDARD for whoever asks; one that S3 does not know is refused.
+const STORAGE_CLASSES: [&str; 8] = [
+    "STANDARD",
+    "REDUCED_REDUNDANCY",
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER",
+    "GLACIER_IR",
+    "DEEP_ARCHIVE",
+];
 
 /// Standard headers that are kept with a file.
 const KEPT: [&str; 5] =
@@ -50,8 +65,12 @@ pub(crate) fn of_headers(headers: &HeaderMap, access: &Access) -> Result<Attribu
             if name.as_str() == "content-encoding" {
                 value = without_aws_chunked(&value);
             }
-            if !value.is_empty() {
-                attributes.headers.push((name.as_str().to_owned(), value));
+            if value.is_empty() {
+                continue;
+            }
+            match attributes.headers.iter_mut().find(|(other, _)| other == name.as_str()) {
+                Some((_, old)) => *old = format!("{old}, {value}"),
+                None => attributes.headers.push((name.as_str().to_owned(), value)),
             }
         }
     }
@@ -115,14 +134,29 @@ fn text(value: &HeaderValue) -> String {
     String::from_utf8(bytes.to_vec()).unwrap_or_else(|_| bytes.iter().copied().map(char::from).collect())
 }
 
-/// `aws-chunked` says how the body travels, not what it is.
+/// `aws-chunked` says how the body travels, not what it is. The rest stays as it was written.
 fn without_aws_chunked(value: &str) -> String {
-    let rest: Vec<&str> = value
-        .split(',')
-        .map(str::trim)
-        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
-        .collect();
-    rest.join(",")
+    let is_content = |coding: &&str| !coding.trim().eq_ignore_ascii_case("aws-chunked");
+    let rest: Vec<&str> = value.split(',').filter(is_content).collect();
+    rest.join(",").trim().to_owned()
+}
+
+/// Headers of SSE-C, without `x-amz-`.
+fn is_customer_key(rest: &str) -> bool {
+    rest.strip_prefix("copy-source-").unwrap_or(rest).starts_with("server-side-encryption-customer-")
+}
+
+/// Refuses a key for something that is not encrypted with one, as S3 does.
+pub(crate) fn refuse_customer_key(headers: &HeaderMap) -> Result<()> {
+    let named = |name: &&str| name.strip_prefix("x-amz-").is_some_and(is_customer_key);
+    match headers.keys().map(HeaderName::as_str).find(named) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::new(
+            Code::InvalidRequest,
+            "The encryption parameters are not applicable to this object.",
+        )
+        .with("Header", name)),
+    }
 }
 
 /// Refuses headers that ask for something that would not happen.
@@ -140,11 +174,18 @@ fn refuse_unsupported(headers: &HeaderMap) -> Result<()> {
         if rest.starts_with("grant-") {
             return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
         }
-        if rest == "storage-class" && value != b"STANDARD" {
+        if rest == "storage-class" && !STORAGE_CLASSES.iter().any(|class| class.as_bytes() == value) {
             return Err(Refusal::new(
                 Code::InvalidStorageClass,
-                "The storage class you specified is not valid: there is only STANDARD.",
+                "The storage class you specified is not valid",
             ));
+        }
+        if is_customer_key(rest) {
+            return Err(Refusal::new(
+                Code::NotImplemented,
+                "Server-side encryption with keys of the customer (SSE-C) is not implemented: nothing was written.",
+            )
+            .with("Header", name));
         }
         if rest.starts_with("server-side-encryption")
             || rest.starts_with("object-lock-")
@@ -190,6 +231,18 @@ pub(crate) fn check_tags(tags: &[(String, String)]) -> Result<()> {
     if tags.len() > TAGS_MAX {
         return Err(Refusal::new(Code::InvalidTag, "Object tags cannot be greater than 10."));
     }
+    check_each_tag(tags)
+}
+
+/// The same for a bucket.
+pub(crate) fn check_bucket_tags(tags: &[(String, String)]) -> Result<()> {
+    if tags.len() > BUCKET_TAGS_MAX {
+        return Err(Refusal::new(Code::InvalidTag, "Bucket tag count cannot be greater than 50"));
+    }
+    check_each_tag(tags)
+}
+
+fn check_each_tag(tags: &[(String, String)]) -> Result<()> {
     for (index, (key, value)) in tags.iter().enumerate() {
         let (key_chars, value_chars) = (key.chars().count(), value.chars().count());
         if key_chars == 0 || key_chars > TAG_KEY_CHARS_MAX {
@@ -252,6 +305,17 @@ mod tests {
         assert_eq!(headers["x-amz-meta-name"].as_bytes(), "wert ä".as_bytes());
         assert_eq!(headers["x-amz-tagging-count"], "2");
         assert_eq!(read(&[("content-encoding", "aws-chunked")]).unwrap().headers, []);
+        for (sent, kept) in [
+            ("gzip, deflate", "gzip, deflate"),
+            ("gzip,deflate", "gzip,deflate"),
+            ("deflate , gzip", "deflate , gzip"),
+            ("aws-chunked,gzip, br", "gzip, br"),
+            ("gzip, AWS-Chunked, br", "gzip, br"),
+            ("gzip,aws-chunked", "gzip"),
+        ] {
+            let found = read(&[("content-encoding", sent)]).unwrap().headers;
+            assert_eq!(found, [("content-encoding".to_owned(), kept.to_owned())], "{sent}");
+        }
     }
 
     #[test]
@@ -268,7 +332,8 @@ mod tests {
         for (name, value, code) in [
             ("x-amz-acl", "public-read", Code::AccessControlListNotSupported),
             ("x-amz-grant-read", "id=1", Code::AccessControlListNotSupported),
-            ("x-amz-storage-class", "GLACIER", Code::InvalidStorageClass),
+            ("x-amz-storage-class", "COLD", Code::InvalidStorageClass),
+            ("x-amz-server-side-encryption-customer-algorithm", "AES256", Code::NotImplemented),
             ("x-amz-server-side-encryption", "AES256", Code::NotImplemented),
             ("x-amz-object-lock-mode", "GOVERNANCE", Code::NotImplemented),
             ("x-amz-meta-a", &long, Code::MetadataTooLarge),
@@ -279,9 +344,11 @@ mod tests {
         ] {
             assert_eq!(read(&[(name, value)]).unwrap_err().code, code, "{name}");
         }
-        for fine in
-            [("x-amz-acl", "private"), ("x-amz-storage-class", "STANDARD"), ("x-amz-meta-a", &long[..2040])]
-        {
+        for fine in [
+            ("x-amz-acl", "private"),
+            ("x-amz-storage-class", "STANDARD_IA"),
+            ("x-amz-meta-a", &long[..2040]),
+        ] {
             assert!(read(&[fine]).is_ok(), "{}", fine.0);
         }
     }

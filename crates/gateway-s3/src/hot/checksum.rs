@@ -37,8 +37,21 @@ pub(crate) fn name_of(kind: ChecksumKind) -> &'static str {
 /// The kind that S3 names so.
 pub(crate) fn kind_named(name: &str) -> Result<ChecksumKind> {
     KINDS.iter().find(|row| row.2.eq_ignore_ascii_case(name)).map(|row| row.0).ok_or_else(|| {
-        Refusal::new(Code::InvalidRequest, format!("The checksum algorithm {name} is not supported."))
+        Refusal::new(
+            Code::InvalidRequest,
+            format!(
+                "The checksum algorithm {name} is not supported: use CRC32, CRC32C, CRC64NVME, SHA1 or SHA256."
+            ),
+        )
     })
+}
+
+/// Refuses a header or trailer whose checksum nobody here can check.
+fn check_name(name: &str) -> Result<()> {
+    match name.strip_prefix("x-amz-checksum-") {
+        None | Some("type" | "algorithm" | "mode") => Ok(()),
+        Some(kind) => kind_named(kind).map(drop),
+    }
 }
 
 /// A checksum as S3 writes it: base64, with the number of parts behind it if it is composed.
@@ -78,6 +91,7 @@ pub(crate) fn parse(kind: ChecksumKind, text: &str) -> Result<Checksum> {
 
 /// The checksum headers of a request: at most one.
 pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<Checksum>> {
+    headers.keys().try_for_each(|name| check_name(name.as_str()))?;
     let mut found = None;
     for (kind, header, ..) in KINDS {
         if let Some(value) = headers.get(header) {
@@ -93,11 +107,19 @@ pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<Checksum>> {
     Ok(found)
 }
 
+/// Whether it is the checksum of no bytes.
+pub(crate) fn is_of_nothing(header: &str, text: &str) -> bool {
+    let row = KINDS.iter().find(|row| row.1 == header);
+    row.is_some_and(|row| text_of(&Sum::new(row.0).finish()) == text)
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Expected {
     Nothing,
     Known(Checksum),
     InTrailer(ChecksumKind),
+    /// It is to be kept with what is written, and nobody has computed it yet.
+    Wanted(ChecksumKind),
 }
 
 /// What a body has to match.
@@ -112,10 +134,9 @@ impl Demands {
     /// Reads the headers. `sha256` is what the signature covers.
     pub(crate) fn of(headers: &HeaderMap, sha256: Option<[u8; 32]>) -> Result<Demands> {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-        let trailed = text("x-amz-trailer")
-            .into_iter()
-            .flat_map(|names| names.split(','))
-            .find_map(|name| KINDS.iter().find(|row| row.1.eq_ignore_ascii_case(name.trim())));
+        let names = || text("x-amz-trailer").into_iter().flat_map(|names| names.split(',')).map(str::trim);
+        names().try_for_each(|name| check_name(&name.to_ascii_lowercase()))?;
+        let trailed = names().find_map(|name| KINDS.iter().find(|row| row.1.eq_ignore_ascii_case(name)));
         let expected = match (of_headers(headers)?, trailed) {
             (Some(checksum), _) if checksum.parts == 0 => Expected::Known(checksum),
             (Some(_), _) => {
@@ -143,6 +164,18 @@ impl Demands {
         Ok(Demands { expected, md5, sha256 })
     }
 
+    /// Whether nothing says which checksum it has.
+    pub(crate) fn has_none(&self) -> bool {
+        self.expected == Expected::Nothing
+    }
+
+    /// Has one computed, if there is none to be checked.
+    pub(crate) fn want(&mut self, kind: ChecksumKind) {
+        if self.has_none() {
+            self.expected = Expected::Wanted(kind);
+        }
+    }
+
     /// Whether the checksum comes behind the body.
     pub(crate) fn wants_trailer(&self) -> bool {
         matches!(self.expected, Expected::InTrailer(_))
@@ -153,7 +186,7 @@ impl Demands {
         let kind = match &self.expected {
             Expected::Nothing => None,
             Expected::Known(checksum) => Some(checksum.kind),
-            Expected::InTrailer(kind) => Some(*kind),
+            Expected::InTrailer(kind) | Expected::Wanted(kind) => Some(*kind),
         };
         let hasher = kind.map_or(Hasher::Idle, Hasher::new);
         let md5 = self.md5.map(|_| Md5::new());
@@ -183,6 +216,51 @@ impl Hasher {
     }
 }
 
+impl Hasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Hasher::Idle => {}
+            Hasher::Crc(digest, _) => digest.update(bytes),
+            Hasher::Sha(context) => context.update(bytes),
+        }
+    }
+
+    /// None if it is computed elsewhere.
+    fn finish(self) -> Option<Vec<u8>> {
+        match self {
+            Hasher::Idle => None,
+            Hasher::Crc(digest, len) => Some(digest.finalize().to_be_bytes()[8 - len..].to_vec()),
+            Hasher::Sha(context) => Some(context.finish().as_ref().to_vec()),
+        }
+    }
+}
+
+/// One checksum of bytes that are read again.
+pub(crate) struct Sum(ChecksumKind, Hasher);
+
+impl Sum {
+    /// Of nothing yet.
+    pub(crate) fn new(kind: ChecksumKind) -> Sum {
+        let hasher = match kind {
+            ChecksumKind::Crc64Nvme => {
+                Hasher::Crc(Box::new(crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme)), 8)
+            }
+            kind => Hasher::new(kind),
+        };
+        Sum(kind, hasher)
+    }
+
+    /// Takes the next bytes into account.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.1.update(bytes);
+    }
+
+    /// The checksum of all of them.
+    pub(crate) fn finish(self) -> Checksum {
+        Checksum { kind: self.0, value: self.1.finish().unwrap_or_default(), parts: 0 }
+    }
+}
+
 /// Digests of a body that is passing by.
 pub(crate) struct Digests {
     demands: Demands,
@@ -194,11 +272,7 @@ pub(crate) struct Digests {
 impl Digests {
     /// Takes the next bytes into account.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match &mut self.hasher {
-            Hasher::Idle => {}
-            Hasher::Crc(digest, _) => digest.update(bytes),
-            Hasher::Sha(context) => context.update(bytes),
-        }
+        self.hasher.update(bytes);
         if let Some(md5) = &mut self.md5 {
             md5.update(bytes);
         }
@@ -231,8 +305,13 @@ impl Digests {
             }
             _ => None,
         };
+        let found = self.hasher.finish().unwrap_or_else(|| crc64.to_be_bytes().to_vec());
         let want = match expected {
             Expected::Nothing => return Ok(Finish { checksums: Vec::new(), etag }),
+            Expected::Wanted(kind) => {
+                let sum = Checksum { kind, value: found, parts: 0 };
+                return Ok(Finish { checksums: vec![sum], etag });
+            }
             Expected::Known(checksum) => checksum,
             Expected::InTrailer(kind) => {
                 let trailer = trailers.iter().find(|(name, _)| name == header_of(kind));
@@ -244,11 +323,6 @@ impl Digests {
                 })?;
                 parse(kind, text)?
             }
-        };
-        let found = match self.hasher {
-            Hasher::Idle => crc64.to_be_bytes().to_vec(),
-            Hasher::Crc(digest, len) => digest.finalize().to_be_bytes()[8 - len..].to_vec(),
-            Hasher::Sha(context) => context.finish().as_ref().to_vec(),
         };
         if found != want.value {
             return Err(Refusal::new(
@@ -342,9 +416,28 @@ mod tests {
             &[("x-amz-checksum-crc32", "DUoRhQ==-2")],
             &[GOOD[0], GOOD[1]],
             &[("x-amz-sdk-checksum-algorithm", "CRC32")],
+            &[("x-amz-checksum-sha512", "AAAA")],
+            &[("x-amz-checksum-xxhash64", "AAAA")],
+            &[("x-amz-trailer", "x-amz-checksum-xxhash3")],
         ] {
             assert_eq!(Demands::of(&headers(bad), None).unwrap_err().code, Code::InvalidRequest, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_wanted_is_computed() {
+        for (header, value) in GOOD {
+            let row = KINDS.iter().find(|row| row.1 == header).unwrap();
+            let mut demands = Demands::of(&HeaderMap::new(), None).unwrap();
+            demands.want(row.0);
+            assert_eq!(text_of(&run(demands, &[]).unwrap().checksums[0]), value);
+            let mut sum = Sum::new(row.0);
+            BODY.chunks(4).for_each(|piece| sum.update(piece));
+            assert_eq!(text_of(&sum.finish()), value);
+        }
+        let mut known = Demands::of(&headers(&GOOD[..1]), None).unwrap();
+        known.want(ChecksumKind::Sha1);
+        assert_eq!(run(known, &[]).unwrap().checksums[0].kind, ChecksumKind::Crc32);
     }
 
     #[test]

@@ -46,6 +46,16 @@ impl ReadCondition {
         }
     }
 
+    /// The header that a verdict is about.
+    pub(crate) fn header_of(&self, verdict: Verdict) -> &'static str {
+        match (verdict, &self.if_match, &self.if_none_match) {
+            (Verdict::NotModified, _, Some(_)) => "If-None-Match",
+            (Verdict::NotModified, _, None) => "If-Modified-Since",
+            (_, Some(_), _) => "If-Match",
+            (_, None, _) => "If-Unmodified-Since",
+        }
+    }
+
     /// Judges a file.
     pub(crate) fn judge(&self, etag: &str, modified_ms: u64) -> Verdict {
         let named = |etags: &[String]| etags.iter().any(|want| want == "*" || want == etag);
@@ -73,6 +83,17 @@ pub(crate) fn range_counts(headers: &HeaderMap, info: &FileInfo) -> bool {
         Ok(date) => date + Duration::from_secs(1) > clock::from_unix_ms(info.modified_ms),
         Err(_) => parse_etags(value).contains(&info.etag),
     }
+}
+
+/// The answer to a condition that does not hold.
+pub(crate) fn failed(header: impl Into<String>) -> Refusal {
+    Refusal::new(Code::PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
+        .with("Condition", header)
+}
+
+/// The same for a write, of which the store said that its condition does not hold.
+pub(crate) fn write_failed(headers: &HeaderMap) -> Refusal {
+    failed(if headers.contains_key(IF_NONE_MATCH) { "If-None-Match" } else { "If-Match" })
 }
 
 /// The condition of a write: `If-Match` with an etag, or `If-None-Match: *`.

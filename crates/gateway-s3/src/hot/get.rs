@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use stoker_store::{File, FileInfo, Key, Store};
+use stoker_store::{Checksum, File, FileInfo, Key, Store};
 
 use crate::answer::{self, Answer, AnswerBody};
 use crate::clock;
@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 
-use super::condition::{ReadCondition, Verdict, range_counts};
+use super::condition::{ReadCondition, Verdict, failed, range_counts};
 use super::file_body::PIECE_BYTES_MAX;
 use super::range::Range;
 use super::{FileBody, attributes, checksum};
@@ -45,6 +45,8 @@ struct Extent {
     start: u64,
     end: u64,
     partial: bool,
+    /// The number of the part that it is.
+    part: Option<usize>,
     parts_count: Option<usize>,
 }
 
@@ -55,6 +57,7 @@ pub(crate) async fn get_object(
     counters: &Arc<Counters>,
 ) -> Result<Answer> {
     check_version(read.query)?;
+    attributes::refuse_customer_key(read.headers)?;
     let file = store.open(read.volume, read.key).await?;
     let info = file.info();
     if let Some(answer) = judged(&read, info)? {
@@ -62,6 +65,7 @@ pub(crate) async fn get_object(
     }
     let extent = extent(&read, info)?;
     let mut answer = head(&read, info, &extent)?;
+    add_part_checksum(store, &read, info, &extent, &mut answer).await?;
     let len = extent.end - extent.start;
     if len > 0 {
         // The first piece is read before the answer begins, so that its failure still has a code.
@@ -78,11 +82,52 @@ pub(crate) async fn get_object(
 /// Answers with the same headers and no bytes.
 pub(crate) async fn head_object(store: &dyn Store, read: Read<'_>) -> Result<Answer> {
     check_version(read.query)?;
+    attributes::refuse_customer_key(read.headers)?;
     let info = store.stat(read.volume, read.key).await?;
     match judged(&read, &info)? {
         Some(answer) => Ok(answer),
-        None => head(&read, &info, &extent(&read, &info)?),
+        None => {
+            let extent = extent(&read, &info)?;
+            let mut answer = head(&read, &info, &extent)?;
+            add_part_checksum(store, &read, &info, &extent, &mut answer).await?;
+            Ok(answer)
+        }
     }
+}
+
+/// The checksums of the parts of a version, in their order; none if they were not kept, or the file is another one by now.
+pub(crate) async fn part_checksums(
+    store: &dyn Store,
+    volume: &str,
+    info: &FileInfo,
+) -> Result<Vec<Checksum>> {
+    let (version, sums) = store.part_checksums(volume, &info.key).await?;
+    let is_whole = version == info.version && sums.len() == info.part_sizes.len();
+    Ok(if is_whole { sums } else { Vec::new() })
+}
+
+/// The checksum of the part that was asked for by its number.
+async fn add_part_checksum(
+    store: &dyn Store,
+    read: &Read<'_>,
+    info: &FileInfo,
+    extent: &Extent,
+    answer: &mut Answer,
+) -> Result<()> {
+    let Some(part) = extent.part.filter(|_| wants_checksum(read.headers) && info.part_sizes.len() > 1) else {
+        return Ok(());
+    };
+    if let Some(sum) = part_checksums(store, read.volume, info).await?.get(part - 1) {
+        answer.headers_mut().insert(checksum::header_of(sum.kind), value(&checksum::text_of(sum))?);
+        let form = checksum::shown(&info.checksums).map(checksum::type_of).unwrap_or("COMPOSITE");
+        answer.headers_mut().insert("x-amz-checksum-type", HeaderValue::from_static(form));
+    }
+    Ok(())
+}
+
+fn wants_checksum(headers: &HeaderMap) -> bool {
+    let mode = headers.get("x-amz-checksum-mode");
+    mode.is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"ENABLED"))
 }
 
 async fn first_piece(file: &dyn File, start: u64, len: u64) -> Result<Bytes> {
@@ -105,12 +150,10 @@ pub(crate) fn check_version(query: &Query) -> Result<()> {
 
 /// The answer if the conditions do not hold.
 fn judged(read: &Read<'_>, info: &FileInfo) -> Result<Option<Answer>> {
-    match ReadCondition::of(read.headers).judge(&info.etag, info.modified_ms) {
+    let condition = ReadCondition::of(read.headers);
+    match condition.judge(&info.etag, info.modified_ms) {
         Verdict::Proceed => Ok(None),
-        Verdict::Failed => Err(Refusal::new(
-            Code::PreconditionFailed,
-            "At least one of the preconditions you specified did not hold.",
-        )),
+        Verdict::Failed => Err(failed(condition.header_of(Verdict::Failed))),
         Verdict::NotModified => {
             let mut answer = answer::bare(StatusCode::NOT_MODIFIED);
             identify(answer.headers_mut(), info)?;
@@ -132,8 +175,10 @@ fn extent(read: &Read<'_>, info: &FileInfo) -> Result<Extent> {
     }
     let range = range.filter(|_| range_counts(read.headers, info));
     match Range::parse(range, info.size) {
-        Range::Whole => Ok(Extent { start: 0, end: info.size, partial: false, parts_count: None }),
-        Range::Part(start, end) => Ok(Extent { start, end, partial: true, parts_count: None }),
+        Range::Whole => {
+            Ok(Extent { start: 0, end: info.size, partial: false, part: None, parts_count: None })
+        }
+        Range::Part(start, end) => Ok(Extent { start, end, partial: true, part: None, parts_count: None }),
         Range::Unsatisfiable => {
             Err(Refusal::new(Code::InvalidRange, "The requested range is not satisfiable.")
                 .with("RangeRequested", range.unwrap_or_default())
@@ -151,14 +196,20 @@ fn part_extent(number: &str, info: &FileInfo) -> Result<Extent> {
             )
         })?;
     if info.part_sizes.is_empty() && number == 1 {
-        return Ok(Extent { start: 0, end: info.size, partial: info.size > 0, parts_count: None });
+        return Ok(Extent {
+            start: 0,
+            end: info.size,
+            partial: info.size > 0,
+            part: None,
+            parts_count: None,
+        });
     }
     let Some(len) = info.part_sizes.get(number - 1) else {
         return Err(Refusal::new(Code::InvalidPartNumber, "The requested partnumber is not satisfiable."));
     };
     let start = info.part_sizes[..number - 1].iter().sum::<u64>();
     let parts_count = Some(info.part_sizes.len());
-    Ok(Extent { start, end: start + len, partial: info.size > 0, parts_count })
+    Ok(Extent { start, end: start + len, partial: info.size > 0, part: Some(number), parts_count })
 }
 
 /// Status and headers.
@@ -176,12 +227,8 @@ fn head(read: &Read<'_>, info: &FileInfo, extent: &Extent) -> Result<Answer> {
     if let Some(count) = extent.parts_count {
         headers.insert("x-amz-mp-parts-count", HeaderValue::from(count));
     }
-    let wants_checksum = read
-        .headers
-        .get("x-amz-checksum-mode")
-        .is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"ENABLED"));
     // A checksum of the whole beside a part of it would make clients see damage.
-    if wants_checksum
+    if wants_checksum(read.headers)
         && !extent.partial
         && let Some(shown) = checksum::shown(&info.checksums)
     {

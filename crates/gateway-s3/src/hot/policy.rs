@@ -98,7 +98,8 @@ impl Policy {
                 .any(|rule| matches!(rule, Rule::Equal(name, _) | Rule::StartsWith(name, _) if name == field))
         };
         let free = |name: &str| {
-            matches!(name, "policy" | "x-amz-signature" | "file") || name.starts_with("x-ignore-")
+            matches!(name, "policy" | "x-amz-signature" | "file" | "awsaccesskeyid" | "signature")
+                || name.starts_with("x-ignore-")
         };
         match fields.iter().find(|(name, _)| !free(name) && !named(name)) {
             Some((name, _)) => denied(format!("Extra input fields: {name}")),

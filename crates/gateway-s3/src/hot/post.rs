@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
+use s3s::dto::{Tag, Tagging};
+use s3s::xml::{Deserialize as _, Deserializer};
 use stoker_store::{Key, Receipt, Store, WriteRequest};
 
 use crate::access::{self, Intent};
@@ -170,6 +172,12 @@ impl Form {
     }
 
     async fn signer(&self, auth: &Authenticator) -> Result<std::sync::Arc<Credential>> {
+        if let (Some(access_key), Some(signature)) = (self.get("awsaccesskeyid"), self.get("signature"))
+            && self.get("x-amz-algorithm").is_none()
+            && let Some(signer) = auth.check_legacy_policy(access_key, self.want("policy")?, signature).await
+        {
+            return signer;
+        }
         if self.want("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
             return Err(Refusal::new(Code::InvalidRequest, "Please use AWS4-HMAC-SHA256."));
         }
@@ -187,7 +195,9 @@ impl Form {
     }
 
     fn key(&self) -> Result<Key> {
-        key_of(self.want("key")?.replace("${filename}", &self.filename))
+        // Some browsers give the whole path on the user's machine.
+        let name = self.filename.rsplit(['/', '\\']).next().unwrap_or_default();
+        key_of(self.want("key")?.replace("${filename}", name))
     }
 
     /// The fields that are headers in a PutObject.
@@ -202,12 +212,7 @@ impl Form {
         for (name, value) in &self.fields {
             match name.as_str() {
                 "acl" => insert("x-amz-acl", value)?,
-                "tagging" => {
-                    return Err(Refusal::new(
-                        Code::NotImplemented,
-                        "Tagging of form uploads is not implemented.",
-                    ));
-                }
+                "tagging" => insert("x-amz-tagging", &tagging(value)?)?,
                 "x-amz-signature" | "x-amz-credential" | "x-amz-date" | "x-amz-algorithm" => {}
                 name if name.starts_with("x-amz-") || HEADER_FIELDS.contains(&name) => insert(name, value)?,
                 _ => {}
@@ -216,8 +221,31 @@ impl Form {
         Ok(headers)
     }
 
-    /// Never a redirect, even if the form asks for one.
+    /// Where the browser is to go, which the policy has to allow by name. What is no address of the web is ignored, as S3 does.
+    fn redirect(&self, volume: &str, key: &Key, receipt: &Receipt) -> Option<HeaderValue> {
+        let wanted = self.get("success_action_redirect").or(self.get("redirect"))?;
+        let uri: http::Uri = wanted.parse().ok()?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        let next = if uri.query().is_some() { '&' } else { '?' };
+        let (base, mark) = wanted.split_once('#').map_or((wanted, None), |(base, mark)| (base, Some(mark)));
+        let mut target = format!(
+            "{base}{next}bucket={volume}&key={}&etag=%22{}%22",
+            percent::encoded(key.as_bytes(), Keep::Nothing),
+            percent::encoded(receipt.etag.as_bytes(), Keep::Nothing),
+        );
+        if let Some(mark) = mark {
+            target = format!("{target}#{mark}");
+        }
+        HeaderValue::from_str(&target).ok().filter(|_| is_web)
+    }
+
     fn answer(&self, volume: &str, key: &Key, receipt: &Receipt) -> Result<Answer> {
+        if let Some(target) = self.redirect(volume, key, receipt) {
+            let mut answer = answer::bare(StatusCode::SEE_OTHER);
+            add_receipt(answer.headers_mut(), receipt)?;
+            answer.headers_mut().insert(http::header::LOCATION, target);
+            return Ok(answer);
+        }
         let location = format!("/{volume}/{}", percent::encoded(key.as_bytes(), Keep::Slash));
         let mut answer = match self.get("success_action_status") {
             Some("200") => answer::bare(StatusCode::OK),
@@ -238,4 +266,23 @@ impl Form {
         }
         Ok(answer)
     }
+}
+
+/// The field `tagging`, an XML document, as the header says the same.
+fn tagging(document: &str) -> Result<String> {
+    let mut reader = Deserializer::new(document.as_bytes());
+    let tagging = Tagging::deserialize(&mut reader).and_then(|tagging| reader.expect_eof().map(|()| tagging));
+    let malformed = || {
+        Refusal::new(
+            Code::MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published schema: `tagging`.",
+        )
+    };
+    let tags = tagging.map_err(|_| malformed())?.tag_set;
+    let pair = |tag: Tag| {
+        let text =
+            |text: Option<String>| percent::encoded(text.unwrap_or_default().as_bytes(), Keep::Nothing);
+        format!("{}={}", text(tag.key), text(tag.value))
+    };
+    Ok(tags.into_iter().map(pair).collect::<Vec<_>>().join("&"))
 }

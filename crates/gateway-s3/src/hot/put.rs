@@ -54,9 +54,16 @@ pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<An
 
 /// Writes a part of an upload.
 pub(crate) async fn upload_part(store: &dyn Store, write: Write<'_>) -> Result<Answer> {
-    let (size, demands) = announced(&write)?;
+    attributes::refuse_customer_key(write.headers)?;
+    let (size, mut demands) = announced(&write)?;
     let upload = UploadId(write.query.get("uploadId").unwrap_or_default().to_owned());
     let number = part_number(write.query.get("partNumber").unwrap_or_default())?;
+    if demands.has_none() {
+        // The upload may have announced one: then the whole gets it, whether the client sums its parts or not.
+        let announced =
+            store.upload_parts(write.volume, write.key, &upload, number, 1).await?.upload.checksum;
+        announced.into_iter().for_each(|kind| demands.want(kind));
+    }
     let writer = store.upload_part(write.volume, write.key, &upload, number, Some(size)).await?;
     let receipt = receive(write, size, demands, writer).await?;
     let mut answer = written(&receipt)?;

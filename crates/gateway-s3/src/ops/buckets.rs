@@ -69,7 +69,7 @@ pub(super) async fn create_bucket(
     let constraint = input.create_bucket_configuration.and_then(|config| config.location_constraint);
     if let Some(constraint) = constraint
         && !constraint.as_str().is_empty()
-        && constraint.as_str() != ops.region
+        && ![ops.region.as_str(), caller.region()].contains(&constraint.as_str())
     {
         return Err(Refusal::new(
             Code::IllegalLocationConstraintException,

@@ -2,20 +2,24 @@
 
 use http::HeaderMap;
 use s3s::S3Response;
-use s3s::dto::*;
+use s3s::dto::{
+    ChecksumType, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, ETag, Timestamp,
+    UploadPartCopyInput, UploadPartCopyOutput,
+};
 use stoker_store::{Condition, CopyRequest, FileInfo, Key, PartSource, UploadId};
 
 use crate::access::{self, Intent};
 use crate::clock;
 use crate::hot::attributes;
 use crate::hot::checksum;
-use crate::hot::condition::{ReadCondition, Verdict, parse_etags, write_condition};
+use crate::hot::condition::{ReadCondition, Verdict, failed, parse_etags, write_condition};
 use crate::hot::put::{add_receipt, part_number};
 use crate::hot::range::Range;
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::ShardMark;
 use crate::target::key_of;
 
+use super::copy_source::CopySource;
 use super::seam::{Caller, Operations};
 
 /// A source that was found, may be read, and fulfils its conditions.
@@ -26,21 +30,15 @@ struct Source {
 }
 
 impl Source {
-    async fn find(ops: &Operations, caller: &Caller, source: &CopySource) -> Result<Source> {
-        let CopySource::Bucket { bucket, key, version_id } = source else {
-            return Err(Refusal::new(Code::NotImplemented, "The copy source has to be bucket/key."));
-        };
-        if version_id.as_deref().is_some_and(|version| version != "null") {
-            return Err(Refusal::new(Code::NoSuchVersion, "The specified version does not exist."));
-        }
-        let (volume, key) = (bucket.to_string(), key_of(key.to_string())?);
+    async fn find(ops: &Operations, caller: &Caller) -> Result<Source> {
+        let CopySource { volume, key } = CopySource::of(caller.headers())?;
+        attributes::refuse_customer_key(caller.headers())?;
         access::check_key(caller.access(), Intent::Read, &volume, key.as_bytes())?;
         let info = ops.store.stat(&volume, &key).await?;
-        if source_condition(caller).judge(&info.etag, info.modified_ms) != Verdict::Proceed {
-            return Err(Refusal::new(
-                Code::PreconditionFailed,
-                "At least one of the preconditions you specified did not hold.",
-            ));
+        let condition = source_condition(caller);
+        match condition.judge(&info.etag, info.modified_ms) {
+            Verdict::Proceed => {}
+            verdict => return Err(failed(format!("x-amz-copy-source-{}", condition.header_of(verdict)))),
         }
         Ok(Source { volume, key, info })
     }
@@ -86,7 +84,7 @@ pub(super) async fn copy_object(
     let given = attributes::of_headers(caller.headers(), caller.access())?;
     ShardMark::refuse(&given)?;
     let condition = write_condition(caller.headers())?;
-    let source = Source::find(ops, caller, &input.copy_source).await?;
+    let source = Source::find(ops, caller).await?;
     let to = key_of(input.key)?;
     if source.volume == input.bucket && source.key == to && !replaces_meta {
         return Err(Refusal::new(
@@ -136,7 +134,7 @@ pub(super) async fn upload_part_copy(
 ) -> Result<S3Response<UploadPartCopyOutput>> {
     access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     let number = part_number(&input.part_number.to_string())?;
-    let source = Source::find(ops, caller, &input.copy_source).await?;
+    let source = Source::find(ops, caller).await?;
     let range = match caller.header("x-amz-copy-source-range") {
         None => None,
         Some(text) => Some(source_range(text, source.info.size)?),

@@ -12,6 +12,8 @@ use crate::refusal::{Code, Refusal, Result};
 use super::seam::{Caller, Operations, owner, timestamp};
 use super::token;
 
+/// What S3 calls the version of an object that has none.
+const NO_VERSION: &str = "null";
 /// Most entries in one answer.
 const KEYS_MAX: usize = 1000;
 
@@ -129,6 +131,69 @@ pub(super) async fn list_objects(
         next_marker: next,
         encoding_type: input.encoding_type,
         ..ListObjectsOutput::default()
+    }))
+}
+
+/// Every file is its own only version, as in a bucket that never had versions.
+pub(super) async fn list_object_versions(
+    ops: &Operations,
+    caller: &Caller,
+    input: ListObjectVersionsInput,
+) -> Result<S3Response<ListObjectVersionsOutput>> {
+    let prefix = input.prefix.unwrap_or_default();
+    access::check_key(caller.access(), Intent::Read, &input.bucket, prefix.as_bytes())?;
+    let spelling = Spelling::of(input.encoding_type.as_ref())?;
+    let limit = limit("max-keys", input.max_keys, KEYS_MAX)?;
+    let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+    let after = input.key_marker.clone().filter(|marker| !marker.is_empty());
+    if input.version_id_marker.as_deref().is_some_and(|marker| !marker.is_empty()) && after.is_none() {
+        return Err(invalid(
+            "version-id-marker",
+            "A version-id marker cannot be specified without a key marker.",
+        ));
+    }
+    let request = ListRequest {
+        prefix: prefix.clone().into_bytes(),
+        delimiter: delimiter.clone().map(String::into_bytes),
+        after: after.map(String::into_bytes),
+        limit,
+    };
+    let page = page(ops, &input.bucket, request).await?;
+    let more = page.more;
+    let next = page.entries.last().filter(|_| more);
+    let next_version = next.and_then(|last| match last {
+        ListEntry::File(_) => Some(NO_VERSION.to_owned()),
+        ListEntry::Prefix(_) => None,
+    });
+    let next = next.map(|last| spelling.name(last.name()));
+    let (contents, common_prefixes) = split(page, spelling, true);
+    let versions = contents.into_iter().map(|object| ObjectVersion {
+        checksum_algorithm: object.checksum_algorithm,
+        checksum_type: object.checksum_type,
+        e_tag: object.e_tag,
+        is_latest: Some(true),
+        key: object.key,
+        last_modified: object.last_modified,
+        owner: object.owner,
+        size: object.size,
+        storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
+        version_id: Some(NO_VERSION.to_owned()),
+        ..ObjectVersion::default()
+    });
+    Ok(S3Response::new(ListObjectVersionsOutput {
+        name: Some(input.bucket),
+        prefix: spelling.text(Some(prefix)),
+        key_marker: spelling.text(Some(input.key_marker.unwrap_or_default())),
+        version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
+        max_keys: Some(limit as i32),
+        is_truncated: Some(more),
+        versions: Some(versions.collect()),
+        common_prefixes: Some(common_prefixes),
+        delimiter: spelling.text(delimiter),
+        next_key_marker: next,
+        next_version_id_marker: next_version,
+        encoding_type: input.encoding_type,
+        ..ListObjectVersionsOutput::default()
     }))
 }
 

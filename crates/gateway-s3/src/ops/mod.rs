@@ -3,8 +3,11 @@
 //! what the key may do.
 
 mod buckets;
+mod completion;
+mod configured;
 mod control_body;
 mod copy;
+mod copy_source;
 mod delete;
 mod listing;
 mod properties;
@@ -13,4 +16,5 @@ mod token;
 mod uploads;
 mod whole;
 
+pub(crate) use configured::cors_rules;
 pub(crate) use seam::{Call, OWNER_ID, Seam};

@@ -7,6 +7,7 @@ use stoker_store::{AttributesChange, ChecksumKind, FileInfo, Key};
 use crate::access::{self, Intent};
 use crate::hot::attributes::check_tags;
 use crate::hot::checksum;
+use crate::hot::get::part_checksums;
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::key_of;
 
@@ -89,6 +90,10 @@ pub(super) async fn get_object_attributes(
     let info = ops.store.stat(&input.bucket, &key_of(input.key)?).await?;
     let mut output =
         GetObjectAttributesOutput { last_modified: Some(timestamp(info.modified_ms)), ..Default::default() };
+    let sums = match wanted.iter().any(|name| name == "ObjectParts") && !info.part_sizes.is_empty() {
+        true => part_checksums(ops.store.as_ref(), &input.bucket, &info).await?,
+        false => Vec::new(),
+    };
     for name in &wanted {
         match name.as_str() {
             "ETag" => output.e_tag = Some(ETag::Strong(info.etag.clone())),
@@ -97,7 +102,7 @@ pub(super) async fn get_object_attributes(
             "Checksum" => output.checksum = checksum_of(&info),
             "ObjectParts" => {
                 output.object_parts =
-                    parts_of(&info, input.max_parts, input.part_number_marker.unwrap_or(0))?;
+                    parts_of(&info, &sums, input.max_parts, input.part_number_marker.unwrap_or(0))?;
             }
             _ => {
                 return Err(Refusal::new(Code::InvalidArgument, "Invalid attribute name specified.")
@@ -124,6 +129,7 @@ fn checksum_of(info: &FileInfo) -> Option<Checksum> {
 
 fn parts_of(
     info: &FileInfo,
+    sums: &[stoker_store::Checksum],
     max_parts: Option<i32>,
     marker: i32,
 ) -> Result<Option<GetObjectAttributesParts>> {
@@ -132,10 +138,17 @@ fn parts_of(
     }
     let limit = limit("max-parts", max_parts, PARTS_MAX)?;
     let after = usize::try_from(marker).unwrap_or(0);
-    let part = |(index, size): (usize, &u64)| ObjectPart {
-        part_number: i32::try_from(index + 1).ok(),
-        size: i64::try_from(*size).ok(),
-        ..ObjectPart::default()
+    let part = |(index, size): (usize, &u64)| {
+        let sum = |kind| sums.get(index).filter(|sum| sum.kind == kind).map(checksum::text_of);
+        ObjectPart {
+            part_number: i32::try_from(index + 1).ok(),
+            size: i64::try_from(*size).ok(),
+            checksum_crc32: sum(ChecksumKind::Crc32),
+            checksum_crc32c: sum(ChecksumKind::Crc32c),
+            checksum_crc64nvme: sum(ChecksumKind::Crc64Nvme),
+            checksum_sha1: sum(ChecksumKind::Sha1),
+            checksum_sha256: sum(ChecksumKind::Sha256),
+        }
     };
     let parts: Vec<ObjectPart> =
         info.part_sizes.iter().enumerate().skip(after).take(limit).map(part).collect();

@@ -1,6 +1,6 @@
 //! The seam to s3s: a verified request goes in, in path style and without its signature; an answer comes out.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,16 +14,20 @@ use stoker_store::{Access, Store};
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber as _;
 
+use crate::access::{self, Intent};
 use crate::answer::{Answer, AnswerBody};
 use crate::auth::{Credential, Payload};
 use crate::hot::arrivals::Arrivals;
+use crate::hot::get::check_version;
 use crate::operation::Operation;
 use crate::percent::{self, Keep};
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
+use crate::settings::{self, Of};
 use crate::target::Target;
 use crate::xml;
 
+use super::configured;
 use super::control_body::Room;
 
 /// A verified request for one of the control operations.
@@ -40,6 +44,8 @@ pub(crate) struct Call<'a> {
     pub(crate) credential: Arc<Credential>,
     /// How to read the body.
     pub(crate) payload: Payload,
+    /// The region that the request is signed for.
+    pub(crate) region: String,
     /// The body.
     pub(crate) arrivals: &'a mut Arrivals,
     /// How the request is named in the answer.
@@ -53,6 +59,9 @@ pub(crate) struct Call<'a> {
 pub(super) struct Caller {
     credential: Arc<Credential>,
     headers: Arc<HeaderMap>,
+    region: String,
+    /// Why it was refused, whole: an error of s3s has no place for the details.
+    refused: Arc<Mutex<Option<Refusal>>>,
     /// Where the log of what happens behind s3s goes.
     log: Dispatch,
 }
@@ -74,9 +83,19 @@ impl Caller {
         &self.credential.access_key
     }
 
+    /// Where the client believes to be.
+    pub(super) fn region(&self) -> &str {
+        &self.region
+    }
+
     /// All headers of the request.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    fn refuse(&self, refusal: Refusal) -> s3s::S3Error {
+        *self.refused.lock().unwrap() = Some(refusal.clone());
+        refusal.into()
     }
 
     /// A header as text.
@@ -87,6 +106,7 @@ impl Caller {
 
 /// The way to the control operations.
 pub(crate) struct Seam {
+    store: Arc<dyn Store>,
     service: S3Service,
     room: Room,
 }
@@ -94,8 +114,9 @@ pub(crate) struct Seam {
 impl Seam {
     /// Operations on this store.
     pub(crate) fn new(store: Arc<dyn Store>, region: String) -> Seam {
-        let service = S3ServiceBuilder::new(Operations { store, region }).build();
-        Seam { service, room: Room::new() }
+        let operations = Operations { store: Arc::clone(&store), region };
+        let service = S3ServiceBuilder::new(operations).build();
+        Seam { store, service, room: Room::new() }
     }
 
     /// Answers a request.
@@ -103,8 +124,20 @@ impl Seam {
         let is_checked = call.operation != Operation::CompleteMultipartUpload;
         let headers = &call.head.headers;
         let document = self.room.collect(headers, call.payload, call.arrivals, is_checked).await?;
+        if let Some(of) = settings::asked_of(call.operation) {
+            let asked =
+                Asked { operation: call.operation, of, target: call.target, query: call.query, headers };
+            return self.answer_setting(asked, &call.credential.access, &document.bytes).await;
+        }
         let log = tracing::dispatcher::get_default(Dispatch::clone);
-        let caller = Caller { credential: call.credential, headers: Arc::new(headers.clone()), log };
+        let refused = Arc::new(Mutex::new(None));
+        let caller = Caller {
+            credential: call.credential,
+            region: call.region,
+            headers: Arc::new(headers.clone()),
+            refused: Arc::clone(&refused),
+            log,
+        };
         let mut request = Request::new(s3s::Body::from(document.bytes.clone()));
         *request.method_mut() = call.head.method.clone();
         *request.uri_mut() = plain_uri(call.target, call.query)?;
@@ -116,13 +149,61 @@ impl Seam {
             Refusal::new(Code::InternalError, "We encountered an internal error. Please try again.")
         })?;
         let status = answer.status();
+        let refused = refused.lock().unwrap().take();
+        if let Some(refusal) = refused.filter(|refusal| refusal.code.status() == status) {
+            return Err(refusal);
+        }
         if matches!(status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::SERVICE_UNAVAILABLE) {
             let operation = call.operation.name();
             let words = answer.body().bytes().unwrap_or_default();
             let words = String::from_utf8_lossy(&words);
             tracing::warn!(operation, path = call.resource, request = call.request_id, "{words}");
         }
-        Ok(finished(answer, call.resource, call.request_id))
+        let mut answer = finished(answer, call.resource, call.request_id);
+        if call.operation == Operation::GetObjectAttributes
+            && let Some(document) = answer.body().bytes().and_then(|document| unquoted(&document))
+        {
+            *answer.body_mut() = AnswerBody::whole(document);
+        }
+        Ok(answer)
+    }
+}
+
+/// A question about a bucket or an object.
+struct Asked<'a> {
+    operation: Operation,
+    of: Of,
+    target: &'a Target,
+    query: &'a Query,
+    headers: &'a HeaderMap,
+}
+
+impl Seam {
+    /// Answers what a bucket or an object is asked about itself.
+    async fn answer_setting(&self, asked: Asked<'_>, access: &Access, document: &[u8]) -> Result<Answer> {
+        let Asked { operation, of, target, query, headers } = asked;
+        let intent = if settings::is_change(operation) { Intent::Write } else { Intent::Read };
+        match (of, target) {
+            (Of::Bucket, Target::Volume(volume)) => {
+                match intent {
+                    Intent::Read => access::check_glimpse(access, volume)?,
+                    Intent::Write => access::check_volume(access, intent, volume)?,
+                }
+                self.store.volume(volume).await?;
+                let store = self.store.as_ref();
+                if let Some(answer) = configured::answer(store, operation, volume, document).await? {
+                    return Ok(answer);
+                }
+            }
+            (Of::Object, Target::Object(volume, key)) => {
+                access::check_key(access, intent, volume, key.as_bytes())?;
+                check_version(query)?;
+                self.store.stat(volume, key).await?;
+            }
+            _ => return Err(Refusal::new(Code::MethodNotAllowed, "The specified method is not allowed.")),
+        }
+        let acl = headers.get("x-amz-acl").map(HeaderValue::as_bytes);
+        settings::answer(operation, query.get("id"), acl, document)
     }
 }
 
@@ -164,6 +245,10 @@ fn plain_headers(headers: &HeaderMap, body_bytes: usize) -> HeaderMap {
     for (name, value) in headers.iter().filter(|(name, _)| !is_ours(name)) {
         plain.append(name, value.clone());
     }
+    if headers.contains_key("x-amz-copy-source") {
+        // That there is one says which operation it is; what it says is read from the header itself.
+        plain.insert("x-amz-copy-source", HeaderValue::from_static("source/source"));
+    }
     plain.insert(header::CONTENT_LENGTH, HeaderValue::from(body_bytes));
     plain
 }
@@ -180,6 +265,15 @@ fn finished(answer: http::Response<s3s::Body>, resource: &str, request_id: &str)
     let mut answer = Answer::from_parts(head, AnswerBody::whole(document));
     answer.headers_mut().remove(header::CONTENT_LENGTH);
     answer
+}
+
+/// The document of attributes with its ETag bare: only there S3 writes it so.
+fn unquoted(document: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(document).ok()?;
+    let (start, rest) = text.split_once("<ETag>")?;
+    let (etag, end) = rest.split_once("</ETag>")?;
+    let etag = etag.replace("&quot;", "").replace('"', "");
+    Some(format!("{start}<ETag>{etag}</ETag>{end}").into_bytes())
 }
 
 const MALFORMED: &str =
@@ -222,7 +316,8 @@ macro_rules! operations {
                 async fn $method(&self, request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
                     let caller = Caller::of(&request)?;
                     let log = caller.log.clone();
-                    Ok(super::$module::$method(self, &caller, request.input).with_subscriber(log).await?)
+                    let done = super::$module::$method(self, &caller, request.input).with_subscriber(log).await;
+                    done.map_err(|refusal| caller.refuse(refusal))
                 }
             )*
         }
@@ -237,6 +332,7 @@ operations! {
     get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput in buckets;
     get_bucket_versioning: GetBucketVersioningInput -> GetBucketVersioningOutput in buckets;
     list_objects: ListObjectsInput -> ListObjectsOutput in listing;
+    list_object_versions: ListObjectVersionsInput -> ListObjectVersionsOutput in listing;
     list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output in listing;
     delete_object: DeleteObjectInput -> DeleteObjectOutput in delete;
     delete_objects: DeleteObjectsInput -> DeleteObjectsOutput in delete;
@@ -247,7 +343,7 @@ operations! {
     delete_object_tagging: DeleteObjectTaggingInput -> DeleteObjectTaggingOutput in properties;
     get_object_attributes: GetObjectAttributesInput -> GetObjectAttributesOutput in properties;
     create_multipart_upload: CreateMultipartUploadInput -> CreateMultipartUploadOutput in uploads;
-    complete_multipart_upload: CompleteMultipartUploadInput -> CompleteMultipartUploadOutput in uploads;
+    complete_multipart_upload: CompleteMultipartUploadInput -> CompleteMultipartUploadOutput in completion;
     abort_multipart_upload: AbortMultipartUploadInput -> AbortMultipartUploadOutput in uploads;
     list_parts: ListPartsInput -> ListPartsOutput in uploads;
     list_multipart_uploads: ListMultipartUploadsInput -> ListMultipartUploadsOutput in uploads;

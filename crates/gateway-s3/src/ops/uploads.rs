@@ -1,35 +1,23 @@
-//! Multipart uploads, but for the parts themselves.
+//! Multipart uploads, but for the parts themselves and for their end.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
-use stoker_store::{
-    Checksum, ChecksumKind, Condition, Finish, Key, PartChoice, PartInfo, Receipt, SetState, ShardUpload,
-    Store, UploadId, UploadInfo,
-};
+use stoker_store::{Checksum, ChecksumKind, PartInfo, SetState, UploadId, UploadInfo};
 
 use crate::access::{self, Intent};
 use crate::hot::attributes;
 use crate::hot::checksum;
-use crate::hot::condition::{bare_etag, write_condition};
-use crate::hot::put::add_receipt;
 use crate::refusal::{Code, Refusal, Result};
-use crate::sets::{self, ShardMark};
+use crate::sets::ShardMark;
 use crate::target::key_of;
 
 use super::listing::{Spelling, limit};
 use super::seam::{Caller, Operations, owner, timestamp};
-use super::whole::whole_checksum;
 
+const FULL_OBJECT: &str = "FULL_OBJECT";
+const COMPOSITE: &str = "COMPOSITE";
 /// Most parts or uploads in one answer.
 const PAGE_MAX: usize = 1000;
-/// Parts of an upload, as in S3.
-const PARTS_MAX: usize = 10_000;
-/// A completion that takes longer than this gets its 200 early, and the truth in the body.
-const COMPLETE_QUIET_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn create_multipart_upload(
     ops: &Operations,
@@ -49,7 +37,10 @@ pub(super) async fn create_multipart_upload(
             return Err(Refusal::new(Code::OperationAborted, "The checkpoint set takes no more shards."));
         }
     }
-    let info = ops.store.upload_create(&input.bucket, &key, attributes, kind).await?;
+    let info = match kind.filter(|_| kind_type == Some(FULL_OBJECT)) {
+        Some(kind) => ops.store.upload_create_full(&input.bucket, &key, attributes, kind).await?,
+        None => ops.store.upload_create(&input.bucket, &key, attributes, kind).await?,
+    };
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(key.to_string()),
@@ -71,195 +62,24 @@ fn checksum_type(kind: Option<ChecksumKind>, wanted: Option<&str>) -> Result<Opt
     Ok(match (kind, wanted) {
         (None, None) => None,
         (None, Some(_)) => return Err(invalid()),
-        (Some(ChecksumKind::Crc64Nvme), None | Some("FULL_OBJECT")) => Some("FULL_OBJECT"),
-        (Some(ChecksumKind::Crc32 | ChecksumKind::Crc32c), Some("FULL_OBJECT")) => Some("FULL_OBJECT"),
+        (Some(ChecksumKind::Crc64Nvme), None | Some(FULL_OBJECT)) => Some(FULL_OBJECT),
+        (Some(ChecksumKind::Crc32 | ChecksumKind::Crc32c), Some(FULL_OBJECT)) => Some(FULL_OBJECT),
         (Some(ChecksumKind::Crc64Nvme), _) => return Err(invalid()),
-        (Some(_), None | Some("COMPOSITE")) => Some("COMPOSITE"),
+        (Some(_), None | Some(COMPOSITE)) => Some(COMPOSITE),
         (Some(_), Some(_)) => return Err(invalid()),
     })
 }
 
-pub(super) async fn complete_multipart_upload(
-    ops: &Operations,
-    caller: &Caller,
-    input: CompleteMultipartUploadInput,
-) -> Result<S3Response<CompleteMultipartUploadOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
-    let choices = choices(input.multipart_upload)?;
-    let completion = Completion {
-        store: Arc::clone(&ops.store),
-        volume: input.bucket,
-        key: key_of(input.key)?,
-        upload: UploadId(input.upload_id),
-        choices,
-        condition: write_condition(caller.headers())?,
-        given: checksum::of_headers(caller.headers())?,
-        is_full: caller.header("x-amz-checksum-type") == Some("FULL_OBJECT"),
-        size: input.mpu_object_size.map(|size| u64::try_from(size).unwrap_or(u64::MAX)),
-        writer: sets::writer_of(caller.access_key()),
-    };
-    // Goes on if the client hangs up: the outcome is the store's, not the connection's.
-    let mut running = tokio::spawn(completion.run());
-    match tokio::time::timeout(COMPLETE_QUIET_MAX, &mut running).await {
-        Ok(joined) => {
-            let receipt = joined.unwrap_or_else(|_| Err(broken()))?;
-            let mut headers = HeaderMap::new();
-            add_receipt(&mut headers, &receipt)?;
-            headers.remove(http::header::ETAG);
-            Ok(S3Response::with_headers(output(&receipt), headers))
-        }
-        Err(_) => {
-            let rest = async move { Ok(output(&running.await.unwrap_or_else(|_| Err(broken()))?)) };
-            let output = CompleteMultipartUploadOutput {
-                future: Some(Box::pin(rest)),
-                ..CompleteMultipartUploadOutput::default()
-            };
-            Ok(S3Response::new(output))
-        }
-    }
+/// Whether the checksum of an upload will be one of all bytes.
+fn type_of(info: &UploadInfo) -> Option<ChecksumType> {
+    let is_full = info.is_full || info.checksum == Some(ChecksumKind::Crc64Nvme);
+    info.checksum.map(|_| ChecksumType::from_static(if is_full { FULL_OBJECT } else { COMPOSITE }))
 }
 
-fn broken() -> Refusal {
-    Refusal::new(Code::InternalError, "The completion was broken off. Please try again.")
-}
-
-fn choices(upload: Option<CompletedMultipartUpload>) -> Result<Vec<PartChoice>> {
-    let parts = upload.and_then(|upload| upload.parts).unwrap_or_default();
-    if parts.is_empty() || parts.len() > PARTS_MAX {
-        return Err(Refusal::new(
-            Code::MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema: 1 to 10000 parts.",
-        ));
-    }
-    parts.into_iter().map(choice).collect()
-}
-
-fn choice(part: CompletedPart) -> Result<PartChoice> {
-    let number = part.part_number.and_then(|number| u32::try_from(number).ok());
-    let etag = part.e_tag.map(ETag::into_value);
-    let (Some(number), Some(etag)) = (number, etag) else {
-        return Err(Refusal::new(Code::MalformedXML, "A part needs a PartNumber and an ETag."));
-    };
-    let sums = [
-        (ChecksumKind::Crc32, part.checksum_crc32),
-        (ChecksumKind::Crc32c, part.checksum_crc32c),
-        (ChecksumKind::Crc64Nvme, part.checksum_crc64nvme),
-        (ChecksumKind::Sha1, part.checksum_sha1),
-        (ChecksumKind::Sha256, part.checksum_sha256),
-    ];
-    let given = sums.into_iter().find_map(|(kind, text)| text.map(|text| checksum::parse(kind, &text)));
-    Ok(PartChoice { number, etag: bare_etag(&etag).to_owned(), checksum: given.transpose()? })
-}
-
-/// A completion that no longer needs its request.
-struct Completion {
-    store: Arc<dyn Store>,
-    volume: String,
-    key: Key,
-    upload: UploadId,
-    choices: Vec<PartChoice>,
-    condition: Condition,
-    given: Option<Checksum>,
-    is_full: bool,
-    size: Option<u64>,
-    /// Who completes it, for people.
-    writer: String,
-}
-
-impl Completion {
-    async fn run(self) -> Result<Receipt> {
-        let (mut info, parts) = self.parts().await?;
-        let mark = ShardMark::take(&mut info.attributes)?;
-        let chosen = chosen(&parts, &self.choices);
-        if let (Some(size), Some(chosen)) = (self.size, &chosen)
-            && chosen.iter().map(|part| part.size).sum::<u64>() != size
-        {
-            return Err(Refusal::new(
-                Code::InvalidRequest,
-                "The provided 'x-amz-mp-object-size' header does not match what was computed.",
-            ));
-        }
-        let kind = info.checksum.or(self.given.as_ref().map(|given| given.kind));
-        let whole = chosen.zip(kind).and_then(|(chosen, kind)| {
-            whole_checksum(kind, self.is_full || kind == ChecksumKind::Crc64Nvme, &chosen)
-        });
-        if let (Some(given), Some(whole)) = (&self.given, &whole)
-            && given.value != whole.value
-        {
-            return Err(Refusal::new(
-                Code::BadDigest,
-                format!(
-                    "The {} you specified did not match the calculated checksum.",
-                    checksum::name_of(given.kind)
-                ),
-            ));
-        }
-        let finish = Finish { checksums: whole.or(self.given).into_iter().collect(), etag: None };
-        if let Some(mark) = mark {
-            if !self.condition.is_empty() {
-                return Err(Refusal::new(
-                    Code::NotImplemented,
-                    "A shard of a checkpoint set cannot have conditions.",
-                ));
-            }
-            let set = mark.set(self.store.as_ref(), &self.volume).await?;
-            let shard = ShardUpload {
-                number: mark.number(),
-                writer: self.writer,
-                upload: self.upload,
-                parts: self.choices,
-                finish,
-            };
-            return Ok(self.store.set_shard_complete(&self.volume, &self.key, set, shard).await?);
-        }
-        let completed = self
-            .store
-            .upload_complete(&self.volume, &self.key, &self.upload, self.choices, self.condition, finish)
-            .await;
-        Ok(completed?)
-    }
-
-    /// The upload and all its parts.
-    async fn parts(&self) -> Result<(UploadInfo, Vec<PartInfo>)> {
-        let mut parts: Vec<PartInfo> = Vec::new();
-        loop {
-            let after = parts.last().map_or(0, |last| last.number);
-            let page =
-                self.store.upload_parts(&self.volume, &self.key, &self.upload, after, PAGE_MAX).await?;
-            let done = !page.more || page.parts.is_empty();
-            parts.extend(page.parts);
-            if done || parts.len() > PARTS_MAX {
-                return Ok((page.upload, parts));
-            }
-        }
-    }
-}
-
-/// The parts that were chosen; none if one is missing, which the store will say better.
-fn chosen<'p>(parts: &'p [PartInfo], choices: &[PartChoice]) -> Option<Vec<&'p PartInfo>> {
-    let find = |choice: &PartChoice| {
-        let at = parts.binary_search_by_key(&choice.number, |part| part.number).ok()?;
-        Some(&parts[at]).filter(|part| part.etag == choice.etag)
-    };
-    choices.iter().map(find).collect()
-}
-
-fn output(receipt: &Receipt) -> CompleteMultipartUploadOutput {
-    let shown = checksum::shown(&receipt.checksums);
-    let sum = |kind| shown.filter(|sum| sum.kind == kind).map(checksum::text_of);
-    CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", receipt.volume, receipt.key)),
-        bucket: Some(receipt.volume.clone()),
-        key: Some(receipt.key.clone()),
-        e_tag: Some(ETag::Strong(receipt.etag.clone())),
-        checksum_crc32: sum(ChecksumKind::Crc32),
-        checksum_crc32c: sum(ChecksumKind::Crc32c),
-        checksum_crc64nvme: sum(ChecksumKind::Crc64Nvme),
-        checksum_sha1: sum(ChecksumKind::Sha1),
-        checksum_sha256: sum(ChecksumKind::Sha256),
-        checksum_type: shown.map(|sum| ChecksumType::from_static(checksum::type_of(sum))),
-        ..CompleteMultipartUploadOutput::default()
-    }
+/// Whoever may begin uploads is the owner.
+fn initiator() -> Initiator {
+    let Owner { display_name, id } = owner();
+    Initiator { display_name, id }
 }
 
 pub(super) async fn abort_multipart_upload(
@@ -282,7 +102,7 @@ pub(super) async fn list_parts(
     let marker = input.part_number_marker.unwrap_or(0).max(0);
     let (key, upload) = (key_of(input.key)?, UploadId(input.upload_id));
     let page = ops.store.upload_parts(&input.bucket, &key, &upload, marker as u32, limit.max(1)).await?;
-    let kind = page.upload.checksum;
+    let (kind, checksum_type) = (page.upload.checksum, type_of(&page.upload));
     let more = limit > 0 && page.more;
     let parts: Vec<Part> = page.parts.iter().take(limit).map(|part| listed(part, kind)).collect();
     Ok(S3Response::new(ListPartsOutput {
@@ -290,6 +110,8 @@ pub(super) async fn list_parts(
         key: Some(key.to_string()),
         upload_id: Some(upload.0),
         owner: Some(owner()),
+        initiator: Some(initiator()),
+        checksum_type,
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         checksum_algorithm: kind.map(|kind| ChecksumAlgorithm::from_static(checksum::name_of(kind))),
         part_number_marker: Some(marker),
@@ -388,12 +210,13 @@ fn group_of<'k>(key: &'k [u8], prefix_len: usize, delimiter: Option<&str>) -> Op
 
 fn upload(info: UploadInfo, spelling: Spelling) -> MultipartUpload {
     MultipartUpload {
+        checksum_type: type_of(&info),
+        initiator: Some(initiator()),
         key: Some(spelling.name(info.key.as_bytes())),
         upload_id: Some(info.upload.0),
         initiated: Some(timestamp(info.begun_ms)),
         owner: Some(owner()),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         checksum_algorithm: info.checksum.map(|kind| ChecksumAlgorithm::from_static(checksum::name_of(kind))),
-        ..MultipartUpload::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use stoker_store::{Key, Store};
 
-use crate::client::{Client, Response};
+use crate::client::{Client, Response, encode};
 use crate::rig::{Rig, client, pattern, volume};
 
 fn copy(client: &Client, to: &str, from: &str, headers: &[(&str, &str)]) -> Response {
@@ -44,6 +44,57 @@ fn a_copy_is_the_same_or_as_told() {
     let tags = [("x-amz-tagging-directive", "REPLACE"), ("x-amz-tagging", "a=1&b=2")];
     copy(&client, &to, &from, &tags).expect(200);
     assert_eq!(client.get(&to).expect(200).header("x-amz-tagging-count"), Some("2"));
+}
+
+/// A key as clients write it into the header: a space as `+` or as `%20`, everything else but a slash encoded.
+fn spelled(key: &str, space: &str) -> String {
+    encode(key.as_bytes()).replace("%20", space)
+}
+
+#[test]
+fn the_source_is_the_one_that_is_meant_whatever_is_beside_it() {
+    let (client, volume) = (client(), volume());
+    let keys = [
+        "a b",
+        "a+b",
+        "a%20b",
+        "a%2Bb",
+        "a%b",
+        "ä b+c",
+        "dir/x y",
+        "dir/x+y",
+        "a?versionId=null",
+        "q?x=1&y=2",
+    ];
+    for key in keys {
+        client.put(&format!("/{volume}/{}", encode(key.as_bytes())), key.as_bytes()).expect(200);
+    }
+    let to = format!("/{volume}/to");
+    for key in keys {
+        for space in ["+", "%20"] {
+            for slash in ["/", ""] {
+                let from = format!("{slash}{volume}/{}", spelled(key, space));
+                copy(&client, &to, &from, &[]).expect(200);
+                assert_eq!(client.get(&to).expect(200).body, key.as_bytes(), "{from}");
+
+                let begun = client.send(client.request("POST", &format!("{to}?uploads"))).expect(200);
+                let upload = begun.element("UploadId").unwrap();
+                let part =
+                    copy(&client, &format!("{to}?partNumber=1&uploadId={upload}"), &from, &[]).expect(200);
+                let etag = part.element("ETag").unwrap();
+                let document = format!(
+                    "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>\
+                     </CompleteMultipartUpload>"
+                );
+                let done = client.request("POST", &format!("{to}?uploadId={upload}"));
+                client.send(done.body(document.as_bytes())).expect(200);
+                assert_eq!(client.get(&to).expect(200).body, key.as_bytes(), "{from} as a part");
+            }
+        }
+    }
+    for bad in ["", "x", &format!("/{volume}/"), &format!("/{volume}/%zz"), &format!("/{volume}/%ff")] {
+        copy(&client, &to, bad, &[]).refused(400, "InvalidArgument");
+    }
 }
 
 #[test]

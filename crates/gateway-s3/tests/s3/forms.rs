@@ -105,6 +105,34 @@ fn only_a_field_sets_the_type_of_a_form_s_file() {
 }
 
 #[test]
+fn a_form_sends_the_browser_on_and_sets_tags() {
+    let (client, volume) = (client(), volume());
+    let allowed = r#"["starts-with","$success_action_redirect","http"],["starts-with","$tagging",""],"#;
+    let send = |key: &str, url: &str, tags: &str| {
+        let more = [("success_action_redirect", url), ("tagging", tags)];
+        post_with(&client, &volume, key, b"x", 10, &more, allowed)
+    };
+    let tags = "<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag><Tag><Key>c</Key><Value/></Tag></TagSet></Tagging>";
+    for (url, joined) in [("https://app.test/done", "?"), ("http://app.test/done?x=1", "&")] {
+        let answer = send("user/a b", url, tags).expect(303);
+        let etag = answer.header("etag").unwrap().trim_matches('"').to_owned();
+        let target = format!("{url}{joined}bucket={volume}&key=user%2Fa%20b&etag=%22{etag}%22");
+        assert_eq!(answer.header("location"), Some(target.as_str()));
+    }
+    let got = client.get(&format!("/{volume}/user/a%20b?tagging")).expect(200);
+    assert_eq!(
+        (got.elements("Key"), got.element("Value")),
+        (vec!["a b".to_owned(), "c".to_owned()], Some("1&amp;2".to_owned()))
+    );
+    // No address: as if none was given.
+    send("user/b", "https//app.test", tags).expect(201);
+    send("user/c", "http://app.test/", "<Tagging>").refused(400, "MalformedXML");
+    post(&client, &volume, "user/d", b"x", 10, &[("success_action_redirect", "http://app.test/")])
+        .refused(403, "AccessDenied");
+    client.get(&format!("/{volume}/user/c")).refused(404, "NoSuchKey");
+}
+
+#[test]
 fn a_form_may_only_what_its_policy_says() {
     let (client, volume) = (client(), volume());
     post(&client, &volume, "other/a", b"x", 10, &[]).refused(403, "AccessDenied");

@@ -116,7 +116,44 @@ fn what_is_not_there_is_said_to_be_so() {
     client.get(&format!("/{volume}/a?versionId=null")).expect(200);
     client.get(&format!("/{volume}/a?versionId=3")).refused(404, "NoSuchVersion");
     client.get(&format!("/{volume}/a?partNumber=2")).refused(416, "InvalidPartNumber");
-    client.get(&format!("/{volume}/a?acl")).refused(501, "NotImplemented");
+    client.get(&format!("/{volume}/a?torrent")).refused(501, "NotImplemented");
+}
+
+#[test]
+fn a_condition_that_fails_is_named() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/a");
+    let etag = client.put(&path, b"x").expect(200).header("etag").unwrap().to_owned();
+    let old = "Fri, 24 May 2013 00:00:00 GMT";
+    let with = |method: &'static str, headers: &[(&str, &str)]| {
+        let path = if method == "POST" { format!("{path}?uploads") } else { path.clone() };
+        let mut request = client.request(method, &path);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        client.send(request).refused(412, "PreconditionFailed").element("Condition")
+    };
+    let from = format!("{volume}/a");
+    let copy = ("x-amz-copy-source", from.as_str());
+    for (method, headers, condition) in [
+        ("GET", &[("if-match", "\"x\"")][..], "If-Match"),
+        ("GET", &[("if-unmodified-since", old)], "If-Unmodified-Since"),
+        ("PUT", &[("if-match", "\"x\"")], "If-Match"),
+        ("PUT", &[("if-none-match", "*")], "If-None-Match"),
+        ("DELETE", &[("if-match", "\"x\"")], "If-Match"),
+        ("PUT", &[copy, ("x-amz-copy-source-if-match", "\"x\"")], "x-amz-copy-source-If-Match"),
+        ("PUT", &[copy, ("x-amz-copy-source-if-none-match", &etag)], "x-amz-copy-source-If-None-Match"),
+        (
+            "PUT",
+            &[copy, ("x-amz-copy-source-if-unmodified-since", old)],
+            "x-amz-copy-source-If-Unmodified-Since",
+        ),
+    ] {
+        assert_eq!(with(method, headers).as_deref(), Some(condition), "{method} {headers:?}");
+    }
+    // Details of other refusals come through as well.
+    let odd = client.get(&format!("/{volume}?list-type=2&max-keys=-1")).refused(400, "InvalidArgument");
+    assert_eq!(odd.element("ArgumentName").as_deref(), Some("max-keys"));
 }
 
 #[test]

@@ -95,8 +95,12 @@ fn a_shard_in_parts() {
         document.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
     }
     let document = format!("<CompleteMultipartUpload>{document}</CompleteMultipartUpload>");
-    let complete = client.request("POST", &format!("{path}?uploadId={upload}")).body(document.as_bytes());
-    client.send(complete.kind(Body::Sha256)).expect(200);
+    let complete = || {
+        let request = client.request("POST", &format!("{path}?uploadId={upload}")).body(document.as_bytes());
+        client.send(request.kind(Body::Sha256)).expect(200).element("ETag")
+    };
+    let etag = complete();
+    assert!(etag.is_some() && complete() == etag, "the answer to the first one was lost");
     client.get(&path).refused(404, "NoSuchKey");
     assert_eq!(status(&client, &dir)["present"], 1);
     act(&client, &dir, r#"{"action":"publish"}"#).expect(200);

@@ -76,7 +76,90 @@ fn parts_become_one_file() {
         client.send(request.header("x-amz-object-attributes", "ObjectParts,ObjectSize")).expect(200);
     assert_eq!(attributes.elements("PartNumber"), ["1", "2", "3"]);
     assert_eq!(attributes.element("ObjectSize"), Some((PART * 2 + 11).to_string()));
-    complete(&client, &path, &upload, &document(&parts)).refused(404, "NoSuchUpload");
+}
+
+#[test]
+fn a_completion_whose_answer_was_lost_is_answered_again() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/again");
+    let upload = begin(&client, &path, &[]);
+    let bodies = [pattern(1, PART), pattern(2, 10)];
+    let parts: Vec<(u32, String)> = (1..)
+        .zip(&bodies)
+        .map(|(number, body)| {
+            let put = part(&client, &path, &upload, number, body).expect(200);
+            (number, put.header("etag").unwrap().to_owned())
+        })
+        .collect();
+    let etag = complete(&client, &path, &upload, &document(&parts)).expect(200).element("ETag").unwrap();
+    let again = || complete(&client, &path, &upload, &document(&parts)).expect(200).element("ETag").unwrap();
+    assert_eq!(again(), etag);
+    // A client that wants to be the first was.
+    let first = client.request("POST", &format!("{path}?uploadId={upload}")).header("if-none-match", "*");
+    let first = client.send(first.body(document(&parts).as_bytes())).expect(200);
+    assert_eq!(first.element("ETag").as_deref(), Some(etag.as_str()));
+    // What became of the file since is another matter.
+    client.put(&path, b"newer").expect(200);
+    assert_eq!(again(), etag);
+    assert_eq!(client.get(&path).expect(200).body, b"newer");
+    client.send(client.request("DELETE", &path)).expect(204);
+    assert_eq!(again(), etag);
+    client.get(&path).refused(404, "NoSuchKey");
+    // Under another name there was no such upload.
+    complete(&client, &format!("/{volume}/other"), &upload, &document(&parts)).refused(404, "NoSuchUpload");
+    part(&client, &path, &upload, 1, &bodies[0]).refused(404, "NoSuchUpload");
+}
+
+#[test]
+fn a_part_that_is_sent_twice_is_the_same_part() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/twice");
+    let md5 = |body: &[u8]| {
+        use md5::Digest as _;
+        STANDARD.encode(md5::Md5::digest(body))
+    };
+    let body = pattern(1, 100_000);
+    let plain = |upload: &str, body: &[u8]| {
+        part(&client, &path, upload, 1, body).expect(200).header("etag").unwrap().to_owned()
+    };
+    let summed = |upload: &str, body: &[u8]| {
+        let request = client.request("PUT", &format!("{path}?partNumber=1&uploadId={upload}")).body(body);
+        let put = client.send(request.header("content-md5", &md5(body))).expect(200);
+        put.header("etag").unwrap().to_owned()
+    };
+    let upload = begin(&client, &path, &[]);
+    let first = plain(&upload, &body);
+    assert_eq!(plain(&upload, &body), first);
+    assert!(first.ends_with("-1\""), "no MD5, and none that looks like one: {first}");
+    // The client knows one ETag, the other came late, or the other way round.
+    let with_md5 = summed(&upload, &body);
+    assert_ne!(with_md5, first);
+    assert_eq!(plain(&upload, &body), with_md5);
+    complete(&client, &path, &upload, &document(&[(1, first)])).expect(200);
+    assert!(client.get(&path).expect(200).body == body);
+
+    let upload = begin(&client, &path, &[]);
+    let first = summed(&upload, &body);
+    plain(&upload, &body);
+    complete(&client, &path, &upload, &document(&[(1, first)])).expect(200);
+
+    // Other bytes are another part.
+    let upload = begin(&client, &path, &[]);
+    let first = plain(&upload, &body);
+    let other = plain(&upload, &body[1..]);
+    assert_ne!(other, first);
+    complete(&client, &path, &upload, &document(&[(1, first)])).refused(400, "InvalidPart");
+
+    // A part that is copied, in whichever way its bytes come.
+    client.put(&format!("/{volume}/source"), &pattern(3, 12 << 20)).expect(200);
+    for range in ["bytes=0-12582911", "bytes=5-9999999", "bytes=7-20"] {
+        let copied = || {
+            let request = client.request("PUT", &format!("{path}?partNumber=2&uploadId={upload}"));
+            let request = request.header("x-amz-copy-source", &format!("{volume}/source"));
+            client.send(request.header("x-amz-copy-source-range", range)).expect(200).element("ETag").unwrap()
+        };
+        assert_eq!(copied(), copied(), "{range}");
+    }
 }
 
 #[test]
@@ -121,6 +204,117 @@ fn checksums_of_parts_are_composed() {
             client.send(client.request("HEAD", &path).header("x-amz-checksum-mode", "ENABLED")).expect(200);
         assert_eq!(get.header("x-amz-checksum-crc32"), Some(expected.as_str()));
         assert_eq!(get.header("x-amz-checksum-type"), Some(kind.unwrap_or("COMPOSITE")));
+    }
+}
+
+fn crc32(bytes: &[u8]) -> [u8; 4] {
+    (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes) as u32).to_be_bytes()
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref().to_vec()
+}
+
+/// Parts without any checksum of the client; gives the document that completes them.
+fn plain_parts(client: &Client, path: &str, upload: &str, bodies: &[Vec<u8>]) -> String {
+    let parts: Vec<(u32, String)> = (1..)
+        .zip(bodies)
+        .map(|(number, body)| {
+            let put = part(client, path, upload, number, body).expect(200);
+            (number, put.header("etag").unwrap().to_owned())
+        })
+        .collect();
+    document(&parts)
+}
+
+#[test]
+fn a_checksum_that_the_parts_do_not_have_is_checked_against_the_bytes() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/read-again");
+    let bodies = [pattern(1, PART), pattern(2, 100_000)];
+    let all = bodies.concat();
+    let composed = |sums: [&[u8]; 2]| sums.concat();
+    let (one, two) = (crc32(&bodies[0]), crc32(&bodies[1]));
+    let (first, second) = (sha256(&bodies[0]), sha256(&bodies[1]));
+    for (header, good) in [
+        ("x-amz-checksum-crc32", STANDARD.encode(crc32(&all))),
+        ("x-amz-checksum-sha256", STANDARD.encode(sha256(&all))),
+        ("x-amz-checksum-crc32", format!("{}-2", STANDARD.encode(crc32(&composed([&one, &two]))))),
+        ("x-amz-checksum-sha256", format!("{}-2", STANDARD.encode(sha256(&composed([&first, &second]))))),
+    ] {
+        let upload = begin(&client, &path, &[]);
+        let document = plain_parts(&client, &path, &upload, &bodies);
+        let finish = |sum: &str| {
+            let request = client.request("POST", &format!("{path}?uploadId={upload}"));
+            client.send(request.body(document.as_bytes()).header(header, sum))
+        };
+        let wrong = good.replacen(&good[..1], if good.starts_with('A') { "B" } else { "A" }, 1);
+        finish(&wrong).refused(400, "BadDigest");
+        client.get(&path).refused(404, "NoSuchKey");
+        finish(&good).expect(200);
+        let get =
+            client.send(client.request("GET", &path).header("x-amz-checksum-mode", "ENABLED")).expect(200);
+        assert_eq!(get.header(header), Some(good.as_str()));
+        let form = if good.ends_with("-2") { "COMPOSITE" } else { "FULL_OBJECT" };
+        assert_eq!(get.header("x-amz-checksum-type"), Some(form));
+        client.send(client.request("DELETE", &path)).expect(204);
+    }
+}
+
+#[test]
+fn what_an_upload_announces_is_remembered_to_its_end_and_after() {
+    let (client, volume) = (client(), volume());
+    let path = format!("/{volume}/announced");
+    let bodies = [pattern(1, PART), pattern(2, 100)];
+    let sums: Vec<String> = bodies.iter().map(|body| STANDARD.encode(crc32(body))).collect();
+    for (form, whole) in [
+        ("FULL_OBJECT", STANDARD.encode(crc32(&bodies.concat()))),
+        (
+            "COMPOSITE",
+            format!("{}-2", STANDARD.encode(crc32(&[crc32(&bodies[0]), crc32(&bodies[1])].concat()))),
+        ),
+    ] {
+        let headers = [("x-amz-checksum-algorithm", "CRC32"), ("x-amz-checksum-type", form)];
+        let upload = begin(&client, &path, &headers);
+        let document = plain_parts(&client, &path, &upload, &bodies);
+        let listed = client.get(&format!("{path}?uploadId={upload}")).expect(200);
+        assert_eq!(listed.elements("ChecksumType"), [form]);
+        assert_eq!(listed.elements("ChecksumAlgorithm"), ["CRC32"]);
+        assert_eq!(listed.elements("ChecksumCRC32"), sums);
+        assert!(listed.text().contains("<Initiator>"));
+        let uploads = client.get(&format!("/{volume}?uploads")).expect(200);
+        assert_eq!(uploads.elements("ChecksumType"), [form]);
+        assert!(uploads.text().contains("<Initiator>"));
+
+        let finish = |name: &str, value: &str| {
+            let request = client.request("POST", &format!("{path}?uploadId={upload}"));
+            client.send(request.body(document.as_bytes()).header(name, value))
+        };
+        let other = if form == "COMPOSITE" { "FULL_OBJECT" } else { "COMPOSITE" };
+        finish("x-amz-checksum-type", other).refused(400, "InvalidRequest");
+        finish("x-amz-checksum-sha1", &STANDARD.encode([0; 20])).refused(400, "InvalidRequest");
+        finish("x-amz-checksum-sha512", &STANDARD.encode([0; 64])).refused(400, "InvalidRequest");
+        // It is not said again, and holds.
+        let done = complete(&client, &path, &upload, &document).expect(200);
+        assert_eq!(done.element("ChecksumCRC32").as_ref(), Some(&whole));
+        assert_eq!(done.element("ChecksumType").as_deref(), Some(form));
+        let mode = |path: &str| client.request("HEAD", path).header("x-amz-checksum-mode", "ENABLED");
+        let head = client.send(mode(&path)).expect(200);
+        assert_eq!(head.header("x-amz-checksum-crc32"), Some(whole.as_str()));
+        assert_eq!(head.header("x-amz-checksum-type"), Some(form));
+        for (number, sum) in (1..).zip(&sums) {
+            let part = client.send(mode(&format!("{path}?partNumber={number}"))).expect(206);
+            assert_eq!(part.header("x-amz-checksum-crc32"), Some(sum.as_str()));
+        }
+        let request = client.request("GET", &format!("{path}?attributes"));
+        let attributes =
+            client.send(request.header("x-amz-object-attributes", "ETag,Checksum,ObjectParts")).expect(200);
+        assert_eq!(attributes.elements("ChecksumCRC32"), [vec![whole.clone()], sums.clone()].concat());
+        assert_eq!(attributes.element("ChecksumType").as_deref(), Some(form));
+        // Without quotes, unlike everywhere else.
+        let etag = head.header("etag").unwrap().trim_matches('"').to_owned();
+        assert_eq!(attributes.element("ETag"), Some(etag));
+        client.send(client.request("DELETE", &path)).expect(204);
     }
 }
 

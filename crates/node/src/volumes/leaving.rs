@@ -31,6 +31,13 @@ fn empty(tables: &[&[u8]], id: VolumeId) -> Vec<Check> {
     tables.iter().map(check).collect()
 }
 
+/// What users said of a volume goes with it at once: one that comes back is a new one to them.
+fn settings_gone(id: VolumeId) -> Write {
+    let settings = keys::settings(id);
+    let end = prefix_end(&settings).expect("tables are not 0xff");
+    Write::DeleteRange(settings, end)
+}
+
 impl Volumes {
     /// Removes a volume without contents.
     pub async fn delete(&self, volume: &Volume) -> Result<()> {
@@ -50,6 +57,7 @@ impl Volumes {
                 .seq(key.clone(), row.seq)
                 .put(key.clone(), value.encode())
                 .delete(keys::volume_id(volume.id));
+            commit.writes.push(settings_gone(volume.id));
             commit.checks.extend(empty(&CONTENTS, volume.id));
             match self.catalog.commit(commit).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => {
@@ -101,6 +109,7 @@ impl Volumes {
             .delete(keys::volume_id(id))
             .delete(keys::import(id));
         commit.writes.extend(names::usage_deletes(id));
+        commit.writes.push(settings_gone(id));
         let sums = keys::sums_of(id);
         let end = prefix_end(&sums).expect("tables are not 0xff");
         commit.writes.push(Write::DeleteRange(sums, end));

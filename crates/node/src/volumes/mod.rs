@@ -1,6 +1,7 @@
 //! Volumes as the node uses them: policy, lake, number.
 
 mod leaving;
+mod settings;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};

@@ -28,6 +28,7 @@ mod power;
 mod quota;
 mod reads;
 mod records;
+mod retries;
 mod rotted;
 mod salvage;
 mod secrets;

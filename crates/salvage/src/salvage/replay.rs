@@ -114,7 +114,7 @@ fn older_rest(record: &NameRecord) -> Rest {
         }
     }
     attributes.owner = owner.0.zip(owner.1);
-    let properties = Properties { attributes, checksums, announced: None };
+    let properties = Properties { attributes, checksums, ..Properties::default() };
     Rest {
         modified_ms,
         properties: properties.without_reserved().encode().unwrap_or_default(),

@@ -12,6 +12,16 @@ pub fn volume_id(volume: VolumeId) -> Vec<u8> {
     [b"W", &volume.0.to_be_bytes()[..]].concat()
 }
 
+/// `z` volume name: what users say of it, by the name of what it is about.
+pub fn setting(volume: VolumeId, name: &str) -> Vec<u8> {
+    [&settings(volume)[..], name.as_bytes()].concat()
+}
+
+/// Everything that users say of a volume.
+pub fn settings(volume: VolumeId) -> Vec<u8> {
+    [b"z", &volume.0.to_be_bytes()[..]].concat()
+}
+
 /// `E` volume parent name: a file, or a directory if the name ends with `/`.
 pub fn entry(volume: VolumeId, parent: u64, name: &[u8]) -> Vec<u8> {
     [b"E", &volume.0.to_be_bytes()[..], &parent.to_be_bytes(), name].concat()
@@ -215,6 +225,17 @@ pub fn upload_parts(key: &[u8]) -> Option<(&[u8], VersionId)> {
 pub fn completed(upload: VersionId) -> Vec<u8> {
     [b"m", &upload.0[..]].concat()
 }
+
+/// `y` upload: what was answered when it was completed.
+pub fn answered(upload: VersionId) -> Vec<u8> {
+    [ANSWERS, &upload.0].concat()
+}
+
+/// All of these answers.
+pub const ANSWERS: &[u8] = b"y";
+
+/// All uploads that were completed not long ago.
+pub const COMPLETED: &[u8] = b"m";
 
 /// `p` upload number: an acknowledged part.
 pub fn part(upload: VersionId, number: u16) -> Vec<u8> {

@@ -30,8 +30,8 @@ pub use node::{
 };
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
 pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
-pub use upload::{CompletedRow, PartRow, UploadRow};
-pub use volume::{AccessKeyRow, VolumeRow};
+pub use upload::{AnswerRow, CompletedRow, PartRow, UploadRow};
+pub use volume::{AccessKeyRow, SettingRow, VolumeRow};
 
 /// The directory that every volume starts with.
 pub const ROOT: u64 = 1;

@@ -36,6 +36,26 @@ impl RowValue for CompletedRow {
     const TABLE: &'static str = "completed uploads";
 }
 
+/// What was answered when an upload was completed, for a client that asks again after the file was replaced or deleted. A row of its
+/// own and not fields of [`CompletedRow`], so that releases which do not know it read the rest.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AnswerRow {
+    /// ETag.
+    pub etag: String,
+    /// Length.
+    pub size: u64,
+    /// CRC-64/NVME, if it is known.
+    pub crc64: Option<u64>,
+    /// Checksums, which the catalog does not look into.
+    pub properties: Vec<u8>,
+    /// When, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl RowValue for AnswerRow {
+    const TABLE: &'static str = "answers of completed uploads";
+}
+
 /// A part that was acknowledged: a reference to its chunks (R7).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PartRow {

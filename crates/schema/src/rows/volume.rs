@@ -23,6 +23,17 @@ impl RowValue for VolumeRow {
     const TABLE: &'static str = "volumes";
 }
 
+/// What users say of a volume and the engine does not look into.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SettingRow {
+    /// As the door took it.
+    pub document: Vec<u8>,
+}
+
+impl RowValue for SettingRow {
+    const TABLE: &'static str = "settings of volumes";
+}
+
 /// An access key, which the catalog does not look into.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AccessKeyRow {

@@ -253,6 +253,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             // Browsers and most resolvers lead every name below `localhost` to this machine.
             domains: vec!["localhost".into()],
             cors_origins: Vec::new(),
+            signature_v2: true,
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
             tls: None,

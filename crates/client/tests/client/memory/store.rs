@@ -71,6 +71,7 @@ fn upload_info(id: &str, upload: &Upload) -> UploadInfo {
         begun_ms: 1,
         attributes: upload.attributes.clone(),
         checksum: upload.checksum,
+        is_full: false,
     }
 }
 

@@ -1,0 +1,54 @@
+//! What users say of a volume that nothing in the engine acts upon: tags of a bucket, which web pages may use it. Documents by name, which the
+//! door that takes them understands.
+
+use std::sync::Arc;
+
+use stoker_catalog::kv::{Commit, Outcome};
+use stoker_schema::names::Refusal;
+use stoker_schema::rows::{RowValue, SettingRow, keys};
+use stoker_store::{ErrorKind, Result, StoreError};
+
+use crate::core::Core;
+use crate::error;
+
+/// Longest document: a row has to hold it.
+const LEN_MAX: usize = 48 << 10;
+
+impl Core {
+    /// A setting of a volume.
+    pub async fn setting(&self, volume: &str, name: &str) -> Result<Option<Vec<u8>>> {
+        let volume = self.volumes.get(volume).await?;
+        let key = keys::setting(volume.id, name);
+        let row = self.catalog.get(&[&key]).await.map_err(error::catalog)?.pop().flatten();
+        let row = row.as_ref().map(SettingRow::of).transpose().map_err(error::catalog)?;
+        Ok(row.map(|row| row.document))
+    }
+
+    /// Changes a setting, or takes it away.
+    pub async fn set_setting(
+        self: &Arc<Core>,
+        volume: &str,
+        name: &str,
+        document: Option<Vec<u8>>,
+    ) -> Result<()> {
+        self.check_open()?;
+        let volume = self.volumes.get(volume).await?;
+        let key = keys::setting(volume.id, name);
+        let mut commit = Commit { checks: self.guards(&volume), writes: Vec::new() };
+        commit = match document {
+            None => commit.delete(key),
+            Some(document) if document.len() > LEN_MAX => {
+                let message = format!("a setting has at most {LEN_MAX} bytes, not {}", document.len());
+                return Err(StoreError::new(ErrorKind::Invalid, message));
+            }
+            Some(document) => commit.put(key, SettingRow { document }.encode()),
+        };
+        match self.catalog.commit(commit).await.map_err(error::catalog)? {
+            Outcome::Done { seq } => {
+                self.saw(seq);
+                Ok(())
+            }
+            Outcome::Failed { check } => Err(error::refusal(Refusal::Guard(check))),
+        }
+    }
+}
