@@ -28,7 +28,7 @@ mod window;
 pub use driver::{Done, Driver, Keep};
 pub use group::{Change, Group, Member, REPLICAS_MAX};
 pub use lease::Lease;
-pub use log::{Log, LogError, LogId, Replayed, SLACK_BYTES};
+pub use log::{Log, LogError, LogId, Replayed, SLACK_BYTES, log_paths};
 pub use message::{Envelope, MessageError};
 pub use replica::{
     Committed, Entry, Hard, Outgoing, Place, Point, Replica, Settings, Standing, Start, What, Work,

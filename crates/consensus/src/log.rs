@@ -109,7 +109,7 @@ pub struct Log {
 }
 
 /// The files that a log of this table may have.
-pub fn paths(table: &Path) -> [PathBuf; 2] {
+pub fn log_paths(table: &Path) -> [PathBuf; 2] {
     NAMES.map(|behind| {
         let mut name = table.as_os_str().to_owned();
         name.push(behind);
@@ -121,7 +121,7 @@ impl Log {
     /// Reads the log of a table. Fails if it is not whole.
     pub fn read(table: &Path, cluster: ClusterId, id: LogId) -> Result<Replayed, LogError> {
         let mut why = None;
-        for path in paths(table) {
+        for path in log_paths(table) {
             match read_one(&path, cluster, id) {
                 Ok(Some(replayed)) => return Ok(replayed),
                 Ok(None) => {}
@@ -129,7 +129,7 @@ impl Log {
             }
         }
         Err(why.unwrap_or_else(|| {
-            let path = paths(table)[0].display().to_string();
+            let path = log_paths(table)[0].display().to_string();
             LogError::Damaged(format!(
                 "{path} is missing, or is not the log that belongs to the catalog's file"
             ))
@@ -149,7 +149,7 @@ impl Log {
             at: 0,
             next: None,
         };
-        for (slot, path) in paths(table).iter().enumerate() {
+        for (slot, path) in log_paths(table).iter().enumerate() {
             let is_used =
                 used.is_some_and(|id| matches!(header_of(path), Ok(Some(found)) if found == (id, cluster)));
             if is_used {
@@ -170,7 +170,7 @@ impl Log {
         if self.slots[free].as_ref().is_none_or(|slot| 2 * slot.half < len) {
             self.slots[free] = Some(self.slot(free, len)?);
         }
-        let path = &paths(&self.table)[free];
+        let path = &log_paths(&self.table)[free];
         let slot = self.slots[free].as_ref().expect("made above");
         let id = LogId::new();
         let header = header(id, self.cluster, 2 * slot.half);
@@ -226,7 +226,7 @@ impl Log {
 
     /// One of the files, with everything allocated.
     fn slot(&self, which: usize, len: u64) -> Result<Slot, LogError> {
-        let path = &paths(&self.table)[which];
+        let path = &log_paths(&self.table)[which];
         let failed = |error: io::Error| LogError::Io(path.clone(), error);
         let half = len / 2 / BLOCK as u64 * BLOCK as u64;
         let mut options = File::options();
@@ -448,7 +448,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let table = folder.path().join("t");
         let log = filled(&table);
-        let (id, path) = (log.id, paths(&table)[log.used].clone());
+        let (id, path) = (log.id, log_paths(&table)[log.used].clone());
         let whole = std::fs::read(&path).unwrap();
         let half = whole.len() / 2 / BLOCK;
         let with = |places: &[usize]| {
@@ -476,7 +476,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let table = folder.path().join("t");
         let log = filled(&table);
-        let (id, path) = (log.id, paths(&table)[log.used].clone());
+        let (id, path) = (log.id, log_paths(&table)[log.used].clone());
         let whole = std::fs::read(&path).unwrap();
         assert!(Log::read(&table, ClusterId([8; 16]), id).is_err());
         assert!(Log::read(&table, CLUSTER, LogId::new()).is_err());

@@ -70,7 +70,7 @@ impl Outage {
                 Some(id.clone()),
                 format!("catalog: {} does not answer for {silent}", node_of(name)),
                 format!(
-                    "bring {name} back; if it is lost, `stoker catalog promote` on this node lets the copy here take over"
+                    "bring {name} back; if too few are left to elect another one, `stoker catalog promote` on this node lets the copy here take over"
                 ),
                 Some("promote".to_owned()),
             ),

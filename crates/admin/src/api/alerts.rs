@@ -134,7 +134,7 @@ fn of_data(seen: &Seen, alerts: &mut Alerts) {
         alerts.add("page", "StokerRebuildTrouble", summary, "`stoker rebuild status` says what is left.");
     }
     if let Some(catalog) = &seen.catalog {
-        let action = "Start the node that keeps it. If it is gone for good: `stoker catalog promote` on one that follows it.";
+        let action = "Start the nodes that keep it. If a majority is gone for good: `stoker catalog promote` on one that has a copy.";
         if let Some(trouble) = &catalog.trouble {
             alerts.add(
                 "page",

@@ -386,7 +386,7 @@ async fn commits_of_clients_are_done_once_across_elections() {
             adds.spawn(async move { remote.commit(Commit::new().add("sum", 1)).await });
         }
         // Some are done, some are under way, some are not begun when it loses touch.
-        adds.join_next().await.unwrap().unwrap().unwrap();
+        assert!(matches!(adds.join_next().await.unwrap().unwrap().unwrap(), Outcome::Done { .. }));
         let lost = nodes.index_of(&leader);
         nodes.net.cut_off(node(lost), (0..3).map(node));
         nodes.stop(lost).await;

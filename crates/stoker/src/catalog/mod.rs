@@ -144,19 +144,27 @@ fn tell(status: &CatalogStatus, nodes: &[PeerStatus]) -> Result<(), Failure> {
     if let Some(trouble) = &status.trouble {
         let trouble = name_ids(trouble, |id| Some(node_name(nodes, id).to_owned()));
         out::line(format!("it cannot be asked: {trouble}"))?;
-        out::line("if that node is lost: `stoker catalog promote` on a node that followed it")?;
+        out::line(
+            "the others elect another one; if too many are lost: `stoker catalog promote` on a node that has a copy",
+        )?;
         return Ok(());
     }
     let mut standbys: Vec<&StandbyInfo> = status.standbys.iter().collect();
     standbys.sort_by_key(|standby| node_name(nodes, &standby.node));
     for standby in standbys {
         let state = match (standby.in_sync, &standby.trouble) {
-            (true, _) => "has every acknowledged change".to_owned(),
+            (true, _) if standby.seq.is_some_and(|seq| seq >= status.seq) => {
+                "has every acknowledged change".to_owned()
+            }
+            (true, _) => "follows, a moment behind".to_owned(),
             (false, Some(trouble)) => {
                 let trouble = name_ids(trouble, |id| Some(node_name(nodes, id).to_owned()));
                 format!("does not follow: {trouble}")
             }
-            (false, None) => format!("catches up, at commit {}", standby.seq.unwrap_or(0)),
+            (false, None) => match standby.seq {
+                Some(seq) => format!("catches up, at commit {seq}"),
+                None => "catches up".to_owned(),
+            },
         };
         out::line(format!("  node {}  {state}", node_name(nodes, &standby.node)))?;
     }

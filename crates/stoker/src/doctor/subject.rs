@@ -22,8 +22,15 @@ use crate::up::settings::{self, Setting};
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Files of a node's directory that hold secrets.
-const SECRETS: [&str; 6] =
-    ["credentials", "token", "cluster.keys", "catalog.kept", "catalog.redb", "catalog.redb.log"];
+const SECRETS: [&str; 7] = [
+    "credentials",
+    "token",
+    "cluster.keys",
+    "catalog.kept",
+    "catalog.redb",
+    "catalog.redb.log",
+    "catalog.redb.log2",
+];
 
 /// Descriptors beside segments and clients: peers, the lake, the catalog, sockets.
 const DESCRIPTORS_MORE: u64 = 1_024;

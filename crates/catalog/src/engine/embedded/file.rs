@@ -10,6 +10,7 @@ use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, StorageError, TableDefinition, TableError,
     WriteTransaction,
 };
+use stoker_consensus::log_paths;
 use stoker_format::ClusterId;
 
 use super::entry::Entry;
@@ -382,8 +383,8 @@ pub fn put_aside(path: &Path) -> Result<PathBuf> {
                 log::link(path, &aside)?;
                 std::fs::remove_file(path).map_err(|error| unreachable_file(path, &error))?;
                 folder_sync(path)?;
-                // The log has its other name; one that stays is put aside when the next one is made.
-                let _ = std::fs::remove_file(log::path_of(path));
+                // Logs have their other names; one that stays is put aside when the next one is made.
+                log_paths(path).iter().for_each(|log| drop(std::fs::remove_file(log)));
                 return Ok(aside);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

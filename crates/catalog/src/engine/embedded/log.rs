@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use stoker_consensus::log_paths;
 use stoker_format::{ClusterId, crc32c};
 
 use super::file::{damaged, folder_sync, unreachable_file};
@@ -174,13 +175,17 @@ pub(super) fn read(table: &Path, cluster: ClusterId, id: LogId, seq: u64) -> Res
     }
 }
 
-/// Gives the log of a table a second name, which belongs to another name of the table; one that is not there is fine.
+/// Gives the logs of a table a second name, which belongs to another name of the table; one that is not there is fine.
 pub(super) fn link(table: &Path, to: &Path) -> Result<()> {
-    let (from, to) = (path_of(table), path_of(to));
-    match std::fs::hard_link(&from, &to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreachable_file(&from, &error)),
-        _ => Ok(()),
+    for (from, to) in log_paths(table).iter().zip(log_paths(to)) {
+        match std::fs::hard_link(from, &to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(unreachable_file(from, &error));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn header(id: LogId, cluster: ClusterId, len: u64) -> Vec<u8> {
