@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::content::{Base, Content, Sent};
 use crate::error::{Errno, Result};
+use crate::extras;
 use crate::files::{Core, Files, Handle, Waiting, patiently};
 use crate::inode::{Inode, Kind, Meta, ROOT};
 use crate::options::Newer;
@@ -205,6 +206,7 @@ impl Core {
             *shown = Some(receipt.version);
         }
         meta.version = Some(receipt.version);
+        meta.modified_ms = None;
         meta.stored = meta.attr.allocated;
     }
 
@@ -337,7 +339,7 @@ impl Core {
         if held.is_changed {
             // Mode and owner that were set here are no bytes: nobody would set them again.
             (meta.attr.mode, meta.attr.uid, meta.attr.gid) = (held.attr.mode, held.attr.uid, held.attr.gid);
-            meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
+            meta.set_mtime(meta.attr.mtime_ns.max(held.attr.mtime_ns));
             meta.is_changed = true;
             content.dirty_since_ns = Some(self.now_ns());
         }
@@ -401,6 +403,8 @@ fn note_answer(
 /// All properties, as a change.
 fn properties(meta: &Meta) -> AttributesChange {
     let xattrs = meta.attributes.xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+    // It may have been forgotten since the rest was sent.
+    let xattrs = xattrs.chain([extras::accessed_change(&meta.attributes)]);
     AttributesChange {
         mode: Some(meta.attr.mode | meta.attr.kind.bits()),
         owner: Some((meta.attr.uid, meta.attr.gid)),
