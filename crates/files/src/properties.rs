@@ -140,7 +140,12 @@ impl Files {
         content.stream = None;
         if inode.is_published() && !inode.is_unlinked() {
             let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];
-            self.0.publish_change(&inode, AttributesChange { xattrs, ..AttributesChange::default() }).await?;
+            let change = AttributesChange { xattrs, ..AttributesChange::default() };
+            self.0.publish_change(&inode, change).await.map_err(|errno| match errno {
+                // The lake can hold no more properties of one file.
+                Errno::ENAMETOOLONG | Errno::EINVAL => Errno::ENOSPC,
+                errno => errno,
+            })?;
         }
         let mut meta = inode.meta.lock().unwrap();
         meta.attributes.xattrs.retain(|(known, _)| known != name);

@@ -25,6 +25,7 @@ use stoker_store::{
 
 use crate::cell::{Keepers, Protected, is_holders_lost};
 use crate::core::{Core, etag};
+use crate::drain::may_be_in_lake;
 use crate::drain::spill::Spilled;
 use crate::name_record::Cut;
 use crate::pins::Pin;
@@ -492,6 +493,9 @@ impl Core {
 /// A tombstone goes, and the record of the delete with it.
 pub(crate) fn tombstone_gone(volume: &Volume, key: &[u8], row: Option<&TombstoneRow>) -> Vec<Write> {
     let record = row.and_then(|row| row.name_record).map(VersionId);
+    if !may_be_in_lake(key) {
+        return Vec::new();
+    }
     let mut writes = vec![Write::Delete(keys::tombstone(volume.id, key))];
     writes.extend(record.into_iter().flat_map(delete_record_garbage));
     writes

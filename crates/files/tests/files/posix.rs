@@ -1,8 +1,9 @@
 //! Kinds, times and groups as POSIX has them.
 
 use stoker_files::{Attr, Change, Errno, Files, Kind, Make, ROOT, RenameFlag, XattrMode};
+use stoker_store::{Awaited, Key, Subject, WriteRequest};
 
-use crate::rig::{MAKE, Rig, close, mkdir, put, walk};
+use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
 
 async fn attr(files: &Files, path: &str) -> Attr {
     files.getattr(walk(files, path).await.unwrap()).await.unwrap()
@@ -145,4 +146,55 @@ async fn what_is_made_in_a_set_group_directory_belongs_to_its_group() {
     let plain = mkdir(&here, ROOT, "plain").await.unwrap();
     put(&here, plain, "f", b"").await.unwrap();
     check("plain/f", 0o640, 8).await;
+}
+
+/// S3 knows no such key, and the lake none: the file is here, says why, and can be moved to a shorter path.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_may_be_longer_than_a_key_of_s3() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    let name = "n".repeat(255);
+    let mut at = ROOT;
+    // 15 directories of 256 bytes with their slash, and what is left of 4,095.
+    for _ in 0..15 {
+        at = mkdir(&here, at, &name).await.unwrap();
+    }
+    let last = "f".repeat(255);
+    put(&here, at, &last, b"bytes").await.unwrap();
+    assert_eq!(
+        here.create(at, "f".repeat(256).as_bytes(), MAKE, false).await.err(),
+        Some(Errno::ENAMETOOLONG)
+    );
+    let deepest = mkdir(&here, at, &name).await.unwrap();
+    assert_eq!(mkdir(&here, deepest, "x").await.err(), Some(Errno::ENAMETOOLONG));
+    assert_eq!(here.create(deepest, b"x", MAKE, false).await.err(), Some(Errno::ENAMETOOLONG));
+    let path = [vec![name.clone(); 15].join("/"), last.clone()].join("/");
+    assert_eq!(path.len(), 4095);
+    assert_eq!(get(&there, &path).await.unwrap(), b"bytes");
+    assert_eq!(names(&there, walk(&there, &path[..path.len() - 256]).await.unwrap()).await.len(), 2);
+    let key = Key::new(path.as_str()).unwrap();
+    rig.store().drain("data", b"").await.unwrap();
+    let fault = rig.store().wait("data", &key, None, Awaited::Drained).await.unwrap_err();
+    assert!(fault.subject == Subject::Lake && fault.message.contains("1 to 1024 bytes"), "does not say why");
+    // Doors that know keys alone are told before they write.
+    let refused = rig.store().create("data", &key, WriteRequest::default()).await;
+    assert_eq!(refused.err().map(|fault| fault.subject), Some(Subject::Lake));
+    here.set(walk(&here, &path).await.unwrap(), Change { mode: Some(0o600), ..Change::default() })
+        .await
+        .unwrap();
+    here.link(walk(&here, &path).await.unwrap(), ROOT, b"second").await.unwrap();
+    here.rename(at, last.as_bytes(), ROOT, b"short", RenameFlag::Replace).await.unwrap();
+    rig.store().drain("data", b"").await.unwrap();
+    for name in ["short", "second"] {
+        rig.store().wait("data", &Key::new(name).unwrap(), None, Awaited::Drained).await.unwrap();
+    }
+    here.rename(ROOT, b"short", at, last.as_bytes(), RenameFlag::Replace).await.unwrap();
+    // Whoever gets the name that it had in the lake does not wait for it for ever.
+    put(&here, ROOT, "short", b"another").await.unwrap();
+    rig.store().drain("data", b"").await.unwrap();
+    rig.store().wait("data", &Key::new("short").unwrap(), None, Awaited::Drained).await.unwrap();
+    assert_eq!(get(&there, &path).await.unwrap(), b"bytes");
+    here.rmdir(at, name.as_bytes()).await.unwrap();
+    there.unlink(walk(&there, &path[..path.len() - 256]).await.unwrap(), last.as_bytes()).await.unwrap();
+    assert_eq!(get(&here, "second").await.unwrap(), b"bytes");
 }

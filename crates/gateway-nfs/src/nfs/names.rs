@@ -339,7 +339,9 @@ async fn create(at: &At, directory: &Attr, name: &[u8], how: How) -> Outcome<Att
                 return Err(Status::Exists);
             }
             if is_new {
-                attr = files.set(attr.ino, Properties { mtime_ns, atime_ns: mtime_ns, ..Properties::default() }).await?;
+                attr = files
+                    .set(attr.ino, Properties { mtime_ns, atime_ns: mtime_ns, ..Properties::default() })
+                    .await?;
             }
         }
         How::Unchecked(wish) | How::Guarded(wish) => {
