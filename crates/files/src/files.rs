@@ -496,8 +496,13 @@ impl Core {
 
     /// Deletes a key; false if it was not there.
     pub async fn delete(&self, key: &Key) -> Result<bool> {
+        self.delete_if(key, Condition::default()).await
+    }
+
+    /// The same under a condition.
+    pub async fn delete_if(&self, key: &Key, condition: Condition) -> Result<bool> {
         Ok(patiently!(self, async {
-            let keys = vec![(key.clone(), Condition::default())];
+            let keys = vec![(key.clone(), condition.clone())];
             self.store.delete(&self.volume, keys).await?.pop().unwrap_or(Ok(false))
         })?)
     }

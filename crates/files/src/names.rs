@@ -372,7 +372,7 @@ impl Core {
         };
         let request = EditRequest {
             attributes: meta.properties(),
-            condition: Condition::absent(),
+            condition: Condition::absent_within(),
             base: None,
             pieces,
             inode: Some(meta.attr.ino),
@@ -504,8 +504,11 @@ impl Core {
         if page.entries.iter().any(|entry| entry.name() != key.as_bytes()) {
             return Err(Errno::ENOTEMPTY);
         }
-        self.delete(&key).await?;
-        Ok(())
+        // Whoever makes something in it meanwhile, elsewhere, was faster.
+        match self.delete_if(&key, Condition::empty_directory()).await {
+            Err(Errno::EEXIST | Errno::EBUSY) => Err(Errno::ENOTEMPTY),
+            deleted => deleted.map(drop),
+        }
     }
 
     /// A file that is about to be replaced while it is open keeps its bytes under a key that nobody sees.

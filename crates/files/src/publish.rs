@@ -267,6 +267,10 @@ impl Core {
                     let goes_on = self.table.take_used(inode);
                     return if goes_on { Ok(()) } else { Err(self.lose(inode, content)) };
                 }
+                if !inode.is_unlinked() && !self.has_directory(inode).await? {
+                    self.table.take_used(inode);
+                    return Err(self.lose(inode, content));
+                }
                 content.base = None;
                 content.file = None;
                 return Ok(());
@@ -288,6 +292,18 @@ impl Core {
         meta.stored = info.allocated_bytes();
         meta.resize(content.overlay.size(), content.overlay.bytes());
         Ok(())
+    }
+
+    /// Whether the directory of a file is still there.
+    async fn has_directory(&self, inode: &Inode) -> Result<bool> {
+        let parent = inode.place.lock().unwrap().parent;
+        if parent == ROOT {
+            return Ok(true);
+        }
+        let path = self.table.path(&*self.table.get(parent)?)?;
+        let key = crate::table::key(path.strip_suffix(b"/").unwrap_or(&path).to_vec())?;
+        let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
+        Ok(entry.directory.is_some())
     }
 
     /// Somebody else took the name of a file that was written to: the bytes have no place, and whoever wrote them is told.

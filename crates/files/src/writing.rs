@@ -222,7 +222,9 @@ impl Core {
                 let if_match = Some(vec![base.etag.clone()]);
                 (None, stoker_store::Condition { if_match, ..Default::default() })
             }
-            None => (None, stoker_store::Condition::absent()),
+            // What lost its name is under a key of ours, whose directory may not be there yet.
+            None if inode.is_unlinked() => (None, stoker_store::Condition::absent()),
+            None => (None, stoker_store::Condition::absent_within()),
         };
         let attributes = inode.meta.lock().unwrap().properties();
         let is_ours = inode.ino < 1 << 62;

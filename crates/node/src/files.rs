@@ -69,7 +69,8 @@ impl Core {
             let etag = theirs.as_ref().map_or(&located.file.etag, |theirs| &theirs.etag);
             check_condition(condition, Some(etag)).map_err(error::refuse)?;
             let lake = theirs.as_ref().map_or(&located.file.lake, |theirs| &theirs.lake);
-            Ok(Removal { writes: self.tombstones(volume, key, lake.as_ref(), record) })
+            let writes = self.tombstones(volume, key, lake.as_ref(), record);
+            Ok(Removal { writes, ends_directory: condition.is_empty_directory() })
         });
         match removed.await.map_err(error::refusal)? {
             Some(removed) => {

@@ -390,6 +390,8 @@ impl Core {
         };
         check_condition(&job.condition, seen.as_ref().map(|file| file.etag.as_str()))?;
         let mut plan = Plan::simple(job.row);
+        // Where others write to the lake, it may have directories that the catalog does not know.
+        plan.is_within = job.condition.is_within() && !volume.asks_lake();
         plan.link = job.link;
         if let (true, Some(old)) = (job.keeps_links, &present)
             && seen.as_ref().is_some_and(|seen| seen.version == old.file.version)

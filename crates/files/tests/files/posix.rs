@@ -3,7 +3,7 @@
 use stoker_files::{Attr, Change, Errno, Files, Kind, Make, ROOT, RenameFlag, XattrMode};
 use stoker_store::{Awaited, Key, Subject, WriteRequest};
 
-use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, walk};
+use crate::rig::{MAKE, Rig, close, get, mkdir, names, put, put_object, walk};
 
 async fn attr(files: &Files, path: &str) -> Attr {
     files.getattr(walk(files, path).await.unwrap()).await.unwrap()
@@ -197,4 +197,77 @@ async fn a_path_may_be_longer_than_a_key_of_s3() {
     here.rmdir(at, name.as_bytes()).await.unwrap();
     there.unlink(walk(&there, &path[..path.len() - 256]).await.unwrap(), last.as_bytes()).await.unwrap();
     assert_eq!(get(&here, "second").await.unwrap(), b"bytes");
+}
+
+/// Of two that remove a directory and make something in it, one fails, and nothing is left of what failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_goes_or_gets_an_entry() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    let mut gone = 0;
+    for round in 0..200 {
+        let name = format!("dir{round}");
+        let make = Make { mode: 0o711, ..MAKE };
+        let dir = here.make(ROOT, name.as_bytes(), Kind::Directory, make, b"").await.unwrap().ino;
+        assert_eq!(walk(&there, &name).await, Ok(dir));
+        let enter = async {
+            match round % 4 {
+                0 => put(&there, dir, "f", b"bytes").await,
+                1 => there.make(dir, b"f", Kind::Directory, MAKE, b"").await.map(drop),
+                2 => there.make(dir, b"f", Kind::Fifo, MAKE, b"").await.map(drop),
+                _ => {
+                    let (_, handle) = there.create(dir, b"f", MAKE, true).await?;
+                    close(&there, handle).await
+                }
+            }
+        };
+        let (removed, entered) = tokio::join!(here.rmdir(ROOT, name.as_bytes()), enter);
+        match (removed, entered) {
+            (Ok(()), Err(Errno::ENOENT | Errno::ESTALE)) => {
+                gone += 1;
+                for files in [&here, &there] {
+                    assert_eq!(walk(files, &name).await, Err(Errno::ENOENT));
+                }
+            }
+            (Err(Errno::ENOTEMPTY), Ok(())) => {
+                for files in [&here, &there] {
+                    assert!(walk(files, &format!("{name}/f")).await.is_ok());
+                    assert_eq!(attr(files, &name).await.mode, 0o711);
+                }
+            }
+            both => panic!("round {round}: {both:?}"),
+        }
+    }
+    let left = names(&here, ROOT).await.len();
+    assert_eq!(left, 200 - gone);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_made_in_a_directory_that_is_gone() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    let dir = mkdir(&here, ROOT, "dir").await.unwrap();
+    walk(&there, "dir").await.unwrap();
+    // It waits to be published while its directory goes.
+    let (_, handle) = there.create(dir, b"waits", MAKE, false).await.unwrap();
+    there.write(&handle, 0, b"bytes", false).await.unwrap();
+    here.rmdir(ROOT, b"dir").await.unwrap();
+    assert_eq!(close(&there, handle).await, Err(Errno::ESTALE));
+    assert!(there.lookup(dir, b"waits").await.is_err());
+    for kind in [Kind::Directory, Kind::Fifo, Kind::Symlink, Kind::File] {
+        let made = there.make(dir, b"new", kind, MAKE, b"x").await;
+        assert!(matches!(made, Err(Errno::ENOENT | Errno::ESTALE)), "{kind:?}: {made:?}");
+    }
+    let made = there.create(dir, b"new", MAKE, true).await.map(drop);
+    assert!(matches!(made, Err(Errno::ENOENT | Errno::ESTALE)), "{made:?}");
+    assert_eq!(
+        (walk(&here, "dir").await, walk(&there, "dir").await),
+        (Err(Errno::ENOENT), Err(Errno::ENOENT))
+    );
+    // S3 makes the directories of what it writes, and a directory that only keys imply can be used.
+    put_object(&rig, "dir/sub/key", b"bytes").await;
+    let sub = walk(&there, "dir/sub").await.unwrap();
+    put(&there, sub, "f", b"bytes").await.unwrap();
+    mkdir(&there, sub, "d").await.unwrap();
+    assert_eq!(here.rmdir(walk(&here, "dir").await.unwrap(), b"sub").await, Err(Errno::ENOTEMPTY));
 }
