@@ -6,7 +6,11 @@ mod coherence;
 mod durable;
 #[path = "mount/options.rs"]
 mod options;
+#[path = "mount/posix.rs"]
+mod posix;
 mod storm;
+#[path = "mount/verb.rs"]
+mod verb;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
