@@ -157,6 +157,10 @@ fn leave(there: &mut Vec<PathBuf>) {
             ));
             left = unmount(directory, sys::Unmount::Now);
         }
+        if left.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            // Somebody else did it just now.
+            return false;
+        }
         if let Err(error) = &left {
             out::say(format!("stoker: cannot unmount {} yet: {error}", directory.display()));
         }
