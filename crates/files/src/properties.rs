@@ -14,6 +14,12 @@ use crate::inode::{Attr, Inode, Kind, ROOT};
 /// Longest value of an extended attribute.
 const XATTR_LEN_MAX: usize = 16 << 10;
 
+/// Longest name of one.
+const XATTR_NAME_LEN_MAX: usize = 255;
+
+/// What their names begin with. The rest of them are the kernel's, or nobody's.
+const XATTR_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
 /// A change of properties; what is `None` stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
@@ -107,6 +113,13 @@ impl Files {
 
     /// Sets an extended attribute.
     pub async fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let is_known = |space: &&[u8]| name.starts_with(space) && name.len() > space.len();
+        if !XATTR_SPACES.iter().any(is_known) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if name.len() > XATTR_NAME_LEN_MAX {
+            return Err(Errno::ERANGE);
+        }
         let known = match self.xattr(ino, name) {
             Err(Errno::ENODATA) => false,
             found => found.map(|_| true)?,
@@ -115,9 +128,6 @@ impl Files {
             (XattrMode::Create, true) => return Err(Errno::EEXIST),
             (XattrMode::Replace, false) => return Err(Errno::ENODATA),
             _ => {}
-        }
-        if name.starts_with(b"system.") || name.len() > 255 {
-            return Err(Errno::EOPNOTSUPP);
         }
         if value.len() > XATTR_LEN_MAX {
             return Err(Errno::ENOSPC);

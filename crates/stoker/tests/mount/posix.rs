@@ -9,7 +9,7 @@ def error(call, *args, **named):
     try:
         call(*args, **named)
     except OSError as fault:
-        return errno.errorcode[fault.errno]
+        return "EOPNOTSUPP" if fault.errno == 95 else errno.errorcode[fault.errno]
     return None
 def as_user(uid, gid, call, *args, groups=()):
     read, write = os.pipe()
@@ -229,4 +229,44 @@ for name in reversed(deep):
 fn names_and_paths_get_the_errors_of_posix() {
     let Some(rig) = Rig::new() else { return };
     python(&rig, NAMES);
+}
+
+const CALLS: &str = r#"
+import ctypes, fcntl, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def fallocate(fd, how, offset, length):
+    if libc.fallocate(fd, how, ctypes.c_long(offset), ctypes.c_long(length)):
+        raise OSError(ctypes.get_errno(), "fallocate")
+put("f", b"x" * 8192); os.mkdir("d")
+is_(error(os.open, "d", os.O_TMPFILE | os.O_RDWR), "EOPNOTSUPP")
+fd = os.open("f", os.O_RDWR)
+for request in (0x80086601, 0x40086602):
+    is_(error(fcntl.ioctl, fd, request, bytearray(8)), "ENOTTY")
+for how in (0x08, 0x20, 0x40):
+    is_(error(fallocate, fd, how, 0, 4096), "EOPNOTSUPP")
+fallocate(fd, 0x01, 0, 1 << 20); is_(os.fstat(fd).st_size, 8192)
+fallocate(fd, 0, 0, 1 << 20); is_(os.fstat(fd).st_size, 1 << 20)
+os.posix_fallocate(fd, 0, 2 << 20); is_(os.fstat(fd).st_size, 2 << 20)
+is_(error(fallocate, fd, 0, -1, 10), "EINVAL"); is_(error(fallocate, fd, 0, 0, 1 << 60), "EFBIG"); is_(error(os.ftruncate, fd, 1 << 60), "EFBIG")
+is_(os.lseek(fd, 0, os.SEEK_HOLE), 8192); is_(error(os.lseek, fd, 8192, os.SEEK_DATA), "ENXIO")
+os.close(fd)
+for name in ("user.a", "trusted.a", "security.a"):
+    os.setxattr("f", name, b"v" * 16384); is_(os.getxattr("f", name), b"v" * 16384); os.removexattr("f", name)
+is_(error(os.getxattr, "f", "user.a"), "ENODATA"); is_(error(os.removexattr, "f", "user.a"), "ENODATA")
+is_(error(os.setxattr, "f", "user.a", b"v" * 16385), "ENOSPC"); is_(error(os.setxattr, "f", "user.a", b"v" * 65537), "E2BIG")
+is_(error(os.setxattr, "f", "user." + "n" * 251, b""), "ERANGE"); is_(error(os.setxattr, "f", "other.a", b""), "EOPNOTSUPP")
+is_(error(os.setxattr, "f", "user.a", b"", os.XATTR_REPLACE), "ENODATA"); os.setxattr("f", "user.a", b"", os.XATTR_CREATE)
+is_(error(os.setxattr, "f", "user.a", b"", os.XATTR_CREATE), "EEXIST"); is_(os.listxattr("f"), ["user.a"])
+acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in [(1, 6, 0xFFFFFFFF), (4, 4, 0xFFFFFFFF), (32, 4, 0xFFFFFFFF)])
+is_(error(os.setxattr, "f", "system.posix_acl_access", acl), "EOPNOTSUPP")
+is_(error(os.setxattr, "f", "system.stoker.rdev", b"\0\0\0\1"), "EOPNOTSUPP")
+is_(error(os.link, "d", "e"), "EPERM")
+space = os.statvfs("."); is_((space.f_namemax, space.f_bsize), (255, 4096)); assert 0 < space.f_bavail <= space.f_blocks and space.f_favail > 0
+found = os.stat("d"); is_((found.st_nlink, found.st_size), (2, 4096))
+"#;
+
+#[test]
+fn calls_that_are_not_there_say_so() {
+    let Some(rig) = Rig::new() else { return };
+    python(&rig, CALLS);
 }
