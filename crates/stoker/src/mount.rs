@@ -266,7 +266,7 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
         "sync" => options.sync = true,
         "async" => options.sync = false,
         "dirsync" => options.dir_sync = true,
-        // There are no device files, and access times are not kept.
+        // Devices cannot be opened in any case, and reading is not noted.
         "defaults" | "nodev" | "atime" | "noatime" | "diratime" | "nodiratime" | "relatime"
         | "norelatime" | "strictatime" | "nostrictatime" | "lazytime" | "nolazytime" => {}
         _ => {
