@@ -39,8 +39,8 @@ def mount(node: Node, tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this user may not open /dev/fuse")
     point = tmp_path / "mount"
     point.mkdir()
-    # In the background: it returns once it is mounted.
-    args = [program(), "mount", "data", str(point), "--background", "--dir", str(node.folder)]
+    # It returns once it is mounted.
+    args = [program(), "mount", "data", str(point), "--dir", str(node.folder)]
     done = subprocess.run(args, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"`stoker mount` does not work here: {done.stderr.strip()}")

@@ -50,7 +50,7 @@ class Rig:
         json.loads(self.node.line)
 
     def mount(self, *args):
-        command = [self.stoker, "mount", VOLUME, str(self.mnt), *args]
+        command = [self.stoker, "mount", "-f", VOLUME, str(self.mnt), *args]
         self.mounted = self.started(command, "mount.log")
         assert self.mounted.line.startswith("mounted"), f"it is not mounted: {self.mounted.line!r}"
 

@@ -139,7 +139,7 @@ class Large:
     def mounted(self):
         (self.folder / "mnt").mkdir(exist_ok=True)
         environment = dict(os.environ, STOKER_DIR=str(self.node.dir))
-        mount = subprocess.Popen([str(self.args.stoker), "mount", VOLUME, f"{self.folder}/mnt"], env=environment, stdout=subprocess.PIPE, text=True)
+        mount = subprocess.Popen([str(self.args.stoker), "mount", "-f", VOLUME, f"{self.folder}/mnt"], env=environment, stdout=subprocess.PIPE, text=True)
         assert mount.stdout.readline().startswith("mounted"), "it is not mounted"
         return mount
 

@@ -189,7 +189,7 @@ class MountWorker(Worker):
 
     def mount(self, machine):
         """As `up` prints it, on the machine of a node."""
-        line = f"exec stoker mount {self.volume} {self.mnt} --dir {machine.dir}"
+        line = f"exec stoker mount -f {self.volume} {self.mnt} --dir {machine.dir}"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 machine.command(line), cwd=machine.home, env=machine.environment, stdout=subprocess.PIPE, stderr=log, text=True

@@ -173,6 +173,8 @@ mod tests {
             nlink,
             mtime_ns: 7,
             ctime_ns: size as i64,
+            atime_ns: 7,
+            rdev: 0,
         }
     }
 

@@ -58,6 +58,8 @@ impl From<StoreError> for Errno {
             (ErrorKind::Denied, Subject::Volume) => Errno::EROFS,
             (ErrorKind::Denied, _) => Errno::EACCES,
             (ErrorKind::Invalid, Subject::Size) => Errno::EFBIG,
+            // Of what a lake cannot hold, names are all that a caller of most calls has in hand.
+            (ErrorKind::Invalid, Subject::Lake) => Errno::ENAMETOOLONG,
             (ErrorKind::Invalid, _) => Errno::EINVAL,
             // It was waited for as long as the caller wants.
             (ErrorKind::Unavailable | ErrorKind::Closed, _) => Errno::ETIMEDOUT,
@@ -91,6 +93,7 @@ mod tests {
         check(ErrorKind::Denied, Subject::Key, Errno::EACCES);
         check(ErrorKind::Invalid, Subject::Size, Errno::EFBIG);
         check(ErrorKind::Invalid, Subject::Key, Errno::EINVAL);
+        check(ErrorKind::Invalid, Subject::Lake, Errno::ENAMETOOLONG);
         check(ErrorKind::Corrupt, Subject::Key, Errno::EIO);
         check(ErrorKind::Unavailable, Subject::Key, Errno::ETIMEDOUT);
         assert_eq!((Errno::EDQUOT.code(), Errno::ENOENT.code()), (122, 2));

@@ -414,9 +414,11 @@ impl Core {
             }
             let mut held = known.meta.lock().unwrap();
             known.seen_at.fetch_max(moment, Ordering::AcqRel);
-            // Changes of entries are not written to the directory, but who made them here sees them.
-            meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
-            meta.attr.ctime_ns = meta.attr.ctime_ns.max(held.attr.ctime_ns);
+            // Changes of entries are not written to the directory, but who made them here sees them, until somebody sets another time.
+            if held.attributes.mtime_ns == meta.attributes.mtime_ns {
+                meta.set_mtime(meta.attr.mtime_ns.max(held.attr.mtime_ns));
+            }
+            meta.keep_ctime(&held);
             *held = Meta { changes: held.changes, ..meta.clone() };
         }
         self.table.put(Inode::new(parent, name, meta, Content::default(), true))
@@ -476,9 +478,8 @@ impl Core {
             inode.seen_at.fetch_max(moment, Ordering::AcqRel);
             let same = held.version == Some(info.version);
             if same && !held.is_changed {
-                let ctime_ns = held.attr.ctime_ns.max(meta.attr.ctime_ns);
+                meta.keep_ctime(&held);
                 *held = Meta { changes: held.changes, ..meta.clone() };
-                held.attr.ctime_ns = ctime_ns;
             }
             same
         };
@@ -495,8 +496,13 @@ impl Core {
 
     /// Deletes a key; false if it was not there.
     pub async fn delete(&self, key: &Key) -> Result<bool> {
+        self.delete_if(key, Condition::default()).await
+    }
+
+    /// The same under a condition.
+    pub async fn delete_if(&self, key: &Key, condition: Condition) -> Result<bool> {
         Ok(patiently!(self, async {
-            let keys = vec![(key.clone(), Condition::default())];
+            let keys = vec![(key.clone(), condition.clone())];
             self.store.delete(&self.volume, keys).await?.pop().unwrap_or(Ok(false))
         })?)
     }
@@ -531,9 +537,9 @@ impl Core {
     /// Something in a directory changed.
     pub fn touch(&self, directory: u64) {
         if let Ok(inode) = self.table.get(directory) {
-            let mut meta = inode.meta.lock().unwrap();
-            meta.attr.mtime_ns = self.now_ns();
-            meta.attr.ctime_ns = meta.attr.mtime_ns;
+            let (now_ns, mut meta) = (self.now_ns(), inode.meta.lock().unwrap());
+            meta.set_mtime(now_ns);
+            meta.attr.ctime_ns = now_ns;
         }
     }
 }

@@ -9,6 +9,7 @@ use stoker_store::{Attributes, FileInfo, Key};
 use crate::caches::Told;
 use crate::content::Content;
 use crate::error::{Errno, Result};
+use crate::extras;
 
 /// The inode of the root.
 pub const ROOT: u64 = 1;
@@ -32,6 +33,10 @@ pub enum Kind {
     Fifo,
     /// A socket; only its name is here.
     Socket,
+    /// A device that is read and written in blocks; only its name and number are here.
+    BlockDevice,
+    /// Any other device.
+    CharDevice,
 }
 
 impl Kind {
@@ -43,6 +48,8 @@ impl Kind {
             0o120_000 => Some(Kind::Symlink),
             0o010_000 => Some(Kind::Fifo),
             0o140_000 => Some(Kind::Socket),
+            0o060_000 => Some(Kind::BlockDevice),
+            0o020_000 => Some(Kind::CharDevice),
             _ => None,
         }
     }
@@ -55,7 +62,14 @@ impl Kind {
             Kind::Symlink => 0o120_000,
             Kind::Fifo => 0o010_000,
             Kind::Socket => 0o140_000,
+            Kind::BlockDevice => 0o060_000,
+            Kind::CharDevice => 0o020_000,
         }
+    }
+
+    /// Whether it stands for a device.
+    pub fn is_device(self) -> bool {
+        matches!(self, Kind::BlockDevice | Kind::CharDevice)
     }
 
     fn mode_default(self) -> u32 {
@@ -90,6 +104,10 @@ pub struct Attr {
     pub mtime_ns: i64,
     /// Last change of anything.
     pub ctime_ns: i64,
+    /// The time of access that was set, or that of the last change: reading is not noted.
+    pub atime_ns: i64,
+    /// Number of a device, as the kernel has it.
+    pub rdev: u32,
 }
 
 /// What is known besides the bytes.
@@ -100,6 +118,9 @@ pub(crate) struct Meta {
     pub attributes: Attributes,
     /// The published version.
     pub version: Option<VersionId>,
+    /// When it was published, by the catalog; none if it was published here and not looked up since. The time of the last change
+    /// is that of this moment, or of what was done here.
+    pub modified_ms: Option<u64>,
     /// Bytes of it that are stored.
     pub stored: u64,
     /// Properties were changed and not published.
@@ -113,6 +134,7 @@ impl Meta {
     pub fn of(info: &FileInfo, kind: Kind, owner: (u32, u32)) -> Meta {
         let modified_ns = info.modified_ms as i64 * 1_000_000;
         let (uid, gid) = info.attributes.owner.unwrap_or(owner);
+        let mtime_ns = info.attributes.mtime_ns.unwrap_or(modified_ns);
         let attr = Attr {
             ino: info.inode,
             kind,
@@ -122,12 +144,43 @@ impl Meta {
             uid,
             gid,
             nlink: if kind == Kind::Directory { 2 } else { info.links.max(1) },
-            mtime_ns: info.attributes.mtime_ns.unwrap_or(modified_ns),
+            mtime_ns,
             ctime_ns: modified_ns,
+            atime_ns: extras::accessed_ns(&info.attributes).unwrap_or(mtime_ns),
+            rdev: if kind.is_device() { extras::device(&info.attributes) } else { 0 },
         };
         let version = Some(info.version).filter(|_| kind != Kind::Directory);
         let stored = attr.allocated;
-        Meta { attr, attributes: info.attributes.clone(), version, stored, is_changed: false, changes: 0 }
+        Meta {
+            attr,
+            attributes: info.attributes.clone(),
+            version,
+            modified_ms: Some(info.modified_ms),
+            stored,
+            is_changed: false,
+            changes: 0,
+        }
+    }
+
+    /// The same publish of the same thing, seen again: it changed last when it did so here.
+    pub fn keep_ctime(&mut self, held: &Meta) {
+        if held.modified_ms.is_none_or(|held| Some(held) == self.modified_ms) {
+            self.attr.ctime_ns = held.attr.ctime_ns;
+        }
+    }
+
+    /// The bytes changed at this time.
+    pub fn set_mtime(&mut self, mtime_ns: i64) {
+        self.attr.mtime_ns = mtime_ns;
+        self.attr.atime_ns = extras::accessed_ns(&self.attributes).unwrap_or(mtime_ns);
+    }
+
+    /// Times are set; one that is not stays.
+    pub fn set_times(&mut self, mtime_ns: Option<i64>, atime_ns: Option<i64>) {
+        let atime_ns = atime_ns.unwrap_or(self.attr.atime_ns);
+        let mtime_ns = mtime_ns.unwrap_or(self.attr.mtime_ns);
+        extras::set_accessed(&mut self.attributes, Some(atime_ns).filter(|at| *at != mtime_ns));
+        self.set_mtime(mtime_ns);
     }
 
     /// Of something new, or of a directory that only its contents imply.
@@ -143,9 +196,12 @@ impl Meta {
             nlink: if kind == Kind::Directory { 2 } else { 1 },
             mtime_ns: now_ns,
             ctime_ns: now_ns,
+            atime_ns: now_ns,
+            rdev: 0,
         };
         let attributes = Attributes::default();
-        Meta { attr, attributes, version: None, stored: 0, is_changed: false, changes: 0 }
+        let (version, modified_ms) = (None, None);
+        Meta { attr, attributes, version, modified_ms, stored: 0, is_changed: false, changes: 0 }
     }
 
     /// The file has another length, and so many bytes wait.

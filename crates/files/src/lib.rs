@@ -16,6 +16,7 @@ mod caches;
 mod content;
 mod directory;
 mod error;
+mod extras;
 mod files;
 mod flight;
 mod inode;

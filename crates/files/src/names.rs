@@ -10,6 +10,7 @@ use stoker_store::{
 
 use crate::content::{Base, Content};
 use crate::error::{Errno, Result};
+use crate::extras;
 use crate::files::{Core, Files, Handle, OWN, Waiting, check_name, patiently};
 use crate::inode::{Attr, Inode, Kind, Meta, ROOT};
 
@@ -23,8 +24,25 @@ pub struct Make {
     pub mode: u32,
     /// Owner.
     pub uid: u32,
-    /// Group.
+    /// Group, unless the directory says which one.
     pub gid: u32,
+    /// Number of a device, as the kernel has it.
+    pub rdev: u32,
+}
+
+/// The bit of a directory that says: what is made in it belongs to its group.
+const SET_GROUP: u32 = 0o2000;
+
+impl Make {
+    /// The same in a directory.
+    fn within(self, directory: &Inode, kind: Kind) -> Make {
+        let directory = directory.attr();
+        if directory.mode & SET_GROUP == 0 {
+            return self;
+        }
+        let inherited = if kind == Kind::Directory { SET_GROUP } else { 0 };
+        Make { mode: self.mode | inherited, gid: directory.gid, ..self }
+    }
 }
 
 /// What a rename does when the new name is taken.
@@ -68,6 +86,7 @@ impl Files {
         let directory = self.0.table.get(parent)?;
         let key = self.0.table.key_in(&directory, name)?;
         let ino = self.0.new_ino().await?;
+        let make = make.within(&directory, Kind::File);
         let mut meta = Meta::fresh(ino, Kind::File, Some(make.mode), (make.uid, make.gid), self.0.now_ns());
         let mut content = Content { overlay: crate::overlay::Overlay::emptied(), ..Content::default() };
         if exclusive {
@@ -84,7 +103,7 @@ impl Files {
         Ok((inode.attr(), self.0.handle(&inode, false)))
     }
 
-    /// Makes a directory, a symbolic link (with its target), a pipe, a socket or an empty file.
+    /// Makes a directory, a symbolic link (with its target), a pipe, a socket, a device or an empty file.
     pub async fn make(
         &self,
         parent: u64,
@@ -110,10 +129,16 @@ impl Files {
         };
         let key = self.0.table.key_in(&directory, &name_key)?;
         let ino = self.0.new_ino().await?;
+        let make = make.within(&directory, kind);
         let mut meta = Meta::fresh(ino, kind, Some(make.mode), (make.uid, make.gid), self.0.now_ns());
+        if kind.is_device() {
+            meta.attr.rdev = make.rdev;
+            extras::set_device(&mut meta.attributes, make.rdev);
+        }
         let base = self.0.make(&key, &meta, target).await?;
         let mut content = Content::default();
         if kind == Kind::Directory {
+            meta.attributes = meta.properties();
             // Its number is the catalog's, which stays the same wherever it is asked for.
             meta.attr.ino = self.0.directory_ino(&directory, name).await?.unwrap_or(ino);
         } else {
@@ -347,7 +372,7 @@ impl Core {
         };
         let request = EditRequest {
             attributes: meta.properties(),
-            condition: Condition::absent(),
+            condition: Condition::absent_within(),
             base: None,
             pieces,
             inode: Some(meta.attr.ino),
@@ -479,8 +504,11 @@ impl Core {
         if page.entries.iter().any(|entry| entry.name() != key.as_bytes()) {
             return Err(Errno::ENOTEMPTY);
         }
-        self.delete(&key).await?;
-        Ok(())
+        // Whoever makes something in it meanwhile, elsewhere, was faster.
+        match self.delete_if(&key, Condition::empty_directory()).await {
+            Err(Errno::EEXIST | Errno::EBUSY) => Err(Errno::ENOTEMPTY),
+            deleted => deleted.map(drop),
+        }
     }
 
     /// A file that is about to be replaced while it is open keeps its bytes under a key that nobody sees.

@@ -7,11 +7,18 @@ use bytes::Bytes;
 use stoker_store::{AttributesChange, Condition, EditRequest, ErrorKind, StoreError};
 
 use crate::error::{Errno, Result};
+use crate::extras;
 use crate::files::{Core, Files, patiently};
 use crate::inode::{Attr, Inode, Kind, ROOT};
 
 /// Longest value of an extended attribute.
 const XATTR_LEN_MAX: usize = 16 << 10;
+
+/// Longest name of one.
+const XATTR_NAME_LEN_MAX: usize = 255;
+
+/// What their names begin with. The rest of them are the kernel's, or nobody's.
+const XATTR_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// A change of properties; what is `None` stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,6 +31,8 @@ pub struct Change {
     pub gid: Option<u32>,
     /// Last change of the bytes, nanoseconds since 1970.
     pub mtime_ns: Option<i64>,
+    /// Last access.
+    pub atime_ns: Option<i64>,
 }
 
 /// Whether an extended attribute may or must be there already.
@@ -42,13 +51,16 @@ impl Files {
     pub async fn set(&self, ino: u64, change: Change) -> Result<Attr> {
         let inode = self.0.table.get(ino)?;
         inode.check_kept()?;
+        let sets_times = change.mtime_ns.is_some() || change.atime_ns.is_some();
         let (is_dirty, changes) = {
             let mut meta = inode.meta.lock().unwrap();
+            if sets_times {
+                meta.set_times(change.mtime_ns, change.atime_ns);
+            }
             let attr = &mut meta.attr;
             attr.mode = change.mode.map_or(attr.mode, |mode| mode & 0o7777);
             attr.uid = change.uid.unwrap_or(attr.uid);
             attr.gid = change.gid.unwrap_or(attr.gid);
-            attr.mtime_ns = change.mtime_ns.unwrap_or(attr.mtime_ns);
             attr.ctime_ns = self.0.now_ns();
             meta.is_changed = true;
             meta.changes += 1;
@@ -58,11 +70,15 @@ impl Files {
             // It travels with the bytes, or right behind them.
             return Ok(inode.attr());
         }
-        let attr = inode.attr();
+        let (attr, accessed) = {
+            let meta = inode.meta.lock().unwrap();
+            (meta.attr, extras::accessed_change(&meta.attributes))
+        };
         let wish = AttributesChange {
             mode: change.mode.map(|_| attr.mode | attr.kind.bits()),
             owner: (change.uid.is_some() || change.gid.is_some()).then_some((attr.uid, attr.gid)),
             mtime_ns: change.mtime_ns,
+            xattrs: if sets_times { vec![accessed] } else { Vec::new() },
             ..AttributesChange::default()
         };
         let _still = self.0.moves.read().await;
@@ -79,6 +95,9 @@ impl Files {
     /// An extended attribute.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
         let inode = self.0.table.get(ino)?;
+        if !extras::is_shown(name) {
+            return Err(Errno::ENODATA);
+        }
         let meta = inode.meta.lock().unwrap();
         let found = meta.attributes.xattrs.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.clone()).ok_or(Errno::ENODATA)
@@ -88,11 +107,19 @@ impl Files {
     pub fn xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
         let inode = self.0.table.get(ino)?;
         let meta = inode.meta.lock().unwrap();
-        Ok(meta.attributes.xattrs.iter().map(|(name, _)| name.clone()).collect())
+        let names = meta.attributes.xattrs.iter().map(|(name, _)| name);
+        Ok(names.filter(|name| extras::is_shown(name)).cloned().collect())
     }
 
     /// Sets an extended attribute.
     pub async fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let is_known = |space: &&[u8]| name.starts_with(space) && name.len() > space.len();
+        if !XATTR_SPACES.iter().any(is_known) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if name.len() > XATTR_NAME_LEN_MAX {
+            return Err(Errno::ERANGE);
+        }
         let known = match self.xattr(ino, name) {
             Err(Errno::ENODATA) => false,
             found => found.map(|_| true)?,
@@ -101,9 +128,6 @@ impl Files {
             (XattrMode::Create, true) => return Err(Errno::EEXIST),
             (XattrMode::Replace, false) => return Err(Errno::ENODATA),
             _ => {}
-        }
-        if name.starts_with(b"system.") || name.len() > 255 {
-            return Err(Errno::EOPNOTSUPP);
         }
         if value.len() > XATTR_LEN_MAX {
             return Err(Errno::ENOSPC);
@@ -126,7 +150,12 @@ impl Files {
         content.stream = None;
         if inode.is_published() && !inode.is_unlinked() {
             let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];
-            self.0.publish_change(&inode, AttributesChange { xattrs, ..AttributesChange::default() }).await?;
+            let change = AttributesChange { xattrs, ..AttributesChange::default() };
+            self.0.publish_change(&inode, change).await.map_err(|errno| match errno {
+                // The lake can hold no more properties of one file.
+                Errno::ENAMETOOLONG | Errno::EINVAL => Errno::ENOSPC,
+                errno => errno,
+            })?;
         }
         let mut meta = inode.meta.lock().unwrap();
         meta.attributes.xattrs.retain(|(known, _)| known != name);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::content::{Base, Content, Sent};
 use crate::error::{Errno, Result};
+use crate::extras;
 use crate::files::{Core, Files, Handle, Waiting, patiently};
 use crate::inode::{Inode, Kind, Meta, ROOT};
 use crate::options::Newer;
@@ -205,6 +206,7 @@ impl Core {
             *shown = Some(receipt.version);
         }
         meta.version = Some(receipt.version);
+        meta.modified_ms = None;
         meta.stored = meta.attr.allocated;
     }
 
@@ -265,6 +267,10 @@ impl Core {
                     let goes_on = self.table.take_used(inode);
                     return if goes_on { Ok(()) } else { Err(self.lose(inode, content)) };
                 }
+                if !inode.is_unlinked() && !self.has_directory(inode).await? {
+                    self.table.take_used(inode);
+                    return Err(self.lose(inode, content));
+                }
                 content.base = None;
                 content.file = None;
                 return Ok(());
@@ -286,6 +292,18 @@ impl Core {
         meta.stored = info.allocated_bytes();
         meta.resize(content.overlay.size(), content.overlay.bytes());
         Ok(())
+    }
+
+    /// Whether the directory of a file is still there.
+    async fn has_directory(&self, inode: &Inode) -> Result<bool> {
+        let parent = inode.place.lock().unwrap().parent;
+        if parent == ROOT {
+            return Ok(true);
+        }
+        let path = self.table.path(&*self.table.get(parent)?)?;
+        let key = crate::table::key(path.strip_suffix(b"/").unwrap_or(&path).to_vec())?;
+        let entry = patiently!(self, self.store.entry(&self.volume, &key))?;
+        Ok(entry.directory.is_some())
     }
 
     /// Somebody else took the name of a file that was written to: the bytes have no place, and whoever wrote them is told.
@@ -337,7 +355,7 @@ impl Core {
         if held.is_changed {
             // Mode and owner that were set here are no bytes: nobody would set them again.
             (meta.attr.mode, meta.attr.uid, meta.attr.gid) = (held.attr.mode, held.attr.uid, held.attr.gid);
-            meta.attr.mtime_ns = meta.attr.mtime_ns.max(held.attr.mtime_ns);
+            meta.set_mtime(meta.attr.mtime_ns.max(held.attr.mtime_ns));
             meta.is_changed = true;
             content.dirty_since_ns = Some(self.now_ns());
         }
@@ -401,6 +419,8 @@ fn note_answer(
 /// All properties, as a change.
 fn properties(meta: &Meta) -> AttributesChange {
     let xattrs = meta.attributes.xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+    // It may have been forgotten since the rest was sent.
+    let xattrs = xattrs.chain([extras::accessed_change(&meta.attributes)]);
     AttributesChange {
         mode: Some(meta.attr.mode | meta.attr.kind.bits()),
         owner: Some((meta.attr.uid, meta.attr.gid)),

@@ -191,7 +191,11 @@ impl Core {
         let mut content = self.still(inode).await;
         let info = patiently!(self, self.store.stat(&self.volume, &key));
         let info = match info {
-            Err(fault) if fault.kind == ErrorKind::NotFound => return Err(Errno::ESTALE),
+            Err(fault) if fault.kind == ErrorKind::NotFound => {
+                // A file with several names is read under another one.
+                let has_others = inode.place.lock().unwrap().names().len() > 1;
+                return if has_others && self.table.take_used(inode) { Ok(()) } else { Err(Errno::ESTALE) };
+            }
             found => found?,
         };
         if inode.is_another(&info) && !inode.is_unlinked() {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use stoker_store::{KEY_LEN_MAX, Key};
+use stoker_store::{Key, PATH_LEN_MAX};
 
 use crate::caches::note_lost;
 use crate::error::{Errno, Result};
@@ -206,7 +206,7 @@ impl Table {
             at = place.parent;
             let parent = maps.inodes.get(&at).ok_or(Errno::ESTALE)?;
             place = parent.place.lock().unwrap().clone();
-            if names.len() > KEY_LEN_MAX {
+            if names.len() > PATH_LEN_MAX {
                 return Err(Errno::ELOOP);
             }
         }
@@ -231,7 +231,7 @@ impl Table {
     /// Whether something is so of an inode, or of a directory above it.
     pub fn any_above(&self, mut ino: u64, is_so: impl Fn(&Inode) -> bool) -> bool {
         let maps = self.maps.lock().unwrap();
-        for _ in 0..KEY_LEN_MAX {
+        for _ in 0..PATH_LEN_MAX {
             match maps.inodes.get(&ino) {
                 Some(inode) if ino != ROOT => {
                     if is_so(inode) {
@@ -262,7 +262,9 @@ impl Table {
 
 /// A key, or the error of a name that is too long.
 pub(crate) fn key(path: Vec<u8>) -> Result<Key> {
-    if path.len() > KEY_LEN_MAX {
+    // Room for the `/` of a directory is not room for a longer name.
+    let len = path.strip_suffix(b"/").unwrap_or(&path).len();
+    if len >= PATH_LEN_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
     Key::new(path).map_err(|_| Errno::EINVAL)

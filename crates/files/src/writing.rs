@@ -67,9 +67,8 @@ impl Files {
         }
         let mut content = self.0.still(&inode).await;
         inode.check_kept()?;
-        if content.overlay.size() != size {
-            self.0.change(&inode, &mut content, |content| content.overlay.truncate(size));
-        }
+        // Also to the length that it has: its times are new then.
+        self.0.change(&inode, &mut content, |content| content.overlay.truncate(size));
         drop(content);
         if !inode.is_open() {
             // Nobody will close it.
@@ -146,7 +145,7 @@ impl Core {
         let mut meta = inode.meta.lock().unwrap();
         inode.told.lock().unwrap().change(&meta.attr);
         meta.resize(content.overlay.size(), after);
-        meta.attr.mtime_ns = now_ns;
+        meta.set_mtime(now_ns);
         meta.attr.ctime_ns = now_ns;
     }
 
@@ -223,7 +222,9 @@ impl Core {
                 let if_match = Some(vec![base.etag.clone()]);
                 (None, stoker_store::Condition { if_match, ..Default::default() })
             }
-            None => (None, stoker_store::Condition::absent()),
+            // What lost its name is under a key of ours, whose directory may not be there yet.
+            None if inode.is_unlinked() => (None, stoker_store::Condition::absent()),
+            None => (None, stoker_store::Condition::absent_within()),
         };
         let attributes = inode.meta.lock().unwrap().properties();
         let is_ours = inode.ino < 1 << 62;

@@ -19,6 +19,8 @@ pub(crate) fn kind(kind: Kind) -> FileType {
         Kind::Symlink => FileType::Symlink,
         Kind::Fifo => FileType::NamedPipe,
         Kind::Socket => FileType::Socket,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::CharDevice => FileType::CharDevice,
     }
 }
 
@@ -27,16 +29,19 @@ fn time(ns: i64) -> SystemTime {
     if ns < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span }
 }
 
-/// Nanoseconds since 1970 of a time that a program gave.
-pub(crate) fn ns(time: TimeOrNow) -> i64 {
+/// Nanoseconds since 1970 of a time that a program gave. The kernel counts nanoseconds forward also before 1970, and the library
+/// takes them for backward.
+pub(crate) fn ns(time: TimeOrNow, now_ns: i64) -> i64 {
     let at = match time {
         TimeOrNow::SpecificTime(at) => at,
-        TimeOrNow::Now => return now_ns(),
+        TimeOrNow::Now => return now_ns,
     };
-    match at.duration_since(UNIX_EPOCH) {
-        Ok(span) => i64::try_from(span.as_nanos()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |ns| -ns),
-    }
+    let (seconds, ns) = match at.duration_since(UNIX_EPOCH) {
+        Ok(span) => (i128::from(span.as_secs()), span.subsec_nanos()),
+        Err(before) => (-i128::from(before.duration().as_secs()), before.duration().subsec_nanos()),
+    };
+    let at = seconds * 1_000_000_000 + i128::from(ns);
+    at.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 /// The time, nanoseconds since 1970.
@@ -50,7 +55,7 @@ pub(crate) fn attr(attr: &Attr) -> FileAttr {
         ino: INodeNo(attr.ino),
         size: attr.size,
         blocks: attr.allocated.div_ceil(512),
-        atime: time(attr.mtime_ns),
+        atime: time(attr.atime_ns),
         mtime: time(attr.mtime_ns),
         ctime: time(attr.ctime_ns),
         crtime: time(attr.ctime_ns),
@@ -59,7 +64,7 @@ pub(crate) fn attr(attr: &Attr) -> FileAttr {
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
-        rdev: 0,
+        rdev: attr.rdev,
         blksize: BLOCK_SIZE,
         flags: 0,
     }
@@ -70,9 +75,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_come_back() {
-        for at in [0, 1, -1, 1_700_000_000_123_456_789, -5_000_000_001] {
-            assert_eq!(ns(TimeOrNow::SpecificTime(time(at))), at);
-        }
+    fn times_are_those_of_the_program() {
+        let check = |seconds: i64, nanoseconds: u32, expect: i64| {
+            // What the library makes of the two numbers.
+            let span = Duration::new(seconds.unsigned_abs(), nanoseconds);
+            let given = if seconds < 0 { UNIX_EPOCH - span } else { UNIX_EPOCH + span };
+            let found = ns(TimeOrNow::SpecificTime(given), 0);
+            assert_eq!(found, expect, "{seconds} {nanoseconds}");
+            let from = time(found).duration_since(UNIX_EPOCH).map_or_else(
+                |before| -(before.duration().as_nanos() as i128),
+                |span| span.as_nanos() as i128,
+            );
+            assert_eq!(from, i128::from(expect));
+        };
+        check(0, 1, 1);
+        check(1_700_000_000, 123_456_789, 1_700_000_000_123_456_789);
+        check(1 << 32, 5, (1 << 32) * 1_000_000_000 + 5);
+        check(-5, 0, -5_000_000_000);
+        check(-5, 999_999_999, -4_000_000_001);
+        check(-1, 500_000_000, -500_000_000);
+        assert_eq!(ns(TimeOrNow::Now, 77), 77);
+        assert_eq!(ns(TimeOrNow::SpecificTime(UNIX_EPOCH + Duration::from_secs(1 << 40)), 0), i64::MAX);
     }
 }

@@ -93,6 +93,8 @@ mod tests {
             nlink: 1,
             mtime_ns: 0,
             ctime_ns: 0,
+            atime_ns: 0,
+            rdev: 0,
         }
     }
 

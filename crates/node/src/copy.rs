@@ -117,7 +117,10 @@ impl Core {
         if let Some(attributes) = &request.attributes {
             properties.attributes = attributes.clone();
         }
-        self.check_lake(volume, to, &properties.attributes).await?;
+        match &link {
+            Some(_) => self.check_path(volume, to, &properties.attributes).await?,
+            None => self.check_lake(volume, to, &properties.attributes).await?,
+        }
         let now_ms = clock::now_ms();
         // Two names share one version: the record of the second has an id of its own.
         let record = clock::mint();

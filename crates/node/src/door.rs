@@ -7,10 +7,10 @@ use stoker_schema::rows::{Drain, keys};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
-    Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode,
-    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
-    Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
-    WriteRequest, Writer,
+    KEY_LEN_MAX, Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt,
+    RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest,
+    ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
+    VolumePolicy, WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -50,6 +50,24 @@ impl Core {
         self.check_open()?;
         volume.check_writable()?;
         self.check_lake(volume, key.as_bytes(), attributes).await?;
+        self.check_before(volume, key, condition).await
+    }
+
+    /// The same for those who know files by their paths, which may be longer than the keys of a lake.
+    pub async fn check_edit(
+        &self,
+        volume: &Arc<Volume>,
+        key: &Key,
+        attributes: &Attributes,
+        condition: &Condition,
+    ) -> Result<()> {
+        self.check_open()?;
+        volume.check_writable()?;
+        self.check_path(volume, key.as_bytes(), attributes).await?;
+        self.check_before(volume, key, condition).await
+    }
+
+    async fn check_before(&self, volume: &Arc<Volume>, key: &Key, condition: &Condition) -> Result<()> {
         if !condition.is_empty() {
             let seen = self.seen(volume, key.as_bytes()).await?;
             check_condition(condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
@@ -66,6 +84,16 @@ impl Core {
         }
         let attributes = crate::drain::attributes::to_lake_later(&self.signer, attributes);
         volume.check_lake(self.volumes.lakes(), key, &attributes).await
+    }
+
+    /// The same of a path. One that is longer than any key of S3 stays on the drives: it is put aside when it should drain. Where
+    /// names are looked for in the lake, there can be none.
+    pub async fn check_path(&self, volume: &Volume, key: &[u8], attributes: &Attributes) -> Result<()> {
+        if key.len() <= KEY_LEN_MAX || volume.asks_lake() {
+            return self.check_lake(volume, key, attributes).await;
+        }
+        crate::drain::check_key(key)?;
+        self.check_lake(volume, b"-", attributes).await
     }
 
     /// Refuses bytes beyond the quota. Asked when a write begins, so that it is not made in vain, and before each publish,

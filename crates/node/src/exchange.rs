@@ -10,6 +10,7 @@ use stoker_store::{Attributes, ErrorKind, Result, StoreError};
 
 use crate::cell::Keepers;
 use crate::core::Core;
+use crate::drain::may_be_in_lake;
 use crate::lookup::no_such_key;
 use crate::publish::tombstone_gone;
 use crate::volumes::Volume;
@@ -54,7 +55,7 @@ impl Core {
         for (key, other) in [(first, second), (second, first)] {
             if !key.ends_with(b"/") {
                 self.adopt(volume, key).await?;
-                self.check_lake(volume, &renamed(key, other), &Attributes::default()).await?;
+                self.check_path(volume, &renamed(key, other), &Attributes::default()).await?;
             }
         }
         for _ in 0..TRIES_MAX {
@@ -70,7 +71,7 @@ impl Core {
         let (mut buried, mut is_claimed) = (None, true);
         if volume.lake_url.is_some() && !key.ends_with(b"/") {
             buried = self.tombstone(volume, key).await?;
-            is_claimed = self.lake_key_row(volume.id, key).await?.is_some();
+            is_claimed = !may_be_in_lake(key) || self.lake_key_row(volume.id, key).await?.is_some();
         }
         Ok(Name { key, to: renamed(key, other), record: clock::mint(), buried, is_claimed })
     }
@@ -143,14 +144,14 @@ impl Core {
     fn exchange_file(&self, volume: &Volume, name: &Name<'_>, located: &Located) -> Vec<Write> {
         let file = &located.file;
         let version = file.version();
-        let mut writes = vec![
-            Write::Put(
-                keys::rekey_file(volume.id, version),
-                RekeyRow { since_ms: clock::now_ms(), name_record: None }.encode(),
-            ),
+        let mut writes = vec![Write::Put(
+            keys::rekey_file(volume.id, version),
+            RekeyRow { since_ms: clock::now_ms(), name_record: None }.encode(),
+        )];
+        if may_be_in_lake(name.key) {
             // Objects of files that had this name before may lie there. The sweep looks, should nobody replace them.
-            Write::Put(keys::attempt(volume.id, name.key), Vec::new()),
-        ];
+            writes.push(Write::Put(keys::attempt(volume.id, name.key), Vec::new()));
+        }
         if let Some(lake) = file.lake.as_ref().filter(|_| file.drain == Drain::Clean) {
             // Its bytes stay under the old lake key until they were copied; unless that is the key that it gets back.
             let dependent = keys::dependent(volume.id, &lake.key, version, file.inode);

@@ -16,6 +16,7 @@ use stoker_store::{
 
 use crate::cell::Keepers;
 use crate::core::{Core, add};
+use crate::drain::may_be_in_lake;
 use crate::lookup::no_such_key;
 use crate::properties::Properties;
 use crate::publish::{check_condition, tombstone_gone};
@@ -68,7 +69,8 @@ impl Core {
             let etag = theirs.as_ref().map_or(&located.file.etag, |theirs| &theirs.etag);
             check_condition(condition, Some(etag)).map_err(error::refuse)?;
             let lake = theirs.as_ref().map_or(&located.file.lake, |theirs| &theirs.lake);
-            Ok(Removal { writes: self.tombstones(volume, key, lake.as_ref(), record) })
+            let writes = self.tombstones(volume, key, lake.as_ref(), record);
+            Ok(Removal { writes, ends_directory: condition.is_empty_directory() })
         });
         match removed.await.map_err(error::refusal)? {
             Some(removed) => {
@@ -101,7 +103,7 @@ impl Core {
         lake: Option<&LakeRef>,
         record: VersionId,
     ) -> Vec<Write> {
-        if volume.lake_url.is_none() {
+        if volume.lake_url.is_none() || (lake.is_none() && !may_be_in_lake(key)) {
             // With the chunks of what it deletes, the record has done its duty.
             return delete_record_garbage(record);
         }
@@ -109,9 +111,11 @@ impl Core {
             TombstoneRow { since_ms: clock::now_ms(), etag, name_record: Some(record.0) }.encode()
         };
         let mut writes = Vec::new();
-        // An upload of this key may be under way, or the lake may show something else: the name is hidden in any case.
-        let own = lake.filter(|lake| lake.key == key).map(|lake| lake.etag.clone());
-        writes.push(Write::Put(keys::tombstone(volume.id, key), row(own)));
+        if may_be_in_lake(key) {
+            // An upload of this key may be under way, or the lake may show something else: the name is hidden in any case.
+            let own = lake.filter(|lake| lake.key == key).map(|lake| lake.etag.clone());
+            writes.push(Write::Put(keys::tombstone(volume.id, key), row(own)));
+        }
         if let Some(lake) = lake.filter(|lake| lake.key != key) {
             writes.push(Write::Put(keys::tombstone(volume.id, &lake.key), row(Some(lake.etag.clone()))));
         }
@@ -211,7 +215,7 @@ impl Core {
         to: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        self.check_lake(volume, to, &Attributes::default()).await?;
+        self.check_path(volume, to, &Attributes::default()).await?;
         self.adopt(volume, from).await?;
         let guards = self.guards(volume);
         let record = clock::mint();
@@ -279,11 +283,11 @@ impl Core {
             });
         }
         // Objects of files that had these names before may lie there. The sweep looks, should nobody replace them.
-        writes.push(Write::Put(keys::attempt(volume.id, from), Vec::new()));
-        if target.is_some() {
-            writes.push(Write::Put(keys::attempt(volume.id, to), Vec::new()));
+        for name in [Some(from), target.map(|_| to)].into_iter().flatten().filter(|name| may_be_in_lake(name))
+        {
+            writes.push(Write::Put(keys::attempt(volume.id, name), Vec::new()));
         }
-        if volume.asks_lake() {
+        if volume.asks_lake() && may_be_in_lake(from) {
             // Hides the old name, which the lake still shows; nothing is removed before the new key is there.
             let row = TombstoneRow { since_ms: now_ms, etag: None, name_record: Some(record.0) };
             writes.push(Write::Put(keys::tombstone(volume.id, from), row.encode()));
@@ -349,7 +353,7 @@ impl Core {
             let mut info = Core::info(key, &FileRow { properties: encoded.clone(), ..located.file.clone() })?;
             self.count_links(volume, [&mut info]).await?;
             if encoded == located.file.properties {
-                self.check_lake(volume, key, &properties.attributes).await?;
+                self.check_path(volume, key, &properties.attributes).await?;
                 return Ok(info);
             }
             let mut commit = Commit::new();
@@ -364,7 +368,7 @@ impl Core {
                 }
             }
             for (key, located) in &mut names {
-                self.check_lake(volume, key, &properties.attributes).await?;
+                self.check_path(volume, key, &properties.attributes).await?;
                 let row_key = located.spot.row_key();
                 commit.checks.push(Check::Seq(row_key.clone(), located.seq));
                 located.file.properties = encoded.clone();

@@ -11,6 +11,7 @@ use stoker_store::{ErrorKind, LakeMode, Result, StoreError};
 pub(crate) use stoker_records::lake_file::lake_row;
 
 use crate::core::Core;
+use crate::drain::may_be_in_lake;
 use crate::pins::Pin;
 use crate::reader::NodeFile;
 use crate::volumes::Volume;
@@ -121,6 +122,9 @@ impl Core {
 
     /// A file that only the lake knows; none if it was deleted here.
     pub async fn lake_file(&self, volume: &Arc<Volume>, key: &[u8]) -> Result<Option<FileRow>> {
+        if !may_be_in_lake(key) {
+            return Ok(None);
+        }
         let now_ms = clock::now_ms();
         if let Some(file) = self.looks.get(volume, key, now_ms) {
             return Ok(Some(file));
@@ -145,6 +149,9 @@ impl Core {
 
     /// The etag that a tombstone waits to remove from the lake.
     pub async fn tombstone(&self, volume: &Volume, key: &[u8]) -> Result<Option<TombstoneRow>> {
+        if !may_be_in_lake(key) {
+            return Ok(None);
+        }
         let row = self
             .catalog
             .get(&[&keys::tombstone(volume.id, key)])

@@ -25,6 +25,7 @@ use stoker_store::{
 
 use crate::cell::{Keepers, Protected, is_holders_lost};
 use crate::core::{Core, etag};
+use crate::drain::may_be_in_lake;
 use crate::drain::spill::Spilled;
 use crate::name_record::Cut;
 use crate::pins::Pin;
@@ -389,6 +390,8 @@ impl Core {
         };
         check_condition(&job.condition, seen.as_ref().map(|file| file.etag.as_str()))?;
         let mut plan = Plan::simple(job.row);
+        // Where others write to the lake, it may have directories that the catalog does not know.
+        plan.is_within = job.condition.is_within() && !volume.asks_lake();
         plan.link = job.link;
         if let (true, Some(old)) = (job.keeps_links, &present)
             && seen.as_ref().is_some_and(|seen| seen.version == old.file.version)
@@ -492,6 +495,9 @@ impl Core {
 /// A tombstone goes, and the record of the delete with it.
 pub(crate) fn tombstone_gone(volume: &Volume, key: &[u8], row: Option<&TombstoneRow>) -> Vec<Write> {
     let record = row.and_then(|row| row.name_record).map(VersionId);
+    if !may_be_in_lake(key) {
+        return Vec::new();
+    }
     let mut writes = vec![Write::Delete(keys::tombstone(volume.id, key))];
     writes.extend(record.into_iter().flat_map(delete_record_garbage));
     writes

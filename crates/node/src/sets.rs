@@ -13,7 +13,7 @@ use stoker_schema::rows::{
     Abort, DirRow, NOWHERE, OpenSetRow, RowValue, SetState as RowState, SetWork, VersionRow, keys,
 };
 use stoker_store::{
-    BoxFuture, DrainState, ErrorKind, Finish, KEY_LEN_MAX, Key, Receipt, Result, SET_DEADLINE_S_DEFAULT,
+    BoxFuture, DrainState, ErrorKind, Finish, Key, PATH_LEN_MAX, Receipt, Result, SET_DEADLINE_S_DEFAULT,
     SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId, SetInfo, SetRequest,
     SetState, SetStatus, SetsPage, ShardRequest, StoreError, Subject, WriteRequest,
 };
@@ -36,7 +36,7 @@ const SHARDS_AT_ONCE: usize = 1_000;
 const NAMED_MAX: usize = 20;
 
 /// Directories that lie in one another at most, so that a damaged row cannot make a walk endless.
-const DEPTH_MAX: usize = KEY_LEN_MAX;
+const DEPTH_MAX: usize = PATH_LEN_MAX;
 
 /// Where a shard belongs.
 #[derive(Clone)]

@@ -1,6 +1,8 @@
-//! `stoker mount`: a volume as a file system, in a process of its own.
+//! `stoker mount`: volumes as file systems, in a process of its own.
+//!
+//! The command returns when they can be used: it starts itself once more, and that process serves them. With `-f` it serves them
+//! itself. A signal takes the mounts away; what is in use is served until it is closed, without its name.
 
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,9 @@ use std::time::Duration;
 use stoker_files::{Files, Options};
 use stoker_format::crc64;
 use stoker_gateway_fuse::{Mount, MountOptions};
+use stoker_store::Store;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 use crate::connect::Target;
 use crate::failure::Failure;
@@ -23,8 +27,14 @@ const DEVICE: &str = "/dev/fuse";
 /// Dead mounts on one directory that are taken away.
 const DEAD_MAX: usize = 64;
 
-/// What the process says when the volume can be used.
+/// What the process says when a volume can be used.
 const READY: &str = "mounted";
+
+/// Tells the process that serves in the background that it does.
+const DETACHED: &str = "STOKER_MOUNT_DETACHED";
+
+/// Volumes that one process serves.
+const VOLUMES_MAX: usize = 64;
 
 /// Arguments of `mount`.
 #[derive(clap::Args)]
@@ -33,9 +43,18 @@ pub struct Args {
     volume: String,
     /// The directory that shows it.
     directory: PathBuf,
-    /// Go on in the background once it is mounted.
-    #[arg(long)]
+    /// More volumes, each with its directory, for the same process.
+    #[arg(value_names = ["VOLUME", "DIRECTORY"], num_args = 0..)]
+    more: Vec<String>,
+    /// Serve in the foreground until it is unmounted, instead of returning once it can be used.
+    #[arg(short, long)]
+    foreground: bool,
+    /// Return once it can be used, which it does without this, too.
+    #[arg(long, conflicts_with = "foreground", hide = true)]
     background: bool,
+    /// A file for what is logged in the background.
+    #[arg(long, value_name = "PATH", conflicts_with = "foreground")]
+    log_file: Option<PathBuf>,
     /// Refuse changes.
     #[arg(long)]
     read_only: bool,
@@ -76,10 +95,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             "load the kernel module (`modprobe fuse`); a container needs --device /dev/fuse --cap-add SYS_ADMIN",
         ));
     }
-    mount_options(args)?;
-    let directory = usable(&args.directory)?;
-    if args.background {
-        return in_background();
+    let wanted = wanted(args)?;
+    mount_options(args, &wanted[0].volume)?;
+    let is_detached = std::env::var_os(DETACHED).is_some();
+    if !args.foreground && !is_detached {
+        return in_background(args, wanted.len());
     }
     log::start(args.log, log::Format::Text, None);
     sys::bound_spare_memory();
@@ -87,44 +107,131 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::io("runtime", &error))?;
-    let mount = runtime.block_on(mount(args, &directory, runtime.handle().clone()))?;
-    out::line(format!("{READY} {} on {}", args.volume, directory.display()))?;
-    runtime.block_on(async {
-        let caught = |kind| signal(kind).map_err(|error| Failure::io("signals", &error));
-        let (mut interrupt, mut terminate) =
-            (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?);
-        let mut served = tokio::task::spawn_blocking(move || mount.join());
-        loop {
-            let ended = tokio::select! {
-                ended = &mut served => ended,
-                _ = interrupt.recv() => { leave(&directory); continue }
-                _ = terminate.recv() => { leave(&directory); continue }
-            };
-            let fault =
-                |error: std::io::Error| Failure::io(format!("serving {}", directory.display()), &error);
-            return match ended {
-                Ok(ended) => ended.map(|()| ExitCode::SUCCESS).map_err(fault),
-                Err(error) => Err(Failure::new(format!("serving {}: {error}", directory.display()))),
-            };
-        }
-    })
+    let mounts = runtime.block_on(mount_all(args, &wanted, runtime.handle()))?;
+    if is_detached {
+        // Nobody's directory is in use because of this process.
+        std::env::set_current_dir("/").map_err(|error| Failure::io("/", &error))?;
+    }
+    // At once: who heard one line may not wait for the others.
+    let ready = |one: &Wanted| format!("{READY} {} on {}", one.volume, one.directory.display());
+    out::line(wanted.iter().map(ready).collect::<Vec<_>>().join("\n"))?;
+    runtime.block_on(serve(mounts))
 }
 
-/// Unmounts because of a signal. What is in use stays until it is not: nothing that was written is lost.
-fn leave(directory: &Path) {
-    if let Err(error) = sys::unmount(directory, sys::Unmount::WhenUnused) {
-        out::say(format!("stoker: cannot unmount {} yet: {error}", directory.display()));
+/// Serves mounts until all of them are gone.
+async fn serve(mounts: Vec<(PathBuf, Mount)>) -> Result<ExitCode, Failure> {
+    let caught = |kind| signal(kind).map_err(|error| Failure::io("signals", &error));
+    let (mut interrupt, mut terminate) = (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?);
+    let mut there: Vec<PathBuf> = mounts.iter().map(|(directory, _)| directory.clone()).collect();
+    let mut served = JoinSet::new();
+    for (directory, mount) in mounts {
+        served.spawn_blocking(move || (directory, mount.join()));
+    }
+    let mut failed = None;
+    loop {
+        let ended = tokio::select! {
+            ended = served.join_next() => ended,
+            _ = interrupt.recv() => { leave(&mut there); continue }
+            _ = terminate.recv() => { leave(&mut there); continue }
+        };
+        match ended {
+            None => return failed.map_or(Ok(ExitCode::SUCCESS), Err),
+            Some(Ok((directory, ended))) => {
+                there.retain(|known| *known != directory);
+                let fault = |error| Failure::io(format!("serving {}", directory.display()), &error);
+                failed = ended.map_err(fault).err().or(failed);
+            }
+            Some(Err(error)) => failed = Some(Failure::new(format!("serving a mount: {error}"))),
+        }
     }
 }
 
-async fn mount(args: &Args, directory: &Path, runtime: tokio::runtime::Handle) -> Result<Mount, Failure> {
-    let client = args.target.connect().await?;
+/// Unmounts because of a signal. What is in use loses its name and is served until it is closed: nothing that was written is lost.
+fn leave(there: &mut Vec<PathBuf>) {
+    there.retain(|directory| {
+        let mut left = unmount(directory, sys::Unmount::WhenUnused);
+        if left.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
+            out::say(format!(
+                "stoker: {} is in use: it is served until what is open is closed",
+                directory.display()
+            ));
+            left = unmount(directory, sys::Unmount::Now);
+        }
+        if left.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            // Somebody else did it just now.
+            return false;
+        }
+        if let Err(error) = &left {
+            out::say(format!("stoker: cannot unmount {} yet: {error}", directory.display()));
+        }
+        left.is_err()
+    });
+}
+
+/// A volume and the directory that is to show it.
+struct Wanted {
+    volume: String,
+    directory: PathBuf,
+}
+
+/// What is to be mounted where, each directory usable and named once.
+fn wanted(args: &Args) -> Result<Vec<Wanted>, Failure> {
+    if !args.more.len().is_multiple_of(2) {
+        return Err(Failure::new("the last volume has no directory")
+            .hint("stoker mount VOLUME DIRECTORY [VOLUME DIRECTORY]..."));
+    }
+    if args.more.len() / 2 >= VOLUMES_MAX {
+        return Err(Failure::new(format!("one process serves at most {VOLUMES_MAX} volumes")));
+    }
+    let mut wanted = vec![Wanted { volume: args.volume.clone(), directory: usable(&args.directory)? }];
+    for pair in args.more.chunks_exact(2) {
+        let directory = usable(Path::new(&pair[1]))?;
+        if wanted.iter().any(|known| known.directory == directory) {
+            return Err(Failure::new(format!("{} is named twice", directory.display())));
+        }
+        wanted.push(Wanted { volume: pair[0].clone(), directory });
+    }
+    Ok(wanted)
+}
+
+/// Mounts all or none.
+async fn mount_all(
+    args: &Args,
+    wanted: &[Wanted],
+    runtime: &tokio::runtime::Handle,
+) -> Result<Vec<(PathBuf, Mount)>, Failure> {
+    let client: Arc<dyn Store> = Arc::new(args.target.connect().await?);
+    let mut mounts: Vec<(PathBuf, Mount)> = Vec::with_capacity(wanted.len());
+    for one in wanted {
+        match mount(args, one, client.clone(), wanted.len(), runtime.clone()).await {
+            Ok(mount) => mounts.push((one.directory.clone(), mount)),
+            Err(failure) => {
+                for (directory, mount) in mounts {
+                    if let Err(error) = mount.unmount() {
+                        out::say(format!("stoker: cannot unmount {}: {error}", directory.display()));
+                    }
+                }
+                return Err(failure);
+            }
+        }
+    }
+    Ok(mounts)
+}
+
+async fn mount(
+    args: &Args,
+    Wanted { volume, directory }: &Wanted,
+    client: Arc<dyn Store>,
+    volumes: usize,
+    runtime: tokio::runtime::Handle,
+) -> Result<Mount, Failure> {
     let mut options = Options::new(place(directory), clock::unix_ns);
-    options.bytes_max = usize::try_from(args.buffer).unwrap_or(usize::MAX).max(1 << 20);
+    let buffer = usize::try_from(args.buffer).unwrap_or(usize::MAX) / volumes;
+    options.bytes_max = buffer.max(1 << 20);
     options.file_bytes_max = options.file_bytes_max.min(options.bytes_max);
     options.owner = sys::user();
-    let files = Files::open(Arc::new(client), &args.volume, options).await?;
-    let options = mount_options(args)?;
+    let files = Files::open(client, volume, options).await?;
+    let options = mount_options(args, volume)?;
     Mount::new(files, runtime, directory, &options).map_err(|error| {
         let failure = Failure::new(format!("mounting on {}: {error}", directory.display()));
         // Who may not open the device cannot mount, whatever else is right.
@@ -135,8 +242,8 @@ async fn mount(args: &Args, directory: &Path, runtime: tokio::runtime::Handle) -
     })
 }
 
-fn mount_options(args: &Args) -> Result<MountOptions, Failure> {
-    let mut options = MountOptions::new(format!("stoker:{}", args.volume));
+fn mount_options(args: &Args, volume: &str) -> Result<MountOptions, Failure> {
+    let mut options = MountOptions::new(format!("stoker:{volume}"));
     options.all_users = !args.only_me && sys::user().0 == 0;
     options.cache = Duration::from_secs_f64(args.cache);
     options.threads = args.threads;
@@ -159,7 +266,7 @@ fn set(options: &mut MountOptions, option: &str) -> Result<(), Failure> {
         "sync" => options.sync = true,
         "async" => options.sync = false,
         "dirsync" => options.dir_sync = true,
-        // There are no device files, and access times are not kept.
+        // Devices cannot be opened in any case, and reading is not noted.
         "defaults" | "nodev" | "atime" | "noatime" | "diratime" | "nodiratime" | "relatime"
         | "norelatime" | "strictatime" | "nostrictatime" | "lazytime" | "nolazytime" => {}
         _ => {
@@ -179,7 +286,7 @@ fn usable(directory: &Path) -> Result<PathBuf, Failure> {
         if !is_dead(&error) {
             break;
         }
-        take_away(directory).map_err(|error| {
+        unmount(directory, sys::Unmount::Now).map_err(|error| {
             Failure::io(format!("{}: a dead mount is there and cannot be taken away", what()), &error)
                 .hint("`stoker umount --lazy DIRECTORY`, as the user who mounted it or as root")
         })?;
@@ -206,10 +313,11 @@ fn is_dead(error: &std::io::Error) -> bool {
 }
 
 /// Unmounts what is on top; who may not do that himself asks fusermount3.
-fn take_away(directory: &Path) -> std::io::Result<()> {
-    match sys::unmount(directory, sys::Unmount::Now) {
+fn unmount(directory: &Path, when: sys::Unmount) -> std::io::Result<()> {
+    match sys::unmount(directory, when) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-            let done = Command::new("fusermount3").args(["-u", "-z"]).arg(directory).output();
+            let lazy = (when == sys::Unmount::Now).then_some("-z");
+            let done = Command::new("fusermount3").arg("-u").args(lazy).arg(directory).output();
             if done.is_ok_and(|done| done.status.success()) { Ok(()) } else { Err(error) }
         }
         done => done,
@@ -238,24 +346,34 @@ fn place(directory: &Path) -> String {
     format!("{:016x}", crc64(&[machine.as_slice(), b"\0", path].concat()))
 }
 
-/// Starts this program again without `--background` and waits until it has mounted.
-fn in_background() -> Result<ExitCode, Failure> {
+/// Starts this program again, to serve, and waits until it has mounted all.
+fn in_background(args: &Args, volumes: usize) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::io("this program", &error))?;
-    let args: Vec<OsString> = std::env::args_os().skip(1).filter(|arg| arg != "--background").collect();
+    let stderr = match &args.log_file {
+        None => Stdio::piped(),
+        Some(path) => std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(|error| Failure::io(path.display(), &error))?
+            .into(),
+    };
     let mut child = Command::new(program)
-        .args(args)
+        .args(std::env::args_os().skip(1))
+        .env(DETACHED, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(stderr)
         .process_group(0)
         .spawn()
         .map_err(|error| Failure::io("this program", &error))?;
-    let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        let _ = BufReader::new(stdout).read_line(&mut line);
-    }
-    if line.starts_with(READY) {
-        out::line(line.trim_end())?;
+    let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+    let ready = lines.into_iter().flatten().map_while(Result::ok).filter(|line| line.starts_with(READY));
+    let ready: Vec<String> = ready.take(volumes).collect();
+    if ready.len() == volumes {
+        for line in ready {
+            out::line(line)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let mut said = String::new();
@@ -263,8 +381,13 @@ fn in_background() -> Result<ExitCode, Failure> {
         let _ = stderr.read_to_string(&mut said);
     }
     let _ = child.wait();
-    out::say(said.trim_end());
-    Ok(ExitCode::FAILURE)
+    match &args.log_file {
+        Some(path) => Err(Failure::new("it was not mounted").hint(format!("{} says why", path.display()))),
+        None => {
+            out::say(said.trim_end());
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,11 @@ mod coherence;
 mod durable;
 #[path = "mount/options.rs"]
 mod options;
+#[path = "mount/posix.rs"]
+mod posix;
 mod storm;
+#[path = "mount/verb.rs"]
+mod verb;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -549,16 +553,21 @@ os.chmod("empty", 0o711)
 os.chown("empty", 7, 8)
 os.makedirs("some/where")
 open("some/where/nothing", "wb").close()
+os.utime("some/where/nothing", ns=(-5, 1_500_000_000_000_000_007))
+os.mkfifo("pipe", 0o600)
+os.mknod("disk", 0o060640, os.makedev(8, 1))
+os.mknod("tape", 0o020604, os.makedev(9, 2))
 "#;
     let show = r#"
 import os
 os.chdir("MNT")
 found = {}
-for path in ("file", "link", "empty", "some", "some/where", "some/where/nothing"):
+for path in ("file", "link", "empty", "some", "some/where", "some/where/nothing", "pipe", "disk", "tape"):
     stat = os.lstat(path)
     # The time of a directory is that of its mkdir, as far as others are concerned.
     time = 0 if path in ("some", "some/where") else stat.st_mtime_ns
-    found[path] = (oct(stat.st_mode), stat.st_uid, stat.st_gid, stat.st_size, time)
+    accessed = 0 if path in ("some", "some/where") else stat.st_atime_ns
+    found[path] = (oct(stat.st_mode), stat.st_uid, stat.st_gid, stat.st_size, time, accessed, stat.st_rdev)
 print(sorted(found.items()), os.readlink("link"), open("link", "rb").read(), os.listxattr("file"), os.getxattr("file", "user.color"))
 print(os.listdir("empty"), sorted(os.listdir(".")), sorted(os.listdir("some/where")))
 "#;
@@ -575,6 +584,7 @@ print(os.listdir("empty"), sorted(os.listdir(".")), sorted(os.listdir("some/wher
     python(make);
     let before = python(show);
     assert!(before.contains("0o104640") && before.contains("blue"), "{before}");
+    assert!(before.contains("0o60640") && before.contains("0o10600") && before.contains("2049"), "{before}");
     stoker(rig.dir.path(), &["drain", "files", "--wait"]);
     stoker(rig.dir.path(), &["umount", mnt.to_str().unwrap()]);
     assert!(rig.mount.wait().unwrap().success());
@@ -599,7 +609,7 @@ print(os.listdir("empty"), sorted(os.listdir(".")), sorted(os.listdir("some/wher
             .unwrap();
         if String::from_utf8_lossy(&shown.stdout)
             .lines()
-            .any(|l| l.starts_with("files ") && l.contains(" 6 files"))
+            .any(|l| l.starts_with("files ") && l.contains(" 9 files"))
         {
             break;
         }

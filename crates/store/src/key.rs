@@ -6,8 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, Result, StoreError};
 
-/// Longest key in bytes, as in S3.
+/// Longest key in bytes that S3 and lakes know.
 pub const KEY_LEN_MAX: usize = 1024;
+
+/// Longest name of a file in bytes: a path as POSIX has it, with the `/` of a directory. What is longer than [`KEY_LEN_MAX`] is made by
+/// file systems alone, and does not drain.
+pub const PATH_LEN_MAX: usize = 4096;
 
 /// The full name of a file in its volume: bytes, with `/` between directories. `a/b` and `a//b`, `a` and `a/` are
 /// different keys, as in S3.
@@ -15,13 +19,13 @@ pub const KEY_LEN_MAX: usize = 1024;
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// Takes a key; refuses empty ones, ones over [`KEY_LEN_MAX`] bytes and ones with a NUL byte.
+    /// Takes a key; refuses empty ones, ones over [`PATH_LEN_MAX`] bytes and ones with a NUL byte.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
         let bytes = bytes.into();
         let fault = if bytes.is_empty() {
             "a key cannot be empty".to_owned()
-        } else if bytes.len() > KEY_LEN_MAX {
-            format!("a key has at most {KEY_LEN_MAX} bytes, this one has {}", bytes.len())
+        } else if bytes.len() > PATH_LEN_MAX {
+            format!("a key has at most {PATH_LEN_MAX} bytes, this one has {}", bytes.len())
         } else if bytes.contains(&0) {
             "a key cannot contain a NUL byte".to_owned()
         } else {

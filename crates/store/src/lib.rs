@@ -53,7 +53,7 @@ pub use history::{
 pub use join_token::{
     JOIN_TOKEN_TTL_MS_DEFAULT, JOIN_TOKEN_TTL_MS_MAX, JOIN_TOKEN_USES_MAX, JoinTokenInfo, JoinTokenState,
 };
-pub use key::{KEY_LEN_MAX, Key};
+pub use key::{KEY_LEN_MAX, Key, PATH_LEN_MAX};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use measures::{

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::file::{Attributes, Checksum};
 use crate::key::Key;
 
+/// Etags that no file has. Beside `*` they say what else must hold: releases that do not know them take them for nothing.
+const WITHIN: &str = "stoker:within";
+const EMPTY: &str = "stoker:empty";
+
 /// What must hold for a request to go ahead. All parts must hold; the default always does.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Condition {
@@ -18,6 +22,26 @@ impl Condition {
     /// The file must not exist.
     pub fn absent() -> Condition {
         Condition { if_none_match: Some(vec!["*".to_owned()]), ..Condition::default() }
+    }
+
+    /// The same of a file in a directory that must be there: none is made on the way to it.
+    pub fn absent_within() -> Condition {
+        Condition { if_none_match: Some(vec!["*".to_owned(), WITHIN.to_owned()]), ..Condition::default() }
+    }
+
+    /// The file is that of a directory, its key ends with `/`, and nothing else is in the directory.
+    pub fn empty_directory() -> Condition {
+        Condition { if_match: Some(vec!["*".to_owned(), EMPTY.to_owned()]), ..Condition::default() }
+    }
+
+    /// Whether the directory of the file must be there.
+    pub fn is_within(&self) -> bool {
+        self.if_none_match.as_ref().is_some_and(|list| list.iter().any(|want| want == WITHIN))
+    }
+
+    /// Whether nothing else may be in the directory.
+    pub fn is_empty_directory(&self) -> bool {
+        self.if_match.as_ref().is_some_and(|list| list.iter().any(|want| want == EMPTY))
     }
 
     /// True if there is nothing to check.
@@ -104,4 +128,20 @@ pub struct AttributesChange {
     pub mtime_ns: Option<i64>,
     /// Extended attributes to set (`Some`) or remove (`None`).
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_directories_must_be_is_nothing_to_older_releases() {
+        let within = Condition::absent_within();
+        assert!(within.is_within() && !within.is_empty_directory());
+        assert!(within.holds(None) && !within.holds(Some("etag")));
+        let empty = Condition::empty_directory();
+        assert!(empty.is_empty_directory() && !empty.is_within());
+        assert!(empty.holds(Some("etag")) && !empty.holds(None));
+        assert!(!Condition::absent().is_within() && !Condition::default().is_empty_directory());
+    }
 }

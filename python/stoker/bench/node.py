@@ -118,7 +118,7 @@ class Mount:
         point.mkdir(exist_ok=True)
         if not os.access("/dev/fuse", os.R_OK | os.W_OK):
             raise Unavailable("this user may not open /dev/fuse")
-        args = [program(), "mount", volume, str(point), "--read-only", "--dir", str(node.dir)]
+        args = [program(), "mount", "-f", volume, str(point), "--read-only", "--dir", str(node.dir)]
         log = node.log.with_suffix(".mount.log")
         with open(log, "ab") as out:
             self._process = subprocess.Popen(args, stdout=out, stderr=out)

@@ -40,7 +40,7 @@ impl Mounted {
         fs::create_dir(at).map_err(|e| Failure::io(at.display(), &e))?;
         let program = std::env::current_exe().map_err(|e| Failure::io("this program", &e))?;
         let mut command = Command::new(program);
-        command.arg("mount").arg(stoker.volume()).arg(at).arg("--dir").arg(stoker.dir());
+        command.args(["mount", "-f"]).arg(stoker.volume()).arg(at).arg("--dir").arg(stoker.dir());
         if caches == Caches::Off {
             command.args(["--cache", "0"]);
         }

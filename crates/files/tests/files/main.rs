@@ -5,5 +5,6 @@ mod gate;
 mod model;
 mod newer;
 mod others;
+mod posix;
 mod rig;
 mod semantics;

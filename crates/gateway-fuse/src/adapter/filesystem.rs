@@ -49,7 +49,7 @@ fn xattr(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
 }
 
 fn make(req: &Request, mode: u32, umask: u32) -> Make {
-    Make { mode: mode & !umask & 0o7777, uid: req.uid(), gid: req.gid() }
+    Make { mode: mode & !umask & 0o7777, uid: req.uid(), gid: req.gid(), rdev: 0 }
 }
 
 impl Filesystem for Adapter {
@@ -115,7 +115,7 @@ impl Filesystem for Adapter {
         uid: Option<u32>,
         gid: Option<u32>,
         size: Option<u64>,
-        _atime: Option<TimeOrNow>,
+        atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         fh: Option<FileHandle>,
@@ -126,7 +126,9 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let _at_work = self.crew.begin();
-        let change = Change { mode, uid, gid, mtime_ns: mtime.map(convert::ns) };
+        let now_ns = convert::now_ns();
+        let ns = |time: Option<TimeOrNow>| time.map(|time| convert::ns(time, now_ns));
+        let change = Change { mode, uid, gid, mtime_ns: ns(mtime), atime_ns: ns(atime) };
         let believed = match (fh, size) {
             (Some(_), _) => Ok(()),
             (None, Some(_)) => self.check(req, ino.0),
@@ -167,13 +169,13 @@ impl Filesystem for Adapter {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _rdev: u32,
+        rdev: u32,
         reply: ReplyEntry,
     ) {
         let _at_work = self.crew.begin();
         let made = match Kind::of_mode(mode) {
-            Some(kind @ (Kind::File | Kind::Fifo | Kind::Socket)) => {
-                let make = make(req, mode, umask);
+            Some(kind) if !matches!(kind, Kind::Directory | Kind::Symlink) => {
+                let make = Make { rdev, ..make(req, mode, umask) };
                 self.in_directory(
                     req,
                     &[parent.0],

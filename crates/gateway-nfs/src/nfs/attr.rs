@@ -14,6 +14,7 @@ pub struct Wish {
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub size: Option<u64>,
+    pub atime: Option<Time>,
     pub mtime: Option<Time>,
 }
 
@@ -29,9 +30,8 @@ impl Wish {
         let word = |input: &mut Reader| input.bool()?.then(|| input.u32()).transpose();
         let (mode, uid, gid) = (word(input)?, word(input)?, word(input)?);
         let size = input.bool()?.then(|| input.u64()).transpose()?;
-        // Times of access are not kept.
-        read_time(input)?;
-        Ok(Wish { mode, uid, gid, size, mtime: read_time(input)? })
+        let (atime, mtime) = (read_time(input)?, read_time(input)?);
+        Ok(Wish { mode, uid, gid, size, atime, mtime })
     }
 }
 
@@ -65,11 +65,23 @@ pub fn changed_ns(volume: &Volume, attr: &Attr) -> i64 {
     }
 }
 
+/// `specdata3`: major and minor number of a device, of which kernels make one number in this way.
+fn device(rdev: u32) -> [u32; 2] {
+    [rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xfff00]
+}
+
+/// The number of a device.
+pub fn device_of(major: u32, minor: u32) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
+}
+
 /// `fattr3`.
 pub fn write_attr(out: &mut Writer, volume: &Volume, attr: &Attr) {
     out.u32(match attr.kind {
         Kind::File => 1,
         Kind::Directory => 2,
+        Kind::BlockDevice => 3,
+        Kind::CharDevice => 4,
         Kind::Symlink => 5,
         Kind::Socket => 6,
         Kind::Fifo => 7,
@@ -80,10 +92,12 @@ pub fn write_attr(out: &mut Writer, volume: &Volume, attr: &Attr) {
     out.u64(attr.size);
     // What it takes, rounded as programs expect it.
     out.u64(attr.allocated.next_multiple_of(512));
-    out.u64(0);
+    let [major, minor] = device(attr.rdev);
+    out.u32(major);
+    out.u32(minor);
     out.u64(volume.id.0.into());
     out.u64(attr.ino);
-    write_ns(out, attr.mtime_ns);
+    write_ns(out, attr.atime_ns);
     write_ns(out, attr.mtime_ns);
     write_ns(out, changed_ns(volume, attr));
 }
@@ -133,9 +147,19 @@ mod tests {
         }
         let mut input = Reader::new(out.freeze());
         let wish = Wish::read(&mut input).unwrap();
-        let mtime = Some(Time::At(5 * SECOND_NS + 6));
-        assert_eq!(wish, Wish { mode: Some(0o644), uid: None, gid: Some(100), size: Some(1 << 40), mtime });
+        let (atime, mtime) = (Some(Time::Now), Some(Time::At(5 * SECOND_NS + 6)));
+        let (mode, gid, size) = (Some(0o644), Some(100), Some(1 << 40));
+        assert_eq!(wish, Wish { mode, uid: None, gid, size, atime, mtime });
         assert!(input.rest().is_empty());
+    }
+
+    #[test]
+    fn numbers_of_devices_come_back() {
+        for rdev in [0, 0x0801, 0x0103, 0xfff0_1f34, u32::MAX] {
+            let [major, minor] = device(rdev);
+            assert_eq!(device_of(major, minor), rdev);
+        }
+        assert_eq!(device(0x0801), [8, 1]);
     }
 
     #[test]

@@ -272,14 +272,15 @@ pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
     let who = &at.who;
     let chown = wish.uid.is_some_and(|uid| uid != found.uid);
     let chgrp = wish.gid.is_some_and(|gid| gid != found.gid);
-    let sets_time = matches!(wish.mtime, Some(Time::At(_)));
+    let times = [wish.mtime, wish.atime];
+    let sets_time = times.iter().any(|time| matches!(time, Some(Time::At(_))));
     if (wish.mode.is_some() || chgrp || sets_time) && !who.owns(found) {
         return Err(Status::Permission);
     }
     if !who.is_root() && (chown || wish.gid.is_some_and(|gid| chgrp && !who.is_in(gid))) {
         return Err(Status::Permission);
     }
-    if (wish.size.is_some() || wish.mtime == Some(Time::Now)) && !who.may_write(found) {
+    if (wish.size.is_some() || times.contains(&Some(Time::Now))) && !who.may_write(found) {
         return Err(Status::Access);
     }
     let open = match found.kind {
@@ -287,9 +288,9 @@ pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
         _ => None,
     };
     let now_ns = (at.volume.now_ns)();
-    let mtime_ns = wish.mtime.map(|time| match time {
-        Time::Now => now_ns,
-        Time::At(ns) => ns,
+    let [mtime_ns, atime_ns] = times.map(|time| match time? {
+        Time::Now => Some(now_ns),
+        Time::At(ns) => Some(ns),
     });
     let mode = wish.mode.map(|mode| mode & 0o7777);
     // Whoever is given a file must not get the rights of the one who had it.
@@ -297,7 +298,7 @@ pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
         true if !who.is_root() => Some(mode.unwrap_or(found.mode) & !0o6000),
         _ => mode,
     };
-    let properties = Properties { mode, uid: wish.uid, gid: wish.gid, mtime_ns };
+    let properties = Properties { mode, uid: wish.uid, gid: wish.gid, mtime_ns, atime_ns };
     loop {
         match set_once(at, open.as_deref(), wish.size, properties).await {
             Err(Errno::EAGAIN) if at.is_fresh() => {}

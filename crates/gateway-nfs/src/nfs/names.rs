@@ -90,12 +90,32 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Devices, pipes and sockets are made where they are used.
+    /// Makes a pipe, a socket, or, if root asks, a device.
     pub(super) async fn mknod(&mut self, mut input: Reader) -> xdr::Result<()> {
-        read_entry(&mut input)?;
-        let kind = input.u32()?;
-        self.status(if (3..=7).contains(&kind) { Status::NotSupported } else { Status::BadType });
-        attr::write_no_change(&mut self.out);
+        let (handle, name) = read_entry(&mut input)?;
+        let kind = match input.u32()? {
+            3 => Kind::BlockDevice,
+            4 => Kind::CharDevice,
+            6 => Kind::Socket,
+            7 => Kind::Fifo,
+            _ => {
+                self.status(Status::BadType);
+                attr::write_no_change(&mut self.out);
+                return Ok(());
+            }
+        };
+        let wish = Wish::read(&mut input)?;
+        let rdev = if kind.is_device() { attr::device_of(input.u32()?, input.u32()?) } else { 0 };
+        self.make(&handle, &name, async |at: &At, directory: &Attr| {
+            if kind.is_device() && !at.who.is_root() {
+                return Err(Status::Permission);
+            }
+            let make = Make { rdev, ..make(at, directory, kind, wish.mode.unwrap_or(0o644)) };
+            let made = at.volume.files.make(at.ino, &name, kind, make, b"").await?;
+            at.volume.note(made.ino);
+            Ok(made)
+        })
+        .await;
         Ok(())
     }
 
@@ -286,7 +306,7 @@ fn check_plain(name: &[u8]) -> Outcome<()> {
 
 fn make(at: &At, directory: &Attr, kind: Kind, mode: u32) -> Make {
     let (gid, inherited) = at.who.group_in(directory, kind);
-    Make { mode: mode & 0o7777 | inherited, uid: at.who.uid, gid }
+    Make { mode: mode & 0o7777 | inherited, uid: at.who.uid, gid, rdev: 0 }
 }
 
 /// Makes a file, durably.
@@ -319,7 +339,9 @@ async fn create(at: &At, directory: &Attr, name: &[u8], how: How) -> Outcome<Att
                 return Err(Status::Exists);
             }
             if is_new {
-                attr = files.set(attr.ino, Properties { mtime_ns, ..Properties::default() }).await?;
+                attr = files
+                    .set(attr.ino, Properties { mtime_ns, atime_ns: mtime_ns, ..Properties::default() })
+                    .await?;
             }
         }
         How::Unchecked(wish) | How::Guarded(wish) => {

@@ -11,7 +11,7 @@ use stoker_store::{
 };
 
 use super::upload::HELD_MS;
-use super::{End, attributes};
+use super::{End, attributes, may_be_in_lake};
 use crate::core::{Core, add};
 use crate::lookup::{lake_row, no_such_key};
 use crate::properties::Properties;
@@ -158,6 +158,11 @@ impl Core {
         let located = located.ok_or_else(|| no_such_key(path))?;
         if located.file.drain != Drain::Conflict {
             return Err(StoreError::new(ErrorKind::Invalid, format!("`{key}` has no conflict")));
+        }
+        if !may_be_in_lake(path) {
+            let message =
+                format!("the lake holds no key of {} bytes: give the file a shorter path", path.len());
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::Lake, message));
         }
         if resolution == Resolution::KeepBoth {
             // Ours moves aside and drains there; theirs is then what the lake shows.

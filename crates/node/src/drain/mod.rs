@@ -36,7 +36,7 @@ use crate::{TRACE, clock, error};
 pub(crate) use alone::away;
 use pace::Pace;
 use planner::{Planner, Task};
-pub(crate) use readers::check_key;
+pub(crate) use readers::{check_key, may_be_in_lake};
 pub(crate) use stoker_records::lake_keys::{AWAY, open_key};
 pub(crate) use stoker_records::{attributes, signature};
 

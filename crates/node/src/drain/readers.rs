@@ -21,7 +21,7 @@ use stoker_catalog::kv::{Commit, Outcome};
 use stoker_format::{VersionId, VolumeId};
 use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PutOptions};
 use stoker_schema::rows::{FileRow, RowValue, TombstoneRow, keys};
-use stoker_store::{ErrorKind, Result, StoreError};
+use stoker_store::{ErrorKind, KEY_LEN_MAX, Result, StoreError};
 use tokio::time::Instant;
 
 use super::attributes;
@@ -45,6 +45,11 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     let message =
         format!("keys that begin with `{}` are the cluster's own: choose another one", own.escape_ascii());
     Err(StoreError::new(ErrorKind::Invalid, message))
+}
+
+/// Whether a lake may have an object under a path, and the catalog rows that are about it. Longer paths are known to file systems alone.
+pub(crate) fn may_be_in_lake(path: &[u8]) -> bool {
+    path.len() <= KEY_LEN_MAX
 }
 
 /// The version that is kept under a key.

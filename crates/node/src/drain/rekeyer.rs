@@ -11,6 +11,7 @@ use stoker_store::{BoxFuture, Result};
 
 use super::attributes;
 use super::claim::Claimed;
+use super::may_be_in_lake;
 use crate::core::{Core, add};
 use crate::properties::Properties;
 use crate::sums::Sums;
@@ -138,6 +139,10 @@ impl Core {
         let (Drain::Clean, Some(old)) = (file.drain, &file.lake) else { return Ok(true) };
         let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
         let Some(key) = path.filter(|key| *key != old.key) else { return Ok(true) };
+        if !may_be_in_lake(&key) {
+            // It relies on what it has there, under the name that it had.
+            return self.rely(&located, old).await;
+        }
         let Some(lake) = volume.lake(self.volumes.lakes()).await? else { return Ok(true) };
         let Some(_busy) = self.drainer.take_key(volume.id, &key) else { return Ok(false) };
         let version = file.version();

@@ -15,7 +15,7 @@ use stoker_store::{ErrorKind, Result, StoreError};
 
 use super::claim::{Claim, Claimed, lost};
 use super::tombstones::READERS_MS;
-use super::{End, attributes};
+use super::{End, attributes, may_be_in_lake};
 use crate::cache::PIECE;
 use crate::cell::Protected;
 use crate::core::{Core, add};
@@ -153,6 +153,10 @@ impl Core {
     async fn is_blocked(&self, located: &Located) -> Result<bool> {
         let path = self.names.path_of(&located.spot).await.map_err(error::catalog)?;
         let Some(path) = path else { return Ok(false) };
+        if !may_be_in_lake(&path) {
+            // It never gets an object of its own.
+            return Ok(true);
+        }
         let own = (located.file.version(), located.file.inode);
         Ok(self.dependent(located.spot.volume, &path, Some(own)).await?.is_some())
     }

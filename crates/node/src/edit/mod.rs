@@ -68,7 +68,7 @@ impl Core {
             let message = format!("{inode} is not the number of a file that was handed out");
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
-        self.check_write(&volume, key, &attributes, &condition).await?;
+        self.check_edit(&volume, key, &attributes, &condition).await?;
         let open = match base {
             Some(base) => Some(self.open_base(&volume, key, base).await?),
             None => None,

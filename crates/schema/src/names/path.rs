@@ -6,8 +6,8 @@ use super::Names;
 use crate::rows::{DirRow, EntryRow, ROOT, RowValue, keys};
 use stoker_catalog::{CatalogError, Result};
 
-/// Deepest path: a key of 1,024 slashes.
-const DEPTH_MAX: usize = 1025;
+/// Deepest path: a key of 4,096 slashes.
+const DEPTH_MAX: usize = 4097;
 
 /// Where an entry is or would be.
 #[derive(Clone, PartialEq, Eq, Debug)]

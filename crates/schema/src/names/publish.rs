@@ -34,13 +34,15 @@ pub struct Plan {
     pub links: Option<Links>,
     /// The file that this becomes one more name of. It must be as it is here.
     pub link: Option<Box<Located>>,
+    /// The directory that it lies in must be there: none is made but that of a key that ends with `/`.
+    pub is_within: bool,
 }
 
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
         let (layout, inherited, dropped, checks, writes, links, link) = Default::default();
-        Plan { file, layout, inherited, dropped, checks, writes, set: None, links, link }
+        Plan { file, layout, inherited, dropped, checks, writes, set: None, links, link, is_within: false }
     }
 }
 
@@ -88,6 +90,9 @@ impl Names {
                 false => None,
             };
             let planned = plan(present.as_ref()).await?;
+            if planned.is_within && way.missing.len() > usize::from(key.ends_with(b"/")) {
+                return Err(Refusal::NotFound);
+            }
             let mut change = Commit::new();
             let parent = self.make_way(&mut change, volume, &way).await?;
             let spot = Spot { volume, parent, name: way.name.to_vec() };

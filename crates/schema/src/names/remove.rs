@@ -6,14 +6,17 @@ use super::change::Forgotten;
 use super::path::Spot;
 use super::usage::usage_adds;
 use super::{Located, Names, Refusal, TRIES_MAX};
-use crate::rows::FileRow;
-use stoker_catalog::kv::{Check, Commit, Write};
+use crate::rows::{FileRow, keys};
+use stoker_catalog::Result;
+use stoker_catalog::kv::{Check, Commit, Range, Write};
 
 /// What a delete does besides removing the name.
 #[derive(Clone, Debug, Default)]
 pub struct Removal {
     /// What else changes, a tombstone say.
     pub writes: Vec<Write>,
+    /// The file is that of a directory, in which nothing else may be: the directory goes with it.
+    pub ends_directory: bool,
 }
 
 /// A file that is gone.
@@ -43,6 +46,9 @@ impl Names {
                 return Ok(None);
             };
             let removal = plan(&old)?;
+            if removal.ends_directory && self.has_others(&old.spot).await? {
+                return Err(Refusal::Exists);
+            }
             let mut change = Commit::new();
             let fate = self.take_out(&mut change, &old).await?;
             self.prune(&mut change, &old.spot).await?;
@@ -52,6 +58,15 @@ impl Names {
             }
         }
         Err(Refusal::Contended)
+    }
+
+    /// Whether something else is in the directory of an entry. If something comes after this was asked, the change that prunes the
+    /// directory fails.
+    async fn has_others(&self, spot: &Spot) -> Result<bool> {
+        let entries = keys::entries(spot.volume, spot.parent);
+        let own = spot.row_key();
+        let rows = self.catalog.range(Range::prefix(&entries, 2)).await?.rows;
+        Ok(rows.iter().any(|row| row.key != own))
     }
 
     /// Removes an entry and its reference, without pruning.

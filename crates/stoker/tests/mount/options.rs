@@ -21,7 +21,7 @@ fn mount_stoker(rig: &Rig, options: &str) -> Output {
 }
 
 /// What the kernel says of a mount.
-fn shown(at: &Path) -> String {
+pub(super) fn shown(at: &Path) -> String {
     let at = at.to_str().unwrap().trim_end_matches('/');
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(at));

@@ -151,7 +151,18 @@ expect(client.rename(root, b"deep", deeper, b"loop"), INVAL)
 _, link, attr, _ = expect(client.symlink(root, b"link", b"deep/er/replaced"), OK)
 assert attr["type"] == 5 and client.readlink(link) == (OK, b"deep/er/replaced")
 expect(client.readlink(file), INVAL)
-expect(client.mknod(root, b"pipe"), NOTSUPP)
+for kind, name in ((7, b"pipe"), (6, b"socket")):
+    _, special, attr, _ = expect(client.mknod(root, name, kind), OK)
+    assert (attr["type"], attr["mode"], attr["size"], attr["device"]) == (kind, 0o604, 0, 0), attr
+    assert expect(client.getattr(special), OK)[1]["type"] == kind
+    expect(client.mknod(root, name, kind), EXIST)
+    expect(client.readlink(special), INVAL)
+    expect(client.read(special, 0, 10), INVAL)
+    expect(client.remove(root, name), OK)
+# Devices are for root, which nobody is in this export.
+expect(client.mknod(root, b"disk", 3, u32(8, 1)), PERM)
+expect(client.mknod(root, b"tape", 4, u32(4, 1)), PERM)
+expect(client.mknod(root, b"neither", 2), BADTYPE)
 _, first, *_ = expect(client.create(root, b"first", how=1), OK)
 expect(client.write(first, 0, b"written", UNSTABLE), OK)
 expect(client.link(first, deep, b"second"), OK)

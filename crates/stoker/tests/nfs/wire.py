@@ -7,7 +7,7 @@ import struct
 NFS, MOUNT = 100003, 100005
 OK, PERM, NOENT, IO, ACCES, EXIST, NOTDIR, ISDIR, INVAL = 0, 1, 2, 5, 13, 17, 20, 21, 22
 ROFS, NAMETOOLONG, NOTEMPTY, STALE = 30, 63, 66, 70
-BADHANDLE, NOT_SYNC, BAD_COOKIE, NOTSUPP, TOOSMALL = 10001, 10002, 10003, 10004, 10005
+BADHANDLE, NOT_SYNC, BAD_COOKIE, NOTSUPP, TOOSMALL, BADTYPE = 10001, 10002, 10003, 10004, 10005, 10007
 UNSTABLE, FILE_SYNC = 0, 2
 
 
@@ -56,7 +56,7 @@ class Reader:
     def attr(self):
         names = ("type", "mode", "nlink", "uid", "gid")
         found = {name: self.u32() for name in names}
-        found["size"], found["used"], _, found["fsid"], found["ino"] = (self.u64() for _ in range(5))
+        found["size"], found["used"], found["device"], found["fsid"], found["ino"] = (self.u64() for _ in range(5))
         found["atime"], found["mtime"], found["ctime"] = ((self.u32(), self.u32()) for _ in range(3))
         return found
 
@@ -222,9 +222,8 @@ class Client:
     def symlink(self, handle, name, target):
         return self.made(self.call(NFS, 10, opaque(handle) + opaque(name) + sattr() + opaque(target)))
 
-    def mknod(self, handle, name):
-        reply = self.call(NFS, 11, opaque(handle) + opaque(name) + u32(7) + sattr())
-        return reply.u32()
+    def mknod(self, handle, name, kind, device=b""):
+        return self.made(self.call(NFS, 11, opaque(handle) + opaque(name) + u32(kind) + sattr(mode=0o604) + device))
 
     def remove(self, handle, name, procedure=12, **header):
         reply = self.call(NFS, procedure, opaque(handle) + opaque(name), **header)

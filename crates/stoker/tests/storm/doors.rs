@@ -65,7 +65,7 @@ impl Mounted {
     fn make(dir: &Path, node: usize, at: &Path) -> Option<Mounted> {
         std::fs::create_dir_all(at).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
-        command.env("STOKER_DIR", home(dir, node)).args(["mount", "data"]).arg(at);
+        command.env("STOKER_DIR", home(dir, node)).args(["mount", "-f", "data"]).arg(at);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -137,7 +137,7 @@ pub fn can_mount() -> bool {
 /// Mounts a volume of a node; it is there when this returns.
 pub fn mount(node: &Path, volume: &str, at: &Path, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
-    command.env("STOKER_DIR", node).args(["mount", volume]).arg(at).args(args);
+    command.env("STOKER_DIR", node).args(["mount", "-f", volume]).arg(at).args(args);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
