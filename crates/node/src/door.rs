@@ -1,177 +1,25 @@
 //! The door's calls, each handed to the part that does it.
 
-use std::sync::Arc;
-
 use stoker_format::VersionId;
-use stoker_schema::rows::{Drain, keys};
+use stoker_schema::rows::keys;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
-    KEY_LEN_MAX, Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt,
-    RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest,
-    ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
-    VolumePolicy, WriteRequest, Writer,
+    Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode,
+    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
+    Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
 use crate::lookup::no_such_key;
 use crate::node::Node;
-use crate::publish::{FilePurpose, check_condition};
 use crate::rotate::StoredKey;
-use crate::volumes::Volume;
 use crate::writer::ChunkWriter;
 use crate::{clock, error};
 
 /// Longest access key.
 const ACCESS_KEY_LEN_MAX: usize = 128;
-
-impl Core {
-    async fn begin_write(
-        self: &Arc<Core>,
-        volume: Arc<Volume>,
-        key: &Key,
-        request: WriteRequest,
-    ) -> Result<ChunkWriter> {
-        self.check_write(&volume, key, &request.attributes, &request.condition).await?;
-        self.check_quota(&volume, request.size.unwrap_or(1)).await?;
-        let size = request.size;
-        let purpose = FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request);
-        Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
-    }
-
-    /// Refuses at the start what could not be published.
-    pub async fn check_write(
-        &self,
-        volume: &Arc<Volume>,
-        key: &Key,
-        attributes: &Attributes,
-        condition: &Condition,
-    ) -> Result<()> {
-        self.check_open()?;
-        volume.check_writable()?;
-        self.check_lake(volume, key.as_bytes(), attributes).await?;
-        self.check_before(volume, key, condition).await
-    }
-
-    /// The same for those who know files by their paths, which may be longer than the keys of a lake.
-    pub async fn check_edit(
-        &self,
-        volume: &Arc<Volume>,
-        key: &Key,
-        attributes: &Attributes,
-        condition: &Condition,
-    ) -> Result<()> {
-        self.check_open()?;
-        volume.check_writable()?;
-        self.check_path(volume, key.as_bytes(), attributes).await?;
-        self.check_before(volume, key, condition).await
-    }
-
-    async fn check_before(&self, volume: &Arc<Volume>, key: &Key, condition: &Condition) -> Result<()> {
-        if !condition.is_empty() {
-            let seen = self.seen(volume, key.as_bytes()).await?;
-            check_condition(condition, seen.as_ref().map(|seen| seen.file.etag.as_str()))?;
-        }
-        Ok(())
-    }
-
-    /// Refuses what no user may say of a file, and what the lake of the volume could never hold.
-    pub async fn check_lake(&self, volume: &Volume, key: &[u8], attributes: &Attributes) -> Result<()> {
-        attributes.check()?;
-        crate::drain::check_key(key)?;
-        if volume.lake_url.is_none() {
-            return Ok(());
-        }
-        let attributes = crate::drain::attributes::to_lake_later(&self.signer, attributes);
-        volume.check_lake(self.volumes.lakes(), key, &attributes).await
-    }
-
-    /// The same of a path. One that is longer than any key of S3 stays on the drives: it is put aside when it should drain. Where
-    /// names are looked for in the lake, there can be none.
-    pub async fn check_path(&self, volume: &Volume, key: &[u8], attributes: &Attributes) -> Result<()> {
-        if key.len() <= KEY_LEN_MAX || volume.asks_lake() {
-            return self.check_lake(volume, key, attributes).await;
-        }
-        crate::drain::check_key(key)?;
-        self.check_lake(volume, b"-", attributes).await
-    }
-
-    /// Refuses bytes beyond the quota. Asked when a write begins, so that it is not made in vain, and before each publish,
-    /// because copies, completions and streams of unknown length have no beginning that could be asked.
-    pub async fn check_quota(&self, volume: &Volume, more: u64) -> Result<()> {
-        let quota = volume.policy.quota_bytes;
-        if quota == 0 || more == 0 {
-            return Ok(());
-        }
-        let used = self.volumes.info(volume).await?.bytes;
-        if used.saturating_add(more) <= quota {
-            return Ok(());
-        }
-        let message =
-            format!("volume `{}` has a quota of {quota} bytes, of which {used} are used", volume.name);
-        Err(StoreError::about(ErrorKind::Full, Subject::Quota, message))
-    }
-
-    async fn receipt_of(&self, volume: &Arc<Volume>, key: &Key) -> Result<Receipt> {
-        let seen = self.seen(volume, key.as_bytes()).await?.ok_or_else(|| no_such_key(key.as_bytes()))?;
-        let seq = seen.located.as_ref().map_or(0, |located| located.seq);
-        self.receipt_now(volume, key.as_bytes(), &seen.file, seq).await
-    }
-
-    async fn await_state(
-        &self,
-        volume: &Arc<Volume>,
-        key: &Key,
-        version: Option<VersionId>,
-        awaited: Awaited,
-    ) -> Result<Receipt> {
-        let mut wanted = version;
-        loop {
-            let cleaned = self.drainer.cleaned.notified();
-            let receipt = self.receipt_of(volume, key).await?;
-            let version = *wanted.get_or_insert(receipt.version);
-            if receipt.version != version {
-                let message = format!("version {version} of `{key}` was replaced before it got that far");
-                return Err(StoreError::new(ErrorKind::NotFound, message));
-            }
-            match (awaited, &receipt.drain) {
-                (Awaited::Committed, _) | (_, stoker_store::DrainState::Clean) => return Ok(receipt),
-                (_, stoker_store::DrainState::Never) => {
-                    let message = format!("`{key}` is in a volume that does not drain");
-                    return Err(StoreError::new(ErrorKind::Invalid, message));
-                }
-                (_, stoker_store::DrainState::Conflict) => {
-                    let message = match self.why_parked(volume, key.as_bytes()).await? {
-                        Some(reason) => format!("`{key}` does not drain: {reason}. See `stoker conflict ls`"),
-                        None => format!("`{key}` has a conflict with the lake: see `stoker conflict ls`"),
-                    };
-                    return Err(StoreError::about(ErrorKind::Conflict, Subject::Lake, message));
-                }
-                (_, stoker_store::DrainState::Dirty) => {}
-            }
-            self.check_open()?;
-            let pause = tokio::time::sleep(std::time::Duration::from_millis(500));
-            tokio::select! { biased; () = cleaned => {}, () = pause => {} }
-        }
-    }
-
-    async fn drain_prefix(self: &Arc<Core>, volume: &Arc<Volume>, prefix: &[u8]) -> Result<u64> {
-        if volume.lake_url.is_none() {
-            return Err(StoreError::about(ErrorKind::Invalid, Subject::Lake, "the volume has no lake"));
-        }
-        let mut walk = self.names.walk(volume.id, prefix, None, None).await.map_err(error::catalog)?;
-        let mut count = 0;
-        while let Some(found) = walk.next().await.map_err(error::catalog)? {
-            if let stoker_schema::names::Found::File { file, .. } = found
-                && file.drain == Drain::Dirty
-            {
-                self.drainer.demand(&file);
-                count += 1;
-            }
-        }
-        Ok(count)
-    }
-}
 
 impl Store for Node {
     fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>> {

@@ -42,6 +42,7 @@ mod operate;
 mod options;
 mod part_copy;
 mod pins;
+mod preconditions;
 mod publish;
 mod pulse;
 mod read_repair;

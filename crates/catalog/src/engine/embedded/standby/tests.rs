@@ -3,9 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::message::{FromStandby, Piece, StandbyAsk, ToStandby};
+use super::message::{FromStandby, StandbyAsk, ToStandby};
 use crate::engine::embedded::entry::{Entry, EntryChange};
 use crate::engine::embedded::lineage::{Lineage, Position};
+use crate::engine::embedded::pieces::Piece;
 use crate::epoch::Epoch;
 use crate::kv::{Row, Write};
 use crate::wire::{self, Blob};
