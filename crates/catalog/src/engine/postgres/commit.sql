@@ -8,6 +8,31 @@ CREATE TABLE stoker_lane (
     at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
+-- A counter is stored little-endian, but SQL knows only the other order. All operators on bits bind alike.
+CREATE FUNCTION stoker_counter_2(sum bigint) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN int8send(
+        (sum << 56) | ((sum & 65280) << 40) | ((sum & 16711680) << 24) | ((sum & 4278190080) << 8)
+        | ((sum >> 8) & 4278190080) | ((sum >> 24) & 16711680) | ((sum >> 40) & 65280) | ((sum >> 56) & 255));
+END
+$$;
+
+CREATE FUNCTION stoker_sum_2(stored bytea, more bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    IF octet_length(stored) <> 8 THEN
+        RAISE EXCEPTION 'cannot add to a value of % bytes; a counter has 8', octet_length(stored)
+            USING ERRCODE = 'STK01';
+    END IF;
+    RETURN stoker_counter_2(
+        (get_byte(stored, 0) | (get_byte(stored, 1)::bigint << 8) | (get_byte(stored, 2)::bigint << 16)
+            | (get_byte(stored, 3)::bigint << 24) | (get_byte(stored, 4)::bigint << 32) | (get_byte(stored, 5)::bigint << 40)
+            | (get_byte(stored, 6)::bigint << 48) | (get_byte(stored, 7)::bigint << 56))
+        + (get_byte(more, 0) | (get_byte(more, 1)::bigint << 8) | (get_byte(more, 2)::bigint << 16)
+            | (get_byte(more, 3)::bigint << 24) | (get_byte(more, 4)::bigint << 32) | (get_byte(more, 5)::bigint << 40)
+            | (get_byte(more, 6)::bigint << 48) | (get_byte(more, 7)::bigint << 56)));
+END
+$$;
+
 -- Runs commits that have no effect on each other: gives for each its number, or 0 if it holds and writes nothing, or -N if
 -- its check N does not hold (from 1). Items say which commit they are of (from 1).
 -- Kinds of checks: 0 absent, 1 present, 2 number, 3 value, 4 at most `number` rows in `key`..`other`.
@@ -101,12 +126,10 @@ BEGIN
     END IF;
     IF cardinality(add_commits) > 0 THEN
         INSERT INTO stoker_row AS r (key, value, seq)
-        SELECT a.key, stoker_swap_1(int8send(sum(a.delta)::bigint)), max(results[a.of])
+        SELECT a.key, stoker_counter_2(sum(a.delta)::bigint), max(results[a.of])
         FROM unnest(add_commits, add_keys, add_deltas) AS a(of, key, delta)
         WHERE results[a.of] > 0 GROUP BY a.key
-        ON CONFLICT (key) DO UPDATE SET
-            value = stoker_sum_1(r.value, ('x' || encode(stoker_swap_1(excluded.value), 'hex'))::bit(64)::bigint),
-            seq = excluded.seq;
+        ON CONFLICT (key) DO UPDATE SET value = stoker_sum_2(r.value, excluded.value), seq = excluded.seq;
     END IF;
     -- Also if nothing was there to change: the numbers were drawn, so they have to become durable.
     INSERT INTO stoker_lane AS l (lane, batch, results, at) VALUES (of_lane, of_batch, results, clock_timestamp())

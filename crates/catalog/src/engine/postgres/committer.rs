@@ -1,7 +1,7 @@
 //! Runs commits, many in one transaction, and finds out what became of those whose answer was lost.
 //!
-//! A few lanes take what waits: while the transactions of all lanes are under way, the next ones gather, so the more is to
-//! do the more goes together. A lane numbers its transactions, and each leaves its number and its results in the row of the
+//! A few lanes take what waits: while their transactions are under way, the next ones gather, so the more is to do the more
+//! goes together. A lane numbers its transactions, and each leaves its number and its results in the row of the
 //! lane. When a connection breaks, the lane waits until the session has ended and reads that row: it is there with the
 //! number of the transaction if and only if the transaction was made, on this server or on the one that it failed over to.
 //! So a commit is made once, however often the server goes away, as long as it is back within the time that callers have.
@@ -87,7 +87,7 @@ impl Committer {
     /// Runs what waits until the queue is closed; one of several.
     pub(super) async fn lane(self: Arc<Committer>, id: u64) {
         let mut lane = Lane { id: id.cast_signed(), batch: 0 };
-        while let Some(batch) = self.queue.next(self.locks_max.load(Ordering::Relaxed)).await {
+        while let Some(batch) = self.queue.next(lane.id, self.locks_max.load(Ordering::Relaxed)).await {
             let most = self.locks_max.load(Ordering::Relaxed);
             // Grows again slowly after it was halved.
             self.locks_max.store((most + 1).min(LOCKS_MAX), Ordering::Relaxed);

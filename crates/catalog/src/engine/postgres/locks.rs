@@ -69,10 +69,19 @@ impl Locks {
         self.0.len()
     }
 
-    /// Whether commits with these locks have an effect on each other, or would have to wait for each other.
+    /// Whether commits with these locks have an effect on each other if they are in one transaction.
     pub(super) fn conflict(&self, other: &Locks) -> bool {
+        self.meets(other, Mode::excludes)
+    }
+
+    /// Whether a transaction with the other locks has to wait for one with these.
+    pub(super) fn stops(&self, other: &Locks) -> bool {
+        self.meets(other, |one, other| one != Mode::Shared || other != Mode::Shared)
+    }
+
+    fn meets(&self, other: &Locks, excludes: fn(Mode, Mode) -> bool) -> bool {
         let (few, many) = if self.len() < other.len() { (self, other) } else { (other, self) };
-        few.0.iter().any(|(id, mode)| many.0.get(id).is_some_and(|other| mode.excludes(*other)))
+        few.0.iter().any(|(id, mode)| many.0.get(id).is_some_and(|other| excludes(*mode, *other)))
     }
 
     /// Takes the locks of another commit, too.

@@ -1,4 +1,7 @@
-//! Commits that wait, and which of them go together.
+//! Commits that wait, which of them go together, and which have to wait for those that are under way.
+//!
+//! A commit that would stand in the server behind one of ours waits here instead: nothing is lost, and more can go together
+//! with it. Those that stand in each other's way keep the order of their arrival, so nobody waits for ever.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,16 +36,24 @@ pub(super) struct Waiting {
 /// Commits in the order of their arrival.
 pub(super) struct Queue {
     /// `None` once closed.
-    waiting: Mutex<Option<VecDeque<Waiting>>>,
-    arrived: Notify,
+    state: Mutex<Option<State>>,
+    /// Something arrived, or a transaction ended.
+    changed: Notify,
     room: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// The locks of transactions that are under way, by who runs them.
+    running: Vec<(i64, Locks)>,
 }
 
 impl Queue {
     pub(super) fn new() -> Queue {
         Queue {
-            waiting: Mutex::new(Some(VecDeque::new())),
-            arrived: Notify::new(),
+            state: Mutex::new(Some(State::default())),
+            changed: Notify::new(),
             room: Arc::new(Semaphore::new(QUEUE_BYTES_MAX)),
         }
     }
@@ -57,84 +68,91 @@ impl Queue {
         let (answer, outcome) = oneshot::channel();
         let waiting = Waiting { commit, bytes, locks, deadline, answer, _room: room };
         match &mut *self.lock() {
-            Some(queue) => queue.push_back(waiting),
+            Some(state) => state.waiting.push_back(waiting),
             None => return Err(CatalogError::closed()),
         }
-        self.arrived.notify_one();
+        self.changed.notify_one();
         let lost = || CatalogError::unknown("the catalog ended during a commit");
         outcome.await.unwrap_or_else(|_| Err(lost()))
     }
 
-    /// The next commits to run together, as soon as there are any; `None` once closed. They have at most `most` locks, or
-    /// are one.
-    pub(super) async fn next(&self, most: usize) -> Option<Vec<Waiting>> {
+    /// The next commits for a lane to run together, as soon as there are any; `None` once closed. They have at most `most`
+    /// locks, or are one. Those that the lane took before have ended.
+    pub(super) async fn next(&self, lane: i64, most: usize) -> Option<Vec<Waiting>> {
+        let mut has_ended = true;
         loop {
-            let arrived = self.arrived.notified();
+            let changed = self.changed.notified();
             {
-                let mut queue = self.lock();
-                let Some(queue) = &mut *queue else {
+                let mut state = self.lock();
+                let Some(state) = &mut *state else {
                     // For the others who wait here.
-                    self.arrived.notify_one();
+                    self.changed.notify_one();
                     return None;
                 };
-                if !queue.is_empty() {
-                    let batch = take(queue, most);
-                    if !queue.is_empty() {
-                        self.arrived.notify_one();
-                    }
+                state.running.retain(|(of, _)| *of != lane);
+                let (batch, locks) = take(&mut state.waiting, &state.running, most);
+                // Another lane may find something to do, too.
+                if !state.waiting.is_empty() && (has_ended || !batch.is_empty()) {
+                    self.changed.notify_one();
+                }
+                if !batch.is_empty() {
+                    state.running.push((lane, locks));
                     return Some(batch);
                 }
             }
-            arrived.await;
+            has_ended = false;
+            changed.await;
         }
     }
 
     /// Refuses who waits and who comes.
     pub(super) fn close(&self) {
-        let queue = self.lock().take();
-        for waiting in queue.into_iter().flatten() {
+        let state = self.lock().take();
+        for waiting in state.into_iter().flat_map(|state| state.waiting) {
             let _ = waiting.answer.send(Err(CatalogError::closed()));
         }
         self.room.close();
-        self.arrived.notify_one();
+        self.changed.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<VecDeque<Waiting>>> {
-        // A list that is whole at any moment.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        // Lists that are whole at any moment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes the first commit, and those behind it that have no effect on each other: within a transaction nothing says which
-/// of two comes first.
-fn take(queue: &mut VecDeque<Waiting>, most: usize) -> Vec<Waiting> {
-    let mut batch: Vec<Waiting> = Vec::new();
-    let (mut bytes, mut locks) = (0, Locks::default());
-    let mut left = VecDeque::new();
-    while batch.len() < BATCH_COMMITS_MAX && bytes < BATCH_BYTES_MAX {
+/// Takes the first commit that nothing under way stands in the way of, and those behind it that have no effect on each
+/// other: within a transaction nothing says which of two comes first. Gives their locks, too.
+fn take(queue: &mut VecDeque<Waiting>, running: &[(i64, Locks)], most: usize) -> (Vec<Waiting>, Locks) {
+    let (mut batch, mut bytes, mut locks) = (Vec::new(), 0, Locks::default());
+    let mut left: VecDeque<Waiting> = VecDeque::new();
+    // Locks of those who were here before and wait on.
+    let mut before = Locks::default();
+    while batch.len() < BATCH_COMMITS_MAX && bytes < BATCH_BYTES_MAX && left.len() < BATCH_COMMITS_MAX {
         let Some(next) = queue.pop_front() else { break };
-        let fits = bytes + next.bytes <= BATCH_BYTES_MAX && locks.len() + next.locks.len() <= most;
-        if batch.is_empty() || (fits && !locks.conflict(&next.locks)) {
+        let fits = batch.is_empty()
+            || (bytes + next.bytes <= BATCH_BYTES_MAX && locks.len() + next.locks.len() <= most);
+        let is_free = running.iter().all(|(_, running)| !running.stops(&next.locks));
+        if fits && is_free && !before.stops(&next.locks) && !locks.conflict(&next.locks) {
             bytes += next.bytes;
             locks.join(&next.locks);
             batch.push(next);
         } else {
+            before.join(&next.locks);
             left.push_back(next);
-            if left.len() == BATCH_COMMITS_MAX {
-                break;
-            }
         }
     }
     while let Some(next) = left.pop_back() {
         queue.push_front(next);
     }
-    batch
+    (batch, locks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::changes::Changes;
+    use crate::kv::Write;
 
     fn waiting(commit: Commit) -> Waiting {
         let locks = Locks::of(&commit.checks, &Changes::new(&commit.writes).unwrap(), 100);
@@ -145,7 +163,7 @@ mod tests {
 
     fn batches(commits: Vec<Commit>, most: usize) -> Vec<usize> {
         let mut queue: VecDeque<Waiting> = commits.into_iter().map(waiting).collect();
-        std::iter::from_fn(|| (!queue.is_empty()).then(|| take(&mut queue, most).len())).collect()
+        std::iter::from_fn(|| (!queue.is_empty()).then(|| take(&mut queue, &[], most).0.len())).collect()
     }
 
     #[tokio::test]
@@ -155,12 +173,39 @@ mod tests {
         let add = || Commit::new().add("n", 1);
         assert_eq!(batches(vec![add(), add(), add()], 1000), [3]);
         let clear = Commit::new().delete_range("", "z");
-        assert_eq!(batches(vec![put("a"), clear, put("b")], 1000), [2, 1]);
+        assert_eq!(batches(vec![put("a"), clear, put("b")], 1000), [1, 1, 1]);
         assert_eq!(batches((0..300u32).map(|n| put(&n.to_string())).collect(), 100_000), [128, 128, 44]);
         // Each takes the lock of everything, one of its granule and one of its key.
         assert_eq!(batches(vec![put("a"), put("b"), put("c")], 6), [2, 1]);
         assert_eq!(batches(vec![put("a"), put("b")], 1), [1, 1]);
         let large = |key: &str| Commit::new().put(key, vec![0; 60_000]);
         assert_eq!(batches((0..20).map(|n| large(&n.to_string())).collect(), 1000), [17, 3]);
+    }
+
+    #[tokio::test]
+    async fn what_would_wait_in_the_server_waits_here_in_its_order() {
+        let put = |key: &str| Commit::new().absent(key).put(key, "");
+        let locks = |commit: Commit| waiting(commit).locks;
+        let taken = |commits: Vec<Commit>, running: Vec<Commit>| {
+            let mut queue: VecDeque<Waiting> = commits.into_iter().map(waiting).collect();
+            let running: Vec<(i64, Locks)> = (0..).zip(running.into_iter().map(locks)).collect();
+            let batch = take(&mut queue, &running, 1000).0;
+            batch
+                .iter()
+                .flat_map(|one| one.commit.writes.clone())
+                .map(|write| match write {
+                    Write::Put(key, _) | Write::Add(key, _) => String::from_utf8(key).unwrap(),
+                    write => format!("{write:?}"),
+                })
+                .collect::<Vec<String>>()
+        };
+        assert_eq!(taken(vec![put("a"), put("b")], vec![put("a")]), ["b"]);
+        assert_eq!(taken(vec![put("b")], vec![put("a"), put("b")]), Vec::<String>::new());
+        // Sums of one counter go together, but not in two transactions at once.
+        let add = |key: &str| Commit::new().add(key, 1);
+        assert_eq!(taken(vec![add("n"), add("m"), add("m")], vec![add("n")]), ["m", "m"]);
+        // Who waits for everybody is not overtaken.
+        let clear = Commit::new().delete_range("", "z");
+        assert_eq!(taken(vec![clear, put("b")], vec![put("a")]), Vec::<String>::new());
     }
 }

@@ -17,19 +17,3 @@ CREATE TABLE stoker_row (
 ALTER TABLE stoker_row ALTER COLUMN value SET STORAGE EXTERNAL;
 
 CREATE SEQUENCE stoker_seq AS bigint MINVALUE 1 CACHE 1;
-
--- The bytes of a counter in the other order: stored little-endian, but SQL knows only big-endian.
-CREATE FUNCTION stoker_swap_1(bytes bytea) RETURNS bytea LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-    SELECT substr(bytes, 8, 1) || substr(bytes, 7, 1) || substr(bytes, 6, 1) || substr(bytes, 5, 1)
-        || substr(bytes, 4, 1) || substr(bytes, 3, 1) || substr(bytes, 2, 1) || substr(bytes, 1, 1)
-$$;
-
-CREATE FUNCTION stoker_sum_1(stored bytea, delta bigint) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
-BEGIN
-    IF octet_length(stored) <> 8 THEN
-        RAISE EXCEPTION 'cannot add to a value of % bytes; a counter has 8', octet_length(stored)
-            USING ERRCODE = 'STK01';
-    END IF;
-    RETURN stoker_swap_1(int8send(('x' || encode(stoker_swap_1(stored), 'hex'))::bit(64)::bigint + delta));
-END
-$$;
