@@ -22,7 +22,7 @@ use super::locks::Locks;
 use super::pool::Pool;
 use super::queue::{Queue, Waiting};
 use crate::engine::changes::Changes;
-use crate::error::{CatalogError, Result};
+use crate::error::{CatalogError, ErrorKind, Result};
 use crate::kv::{Commit, Outcome};
 
 /// Pauses after a conflict, and while no server takes commits.
@@ -123,11 +123,11 @@ impl Committer {
                     }
                     conflict.pause().await;
                 }
-                // One of them is at fault; each finds out by itself.
                 Fault::Refused(error) if batch.len() == 1 => return refuse(batch, &error),
-                Fault::Refused(error) if error.kind == crate::ErrorKind::Closed => {
-                    return refuse(batch, &error);
-                }
+                // Nobody knows what happened, so nothing of it may be tried again.
+                Fault::Refused(error) if error.kind == ErrorKind::Unknown => return refuse(batch, &error),
+                Fault::Refused(error) if error.kind == ErrorKind::Closed => return refuse(batch, &error),
+                // One of them is at fault; each finds out by itself.
                 Fault::Refused(_) => return batch.into_iter().map(|one| vec![one]).collect(),
                 Fault::Crowded(words) if batch[0].locks == Locks::everything() => {
                     return refuse(batch, &CatalogError::unavailable(format!("PostgreSQL: {words}")));
@@ -206,7 +206,7 @@ impl Committer {
             if !writes {
                 return Err(Fault::Lost(words));
             }
-            if Instant::now() >= deadline || trouble.kind == crate::ErrorKind::Closed {
+            if Instant::now() >= deadline || trouble.kind == ErrorKind::Closed {
                 self.pool.abandon(session);
                 return Err(Fault::Refused(CatalogError::unknown(format!(
                     "the connection to PostgreSQL was lost during a commit; read to find out: {words}; {}",
@@ -258,7 +258,7 @@ impl Committer {
         }
     }
 
-    /// The same commits in two halves, or one that locks everything. No other session's locks count for them then.
+    /// The same commits in two halves, or one that locks everything.
     fn with_fewer_locks(&self, mut batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
         let locks: usize = batch.iter().map(|one| one.locks.len()).sum();
         self.locks_max.store((locks / 2).max(LOCKS_MIN), Ordering::Relaxed);

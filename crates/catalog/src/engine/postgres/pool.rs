@@ -51,10 +51,10 @@ impl Pool {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(Fault::Refused(CatalogError::closed())),
             Err(_) => {
-                return Err(Fault::Refused(CatalogError::unavailable(format!(
+                return Err(Fault::Away(format!(
                     "no connection to PostgreSQL came free within {} s; allow more connections",
                     self.timeout.as_secs()
-                ))));
+                )));
             }
         };
         let connection = match self.take(isolation) {
