@@ -102,6 +102,7 @@ fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOpti
         domains: plan.domains.clone(),
         cors_origins: plan.cors_origins.clone(),
         connections_max: plan.connections_max,
+        catalog_patience: plan.catalog_patience,
         tls: plan.tls.as_ref().map(|(cert, key)| TlsOptions { cert: cert.clone(), key: key.clone() }),
         trace_parent: super::trace_parent().map(TraceParent),
         ..GatewayOptions::default()

@@ -255,6 +255,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             cors_origins: Vec::new(),
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
+            catalog_patience: S3Plan::CATALOG_PATIENCE,
             tls: None,
         },
         nfs: NfsPlan { listen: nfs.into_iter().collect(), exports },
