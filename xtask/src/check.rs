@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::suites::{
-    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, PYTHON, Suite, TELEMETRY, WALK, Without,
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, PATRONI, PYTHON, Suite, TELEMETRY, WALK, Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, programs, sim, tidy, upgrade};
@@ -124,6 +124,11 @@ const STEPS: &[Step] = &[
     ),
     step("telemetry", &[Tier::Full, Tier::Long], telemetry()),
     step("walk", &[Tier::Full, Tier::Long], Action::Suite { suite: &WALK, args: "", without: Without::Skip }),
+    step(
+        "patroni",
+        &[Tier::Full, Tier::Long],
+        Action::Suite { suite: &PATRONI, args: "", without: Without::Skip },
+    ),
     step("large files", &[Tier::Full, Tier::Long], large()),
     step("upgrade", &[Tier::Full, Tier::Long], Action::Upgrade),
     // Near the end: the program that these leave behind has more features than the one that the steps before want.

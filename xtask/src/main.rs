@@ -32,6 +32,7 @@ Usage: cargo xtask <command>
   collectors [...]            traces at a receiver of OTLP, events in Kafka; arguments go to tests/collectors/run.py
   guest [...]                 the NFS client of a Linux kernel, emulated; arguments go to tests/guest/run.py
   walk [...]                  what an operator does with three machines, while clients work; arguments go to tests/walk/run.py
+  patroni [...]               a catalog in PostgreSQL whose primary is killed; arguments go to tests/patroni/run.py
   large [...]                 files larger than the rings, by S3, a mount and Python; arguments go to tests/large/run.py
   upgrade                     builds the release before, and upgrades a cell of it node by node, under load
   fuzz [--seconds N] [TARGET ...]
@@ -76,6 +77,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "collectors" => suites::COLLECTORS.run(rest),
         "guest" => suites::GUEST.run(rest),
         "walk" => suites::WALK.run(rest),
+        "patroni" => suites::PATRONI.run(rest),
         "large" => suites::LARGE.run(rest),
         "python" => suites::PYTHON.run(rest),
         "upgrade" => upgrade::run(rest),

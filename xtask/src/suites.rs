@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk` and `large`: programs of others against real
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni` and `large`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
 use std::path::PathBuf;
@@ -40,6 +40,8 @@ pub const COLLECTORS: Suite = Suite {
 pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of a Linux kernel");
 /// What an operator does with three machines, while clients work.
 pub const WALK: Suite = suite("walk", "tests/walk/run.py", "the operator's walk");
+/// A database that fails over under load.
+pub const PATRONI: Suite = suite("patroni", "tests/patroni/run.py", "PostgreSQL under Patroni");
 
 /// Files that are larger than the rings, by every way, cut in the middle.
 pub const LARGE: Suite = Suite {

@@ -47,6 +47,10 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             signature_v2: s3.signature_v2,
             threads: s3.threads.get().map(NonZeroUsize::get),
             connections_max: s3.connections_max.get(),
+            catalog_patience: match config.catalog.kind() {
+                CatalogKind::Postgres => S3Plan::FAILOVER_PATIENCE,
+                CatalogKind::Embedded => S3Plan::CATALOG_PATIENCE,
+            },
             tls: s3.tls(),
         },
         nfs: NfsPlan {

@@ -33,8 +33,17 @@ pub struct S3Plan {
     /// As many as cores, if nobody says otherwise.
     pub threads: Option<usize>,
     pub connections_max: usize,
+    /// How long requests wait for a catalog that answers nobody.
+    pub catalog_patience: Duration,
     /// Certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
+}
+
+impl S3Plan {
+    /// The node with the catalog is gone until somebody promotes another one: soon said.
+    pub const CATALOG_PATIENCE: Duration = Duration::from_secs(10);
+    /// A database fails over by itself within some 20 s. Clients hang up after half a minute or later.
+    pub const FAILOVER_PATIENCE: Duration = Duration::from_secs(28);
 }
 
 /// The NFS door.

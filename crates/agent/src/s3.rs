@@ -103,6 +103,7 @@ fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOpti
         cors_origins: plan.cors_origins.clone(),
         signature_v2: plan.signature_v2,
         connections_max: plan.connections_max,
+        catalog_patience: plan.catalog_patience,
         tls: plan.tls.as_ref().map(|(cert, key)| TlsOptions { cert: cert.clone(), key: key.clone() }),
         trace_parent: super::trace_parent().map(TraceParent),
         ..GatewayOptions::default()

@@ -64,6 +64,58 @@ fn publish(task: u64, round: u64) -> Commit {
         .put(format!("dirty/node/drive/{task:04}{round:020}"), "")
 }
 
+/// What a node does to publish a file of `directory`: it looks up the way and the name, and commits five rows and counters
+/// with the checks of its session, volume and drive.
+async fn publish_like_a_node(on: &dyn Catalog, directory: u64, number: u64) {
+    let parent = format!("E/volume/{directory:08}");
+    let entry = format!("{parent}/{number:012}");
+    for key in ["E/volume/root", &parent, &entry] {
+        let found = on.get(&[key.as_bytes()]).await.unwrap();
+        assert!(found[0].is_none() || key != entry);
+    }
+    let version = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let part = version % 128;
+    let commit = Commit::new()
+        .value("S/node", GUARD)
+        .value("W/volume", GUARD)
+        .value("D/drive", GUARD)
+        .present(parent)
+        .absent(entry.clone())
+        .put(entry, vec![1; 220])
+        .put(format!("r{version:020}/volume/{directory:08}/{number:012}"), "")
+        .put(format!("d/0123456789abcdef/0123456789abcdef/{version:020}"), vec![2; 60])
+        .add(format!("U/volume/{part:03}/files"), 1)
+        .add(format!("U/volume/{part:03}/bytes"), 1 << 20);
+    done(on, commit).await;
+}
+
+const GUARD: &str = "as it was";
+
+/// Publishes of many tasks: each in a directory of its own, then neighbouring names in one.
+async fn bench_publishing(name: &str, catalog: Arc<dyn Catalog>, tasks: &[u64]) {
+    let mut rows = ["S/node", "W/volume", "D/drive", "E/volume/root"]
+        .into_iter()
+        .fold(Commit::new(), |rows, key| rows.put(key, GUARD));
+    for directory in 0..=64u64 {
+        rows = rows.put(format!("E/volume/{directory:08}"), GUARD);
+    }
+    done(&*catalog, rows).await;
+    let numbers = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    for tasks in tasks.iter().copied() {
+        for (what, shared) in [("own directories", false), ("one directory", true)] {
+            let (on, numbers) = (Arc::clone(&catalog), Arc::clone(&numbers));
+            measure(&format!("{name} node publish, {what}"), tasks, move |task, _| {
+                let (on, numbers) = (Arc::clone(&on), Arc::clone(&numbers));
+                async move {
+                    let number = numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    publish_like_a_node(&*on, if shared { 64 } else { task % 64 }, number).await;
+                }
+            })
+            .await;
+        }
+    }
+}
+
 async fn bench(name: &str, catalog: Arc<dyn Catalog>, tasks: &[u64]) {
     for chunk in 0..ROWS / 1000 {
         let fill = (0..1000).fold(Commit::new().put("session/1", ""), |commit, n| {
@@ -159,6 +211,8 @@ async fn bench_postgres() {
     let Some(server) = Server::start(&["shared_buffers=512MB", "max_wal_size=4GB"]) else { return };
     drop(server.client("public").await);
     let catalog = Arc::new(Postgres::open(&server.url("public"), CLUSTER).await.unwrap());
+    bench_publishing("postgres", Arc::clone(&catalog) as Arc<dyn Catalog>, &[1, 64]).await;
+    eprintln!("{} conflicts", catalog.conflicts());
     bench("postgres", Arc::clone(&catalog) as Arc<dyn Catalog>, &[1, 16, 64]).await;
     eprintln!("{} conflicts", catalog.conflicts());
 }

@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stoker_catalog::engine::{Embedded, EmbeddedOptions, Memory, Postgres, PostgresOptions};
-use stoker_catalog::{Catalog, CatalogError, Commit, ErrorKind, Outcome, Range, Row};
+use stoker_catalog::kv::{BoxFuture, Page};
+use stoker_catalog::{Catalog, CatalogError, Commit, ErrorKind, Outcome, Range, Row, Watch};
 use stoker_format::ClusterId;
 
 /// The cluster of the tests.
@@ -109,6 +111,60 @@ impl Dice {
 /// Options for a machine that has much else to do.
 pub fn patient() -> PostgresOptions {
     PostgresOptions { timeout: Duration::from_secs(120), ..PostgresOptions::default() }
+}
+
+/// Several nodes on one database; each call goes to the next of them.
+struct Nodes {
+    nodes: Vec<Postgres>,
+    turn: AtomicUsize,
+}
+
+impl Nodes {
+    fn next(&self) -> &Postgres {
+        &self.nodes[self.turn.fetch_add(1, Ordering::Relaxed) % self.nodes.len()]
+    }
+}
+
+impl Catalog for Nodes {
+    fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, stoker_catalog::Result<Vec<Option<Row>>>> {
+        self.next().get(keys)
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, stoker_catalog::Result<Page>> {
+        self.next().range(range)
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, stoker_catalog::Result<Outcome>> {
+        self.next().commit(commit)
+    }
+
+    fn watch(&self, prefix: Vec<u8>) -> Watch {
+        self.next().watch(prefix)
+    }
+
+    fn seq(&self) -> BoxFuture<'_, stoker_catalog::Result<u64>> {
+        self.next().seq()
+    }
+
+    fn now_ms(&self) -> BoxFuture<'_, stoker_catalog::Result<u64>> {
+        self.next().now_ms()
+    }
+
+    fn describe(&self) -> String {
+        self.next().describe()
+    }
+}
+
+/// The same with three nodes; `None` if there is no server.
+pub async fn postgres_nodes() -> Option<Fixture> {
+    let url = crate::server::shared()?.fresh().await;
+    let options = PostgresOptions { connections: 5, ..patient() };
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Postgres::open_with(&url, CLUSTER, &options).await.expect("opens"));
+    }
+    let nodes = Nodes { nodes, turn: AtomicUsize::new(0) };
+    Some(Fixture { seq_is_order: false, new_watch_sleeps: false, ..Fixture::new(Arc::new(nodes), ()) })
 }
 
 /// A schema of its own on the server that all tests share; `None` if there is no server.

@@ -84,6 +84,27 @@ impl Server {
         Some(server)
     }
 
+    /// Starts a standby of this server, which streams from it; both must take connections.
+    pub fn standby(&self) -> Server {
+        let folder =
+            tempfile::Builder::new().prefix("stoker-pg").tempdir().expect("a temporary folder").keep();
+        if let Some(user) = user() {
+            run(Command::new("chown").arg(user).arg(&folder));
+        }
+        let mut backup = self.program("pg_basebackup");
+        backup.args(["-U", "stoker", "-c", "fast", "-R", "--no-sync", "-h"]).arg(&self.folder);
+        run(backup.arg("-D").arg(folder.join("data")));
+        let mut server =
+            Server { folder, programs: self.programs.clone(), settings: Vec::new(), guard: None };
+        server.resume();
+        server
+    }
+
+    /// Makes a standby the server that takes changes.
+    pub fn promote(&self) {
+        run(self.program("pg_ctl").args(["promote", "-w", "-D"]).arg(self.folder.join("data")));
+    }
+
     /// Starts the server again.
     pub fn resume(&mut self) {
         assert!(self.guard.is_none());

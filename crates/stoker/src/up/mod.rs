@@ -256,6 +256,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             signature_v2: true,
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
+            catalog_patience: S3Plan::CATALOG_PATIENCE,
             tls: None,
         },
         nfs: NfsPlan { listen: nfs.into_iter().collect(), exports },

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio_postgres::config::TargetSessionAttrs;
-use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
+use tokio_postgres::{Client, Statement};
 
-use crate::error::{CatalogError, Result};
-
-/// Unanswered bytes on the network end a connection after this long.
-const NETWORK_TIMEOUT: Duration = Duration::from_secs(20);
+use super::fault::Fault;
+use super::hosts::Hosts;
+use super::schema::MARK;
 
 /// What every session is told first. Without index scans a check would stand in the way of every other
-/// commit, since the server remembers what a transaction read by what it scanned.
+/// commit, since the server remembers what a serializable transaction read by what it scanned.
 const SETUP: &str = "
     SET enable_seqscan = off;
     SET enable_bitmapscan = off;
@@ -27,7 +25,13 @@ const SESSION: &str = "
     SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 const GET: &str = "SELECT key, value, seq FROM stoker_row WHERE key = ANY ($1)";
-const COMMIT: &str = "SELECT stoker_commit_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const COMMIT: &str = "
+    SELECT stoker_commit_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+/// The result of a transaction whose answer was lost. Durable before it is told, on the standbys too: what is seen here
+/// may not have been when the session ended.
+const RESULT: &str = "
+    SELECT batch, results, pg_logical_emit_message(true, 'stoker', '')::text FROM stoker_lane WHERE lane = $1";
+const FORM: &str = "SELECT schema FROM stoker_meta";
 const SEQ: &str = "
     SELECT CASE WHEN is_called THEN last_value ELSE 0 END, pg_logical_emit_message(true, 'stoker', '')::text
     FROM stoker_seq";
@@ -59,9 +63,9 @@ pub(super) struct Session {
 /// How transactions of a connection are isolated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Isolation {
-    /// Reads: each statement sees one state.
+    /// Reads, and commits that take locks: each statement sees one state.
     Statement,
-    /// Commits.
+    /// Commits beside those of programs that take no locks.
     Serializable,
 }
 
@@ -83,6 +87,8 @@ pub(super) struct Connection {
     pub page_up: Statement,
     pub page_down: Statement,
     pub commit: Statement,
+    pub result: Statement,
+    pub form: Statement,
     pub seq: Statement,
     pub now: Statement,
     driver: JoinHandle<()>,
@@ -90,19 +96,19 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects and prepares; the server gives up a statement that takes longer than `statement_timeout`.
-    pub(super) async fn open(config: &Config, statement_timeout: Duration) -> Result<Connection> {
-        let (client, io) = connect(config).await?;
+    pub(super) async fn open(hosts: &Hosts, statement_timeout: Duration) -> Result<Connection, Fault> {
+        let (client, io) = hosts.connect().await?;
         let driver = tokio::spawn(async move {
             // Whoever waits for an answer hears of it, too.
             let _ = io.await;
         });
-        let setup = format!("SET statement_timeout = {}; {SETUP}", statement_timeout.as_millis());
+        let setup = format!("SET statement_timeout = {}; {SETUP} {MARK}", statement_timeout.as_millis());
         let ready =
             tokio::time::timeout(statement_timeout, Connection::prepare(client, driver, &setup)).await;
-        ready.map_err(|_| too_slow(statement_timeout))?
+        ready.map_err(|_| Fault::Away("PostgreSQL does not answer".into()))?
     }
 
-    async fn prepare(client: Client, driver: JoinHandle<()>, setup: &str) -> Result<Connection> {
+    async fn prepare(client: Client, driver: JoinHandle<()>, setup: &str) -> Result<Connection, Fault> {
         let (up, down) = (page("ASC"), page("DESC"));
         // Sent together, so that a connection costs few round trips.
         let prepared = tokio::try_join!(
@@ -113,11 +119,17 @@ impl Connection {
             client.prepare(&up),
             client.prepare(&down),
             client.prepare(COMMIT),
+            client.prepare(RESULT),
+            client.prepare(FORM),
             client.prepare(SEQ),
             client.prepare(NOW),
         );
-        let ((), (), session, get, page_up, page_down, commit, seq, now) =
-            prepared.map_err(|error| super::fault::Fault::of_read(&error))?;
+        let ((), (), session, get, page_up, page_down, commit, result, form, seq, now) =
+            prepared.map_err(|error| match Fault::of(&error) {
+                // Nothing was asked yet.
+                Fault::Lost(words) => Fault::Away(format!("PostgreSQL: {words}")),
+                fault => fault,
+            })?;
         Ok(Connection {
             session: Session { pid: session.get(0), started_us: session.get(1) },
             isolation: Isolation::Statement,
@@ -126,6 +138,8 @@ impl Connection {
             page_up,
             page_down,
             commit,
+            result,
+            form,
             seq,
             now,
             driver,
@@ -138,42 +152,4 @@ impl Drop for Connection {
         // Closes the socket now, also if an answer is still missing.
         self.driver.abort();
     }
-}
-
-/// Connects; the one place where a connection could be wrapped in TLS.
-pub(super) async fn connect(
-    config: &Config,
-) -> Result<(Client, tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>)> {
-    let timeout = config.get_connect_timeout().copied().unwrap_or(NETWORK_TIMEOUT);
-    match tokio::time::timeout(timeout, config.connect(NoTls)).await {
-        Ok(Ok(connected)) => Ok(connected),
-        Ok(Err(error)) => Err(not_connected(&error)),
-        Err(_) => Err(too_slow(timeout)),
-    }
-}
-
-fn not_connected(error: &Error) -> CatalogError {
-    CatalogError::unavailable(format!("cannot connect to PostgreSQL: {}", super::fault::words(error)))
-}
-
-fn too_slow(timeout: Duration) -> CatalogError {
-    CatalogError::unavailable(format!(
-        "PostgreSQL did not let us in within {} s; check the server and the network",
-        timeout.as_secs()
-    ))
-}
-
-/// The address with what Stoker always wants of a connection.
-pub(super) fn config(url: &str, connect_timeout: Duration) -> Result<Config> {
-    let mut config: Config = url.parse().map_err(|error| {
-        CatalogError::invalid(format!("not an address of a PostgreSQL database: {error}"))
-    })?;
-    if config.get_application_name().is_none() {
-        config.application_name("stoker");
-    }
-    // A standby would show an old state.
-    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    config.connect_timeout(connect_timeout).tcp_user_timeout(NETWORK_TIMEOUT);
-    config.keepalives_idle(NETWORK_TIMEOUT).keepalives_interval(NETWORK_TIMEOUT / 4).keepalives_retries(3);
-    Ok(config)
 }

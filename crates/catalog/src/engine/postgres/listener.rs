@@ -11,9 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::{AsyncMessage, Client, Config};
+use tokio_postgres::{AsyncMessage, Client};
 
-use super::{connection, fault};
+use super::fault::{self, Fault};
+use super::form::Form;
+use super::hosts::Hosts;
+use super::schema;
 use crate::engine::watches::Watches;
 use crate::error::{CatalogError, Result};
 use crate::kv::Write;
@@ -22,6 +25,8 @@ use crate::kv::Write;
 const CHANNEL: &str = "stoker";
 /// Between two looks whether anything was committed.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// Between two tries to switch a database that older programs have used.
+const SWITCH_PAUSE: Duration = Duration::from_secs(5);
 /// An answer that takes longer means a lost connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two tries to connect.
@@ -50,11 +55,13 @@ pub(super) struct Listener {
     news: Mutex<News>,
     fresh: Notify,
     watches: Arc<Watches>,
+    form: Arc<Form>,
 }
 
 impl Listener {
-    pub(super) fn new(origin: u64, watches: Arc<Watches>) -> Listener {
-        Listener { origin: format!("{origin:016x}"), news: Mutex::default(), fresh: Notify::new(), watches }
+    pub(super) fn new(origin: u64, watches: Arc<Watches>, form: Arc<Form>) -> Listener {
+        let (news, fresh) = (Mutex::default(), Notify::new());
+        Listener { origin: format!("{origin:016x}"), news, fresh, watches, form }
     }
 
     /// Wakes the watches here, and leaves it to the task to tell the others.
@@ -73,9 +80,9 @@ impl Listener {
     }
 
     /// Listens and tells for as long as this lives; connects again whenever it must.
-    pub(super) async fn run(self: Arc<Listener>, config: Config) {
+    pub(super) async fn run(self: Arc<Listener>, hosts: Hosts) {
         loop {
-            if let Err(error) = self.session(&config).await {
+            if let Err(error) = self.session(&hosts).await {
                 tracing::debug!(%error, "the watching connection to PostgreSQL ended");
             }
             // Whatever happened meanwhile was not heard.
@@ -84,8 +91,8 @@ impl Listener {
         }
     }
 
-    async fn session(&self, config: &Config) -> Result<()> {
-        let (client, mut io) = connection::connect(config).await?;
+    async fn session(&self, hosts: &Hosts) -> Result<()> {
+        let (client, mut io) = hosts.connect().await.map_err(Fault::into_error)?;
         let (told, mut heard) = mpsc::unbounded_channel();
         let driver = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| io.poll_message(context)).await {
@@ -96,19 +103,28 @@ impl Listener {
                 }
             }
         });
-        let result = self.listen(&client, &mut heard).await;
+        let result = self.listen(&client, &mut heard, hosts).await;
         driver.abort();
         result
     }
 
-    async fn listen(&self, client: &Client, heard: &mut mpsc::UnboundedReceiver<String>) -> Result<()> {
+    async fn listen(
+        &self,
+        client: &Client,
+        heard: &mut mpsc::UnboundedReceiver<String>,
+        hosts: &Hosts,
+    ) -> Result<()> {
         // News may be lost in a crash of the server; then everybody connects again and looks.
-        let setup = format!("LISTEN {CHANNEL}; SET synchronous_commit = off; SET statement_timeout = '10s'");
+        let mark = schema::MARK;
+        let setup =
+            format!("LISTEN {CHANNEL}; SET synchronous_commit = off; SET statement_timeout = '10s'; {mark}");
         answer(client.batch_execute(&setup)).await?;
         let mut state = self.state(client).await?;
         self.watches.wake_all();
         let mut look = tokio::time::interval(LOOK_PAUSE);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut switch = tokio::time::interval(SWITCH_PAUSE);
+        switch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 news = heard.recv() => match news {
@@ -116,6 +132,9 @@ impl Listener {
                     None => return Err(CatalogError::unavailable("the connection was closed")),
                 },
                 () = self.fresh.notified() => self.tell(client).await?,
+                _ = switch.tick(), if self.form.is_serializable() => {
+                    self.form.set(schema::switch(client, hosts).await?)?;
+                }
                 _ = look.tick() => {
                     let found = self.state(client).await?;
                     if found != state {
@@ -213,7 +232,7 @@ mod tests {
     use super::*;
 
     fn told(writes: &[Write]) -> Option<String> {
-        let listener = Listener::new(1, Arc::new(Watches::new()));
+        let listener = Listener::new(1, Arc::new(Watches::new()), Arc::new(Form::new(2).unwrap()));
         listener.written(writes);
         listener.lock().text()
     }
@@ -236,7 +255,7 @@ mod tests {
     fn what_is_told_wakes_those_it_concerns() {
         let heard = |news: &str| {
             let watches = Arc::new(Watches::new());
-            let listener = Listener::new(1, Arc::clone(&watches));
+            let listener = Listener::new(1, Arc::clone(&watches), Arc::new(Form::new(2).unwrap()));
             let made = ["", "a", "ab", "c"].map(|prefix| watches.watch(prefix.into()));
             listener.hear(news);
             made.map(|watch| watch.is_changed())

@@ -1,30 +1,32 @@
 //! Connections that callers share, and sessions whose last word nobody heard.
 //!
-//! When a connection is lost during a commit, the server may still be working on it. The session goes on a
-//! list, and nobody gets a connection before every session on the list has ended: so whoever reads after
-//! an unknown outcome sees it settled.
+//! When a connection is lost during a commit, the server may still be working on it. Whoever sent the commit waits until
+//! that session has ended and then looks what became of it. If nobody can tell within the time that there is, the session
+//! goes on a list, and nobody gets a connection before every session on the list has ended: so whoever reads after an
+//! unknown outcome sees it settled.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio_postgres::Config;
 
 use super::connection::{Connection, Isolation, Session};
-use super::fault::Fault;
-use crate::error::{CatalogError, Result};
+use super::fault::{self, Fault};
+use super::hosts::Hosts;
+use crate::error::CatalogError;
 
 /// Between two looks whether it has.
 const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Ends sessions and tells how many of them still live.
+/// Ends sessions and tells how many of them still live. One that waits for a standby has made its commit: if it were
+/// ended, others would see what the standby may not have.
 const SETTLE: &str = "
-    SELECT count(*), count(pg_terminate_backend(a.pid))
+    SELECT count(*), count(CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(a.pid) END)
     FROM pg_stat_activity a JOIN unnest($1::integer[], $2::bigint[]) AS lost(pid, started_us)
     ON a.pid = lost.pid AND (extract(epoch FROM a.backend_start) * 1000000)::bigint = lost.started_us";
 
 pub(super) struct Pool {
-    config: Config,
+    hosts: Hosts,
     /// How long the server may take for one answer, and everything else may take, too.
     timeout: Duration,
     permits: Semaphore,
@@ -33,9 +35,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(config: Config, connections: usize, timeout: Duration) -> Pool {
+    pub(super) fn new(hosts: Hosts, connections: usize, timeout: Duration) -> Pool {
         Pool {
-            config,
+            hosts,
             timeout,
             permits: Semaphore::new(connections),
             idle: Mutex::new(Vec::new()),
@@ -44,12 +46,12 @@ impl Pool {
     }
 
     /// A connection for this caller alone, preferably one of this isolation.
-    pub(super) async fn lease(&self, isolation: Isolation) -> Result<Lease<'_>> {
+    pub(super) async fn lease(&self, isolation: Isolation) -> Result<Lease<'_>, Fault> {
         let permit = match tokio::time::timeout(self.timeout, self.permits.acquire()).await {
             Ok(Ok(permit)) => permit,
-            Ok(Err(_)) => return Err(CatalogError::closed()),
+            Ok(Err(_)) => return Err(Fault::Refused(CatalogError::closed())),
             Err(_) => {
-                return Err(CatalogError::unavailable(format!(
+                return Err(Fault::Away(format!(
                     "no connection to PostgreSQL came free within {} s; allow more connections",
                     self.timeout.as_secs()
                 )));
@@ -57,11 +59,20 @@ impl Pool {
         };
         let connection = match self.take(isolation) {
             Some(connection) => connection,
-            None => Connection::open(&self.config, self.timeout).await?,
+            None => Connection::open(&self.hosts, self.timeout).await?,
         };
         let lease = Lease { pool: self, connection: Some(connection), _permit: permit };
-        self.settle(lease.connection()).await?;
+        let sessions = lock(&self.lost).clone();
+        if !sessions.is_empty() {
+            self.settle(lease.connection(), &sessions).await?;
+            lock(&self.lost).retain(|session| !sessions.contains(session));
+        }
         Ok(lease)
+    }
+
+    /// Lets nobody have a connection until this session has ended.
+    pub(super) fn abandon(&self, session: Session) {
+        lock(&self.lost).push(session);
     }
 
     /// Refuses new callers and closes what is not in use.
@@ -77,34 +88,25 @@ impl Pool {
         index.or(idle.len().checked_sub(1)).map(|index| idle.swap_remove(index))
     }
 
-    /// Waits until every lost session has ended.
-    async fn settle(&self, connection: &Connection) -> Result<()> {
-        let sessions = lock(&self.lost).clone();
-        if sessions.is_empty() {
-            return Ok(());
-        }
+    /// Ends sessions and waits until they have ended.
+    pub(super) async fn settle(&self, connection: &Connection, sessions: &[Session]) -> Result<(), Fault> {
         let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
         let starts: Vec<i64> = sessions.iter().map(|session| session.started_us).collect();
         let ended = async {
             loop {
                 let row = connection.client.query_one(SETTLE, &[&pids, &starts]).await;
-                let living: i64 = row.map_err(|error| Fault::of_read(&error))?.get(0);
-                if living == 0 {
-                    return Ok::<(), CatalogError>(());
+                let row =
+                    row.map_err(|error| Fault::Away(format!("PostgreSQL: {}", fault::words(&error))))?;
+                if row.get::<_, i64>(0) == 0 {
+                    return Ok::<(), Fault>(());
                 }
                 tokio::time::sleep(SETTLE_PAUSE).await;
             }
         };
-        match tokio::time::timeout(self.timeout, ended).await {
-            Ok(ended) => ended?,
-            Err(_) => {
-                return Err(CatalogError::unavailable(
-                    "a session of PostgreSQL whose commit was lost does not end; try again, or end it by hand",
-                ));
-            }
-        }
-        lock(&self.lost).retain(|session| !sessions.contains(session));
-        Ok(())
+        let ended = tokio::time::timeout(self.timeout, ended).await;
+        ended.map_err(|_| {
+            Fault::Away("a session of PostgreSQL whose commit was lost does not end; end it by hand".into())
+        })?
     }
 }
 
@@ -136,11 +138,9 @@ impl Lease<'_> {
         self.connection = None;
     }
 
-    /// Closes the connection, and lets nobody have one until its session has ended.
-    pub(super) fn lose(mut self) {
-        if let Some(connection) = self.connection.take() {
-            lock(&self.pool.lost).push(connection.session);
-        }
+    /// Closes the connection; the server may still be at work in its session.
+    pub(super) fn lose(mut self) -> Session {
+        self.connection.take().expect("as above").session
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use stoker_format::ClusterId;
 
 use super::fault::Fault;
-use super::{Postgres, connection, schema};
+use super::hosts::Hosts;
+use super::{Postgres, schema};
 use crate::error::{CatalogError, Result};
 use crate::kv::Row;
 
@@ -27,14 +28,14 @@ impl Postgres {
         seq: u64,
         mut next: impl FnMut() -> Result<Option<Vec<Row>>>,
     ) -> Result<()> {
-        let config = connection::config(url, CONNECT_TIMEOUT)?;
-        schema::ensure(&config, cluster).await?;
+        let hosts = Hosts::parse(url, CONNECT_TIMEOUT)?;
+        schema::ensure(&hosts, cluster).await?;
         let failed = |error: tokio_postgres::Error| Fault::of_read(&error);
         let number = |seq: u64| {
             i64::try_from(seq)
                 .map_err(|_| CatalogError::corrupt("a row has a number that Stoker never writes"))
         };
-        let (client, io) = connection::connect(&config).await?;
+        let (client, io) = hosts.connect().await.map_err(Fault::into_error)?;
         let driver = tokio::spawn(async move {
             // Whoever waits for an answer hears of it, too.
             let _ = io.await;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Config;
-
 use super::connection::Connection;
 use super::fault::Fault;
+use super::hosts::Hosts;
 use super::row;
 use crate::engine::apply;
 use crate::error::Result;
@@ -18,8 +17,8 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) async fn open(config: &Config, timeout: Duration, seq: u64) -> Result<State> {
-        let on = Connection::open(config, timeout).await?;
+    pub(super) async fn open(hosts: &Hosts, timeout: Duration, seq: u64) -> Result<State> {
+        let on = Connection::open(hosts, timeout).await.map_err(Fault::into_error)?;
         // The first statement fixes the state.
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1 FROM stoker_meta";
         on.client.batch_execute(begin).await.map_err(|error| Fault::of_read(&error))?;

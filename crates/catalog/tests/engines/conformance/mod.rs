@@ -4,6 +4,7 @@ pub mod checks;
 pub mod limits;
 pub mod model;
 pub mod pages;
+pub mod races;
 pub mod serial;
 pub mod snapshots;
 pub mod watching;
@@ -24,6 +25,8 @@ macro_rules! conformance {
             model: random_commits_like_the_model;
             serial: commits_are_serializable, skew_is_refused, membership_is_bounded,
                 concurrent_sums_lose_nothing, numbers_follow_acknowledgements;
+            races: absence_is_not_skewed, nothing_is_made_where_all_was_removed, counted_ranges_are_not_skewed,
+                sums_are_seen_by_checks, many_rows_in_any_order;
         );
     };
     ($make:expr; $($file:ident: $($case:ident),+;)+) => {
