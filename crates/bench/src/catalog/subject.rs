@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres, PostgresOptions};
-use stoker_catalog::{Catalog, Check, Commit, Outcome};
+use stoker_catalog::engine::{Beginning, EmbeddedOptions, Postgres, PostgresOptions, ReplicatedCatalog};
+use stoker_catalog::{BoxFuture, Catalog, CatalogError, Check, Commit, Outcome, Wire};
 use stoker_format::{ClusterId, DriveId, NodeId, VersionId, VolumeId};
 use stoker_schema::names::{Names, Plan, Refusal};
 use stoker_schema::rows::{Drain, FileRow, HolderRow, Layout, keys};
@@ -36,10 +36,21 @@ pub struct Subject {
     versions: Arc<AtomicU64>,
 }
 
+/// The way to the other nodes of a group of one.
+struct Nobody;
+
+impl Wire for Nobody {
+    fn call(&self, _: Vec<u8>) -> BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
+        Box::pin(std::future::ready(Err(CatalogError::unavailable("nobody else is in the group"))))
+    }
+}
+
 impl Subject {
-    /// A new catalog in a file.
+    /// A new catalog in a file, as a node has it that is alone: a group of one.
     pub fn embedded(path: &Path) -> Result<Subject, Failure> {
-        let catalog = Embedded::open(path, CLUSTER, &EmbeddedOptions::default()).map_err(failed)?;
+        let (options, nobody) = (EmbeddedOptions::default(), Arc::new(|_| Arc::new(Nobody) as Arc<dyn Wire>));
+        let catalog = ReplicatedCatalog::open(path, CLUSTER, NODE, &options, Beginning::Group, nobody);
+        let catalog = catalog.map_err(failed)?;
         Ok(Subject::on(Arc::new(catalog), None))
     }
 

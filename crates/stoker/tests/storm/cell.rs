@@ -90,7 +90,7 @@ pub async fn find_out(
 }
 
 /// Reads one of a worker's keys, which nobody else writes: it holds what was acknowledged. False if the node is gone.
-async fn look((at, client): (usize, &Client), worker: u64, dice: &mut Dice, model: &Mutex<Model>) -> bool {
+async fn look(client: &Client, worker: u64, dice: &mut Dice, model: &Mutex<Model>) -> bool {
     let name = {
         let model = model.lock().unwrap();
         let own = format!("w{worker}/");
@@ -104,9 +104,9 @@ async fn look((at, client): (usize, &Client), worker: u64, dice: &mut Dice, mode
     };
     match read(client, &name).await {
         Ok(found) => {
-            let mut model = model.lock().unwrap();
+            let model = model.lock().unwrap();
             assert!(
-                model.is_right(at, &name, found.as_deref()),
+                model.is_right(&name, found.as_deref()),
                 "{name} holds {:?} bytes, not {:?}",
                 found.map(|bytes| bytes.len()),
                 model.get(&name)
@@ -130,14 +130,14 @@ pub async fn survive(
     pause: Duration,
 ) {
     let mut dice = Dice::new(worker);
-    let (mut node, mut client) = connect(&dir, &mut dice).await;
+    let (_, mut client) = connect(&dir, &mut dice).await;
     for at in 0u64.. {
         if stop.load(Ordering::Relaxed) {
             return;
         }
         tokio::time::sleep(pause).await;
-        if at % 3 == 2 && !look((node, &client), worker, &mut dice, &model).await {
-            (node, client) = connect(&dir, &mut dice).await;
+        if at % 3 == 2 && !look(&client, worker, &mut dice, &model).await {
+            (_, client) = connect(&dir, &mut dice).await;
             continue;
         }
         let (keys, done) = step(&client, worker, worker << 32 | at, &mut dice, &model).await;
@@ -147,7 +147,7 @@ pub async fn survive(
             }
             Err(fault) => {
                 assert!(is_passing(&fault), "{keys:?}: {fault:?}");
-                (node, client) = find_out(&dir, &mut dice, worker, &keys, &model).await;
+                (_, client) = find_out(&dir, &mut dice, worker, &keys, &model).await;
             }
         }
     }
@@ -245,18 +245,6 @@ impl Load {
         while self.acks.load(Ordering::Relaxed) < until && !self.is_over() {
             std::thread::sleep(Duration::from_millis(1));
         }
-    }
-
-    /// Another node keeps the catalog from now on, and this one cannot know it.
-    pub fn depose(&self, at: usize) {
-        self.model.lock().unwrap().deposed.insert(at);
-    }
-
-    /// All nodes know again who keeps the catalog. Says how often one gave what was acknowledged before the last.
-    pub fn is_whole(&self) -> u64 {
-        let mut model = self.model.lock().unwrap();
-        model.deposed.clear();
-        std::mem::take(&mut model.stale)
     }
 
     /// Whether somebody found something wrong.

@@ -5,7 +5,7 @@
 pub mod cell;
 pub mod doors;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -178,26 +178,12 @@ pub type State = Option<(u64, usize)>;
 pub struct Model {
     pub acked: BTreeMap<String, State>,
     pub pending: BTreeMap<String, Vec<State>>,
-    /// What keys were before.
-    former: BTreeMap<String, Vec<State>>,
-    /// Nodes that kept the catalog, are cut off, and do not know yet that another one keeps it: what they know is old.
-    pub deposed: BTreeSet<usize>,
-    /// Reads that such a node answered with what was acknowledged before.
-    pub stale: u64,
 }
 
 impl Model {
-    /// Whether a read through a node gave what it must: what was acknowledged last, or, through a node that is deposed and
-    /// cannot know it, something that was acknowledged before. Never anything else.
-    pub fn is_right(&mut self, at: usize, key: &str, found: Option<&[u8]>) -> bool {
-        let is = |state: State| found == state.map(|(seed, len)| content(seed, len)).as_deref();
-        if is(self.get(key)) {
-            return true;
-        }
-        let was = found.is_none() || self.former.get(key).into_iter().flatten().any(|state| is(*state));
-        let is_old = was && self.deposed.contains(&at);
-        self.stale += u64::from(is_old);
-        is_old
+    /// Whether a read gave what was acknowledged last, through whichever node.
+    pub fn is_right(&self, key: &str, found: Option<&[u8]>) -> bool {
+        found == self.get(key).map(|(seed, len)| content(seed, len)).as_deref()
     }
 
     pub fn begin(&mut self, key: &str, next: State) {
@@ -205,8 +191,7 @@ impl Model {
     }
 
     pub fn done(&mut self, key: &str, next: State) {
-        let before = self.acked.insert(key.to_owned(), next);
-        self.former.entry(key.to_owned()).or_default().extend(before);
+        self.acked.insert(key.to_owned(), next);
         self.pending.remove(key);
     }
 
