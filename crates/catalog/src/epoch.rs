@@ -54,7 +54,7 @@ impl Epoch {
     }
 
     /// What is counted in it besides starts.
-    pub(crate) fn promotions(self) -> u64 {
+    pub fn promotions(self) -> u64 {
         self.promotion
     }
 

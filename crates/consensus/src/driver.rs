@@ -51,6 +51,12 @@ pub struct Driver<T> {
     gave_away: Option<usize>,
     /// The last term in which it led and had done all that was committed before.
     served_term: u64,
+    /// The entry that changed the group last.
+    changed_at: u64,
+    /// The question that shows, once it is confirmed, that the other one of two did that change, too.
+    pair_shown_by: Option<u64>,
+    /// Both of two that vote know of each other alone.
+    is_pair: bool,
 }
 
 impl<T> Driver<T> {
@@ -67,6 +73,9 @@ impl<T> Driver<T> {
             reads: Vec::new(),
             gave_away: None,
             served_term: 0,
+            changed_at: 0,
+            pair_shown_by: None,
+            is_pair: false,
         })
     }
 
@@ -82,6 +91,13 @@ impl<T> Driver<T> {
         }
         if self.replica.standing().leads {
             let number = self.lease.ask(now);
+            let other = self.group.voters().into_iter().find(|id| *id != self.id());
+            let has_change =
+                other.and_then(|id| self.progress(id)).is_some_and(|(has, _)| has >= self.changed_at);
+            if has_change && self.pair_shown_by.is_none() {
+                // With this question it hears that the change is committed, and before it hears the next one it has done it.
+                self.pair_shown_by = Some(number + 1);
+            }
             self.replica.ask(number);
         }
     }
@@ -129,7 +145,7 @@ impl<T> Driver<T> {
             [own] if *own == self.id() && standing.serves => Duration::MAX,
             // Of two that vote nobody else leads without this one's vote, which would have raised its term: it answers as long as it
             // would, also when the other one is lost.
-            [_, _] if served && self.group.votes(self.id()) => Duration::MAX,
+            [_, _] if served && self.is_pair && self.group.votes(self.id()) => Duration::MAX,
             _ if standing.serves => self.lease.until(),
             _ => Duration::ZERO,
         }
@@ -214,6 +230,7 @@ impl<T> Driver<T> {
     fn confirmed(&mut self, numbers: &[u64], tell: &mut impl FnMut(Done<T>)) {
         for number in numbers.iter().filter(|_| self.gave_away.is_none()) {
             self.lease.confirmed(*number);
+            self.is_pair |= self.pair_shown_by.is_some_and(|shown| *number >= shown);
             let (answered, wait) =
                 std::mem::take(&mut self.reads).into_iter().partition(|(asked, _)| asked <= number);
             self.reads = wait;
@@ -233,6 +250,7 @@ impl<T> Driver<T> {
         for entry in committed {
             if let What::Change(change) = &entry.what {
                 self.group.change(change);
+                (self.changed_at, self.pair_shown_by, self.is_pair) = (entry.point.index, None, false);
                 is_changed = true;
             }
         }
@@ -251,6 +269,13 @@ impl<T> Driver<T> {
             }
         }
         Ok(())
+    }
+
+    /// Nothing is kept or done any more: whoever waits is given back, and will not be told.
+    pub fn abandon(&mut self) -> Vec<T> {
+        let pending = std::mem::take(&mut self.pending).into_values().map(|(_, who)| who);
+        let reads = std::mem::take(&mut self.reads).into_iter().map(|(_, who)| who);
+        pending.chain(reads).collect()
     }
 
     /// Its number.

@@ -188,6 +188,11 @@ impl Envelope {
         !self.message.entries.is_empty() || self.message.msg_type == MessageType::MsgSnapshot
     }
 
+    /// Up to where a leader believes that this replica has entries that are committed, if it says so without any.
+    pub fn believed(&self) -> Option<u64> {
+        (self.message.msg_type == MessageType::MsgHeartbeat).then_some(self.message.commit)
+    }
+
     /// Whether it says that a copy of everything was sent, and up to where that goes.
     pub fn snapshot(&self) -> Option<crate::Point> {
         let metadata = self.message.get_snapshot().get_metadata();

@@ -73,7 +73,7 @@ async fn another_cluster_and_a_newer_schema_are_foreign() {
     let database = redb::Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
     let meta: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("meta");
-    transaction.open_table(meta).unwrap().insert("schema", 3u32.to_le_bytes().as_slice()).unwrap();
+    transaction.open_table(meta).unwrap().insert("schema", 4u32.to_le_bytes().as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
     let error = open_error(&path);

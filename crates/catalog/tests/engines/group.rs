@@ -316,6 +316,7 @@ async fn one_of_two_reads_on_and_goes_on_alone_when_told() {
     let leader = nodes.leader().await;
     done(&*leader, Commit::new().put("a", "1")).await;
     let kept = nodes.index_of(&leader);
+    until("both know that they are two", || leader.standing().borrow().answers_alone).await;
     nodes.net.cut_off(node(kept), [node(1 - kept)]);
     let error = leader.commit(Commit::new().put("a", "2")).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");

@@ -19,7 +19,7 @@ use stoker_store::{CatalogPromotion, CatalogStatus, ErrorKind, Result, StandbyIn
 use tokio::time::Instant;
 
 use super::message::{Answer, Ask};
-use super::{GONE_MAX, Keeper, LOOK, Role, elsewhere};
+use super::{GONE_MAX, Keeper, LOOK, Role, STATUS_MAX, elsewhere};
 use crate::cluster::wire::ReplicaWire;
 use crate::{clock, error};
 
@@ -105,7 +105,9 @@ impl Keeper {
                 let standing = news.borrow_and_update().clone();
                 let (Some(keeper), Some(replica)) = (keeper.upgrade(), replica.upgrade()) else { return };
                 if standing.is_superseded {
-                    keeper.leave_group("the catalog's group was begun anew without this node".into());
+                    keeper.leave_group(
+                        "its copy of the catalog is older than what the others know of it".into(),
+                    );
                     return;
                 }
                 let Some(epoch) = standing.epoch else {
@@ -118,6 +120,10 @@ impl Keeper {
                 } else if before != Some(epoch) {
                     let server = Arc::new(CatalogServer::leader(replica.clone(), epoch));
                     keeper.set_server(&replica, Some(server));
+                }
+                if standing.leads && standing.is_stalled {
+                    // Those who followed it before may have gone on with another one: it does not rule before one of them is here.
+                    continue;
                 }
                 let is_news = epoch > keeper.epoch();
                 keeper.adopt(epoch);
@@ -160,19 +166,29 @@ impl Keeper {
     }
 
     /// Somebody who leads wants this node to have a replica: makes one where there is none, and says its number.
-    pub(super) async fn host(self: &Arc<Keeper>, incarnation: u64) -> Answer {
+    pub(super) async fn host(self: &Arc<Keeper>, from: NodeId, incarnation: u64, base: u64) -> Answer {
+        let _alone = self.promoting.lock().await;
         if let Some(replica) = self.replica() {
             let standing = replica.standing().borrow().clone();
             if !standing.members.is_empty() && standing.incarnation < incarnation {
                 self.leave_group("the catalog's group was begun anew without this node".into());
                 return Answer::No("this node's replica is of a group that was begun anew since".into());
             }
+            let is_alone = standing.voters() == [self.identity.node];
+            if is_alone && !standing.members.iter().any(|member| member.node == from) {
+                return Answer::No(
+                    "this node keeps the catalog by itself; two groups are not put together".into(),
+                );
+            }
             return Answer::Replica(standing.id);
         }
         let Some(standby) = self.standby() else { return elsewhere() };
         // What followed a catalog before it was that of a group is of no use any more: whoever asks has all of it.
-        let _alone = self.promoting.lock().await;
-        let is_empty = standby.report().is_ok_and(|report| report.position.seq == 0);
+        let report = standby.report();
+        if report.as_ref().is_ok_and(|report| report.promised.promotions() > base) {
+            return Answer::No("this node follows a catalog that was promoted since".into());
+        }
+        let is_empty = report.is_ok_and(|report| report.position.seq == 0);
         *self.role.write().unwrap() = Role::Between;
         standby.close();
         let gone = match is_empty {
@@ -199,8 +215,9 @@ impl Keeper {
         self.keep(tokio::spawn(async move {
             while let Some(keeper) = keeper.upgrade() {
                 let leads = |replica: &Arc<ReplicatedCatalog>| replica.standing().borrow().leads;
-                let is_changed = match keeper.replica().filter(leads) {
-                    Some(replica) => keeper.arrange_group(&replica).await,
+                let is_changed = match keeper.replica() {
+                    Some(replica) if leads(&replica) => keeper.arrange_group(&replica).await,
+                    Some(replica) => keeper.leave_if_forgotten(&replica).await,
                     None => false,
                 };
                 drop(keeper);
@@ -208,6 +225,26 @@ impl Keeper {
                 tokio::time::sleep(if is_changed { PAUSE } else { LOOK / 4 }).await;
             }
         }));
+    }
+
+    /// A replica that was taken out while it was away would wait for ever: this node goes on without one.
+    async fn leave_if_forgotten(self: &Arc<Keeper>, replica: &ReplicatedCatalog) -> bool {
+        let (own, holder) = (self.identity.node, self.holder());
+        let is_waiting = {
+            let standing = replica.standing();
+            let standing = standing.borrow();
+            standing.is_stalled && !standing.answers && !standing.members.is_empty()
+        };
+        if !is_waiting || holder == own {
+            return false;
+        }
+        if let Ok(Answer::Status(status)) = self.ask_within(holder, &Ask::Status, STATUS_MAX).await
+            && !status.stalled
+            && !status.standbys.iter().any(|standby| standby.node == own.to_string())
+        {
+            self.leave_group("the nodes that keep the catalog went on without its copy".into());
+        }
+        false
     }
 
     /// Takes the next step to the group that there should be; true if there was one.
@@ -277,8 +314,12 @@ impl Keeper {
 
     /// The number of the replica of a node, which makes one if it has none.
     async fn ask_host(&self, node: NodeId, replica: &ReplicatedCatalog) -> Option<u64> {
-        let incarnation = replica.standing().borrow().incarnation;
-        match self.ask(node, &Ask::Host { incarnation }).await {
+        let (incarnation, base) = {
+            let standing = replica.standing();
+            let standing = standing.borrow();
+            (standing.incarnation, standing.base)
+        };
+        match self.ask(node, &Ask::Host { incarnation, base }).await {
             Ok(Answer::Replica(id)) => Some(id),
             _ => None,
         }
@@ -361,8 +402,22 @@ impl Keeper {
             true => None,
             false => {
                 let now = standing();
-                let silent = now.voters().into_iter().filter(|node| *node != own).collect::<Vec<_>>();
-                let loss = (now.voters().len() > 2 || !now.voters().contains(&own)).then(|| {
+                let mut silent = Vec::new();
+                for member in now.members.iter().filter(|member| member.votes && member.node != own) {
+                    if self.is_there(replica, member).await {
+                        let message = format!(
+                            "node {} keeps the catalog too, and answers: try again in a moment, or stop it first",
+                            member.node
+                        );
+                        return Err(StoreError::new(ErrorKind::Unavailable, message));
+                    }
+                    silent.push(member.node);
+                }
+                let waits = now.leads.then(|| {
+                    "the nodes that followed this catalog have not confirmed that none of them was promoted since".to_owned()
+                });
+                let is_lossy = now.voters().len() > 2 || !now.voters().contains(&own);
+                let loss = waits.or_else(|| is_lossy.then(|| {
                     format!(
                         "of the {} nodes that keep the catalog {} do not answer ({}); changes that they acknowledged without \
                          this one are lost",
@@ -370,7 +425,7 @@ impl Keeper {
                         silent.len(),
                         super::names(&silent)
                     )
-                });
+                }));
                 if let (Some(loss), false) = (&loss, accept_loss) {
                     return Err(StoreError::about(ErrorKind::Invalid, Subject::Promotion, loss.clone()));
                 }
@@ -385,6 +440,11 @@ impl Keeper {
         Ok(CatalogPromotion { epoch: epoch.to_string(), seq, before: before.to_string(), loss })
     }
 
+    /// Whether a member of the group runs, with the replica that is known: it could go on with others, and two groups would acknowledge.
+    async fn is_there(&self, replica: &ReplicatedCatalog, member: &ReplicaMember) -> bool {
+        self.ask_host(member.node, replica).await == Some(member.id)
+    }
+
     /// Waits until this node leads, if somebody can lead at all.
     async fn hand_over(&self, replica: &ReplicatedCatalog) -> bool {
         let own = self.identity.node;
@@ -393,7 +453,7 @@ impl Keeper {
         let mut asked = Instant::now();
         let mut is_asked = false;
         while Instant::now() < deadline {
-            if standing().leads {
+            if standing().leads && !standing().is_stalled {
                 return true;
             }
             let leader = standing().epoch.map(|epoch| epoch.holder()).filter(|holder| *holder != own);
@@ -405,7 +465,7 @@ impl Keeper {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        standing().leads
+        standing().leads && !standing().is_stalled
     }
 
     async fn until(&self, limit: Duration, holds: impl Fn() -> bool) -> bool {
@@ -440,7 +500,7 @@ impl Keeper {
         if voters != BTreeSet::from([own, node]) {
             return Answer::No("no majority of the nodes that keep the catalog answers".into());
         }
-        if self.ask(node, &Ask::Status).await.is_ok() {
+        if self.is_there(replica, &member).await {
             return Answer::No("it answers; stop it first".into());
         }
         match replica.begin_anew().await {

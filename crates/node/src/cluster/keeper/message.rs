@@ -19,8 +19,8 @@ pub(in super::super) enum Ask {
     Status,
     /// Let a standby go for good.
     Detach([u8; 16]),
-    /// Have a replica of the catalog's group, and say its number.
-    Host { incarnation: u64 },
+    /// Have a replica of the catalog's group, and say its number. `base` is what the epochs of the group are counted from.
+    Host { incarnation: u64, base: u64 },
     /// The sender wants to lead.
     HandOver,
 }

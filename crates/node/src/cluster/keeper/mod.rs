@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use stoker_catalog::engine::{
-    Beginning, Embedded, EmbeddedOptions, PrimaryOptions, ReplicatedCatalog, Role as FileRole, Standby,
-    StandbyOptions, inspect, read_file,
+    Beginning, CatalogFile, Embedded, EmbeddedOptions, PrimaryOptions, ReplicaStanding, ReplicatedCatalog,
+    Role as FileRole, Standby, StandbyOptions, inspect, read_file,
 };
 use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
 use stoker_catalog::{Catalog, Epoch, Health};
@@ -134,7 +134,10 @@ impl Keeper {
             CatalogPlace::With { node, .. } => NodeId(*node),
             _ => identity.node,
         };
-        let serves = match &file {
+        // One that was being made, and is empty, is none.
+        let is_made = |file: &CatalogFile| !(file.role == FileRole::Alone && file.position.seq == 0);
+        let made = file.clone().filter(is_made);
+        let serves = match &made {
             Some(file) => file.role != FileRole::Standby && file.promised <= file.epoch,
             None => first_holder == identity.node,
         };
@@ -157,12 +160,12 @@ impl Keeper {
             replaced: watch::Sender::new(None),
             promoting: tokio::sync::Mutex::new(()),
         });
-        let is_group = match &file {
+        let is_group = match &made {
             Some(file) => file.role == FileRole::Replica || (serves && keeper.is_level_of_groups()?),
             // A file that is gone is not begun anew beside what others may have.
             None => serves && (keeper.seq_kept == 0 || keeper.others().is_empty()),
         };
-        match (is_group, serves && file.is_some()) {
+        match (is_group, serves && made.is_some()) {
             (true, _) => drop(keeper.join_group(Beginning::Group)?),
             (false, true) => keeper.serve()?,
             (false, false) => keeper.follow()?,
@@ -348,7 +351,11 @@ impl Keeper {
 
     /// The catalog, if this node has it and may answer.
     pub(crate) fn own_catalog(&self) -> Option<Arc<dyn Catalog>> {
-        let replica = self.replica().filter(|replica| replica.standing().borrow().answers);
+        // One that knows of a higher epoch does not answer for itself either.
+        let may_answer = |standing: &ReplicaStanding| {
+            standing.answers && standing.epoch.is_some_and(|epoch| epoch >= self.epoch())
+        };
+        let replica = self.replica().filter(|replica| may_answer(&replica.standing().borrow()));
         replica.map(|replica| replica as Arc<dyn Catalog>).or_else(|| Some(self.own()? as Arc<dyn Catalog>))
     }
 
@@ -555,7 +562,7 @@ impl Keeper {
                 Some(_) => elsewhere(),
                 None => self.let_go(NodeId(node), false).await,
             },
-            Ask::Host { incarnation } => self.host(incarnation).await,
+            Ask::Host { incarnation, base } => self.host(from, incarnation, base).await,
             Ask::HandOver => match self.replica() {
                 Some(replica) => {
                     replica.give_away(Some(from));

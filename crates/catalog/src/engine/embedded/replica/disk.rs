@@ -39,6 +39,8 @@ pub(super) struct Disk {
     /// Entries of the log that are not done.
     tail: VecDeque<Entry>,
     seq: u64,
+    /// The copy of everything that the log is about to name.
+    pub(super) staged: Option<Staged>,
     /// What was written by entries that nobody was woken for yet.
     written: Vec<Write>,
     /// How the commits of entries ended that were done since somebody asked.
@@ -98,12 +100,13 @@ impl Disk {
             point,
             tail,
             seq,
+            staged: None,
             written: Vec::new(),
             answers: BTreeMap::new(),
         };
         // A log that was in use is read and not written any more.
         disk.checkpoint(0)?;
-        shared.show(&disk.database);
+        shared.show(&disk.database, &disk.storage);
         Ok(disk)
     }
 
@@ -121,6 +124,8 @@ impl Disk {
     /// Brings the table's file up to date and begins the log anew, with room for `more` bytes.
     pub(super) fn checkpoint(&mut self, more: u64) -> Result<()> {
         let tail: Vec<Entry> = self.tail.iter().cloned().collect();
+        // What is begun must not be nearly full.
+        let more = more.max(self.options.log_bytes / 8);
         let id = self.log.begin(&self.hard, &tail, more).map_err(log_failed)?;
         guarded(|| {
             let transaction = self.database.begin_write().map_err(file::failed)?;
@@ -218,7 +223,8 @@ impl Keep for Disk {
     }
 
     fn install(&mut self, point: Point, hard: &Hard) -> Result<Group> {
-        let Some(Staged { draft, group, base, .. }) = self.shared.staged_take(point) else {
+        let staged = self.staged.take().filter(|staged| staged.point == point);
+        let Some(Staged { draft, group, base, .. }) = staged else {
             return Err(CatalogError::unavailable("a copy of everything was wanted that is not here"));
         };
         self.hard = *hard;
@@ -244,7 +250,7 @@ impl Keep for Disk {
         self.log.switch();
         let (opened, _) = file::open_table(&self.path, self.cluster, &self.options, &self.space)?;
         (self.storage, self.database, self.seq) = (opened.storage, Arc::new(opened.database), opened.seq);
-        self.shared.show(&self.database);
+        self.shared.show(&self.database, &self.storage);
         self.shared.watches.wake_all();
         Ok(group)
     }

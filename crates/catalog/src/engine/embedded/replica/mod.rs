@@ -47,7 +47,6 @@ use self::worker::{Event, Order, Request, Worker};
 use super::ledger::CommitName;
 use super::lineage::{Lineage, Role};
 use super::space::{Room, Space};
-use super::storage::Storage;
 use super::writer::{Answer, COMMIT_OVERHEAD_BYTES, PERMIT_BYTES, QUEUE_BYTES};
 use super::{EmbeddedOptions, Lasting, State, file, guarded, now_ms, table};
 use crate::engine::apply;
@@ -77,7 +76,6 @@ pub struct ReplicatedCatalog {
     events: Sender<Event>,
     shared: Arc<Shared>,
     space: Arc<Space>,
-    storage: Arc<Storage>,
     /// Limits commits that wait.
     room: Arc<Semaphore>,
     /// Limits letters that wait.
@@ -110,7 +108,6 @@ impl ReplicatedCatalog {
             begun(&snapshot, opened.seq, node, beginning)
         };
         let disk = Disk::open(path, cluster, options, &space, begin, &shared)?;
-        let storage = Arc::clone(&disk.storage);
         space.wait_for_room();
         let driver = worker::driver(&disk)?;
         let (events, inbox) = channel();
@@ -118,11 +115,18 @@ impl ReplicatedCatalog {
         let (alive, ended) = watch::channel(());
         shared.standing.send_modify(|standing| standing.id = driver.id());
         let standing = shared.standing.subscribe();
+        let failing = Arc::clone(&shared);
         let mut worker = Worker::new(node, driver, disk, Arc::clone(&shared), Arc::clone(&space), post);
         std::thread::Builder::new()
             .name("catalog-replica".into())
             .spawn(move || {
-                worker.run(&inbox);
+                // The library stops by a panic where its rules are broken.
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.run(&inbox)));
+                if ran.is_err() {
+                    failing
+                        .poison(&CatalogError::unavailable("the thread of the catalog's replica panicked"));
+                    failing.hide();
+                }
                 // The file must be let go of before anybody hears that this ended.
                 drop(worker);
                 drop(inbox);
@@ -136,7 +140,6 @@ impl ReplicatedCatalog {
             events,
             shared,
             space,
-            storage,
             room: Arc::new(Semaphore::new(QUEUE_BYTES / PERMIT_BYTES)),
             letters: Arc::new(Semaphore::new(LETTERS_BYTES / PERMIT_BYTES)),
             incoming: Arc::default(),
@@ -215,7 +218,7 @@ impl ReplicatedCatalog {
             copy => {
                 let (incoming, shared) = (Arc::clone(&self.incoming), Arc::clone(&self.shared));
                 let (path, cluster, cache) = (self.path.clone(), self.cluster, self.options.cache_bytes);
-                let is_full = !self.storage.room();
+                let is_full = !self.shared.has_room();
                 let taken = tokio::task::spawn_blocking(move || {
                     if is_full {
                         return Err(CatalogError::unavailable("no room for a copy of the catalog"));
@@ -438,7 +441,7 @@ impl Catalog for ReplicatedCatalog {
             return Health::Stalled;
         }
         // Nobody may commit for hours; that there is room again is found out here.
-        match self.space.get() == Room::Free || self.storage.room() {
+        match self.space.get() == Room::Free || self.shared.has_room() {
             true => Health::Good,
             false => Health::ReadOnly(self.space.reason()),
         }

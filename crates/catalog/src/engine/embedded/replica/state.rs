@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::incoming::Draft;
 use crate::engine::embedded::file;
+use crate::engine::embedded::storage::Storage;
 use crate::engine::watches::Watches;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
@@ -37,10 +38,14 @@ pub struct ReplicaStanding {
     pub leads: bool,
     /// Reads are answered here.
     pub answers: bool,
+    /// They go on whoever is lost, since nobody could be elected without this replica.
+    pub answers_alone: bool,
     /// It knew of no leader for longer than an election takes, or must not acknowledge anything.
     pub is_stalled: bool,
     /// The group was begun anew without it; what is here is of no use any more.
     pub is_superseded: bool,
+    /// What its epochs are counted from: what was promoted before there was a group.
+    pub base: u64,
     /// Who is in the group, as far as it knows.
     pub members: Vec<ReplicaMember>,
     /// Rises when a group that lost its majority is begun anew.
@@ -79,6 +84,8 @@ pub(super) struct Shared {
     /// Why the replica can no longer be trusted, once it cannot.
     poison: RwLock<Option<CatalogError>>,
     database: RwLock<Option<Arc<Database>>>,
+    /// The file of the table.
+    storage: RwLock<Option<Arc<Storage>>>,
     staged: Mutex<Option<Staged>>,
     /// Until when reads may be answered from the table, by [`now`], in nanoseconds; 0 if not at all.
     reads_until_ns: AtomicU64,
@@ -95,6 +102,7 @@ impl Shared {
             watches: Watches::new(),
             poison: RwLock::new(None),
             database: RwLock::new(None),
+            storage: RwLock::new(None),
             staged: Mutex::new(None),
             reads_until_ns: AtomicU64::new(0),
             generation: AtomicU64::new(0),
@@ -125,13 +133,21 @@ impl Shared {
         });
     }
 
-    /// Has reads see this table.
-    pub(super) fn show(&self, database: &Arc<Database>) {
+    /// Has reads see this table, which is in this file.
+    pub(super) fn show(&self, database: &Arc<Database>, storage: &Arc<Storage>) {
+        *self.storage.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(storage));
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(database));
+    }
+
+    /// Whether there is room for more.
+    pub(super) fn has_room(&self) -> bool {
+        let storage = self.storage.read().unwrap_or_else(PoisonError::into_inner).clone();
+        storage.is_none_or(|storage| storage.room())
     }
 
     /// Has reads see nothing.
     pub(super) fn hide(&self) {
+        self.storage.write().unwrap_or_else(PoisonError::into_inner).take();
         self.database.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -180,12 +196,6 @@ impl Shared {
     pub(super) fn staged_take(&self, point: Point) -> Option<Staged> {
         let staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner).take();
         staged.filter(|staged| staged.point == point)
-    }
-
-    /// Whether there is a copy that goes up to there.
-    pub(super) fn is_staged(&self, point: Point) -> bool {
-        let staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-        staged.as_ref().is_some_and(|staged| staged.point == point)
     }
 }
 

@@ -37,6 +37,8 @@ const LEASE: Duration = Duration::from_millis(1_000);
 const STALLED: Duration = Duration::from_secs(4);
 /// An entry takes no more commits once it has this many bytes.
 const ENTRY_BYTES: usize = 1 << 20;
+/// Replicas that are answered although they are not known.
+const SENDERS_MAX: usize = 64;
 /// Events that are taken before what follows from them is done.
 const EVENTS_MAX: usize = 8_192;
 
@@ -108,7 +110,7 @@ pub(super) struct Worker {
     /// The term in which it was first sure of all that was committed.
     served_in: Option<u64>,
     copies: u64,
-    /// Somebody began the group anew, without this replica.
+    /// Somebody began the group anew without this replica, or its file is older than what it acknowledged.
     is_superseded: bool,
 }
 
@@ -155,7 +157,7 @@ impl Worker {
     /// Does what follows from the start, and works until it is told to stop.
     pub(super) fn run(&mut self, inbox: &Receiver<Event>) {
         if let Err(error) = self.advance() {
-            self.shared.poison(&error);
+            self.fail(&error);
         }
         while self.turn(inbox) {}
         self.shared.reads_end();
@@ -186,15 +188,29 @@ impl Worker {
         let now = now();
         if now >= self.next_tick {
             self.next_tick = now + TICK;
-            self.driver.tick(now);
+            if self.shared.sound().is_ok() {
+                self.driver.tick(now);
+            }
         }
         self.propose(works);
         if self.shared.sound().is_ok()
             && let Err(error) = self.advance()
         {
-            self.shared.poison(&error);
+            self.fail(&error);
         }
         goes_on
+    }
+
+    /// The replica cannot be trusted any more; nobody waits for it.
+    fn fail(&mut self, error: &CatalogError) {
+        self.shared.poison(error);
+        for waiter in self.driver.abandon() {
+            match waiter {
+                Waiter::Group(group) => answer_all(group, &CatalogError::unknown(error.message.clone())),
+                Waiter::Read(Some(answer)) => drop(answer.send(Err(error.clone()))),
+                Waiter::Read(None) => {}
+            }
+        }
     }
 
     fn take(&mut self, event: Event, works: &mut Vec<Request>) -> bool {
@@ -216,7 +232,7 @@ impl Worker {
             Event::BeginAnew(answer) => {
                 let begun = self.begin_anew();
                 if let Err(error) = &begun {
-                    self.shared.poison(error);
+                    self.fail(error);
                 }
                 let _ = answer.send(begun);
             }
@@ -230,10 +246,22 @@ impl Worker {
         if envelope.to() != self.driver.id() || (envelope.is_written() && !self.disk.storage.room()) {
             return;
         }
-        if envelope.snapshot().is_some_and(|point| !self.shared.is_staged(point)) {
+        if envelope.believed().is_some_and(|commit| commit > self.driver.standing().last) {
+            // It had them once: the file is an older one, or a copy of another. It must not vote for what it does not know.
+            self.is_superseded = true;
             return;
         }
-        self.senders.insert(envelope.from(), from);
+        if let Some(point) = envelope.snapshot() {
+            // Taken at once: another copy may arrive meanwhile.
+            self.disk.staged = self.shared.staged_take(point);
+            if self.disk.staged.is_none() {
+                return;
+            }
+        }
+        let members = &self.driver.group().members;
+        if members.is_empty() || members.contains_key(&envelope.from()) || self.senders.len() < SENDERS_MAX {
+            self.senders.insert(envelope.from(), from);
+        }
         if self.driver.step(envelope).is_some() {
             self.is_superseded = true;
         }
@@ -266,6 +294,9 @@ impl Worker {
         self.shared.sound()?;
         if self.disk.meta.waits_for_others {
             return Err(CatalogError::stalled());
+        }
+        if !self.driver.standing().serves {
+            return Err(self.elsewhere());
         }
         match self.disk.storage.room() {
             true => Ok(()),
@@ -382,8 +413,10 @@ impl Worker {
             epoch,
             leads: standing.serves,
             answers: self.answers_in.is_some(),
+            answers_alone: self.driver.reads_until() == Duration::MAX,
             is_stalled: self.is_stalled(),
             is_superseded: self.is_superseded,
+            base,
             members,
             incarnation: group.incarnation,
         };
