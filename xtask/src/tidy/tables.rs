@@ -12,8 +12,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-format", &[]),
     ("stoker-buffer", &["stoker-format"]),
     ("stoker-ring", &["stoker-format", "stoker-buffer", "stoker-testing"]),
-    ("stoker-catalog", &["stoker-consensus", "stoker-format", "stoker-testing"]),
     ("stoker-consensus", &["stoker-format"]),
+    ("stoker-catalog", &["stoker-consensus", "stoker-format", "stoker-testing"]),
     ("stoker-schema", &["stoker-format", "stoker-catalog"]),
     ("stoker-cell", &["stoker-format", "stoker-buffer"]),
     // Signs and checks; knows nothing else.
