@@ -20,6 +20,10 @@ const TRIES_MAX: usize = 600;
 /// Tries to get names from anybody; after half of them losses are accepted.
 const NAMES_TRIES: usize = 60;
 
+/// Longest wait for an answer, and for a node that is told to keep the catalog: it looks for the others first.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
+const PROMOTED_MAX: Duration = Duration::from_secs(20);
+
 /// The cell with one fault in it.
 pub struct Cell<'c> {
     folder: PathBuf,
@@ -123,9 +127,12 @@ impl<'c> Cell<'c> {
                 }
                 // Whoever kept the names may be on its way back.
                 if attempt % 4 == 3 {
-                    let order = Order::CatalogPromote { accept_loss: attempt > NAMES_TRIES / 2 };
-                    if let Err(why) = self.ask(async { client(&self.folder, at).await?.operate(order).await })
-                    {
+                    // Of three that keep the catalog two are away: nothing else is left, and a person knows it.
+                    let is_minority = self.live().len() * 2 <= NODES;
+                    let order =
+                        Order::CatalogPromote { accept_loss: is_minority || attempt > NAMES_TRIES / 2 };
+                    let promoted = async { client(&self.folder, at).await?.operate(order).await };
+                    if let Err(why) = self.ask_within(PROMOTED_MAX, promoted) {
                         said = why;
                     }
                 }
@@ -137,10 +144,18 @@ impl<'c> Cell<'c> {
 
     /// An answer within a few seconds, or what came instead.
     fn ask<T>(&self, request: impl Future<Output = stoker_store::Result<T>>) -> Result<T, String> {
-        let answer = async { tokio::time::timeout(Duration::from_secs(4), request).await };
+        self.ask_within(ANSWER_MAX, request)
+    }
+
+    fn ask_within<T>(
+        &self,
+        limit: Duration,
+        request: impl Future<Output = stoker_store::Result<T>>,
+    ) -> Result<T, String> {
+        let answer = async { tokio::time::timeout(limit, request).await };
         match self.runtime.block_on(answer) {
             Ok(answer) => answer.map_err(|fault| format!("{fault:?}")),
-            Err(_) => Err("no answer within 4 s".to_owned()),
+            Err(_) => Err(format!("no answer within {limit:?}")),
         }
     }
 

@@ -456,6 +456,10 @@ impl Keeper {
             if standing().leads && !standing().is_stalled {
                 return true;
             }
+            if standing().is_stalled {
+                // Nobody was elected for longer than it takes.
+                return false;
+            }
             let leader = standing().epoch.map(|epoch| epoch.holder()).filter(|holder| *holder != own);
             let is_due = !is_asked || asked.elapsed() > Duration::from_secs(1);
             if let (Some(leader), true) = (leader, is_due) {
