@@ -118,17 +118,19 @@ impl<'c> Cell<'c> {
     /// Some node answers for names; if whoever kept them is gone, another one is told to.
     fn until_names(&self) -> Result<(), String> {
         let mut said = String::new();
+        // Of three that keep the catalog two are away.
+        let is_minority = self.live().len() * 2 <= NODES;
         for attempt in 0..NAMES_TRIES {
             for at in self.live() {
                 // A name: lists of volumes are told from memory when nobody answers for them.
                 match self.ask(async { client(&self.folder, at).await?.stat(DRAINED, &key("old/0")).await }) {
-                    Ok(_) => return Ok(()),
+                    Ok(_) if !is_minority || self.is_alone(at) => return Ok(()),
+                    Ok(_) => said = format!("node {at} leads until its lease is over"),
                     Err(why) => said = why,
                 }
                 // Whoever kept the names may be on its way back.
                 if attempt % 4 == 3 {
-                    // Of three that keep the catalog two are away: nothing else is left, and a person knows it.
-                    let is_minority = self.live().len() * 2 <= NODES;
+                    // Nothing else is left then, and a person knows it.
                     let order =
                         Order::CatalogPromote { accept_loss: is_minority || attempt > NAMES_TRIES / 2 };
                     let promoted = async { client(&self.folder, at).await?.operate(order).await };
@@ -140,6 +142,12 @@ impl<'c> Cell<'c> {
             std::thread::sleep(Duration::from_millis(500));
         }
         Err(format!("no node answers for names: {said}"))
+    }
+
+    /// Whether a node keeps the catalog and needs nobody else for that.
+    fn is_alone(&self, at: usize) -> bool {
+        let asked = self.ask(async { client(&self.folder, at).await?.operate(Order::Catalog).await });
+        matches!(asked, Ok(Report::Catalog(status)) if status.standbys.is_empty() && !status.stalled)
     }
 
     /// An answer within a few seconds, or what came instead.
