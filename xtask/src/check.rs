@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::suites::{
-    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, PATRONI, PYTHON, Suite, TELEMETRY, WALK, Without,
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, OPEN, PATRONI, PYTHON, Suite, TELEMETRY, WALK,
+    Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, programs, sim, tidy, upgrade};
@@ -86,6 +87,10 @@ const fn large() -> Action {
     Action::Suite { suite: &LARGE, args: "--size 1GiB", without: Without::Skip }
 }
 
+const fn open(args: &'static str) -> Action {
+    Action::Suite { suite: &OPEN, args, without: Without::Skip }
+}
+
 const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
 
 /// What the gate runs, in this order: cheapest first, so that a slip is told within seconds.
@@ -130,6 +135,8 @@ const STEPS: &[Step] = &[
         Action::Suite { suite: &PATRONI, args: "", without: Without::Skip },
     ),
     step("large files", &[Tier::Full, Tier::Long], large()),
+    step("open files", &[Tier::Full], open("--minutes 2")),
+    step("open files, an hour", &[Tier::Long], open("--minutes 60 --ring 1GiB --restart 90")),
     step("upgrade", &[Tier::Full, Tier::Long], Action::Upgrade),
     // Near the end: the program that these leave behind has more features than the one that the steps before want.
     step(

@@ -34,6 +34,7 @@ Usage: cargo xtask <command>
   walk [...]                  what an operator does with three machines, while clients work; arguments go to tests/walk/run.py
   patroni [...]               a catalog in PostgreSQL whose primary is killed; arguments go to tests/patroni/run.py
   large [...]                 files larger than the rings, by S3, a mount and Python; arguments go to tests/large/run.py
+  open [...]                  files that stay open while a small ring turns over; arguments go to tests/open/run.py
   upgrade                     builds the release before, and upgrades a cell of it node by node, under load
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -79,6 +80,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "walk" => suites::WALK.run(rest),
         "patroni" => suites::PATRONI.run(rest),
         "large" => suites::LARGE.run(rest),
+        "open" => suites::OPEN.run(rest),
         "python" => suites::PYTHON.run(rest),
         "upgrade" => upgrade::run(rest),
         "fuzz" => fuzz::run(rest),

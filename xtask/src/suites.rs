@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni` and `large`: programs of others against real
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `large` and `open`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
 use std::path::PathBuf;
@@ -48,6 +48,10 @@ pub const LARGE: Suite = Suite {
     needs_binding: true,
     ..suite("large", "tests/large/run.py", "files that are larger than the rings")
 };
+
+/// Files that stay open while a small ring turns over.
+pub const OPEN: Suite =
+    Suite { needs_binding: true, ..suite("open", "tests/open/run.py", "files that stay open") };
 
 /// The admin API against its own document.
 pub const API: Suite = suite("api", "tests/api/run.py", "schemathesis over the admin API");

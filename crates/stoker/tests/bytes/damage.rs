@@ -76,11 +76,16 @@ impl Damage {
         }
         // Rings hold most of what can be damaged.
         let part = [Part::Ring, Part::Catalog, Part::Lake, Part::Ring, Part::State][(number % 5) as usize];
-        let kind = KINDS[(number % 7) as usize];
+        let mut kind = KINDS[(number % 7) as usize];
         let mut files: Vec<PathBuf> =
             all_files(folder).into_iter().filter(|f| part_of(f) == Some(part)).collect();
-        if kind == Kind::Replay {
-            files.retain(|file| image.is_changed(file));
+        match kind {
+            // Objects of the lake that nobody replaced have no older version.
+            Kind::Replay if !files.iter().any(|file| image.is_changed(file)) => kind = Kind::Remove,
+            Kind::Replay => files.retain(|file| image.is_changed(file)),
+            // An empty file has no bit.
+            Kind::Flip => files.retain(|file| std::fs::metadata(folder.join(file)).unwrap().len() > 0),
+            _ => {}
         }
         assert!(!files.is_empty(), "there is a file of {part:?} for {kind:?}");
         let file = files[dice.below(files.len() as u64) as usize].clone();
