@@ -110,9 +110,9 @@ pub fn analyze(is_nvme: bool, workers: u32, batch: u32, pattern: &str, osts: u32
     };
     let w = f64::from(workers);
     let worker = match workers {
-        1 => 0.25,
-        ..=4 => 0.25 + (w - 1.0) * 0.20,
-        ..=8 => 0.85 + (w - 4.0) * 0.03,
+        0 | 1 => 0.25,
+        2..=4 => 0.25 + (w - 1.0) * 0.20,
+        5..=8 => 0.85 + (w - 4.0) * 0.03,
         _ => f64::min(0.97 + (w - 8.0) * 0.002, 1.0),
     };
     let prefetch_depth = f64::max(1.0, (w * overlap).trunc());

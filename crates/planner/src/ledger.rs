@@ -175,10 +175,10 @@ impl Ledger {
     pub fn parse(text: &str) -> Ledger {
         let mut ledger = Ledger::default();
         for (number, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
-            if let Err(why) = ledger.take(text) {
-                if ledger.skipped.len() < 100 {
-                    ledger.skipped.push(format!("line {}: {why}", number + 1));
-                }
+            if let Err(why) = ledger.take(text)
+                && ledger.skipped.len() < 100
+            {
+                ledger.skipped.push(format!("line {}: {why}", number + 1));
             }
         }
         ledger
@@ -271,3 +271,11 @@ fn month(at_ms: u64) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     format!("{:04}-{month:02}", year_of_era + era * 400 + i64::from(month <= 2))
 }
+
+/// The note of a catalog that holds a page of the ledger. A page is full at some sixty KiB; then the next one is begun.
+pub fn page(number: u8) -> Option<String> {
+    (number < PAGES_MAX).then(|| format!("plan-ledger-{}", char::from(b'a' + number)))
+}
+
+/// Pages of a ledger in a catalog: some 1.5 MiB, or three thousand predictions.
+pub const PAGES_MAX: u8 = 26;

@@ -85,9 +85,10 @@ impl Spec {
     pub fn describe(&self) -> Value {
         let fields = self.fields.iter().map(|field| {
             let choices = match field.kind {
-                Kind::Choice(words) => {
-                    words.iter().map(|(word, what)| json!({ "word": word, "words": what })).collect::<Vec<_>>()
-                }
+                Kind::Choice(words) => words
+                    .iter()
+                    .map(|(word, what)| json!({ "word": word, "words": what }))
+                    .collect::<Vec<_>>(),
                 _ => Vec::new(),
             };
             json!({

@@ -69,7 +69,7 @@ fn factor(kind: Kind, unit: &str) -> Option<f64> {
     let of = |table: &[(&str, f64)]| table.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
     match kind {
         Kind::Bytes => of(&SIZES),
-        Kind::Rate => unit.strip_suffix("/s").and_then(|size| of_size(size)).or_else(|| of(&BITS)),
+        Kind::Rate => unit.strip_suffix("/s").and_then(of_size).or_else(|| of(&BITS)),
         Kind::Seconds => of(&TIMES),
         Kind::Share => (unit == "%").then_some(0.01),
         Kind::Count | Kind::Number => of(&COUNTS),
