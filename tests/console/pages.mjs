@@ -13,6 +13,8 @@ export const PAGES = [
   ["set", "#/sets/ckpt/", "Receipts"],
   ["lake", "#/lake", "Requests and cost"],
   ["reads", "#/reads", "Read weights"],
+  ["planner", "#/planner?kind=io&guess=50", "What would help most"],
+  ["planner-guess", "#/planner?kind=design", "Your prediction"],
   ["log", "#/log", "Changes through this node"],
   ["access", "#/access", "Access keys"],
 ];

@@ -11,6 +11,7 @@ import * as log from "./log.js";
 import * as nodes from "./nodes.js";
 import * as outages from "./outages.js";
 import * as overview from "./overview.js";
+import * as planner from "./planner.js";
 import * as reads from "./reads.js";
 import * as sets from "./sets.js";
 import * as volumes from "./volumes.js";
@@ -26,6 +27,7 @@ const PAGES = [
   ["sets/:volume/:set", null, sets.page],
   ["lake", "Lake", lake.page],
   ["reads", "Reads", reads.page],
+  ["planner", "Planner", planner.page],
   ["log", "Log", log.page],
   ["access", "Access", access.page],
 ];

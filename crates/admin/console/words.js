@@ -32,6 +32,7 @@ const CALLS = [
   [/^catalog\/detach$/, () => "let a follower of the catalog go"],
   [/^slo\/repaired$/, () => "say that a part was repaired"],
   [/^slo\/retry$/, () => "send work orders again"],
+  [/^plan-ledger$/, () => "keep a prediction"],
   [/^volumes$/, () => "make a volume"],
   [/^volumes\/([^/]+)\/policy$/, (volume) => `change the policy of ${volume}`],
   [/^volumes\/([^/]+)\/(drain|remove)$/, (volume, verb) => `${verb} ${volume}`],

@@ -71,6 +71,8 @@ const ASSETS: &[Asset] = &[
     asset!("/console/sets.js", "sets.js", SCRIPT),
     asset!("/console/outages.js", "outages.js", SCRIPT),
     asset!("/console/reads.js", "reads.js", SCRIPT),
+    asset!("/console/planner.js", "planner.js", SCRIPT),
+    asset!("/console/curve.js", "curve.js", SCRIPT),
     asset!("/console/log.js", "log.js", SCRIPT),
     asset!("/console/access.js", "access.js", SCRIPT),
 ];

@@ -1,4 +1,4 @@
-//! `stoker explain`: where a file is, what happens to it next, and why the last slow read of it was slow.
+//! `stoker explain`: where a file is, what happens to it next, and why the last slow read of it was slow; why a run was slow.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,17 @@ use stoker_store::{Explanation, HolderInfo, Store};
 use crate::address::Address;
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{out, show, size};
+use crate::{out, plan, show, size};
 
 /// Arguments of `explain`.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// VOLUME/KEY.
-    address: Address,
+    #[arg(required = true)]
+    address: Option<Address>,
     /// Print one object: file, receipt, chunks, chunks_local, chunks_cached, holders, words.
     #[arg(long)]
     json: bool,
@@ -22,9 +26,21 @@ pub struct Args {
     target: Target,
 }
 
+/// What else is explained.
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Say why a run waited for data, and what would help: from what the loader and the node measured.
+    Slow(plan::SlowArgs),
+}
+
 /// Asks.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (volume, key) = (&args.address.volume, args.address.key()?);
+    let address = match (&args.verb, &args.address) {
+        (Some(Verb::Slow(slow)), _) => return plan::slow(slow),
+        (None, Some(address)) => address,
+        (None, None) => return Err(Failure::new("no file is named").hint("name one as VOLUME/KEY")),
+    };
+    let (volume, key) = (&address.volume, address.key()?);
     connect::run(&args.target, async |client| {
         let explanation = client.explain(volume, &key).await?;
         if args.json {

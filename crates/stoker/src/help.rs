@@ -16,7 +16,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "join-token"]),
     ("Drives", &["drive", "ring"]),
     ("Operations", &["config", "doctor", "gate", "slo", "support-bundle"]),
-    ("Measure", &["bench"]),
+    ("Measure", &["plan", "bench"]),
 ];
 
 /// Examples of verbs, by the words behind the program's name.
@@ -61,6 +61,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("status", &["stoker status", "stoker status --json"]),
     ("top", &["stoker top", "stoker top --once --interval 5s"]),
     ("explain", &["stoker explain data/model.bin"]),
+    ("explain slow", &["stoker explain slow run.json"]),
     ("conflict ls", &["stoker conflict ls"]),
     ("conflict resolve", &["stoker conflict resolve data/model.bin keep-both"]),
     ("drain", &["stoker drain data/run-7/"]),
@@ -101,6 +102,25 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("ring stat", &["stoker ring stat --dir /mnt/nvme4"]),
     ("ring verify", &["stoker ring verify --dir /mnt/nvme4"]),
     ("ring dump", &["stoker ring dump --dir /mnt/nvme4"]),
+    (
+        "plan io",
+        &[
+            "stoker plan io --gpus 64 --pattern files --sample-size 150KB",
+            "stoker plan io --model lab --workers 8 --pattern prefetch",
+        ],
+    ),
+    ("plan design", &["stoker plan design --nodes 32 --class two --report design.html"]),
+    ("plan gravity", &["stoker plan gravity --data-size 100TB --runs 10"]),
+    ("plan kv", &["stoker plan kv --layers 80 --flash-size 60TB"]),
+    ("plan slo", &["stoker plan slo --calibrate", "stoker plan slo --hardware own --drives 8"]),
+    ("plan what-if", &["stoker plan what-if lose-rack double-gpus --live"]),
+    ("plan calibrate", &["stoker plan calibrate --out calibration.json"]),
+    ("plan ledger ls", &["stoker plan ledger ls"]),
+    ("plan ledger show", &["stoker plan ledger show 3f2a"]),
+    ("plan ledger record", &["stoker plan ledger record 3f2a utilization=0.91"]),
+    ("plan ledger compare", &["stoker plan ledger compare"]),
+    ("plan ledger export", &["stoker plan ledger export"]),
+    ("plan ledger import", &["stoker plan ledger import ledger.jsonl"]),
     ("bench device", &["stoker bench device --dir /mnt/nvme4"]),
     ("bench ring", &["stoker bench ring --dir /mnt/nvme4"]),
     ("bench commit", &["stoker bench commit --dir /mnt/nvme4"]),

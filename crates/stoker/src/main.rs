@@ -29,6 +29,7 @@ mod mv;
 mod node;
 mod outages;
 mod pack;
+mod plan;
 mod put;
 mod rebuild;
 mod ring;
@@ -159,6 +160,9 @@ enum Verb {
     Doctor(doctor::Args),
     /// Test a node before it takes traffic: drives, ring, commits, catalog, the ways between nodes, lake.
     Gate(gate::Args),
+    /// Predict what a job or a cluster will do, design storage, and compare predictions with what happened.
+    #[command(subcommand)]
+    Plan(plan::Verb),
     /// Gather what somebody who helps needs to know, without secrets.
     SupportBundle(support_bundle::Args),
     /// Make and look at the ring on one drive.
@@ -213,6 +217,7 @@ fn main() -> ExitCode {
         Verb::Slo(args) => slo::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Gate(args) => gate::run(&args),
+        Verb::Plan(verb) => plan::run(&verb),
         Verb::SupportBundle(args) => support_bundle::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => stoker_bench::run(&verb),

@@ -20,6 +20,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-sigv4", &[]),
     ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
+    // Plain types of the door are all that it knows of a cluster: what was measured.
+    ("stoker-planner", &["stoker-store"]),
     // The directory of a node has files whose form the level decides.
     ("stoker-host", &["stoker-format", "stoker-schema", "stoker-store"]),
     (
@@ -124,7 +126,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-store", "stoker-node"]),
+    ("stoker-admin", &["stoker-planner", "stoker-store", "stoker-node"]),
     (
         "stoker-telemetry",
         &[
@@ -205,6 +207,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-gateway-s3",
             "stoker-admin",
             "stoker-doctor",
+            "stoker-planner",
             "stoker-terminal",
             "stoker-probe",
             "stoker-bench",

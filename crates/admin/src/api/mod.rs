@@ -9,6 +9,7 @@ mod keys;
 mod log;
 mod node;
 mod openapi;
+mod plan;
 mod routes;
 mod schema;
 mod sets;
@@ -87,11 +88,13 @@ pub async fn answer(
             }
             let prepared = prepare(asked, route, names, query, caller, &head.headers, body).await;
             let answered = match prepared {
-                Ok(given) if route.changes() => return change(asked, route, given, entry).await,
+                Ok(given) if route.changes() && !route.asks => {
+                    return change(asked, route, given, entry).await;
+                }
                 Ok(given) => read(asked, route, given).await,
                 Err(fault) => Err(fault),
             };
-            if let (true, Err(fault)) = (route.changes(), &answered) {
+            if let (true, Err(fault)) = (route.changes() && !route.asks, &answered) {
                 asked.audit.add(told(entry, fault));
             }
             response(answered)

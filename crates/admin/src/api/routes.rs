@@ -6,7 +6,7 @@ use http::Method;
 use stoker_store::BoxFuture;
 
 use super::given::Given;
-use super::{Answered, alerts, fleet, history, keys, log, node, sets, slo, volumes};
+use super::{Answered, alerts, fleet, history, keys, log, node, plan, sets, slo, volumes};
 use crate::access::Role;
 use crate::answer::Asked;
 
@@ -77,6 +77,8 @@ pub struct Route {
     pub body: Option<&'static str>,
     /// Schema of the answer.
     pub answer: &'static str,
+    /// It has a body and changes nothing: a question that is too long for a query.
+    pub asks: bool,
 }
 
 impl Route {
@@ -112,6 +114,7 @@ pub const PATH_PARAMETERS: &[Parameter] = &[
     needed("set", Kind::Number { min: 0, max: u64::MAX }, "Id of a checkpoint set in its volume."),
     needed("access_key", Kind::Text, "Public part of an access key."),
     needed("id", Kind::Text, "Id of a join token."),
+    needed("kind", Kind::Text, "io, design, gravity, kv or slo."),
 ];
 
 const LIMIT: Parameter =
@@ -135,7 +138,17 @@ const fn get(
     query: &'static [Parameter],
     answer: &'static str,
 ) -> Route {
-    Route { verb: Verb::Get, path, role: Some(Role::View), call, summary, query, body: None, answer }
+    Route {
+        verb: Verb::Get,
+        path,
+        role: Some(Role::View),
+        call,
+        summary,
+        query,
+        body: None,
+        answer,
+        asks: false,
+    }
 }
 
 /// A changing call.
@@ -155,6 +168,7 @@ const fn post(
         query: NONE,
         body: Some(body),
         answer,
+        asks: false,
     }
 }
 
@@ -560,4 +574,38 @@ pub static ROUTES: &[Route] = &[
         "Nothing",
         "Done",
     ),
+    // The planner.
+    get(
+        "/api/v1/plan",
+        call!(plan::models),
+        "What can be planned: inputs, units, ranges.",
+        NONE,
+        "PlanModels",
+    ),
+    Route {
+        role: Some(Role::View),
+        asks: true,
+        ..post(
+            "/api/v1/plan/{kind}",
+            call!(plan::plan),
+            "Make a plan. Changes nothing, and is not written down.",
+            "PlanRequest",
+            "Plan",
+        )
+    },
+    get(
+        "/api/v1/plan-calibration",
+        call!(plan::calibration),
+        "What the nodes measured in the place of the planner's constants.",
+        NONE,
+        "PlanCalibration",
+    ),
+    get(
+        "/api/v1/plan-ledger",
+        call!(plan::kept),
+        "What was predicted, what came of it, and how far the two were apart.",
+        NONE,
+        "PlanLedger",
+    ),
+    post("/api/v1/plan-ledger", call!(plan::keep), "Keep a prediction for a job.", "PlanKeep", "PlanKept"),
 ];

@@ -182,6 +182,17 @@ pub const SHAPES: &[(&str, &str)] = &[
         "JoinTokenMade",
         "join_token:text id:text state:text created_ms:int expires_ms:int uses_max:int nodes:[text]",
     ),
+    ("PlanModels", "models:[PlanModel] constants:[any] changes:[any]"),
+    ("PlanModel", "name:text kind:text model:stoker|lab words:text fields:[any]"),
+    (
+        "Plan",
+        "form:int kind:text model:text inputs:any input_texts:[any] title:text tone:ok|warn|bad|plain reasons:[text] \
+         figures:[PlanFigure] changes:[any] curves:[any] constants:[any] assumptions:[text] moved?:any",
+    ),
+    ("PlanFigure", "name:text label:text value:num? unit:text text:text tone:ok|warn|bad|plain"),
+    ("PlanCalibration", "form:int at_ms:int machine:text values:any"),
+    ("PlanLedger", "entries:[any] skipped:[text] errors:[any] over_time:[any]"),
+    ("PlanKept", "id:text"),
 ];
 
 /// The shapes of bodies.
@@ -210,6 +221,8 @@ pub const BODIES: &[(&str, &str)] = &[
     ("KeyNew", "read_only?:bool prefixes?:[word] uid?:u32 gid?:u32"),
     ("KeyRotate", "grace_s?:u32?"),
     ("JoinTokenNew", "ttl_s?:u32? uses?:u32?"),
+    ("PlanRequest", "inputs:Anything model?:lab|stoker calibration?:any change?:text?"),
+    ("PlanKeep", "kind:word job:word inputs:Anything model?:lab|stoker calibration?:any"),
 ];
 
 /// All shapes as JSON Schema, by name.

@@ -498,3 +498,38 @@ async fn events_are_shown_where_there_are_some() {
     assert_eq!(misfits(&document, &schema, &events, "events"), Vec::<String>::new());
     rig.end().await;
 }
+
+#[tokio::test]
+async fn plans_are_made_by_who_looks_and_written_down_nowhere() {
+    let rig = Rig::new(options()).await;
+    let body = r#"{"model":"lab","inputs":{"workers":1,"pattern":"random"},"change":"double-workers"}"#;
+    let said = rig.ask("POST", "/api/v1/plan/io", VIEW, body).await;
+    assert_eq!(said.status, 200, "{}", said.body);
+    let plan = said.json();
+    assert_eq!(plan["figures"][0]["value"], json!(0.0109375), "{plan}");
+    assert!(plan["moved"].as_array().is_some_and(|moved| !moved.is_empty()), "{plan}");
+    let document = openapi::document();
+    let schema = json!({ "$ref": "#/components/schemas/Plan" });
+    for kind in ["io", "design", "gravity", "kv", "slo"] {
+        let said = rig.ask("POST", &format!("/api/v1/plan/{kind}"), VIEW, r#"{"inputs":{}}"#).await;
+        assert_eq!((said.status, misfits(&document, &schema, &said.json(), kind)), (200, Vec::new()));
+    }
+    for (path, body, words) in [
+        ("io", r#"{"inputs":{"gpus":0}}"#, "`gpus`: it cannot be zero"),
+        ("io", r#"{"inputs":{"gpu":1}}"#, "no such input"),
+        ("io", r#"{"inputs":{"gpus":"4GiB"}}"#, "is a size"),
+        ("nothing", r#"{"inputs":{}}"#, "there is no plan"),
+        ("kv", r#"{"model":"lab","inputs":{}}"#, "the lab has no model"),
+        ("io", r#"{"inputs":{},"calibration":{"form":2}}"#, "form 2"),
+    ] {
+        rig.refused("POST", &format!("/api/v1/plan/{path}"), VIEW, body, 400, words).await;
+    }
+    assert_eq!(rig.get("/api/v1/audit").await.json()["entries"], json!([]));
+    // To keep one is a change.
+    let keep = r#"{"kind":"io","job":"run-7","inputs":{"gpus":8}}"#;
+    rig.refused("POST", "/api/v1/plan-ledger", VIEW, keep, 403, "is for operators").await;
+    let id = rig.post("/api/v1/plan-ledger", keep).await.json()["id"].clone();
+    let kept = rig.get("/api/v1/plan-ledger").await.json();
+    assert_eq!((&kept["entries"][0]["prediction"]["id"], &kept["skipped"]), (&id, &json!([])), "{kept}");
+    rig.end().await;
+}
