@@ -29,6 +29,8 @@ pub fn header() -> RecordHeader {
         key: KeyId(0),
         aux_per_block: 0,
         payload_crc: crc32c(PAYLOAD),
+        cipher: 0,
+        salt: [0; 16],
     }
 }
 
