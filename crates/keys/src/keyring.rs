@@ -46,6 +46,11 @@ impl Keyring {
         self.0.read().unwrap().get(&volume.0).cloned()
     }
 
+    /// Whether every volume is plain.
+    pub fn is_empty(&self) -> bool {
+        self.0.read().unwrap().is_empty()
+    }
+
     /// Takes the keys of a volume. Keys that were destroyed do not come back; those that are open are not given up for locked ones.
     pub fn set(&self, volume: VolumeId, keys: VolumeKeys) {
         let mut all = self.0.write().unwrap();

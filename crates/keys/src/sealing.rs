@@ -112,20 +112,35 @@ impl DataKey {
     /// to be used.
     #[must_use]
     pub fn open(&self, place: &Place, seal: &Seal, first: usize, blocks: &mut [u8]) -> bool {
-        if seal.key != self.epoch || !seal.fits(place.len as usize) {
+        let tags = first * SEAL_TAG_LEN..(first + blocks.len().div_ceil(BLOCK)) * SEAL_TAG_LEN;
+        match seal.tags.get(tags) {
+            Some(tags) if seal.fits(place.len as usize) && seal.key == self.epoch => {
+                self.open_blocks(place, &seal.salt, first, tags, blocks)
+            }
+            _ => false,
+        }
+    }
+
+    /// The same with the tags of these blocks alone.
+    #[must_use]
+    pub fn open_blocks(
+        &self,
+        place: &Place,
+        salt: &[u8; 16],
+        first: usize,
+        tags: &[u8],
+        blocks: &mut [u8],
+    ) -> bool {
+        let end = first.checked_mul(BLOCK).and_then(|start| start.checked_add(blocks.len()));
+        let is_whole = |end: &usize| *end == place.len as usize || end.is_multiple_of(BLOCK);
+        if end.filter(is_whole).is_none_or(|end| end > place.len as usize)
+            || tags.len() != blocks.len().div_ceil(BLOCK) * SEAL_TAG_LEN
+        {
             return false;
         }
-        let start = first * BLOCK;
-        let end = start + blocks.len();
-        let is_whole = end == place.len as usize || end.is_multiple_of(BLOCK);
-        if end > place.len as usize || !is_whole {
-            return false;
-        }
-        let key = self.key_of(place, &seal.salt);
-        blocks.chunks_mut(BLOCK).enumerate().all(|(at, block)| {
-            let number = first + at;
-            let tag = &seal.tags[number * SEAL_TAG_LEN..][..SEAL_TAG_LEN];
-            key.open_in_place_separate_tag(nonce(number), Aad::empty(), tag, block).is_ok()
+        let key = self.key_of(place, salt);
+        blocks.chunks_mut(BLOCK).zip(tags.chunks_exact(SEAL_TAG_LEN)).enumerate().all(|(at, (block, tag))| {
+            key.open_in_place_separate_tag(nonce(first + at), Aad::empty(), tag, block).is_ok()
         })
     }
 }

@@ -52,6 +52,7 @@ mod rings;
 mod risk;
 mod rotate;
 mod scrubber;
+mod sealing;
 mod sets;
 mod snapshots;
 mod sources;

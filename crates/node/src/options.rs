@@ -182,6 +182,8 @@ pub struct NodeOptions {
     pub lake_opener: Option<LakeOpener>,
     /// What signs lake metadata, if not the keys in the node's directory; for simulation.
     pub secrets: Option<ClusterSecrets>,
+    /// The key-encryption key of encrypted volumes, in a file; none: that of the cluster.
+    pub key_file: Option<PathBuf>,
     /// Where names are kept.
     pub catalog: CatalogChoice,
     /// What a new volume wants.
@@ -222,6 +224,7 @@ impl NodeOptions {
             lake_prices: LakePrices::default(),
             lake_opener: None,
             secrets: None,
+            key_file: None,
             catalog: CatalogChoice::Embedded,
             volume_defaults: VolumePolicy::default(),
             memory_bytes: 4 << 30,
