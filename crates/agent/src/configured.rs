@@ -39,6 +39,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         memory_bytes: limits::memory(config.node.memory.get().map(|Size(bytes)| bytes))?,
         drains_max: config.lake.drains_max.0.get(),
         sparse_bytes_max: config.lake.sparse_max.0,
+        key_file: config.keys.file.clone(),
         s3: S3Plan {
             listen: Listen::At(s3.listen.clone()),
             region: s3.region.clone(),

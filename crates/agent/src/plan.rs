@@ -105,6 +105,8 @@ pub struct Plan {
     pub drains_max: usize,
     /// Longer files that are almost all holes do not drain.
     pub sparse_bytes_max: u64,
+    /// The key-encryption key of encrypted volumes, if it is in a file of its own.
+    pub key_file: Option<PathBuf>,
     pub s3: S3Plan,
     pub nfs: NfsPlan,
     pub peers: PeersPlan,
