@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod key_file;
 mod keyring;
 pub mod sealing;
 mod secret;

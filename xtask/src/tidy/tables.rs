@@ -47,6 +47,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-lake",
             "stoker-store",
             "stoker-host",
+            "stoker-keys",
             "stoker-records",
         ],
     ),

@@ -196,6 +196,7 @@ pub struct Admin {
 pub struct Keys {
     #[serde(deserialize_with = "value::optional")]
     pub file: Option<PathBuf>,
+    pub former: Vec<PathBuf>,
 }
 
 /// How the node meets others.

@@ -59,6 +59,13 @@ pub fn header_with_aux() -> (RecordHeader, Vec<u32>, Vec<u8>) {
     (header, block_table(&payload), (0..48).collect())
 }
 
+/// The same, sealed.
+pub fn header_sealed() -> (RecordHeader, Vec<u32>, Vec<u8>) {
+    let (header, table, aux) = header_with_aux();
+    let salt = std::array::from_fn(|at| 0xc0 + at as u8);
+    (RecordHeader { cipher: CIPHER_AES_256_GCM, salt, ..header }, table, aux)
+}
+
 pub fn encode(header: &RecordHeader, table: &[u32], aux: &[u8]) -> Vec<u8> {
     let mut out = vec![0xee; header_span(header.len as usize, header.aux_per_block)];
     header.encode(NONCE, table, aux, &mut out);

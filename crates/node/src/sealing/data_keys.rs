@@ -4,6 +4,8 @@
 //! written again with every change, so that every node reads its keys again at once. Destroying deletes the row of the wrapped keys and leaves
 //! one that says so; a publish checks that the keys are there, so nothing is acknowledged that nobody can read.
 
+use std::sync::Once;
+
 use stoker_catalog::Row;
 use stoker_catalog::kv::{Check, Commit, Outcome};
 use stoker_format::{KeyId, VolumeId};
@@ -38,9 +40,12 @@ pub(crate) fn take(vault: &Vault, volume: VolumeId, row: Option<&Row>, gone: Opt
         vault.keyring().set(volume, VolumeKeys::Destroyed(gone.at_ms));
     } else if let Some(row) = row {
         let row = DataKeysRow::of(row).map_err(error::catalog)?;
-        if let Err(fault) = hide_from_core_dumps() {
-            tracing::warn!("core dumps of this process may hold keys: {fault}");
-        }
+        static HIDDEN: Once = Once::new();
+        HIDDEN.call_once(|| {
+            if let Err(fault) = hide_from_core_dumps() {
+                tracing::warn!("core dumps of this process may hold keys: {fault}");
+            }
+        });
         let keys = vault.unlock(volume, &row);
         if let VolumeKeys::Locked(why) = &keys {
             tracing::error!(volume = volume.0, "an encrypted volume cannot be opened: {why}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
 use stoker_format::{KeyId, RecordKind, VolumeId};
+use stoker_keys::key_file::{self, KeyFileError, OWN as FILE};
 use stoker_keys::{DataKey, Keyring, Secret, VolumeKeys, WrappingKey};
 use stoker_ring::Put;
 use stoker_schema::rows::{DataKeyRow, DataKeysRow};
@@ -12,12 +13,7 @@ use stoker_store::{ErrorKind, Result, StoreError, Subject};
 
 use super::{SEALED_LEN_MAX, place_of};
 use crate::identity::write_durable;
-
-/// The key-encryption key of a node that is in no cluster.
-const FILE: &str = "volume.key";
-
-/// Longest key file that is read.
-const FILE_LEN_MAX: u64 = 4 << 10;
+use crate::options::KeyFiles;
 
 /// What seals and opens.
 pub(crate) struct Vault {
@@ -29,13 +25,17 @@ pub(crate) struct Vault {
 
 impl Vault {
     /// With the key of a file if one is named, of the cluster if the node is in one, else of a file in its directory.
-    pub fn open(dir: &Path, file: Option<&Path>, secrets: &[[u8; 32]]) -> Result<Vault> {
+    /// Those of former files unwrap only.
+    pub fn open(dir: &Path, files: &KeyFiles, secrets: &[[u8; 32]]) -> Result<Vault> {
         let mut keks = Vec::new();
-        if let Some(file) = file {
+        if let Some(file) = &files.file {
             keks.push(Arc::new(WrappingKey::of_file(&read_key(file)?)));
         }
         let secret = |bytes: &[u8; 32]| Secret::of(bytes).expect("32 bytes");
         keks.extend(secrets.iter().map(|bytes| Arc::new(WrappingKey::of_cluster(&secret(bytes)))));
+        for file in &files.former {
+            keks.push(Arc::new(WrappingKey::of_file(&read_key(file)?)));
+        }
         let own = dir.join(FILE);
         if own.exists() {
             keks.push(Arc::new(WrappingKey::of_file(&read_key(&own)?)));
@@ -131,6 +131,20 @@ impl Vault {
         keys.epoch(epoch).ok_or_else(|| missing(volume, &keys, Some(epoch)))
     }
 
+    /// How the bytes of a volume lie on drives, in words; none if as they are.
+    pub fn summary(&self, volume: VolumeId) -> Option<String> {
+        let keys = self.keyring.of(volume)?;
+        Some(match keys.newest() {
+            Some(key) => {
+                format!(
+                    "encrypted on drives (aes-256-gcm, data key {}); objects in the lake are plain",
+                    key.epoch().0
+                )
+            }
+            None => missing(volume, &keys, None).message,
+        })
+    }
+
     /// Refuses reads and writes of a volume whose keys are not to be had, before anything that is in memory is looked at.
     pub fn check(&self, volume: VolumeId) -> Result<()> {
         match self.keyring.of(volume) {
@@ -173,33 +187,15 @@ fn missing(volume: VolumeId, keys: &VolumeKeys, epoch: Option<KeyId>) -> StoreEr
     }
 }
 
-/// Reads a key-encryption key: 32 bytes as 64 hexadecimal digits, in a file that only its owner can read.
 fn read_key(path: &Path) -> Result<Secret> {
-    use std::io::Read;
-    use std::os::unix::fs::MetadataExt;
-
-    let shown = path.display();
-    let broken = |fault: std::io::Error| {
-        StoreError::new(ErrorKind::Unavailable, format!("the key-encryption key {shown}: {fault}"))
-    };
-    let wrong =
-        |what: &str| StoreError::new(ErrorKind::Invalid, format!("the key-encryption key {shown}: {what}"));
-    let file = std::fs::File::open(path).map_err(broken)?;
-    if file.metadata().map_err(broken)?.mode() & 0o077 != 0 {
-        return Err(wrong("others can read it; make it private with `chmod 600`"));
-    }
-    let mut text = zeroize::Zeroizing::new(String::new());
-    let read = file.take(FILE_LEN_MAX).read_to_string(&mut text);
-    read.map_err(|_| wrong("it is no text; it has to be 64 hexadecimal digits"))?;
-    let digits = text.trim();
-    if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong("it has to be 64 hexadecimal digits, as `openssl rand -hex 32` prints them"));
-    }
-    let mut bytes = zeroize::Zeroizing::new([0; 32]);
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal digits");
-    }
-    Ok(Secret::of(&*bytes).expect("32 bytes"))
+    key_file::read(path).map_err(|fault| {
+        let message = format!("the key-encryption key {}: {fault}", path.display());
+        let kind = match fault {
+            KeyFileError::Io(_) => ErrorKind::Unavailable,
+            KeyFileError::Wrong(_) => ErrorKind::Invalid,
+        };
+        StoreError::new(kind, message)
+    })
 }
 
 /// Makes one, private from its first moment.
@@ -226,22 +222,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_files_are_read_with_care() {
+    fn a_made_key_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let made = make_key(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(read_key(&path).unwrap().bytes(), made.bytes());
-        let private = std::fs::Permissions::from_mode(0o600);
-        for (wrong, hint) in [("", "64"), ("zz", "64"), (&"0".repeat(63), "64"), (&"\u{e9}".repeat(32), "64")]
-        {
-            std::fs::write(&path, wrong).unwrap();
-            std::fs::set_permissions(&path, private.clone()).unwrap();
-            let fault = read_key(&path).unwrap_err();
-            assert!(fault.kind == ErrorKind::Invalid && fault.message.contains(hint), "{fault}");
-        }
-        std::fs::write(&path, "0".repeat(64)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(read_key(&path).unwrap_err().message.contains("chmod 600"));
+        assert_eq!(read_key(&path).unwrap_err().kind, ErrorKind::Invalid);
     }
 }

@@ -469,7 +469,7 @@ mod tests {
         let catalog = Arc::new(Memory::new());
         let lakes = Lakes { options: Default::default(), opener: None };
         let dir = tempfile::tempdir().unwrap();
-        let vault = Arc::new(Vault::open(dir.path(), None, &[[1; 32]]).unwrap());
+        let vault = Arc::new(Vault::open(dir.path(), &Default::default(), &[[1; 32]]).unwrap());
         let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default(), vault);
         for has_work in [false, true] {
             let volume = volumes.create("data", VolumeOptions::default()).await.unwrap();

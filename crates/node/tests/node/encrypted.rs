@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use stoker_format::{BLOCK, crc32c};
-use stoker_node::{Node, NodeOptions};
+use stoker_node::{KeyFiles, Node, NodeOptions};
 use stoker_store::{
     Attributes, Condition, DataKeysInfo, EditRequest, ErrorKind, Finish, Order, Piece, Report, Result, Store,
     VolumeOptions, VolumePolicy,
@@ -213,7 +213,10 @@ async fn keys_are_rotated_without_touching_what_is_there() {
     // Another key-encryption key: the data keys are wrapped anew, and nothing else changes.
     let own = keys.epochs[0].kek.clone();
     let file = key_file(&home, "kek", "a");
-    let with = |file: Option<&PathBuf>| NodeOptions { key_file: file.cloned(), ..home.options() };
+    let with = |file: Option<&PathBuf>| NodeOptions {
+        key_files: KeyFiles { file: file.cloned(), former: Vec::new() },
+        ..home.options()
+    };
     node.stop().await;
     drop(node);
     let node = Node::open(with(Some(&file))).await.unwrap();
@@ -236,7 +239,14 @@ async fn keys_are_rotated_without_touching_what_is_there() {
     put(&node, "plain", &after).await;
     node.stop().await;
     drop(node);
-    let node = Node::open(with(Some(&file))).await.unwrap();
+    // Another file takes its place, and the former one is needed for one start.
+    let newer = key_file(&home, "newer", "b");
+    let key_files = KeyFiles { file: Some(newer.clone()), former: vec![file] };
+    let node = Node::open(NodeOptions { key_files, ..home.options() }).await.unwrap();
+    assert_eq!(get_from(&node, "vault", "before").await.unwrap(), before);
+    node.stop().await;
+    drop(node);
+    let node = Node::open(with(Some(&newer))).await.unwrap();
     assert_eq!(get_from(&node, "vault", "before").await.unwrap(), before);
 }
 
