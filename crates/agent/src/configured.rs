@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use stoker_lake::{Checksum, LakeOptions};
-use stoker_node::{CatalogChoice, Labels};
+use stoker_node::{CatalogChoice, KeyFiles, Labels};
 
 use crate::config::{self, CatalogKind, Config, Size, WebUrl};
 use crate::failure::Failure;
@@ -39,6 +39,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         memory_bytes: limits::memory(config.node.memory.get().map(|Size(bytes)| bytes))?,
         drains_max: config.lake.drains_max.0.get(),
         sparse_bytes_max: config.lake.sparse_max.0,
+        key_files: KeyFiles { file: config.keys.file.clone(), former: config.keys.former.clone() },
         s3: S3Plan {
             listen: Listen::At(s3.listen.clone()),
             region: s3.region.clone(),

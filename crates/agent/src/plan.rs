@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
-use stoker_node::{CatalogChoice, DriveOptions, Labels, LakePrices, Promote};
+use stoker_node::{CatalogChoice, DriveOptions, KeyFiles, Labels, LakePrices, Promote};
 use stoker_store::VolumePolicy;
 
 use super::signals::Hangup;
@@ -105,6 +105,8 @@ pub struct Plan {
     pub drains_max: usize,
     /// Longer files that are almost all holes do not drain.
     pub sparse_bytes_max: u64,
+    /// Key-encryption keys of encrypted volumes that are in files of their own.
+    pub key_files: KeyFiles,
     pub s3: S3Plan,
     pub nfs: NfsPlan,
     pub peers: PeersPlan,

@@ -40,7 +40,8 @@ pub use name::{
     ChunkRun, NAME_FIELDS_MAX, NAME_KEY_LEN_MAX, NAME_LEN_MAX, NAME_VERSION, NameField, NameOp, NameRecord,
 };
 pub use record::{
-    Record, RecordFault, RecordFlags, RecordHeader, RecordKind, RecordPlace, header_len, header_span,
+    CIPHER_AES_256_GCM, Record, RecordFault, RecordFlags, RecordHeader, RecordKind, RecordPlace,
+    SEAL_TAG_LEN, Seal, header_len, header_span, seal_aux,
 };
 pub use segment::{SegmentHeader, SegmentKind, SegmentState};
 pub use superblock::{Access, LABEL_LEN_MAX, Layout, Superblock, negotiate};

@@ -14,6 +14,35 @@ use std::fmt;
 const MAGIC: &[u8; 8] = b"STOKERRC";
 const CRC_AT: usize = 120;
 
+/// The number of AES-256-GCM in a header.
+pub const CIPHER_AES_256_GCM: u8 = 1;
+
+/// Bytes of an authentication tag: the aux bytes that each block of a sealed record has.
+pub const SEAL_TAG_LEN: usize = 16;
+
+/// Aux bytes per block of a record that is sealed, or not.
+pub const fn seal_aux(is_sealed: bool) -> u8 {
+    if is_sealed { SEAL_TAG_LEN as u8 } else { 0 }
+}
+
+/// What opens a sealed payload, beside the key: it travels with the ciphertext to every copy (R15).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seal {
+    /// Epoch of the volume's data key; never 0.
+    pub key: KeyId,
+    /// Drawn for each sealing.
+    pub salt: [u8; 16],
+    /// A tag for each block, laid end to end.
+    pub tags: Vec<u8>,
+}
+
+impl Seal {
+    /// Whether it has a tag for each block of a payload of so many bytes, and names a key.
+    pub fn fits(&self, len: usize) -> bool {
+        self.key.0 != 0 && self.tags.len() == block_count(len) * SEAL_TAG_LEN
+    }
+}
+
 /// What the payload of a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
@@ -100,6 +129,10 @@ pub struct RecordHeader {
     pub aux_per_block: u8,
     /// CRC32C of the whole payload as stored.
     pub payload_crc: u32,
+    /// Algorithm of the ciphertext, 0 for plain bytes.
+    pub cipher: u8,
+    /// Drawn for each sealing; zero for plain bytes.
+    pub salt: [u8; 16],
 }
 
 /// Bytes of a header with its table and aux bytes, not rounded.
@@ -177,6 +210,18 @@ impl fmt::Display for RecordFault {
 
 impl std::error::Error for RecordFault {}
 
+impl Record {
+    /// The seal of a sealed record; none if its bytes are plain, or sealed in a way that this release does not know.
+    pub fn seal(&self) -> Option<Seal> {
+        let header = &self.header;
+        let is_known = header.flags.contains(RecordFlags::ENCRYPTED)
+            && header.cipher == CIPHER_AES_256_GCM
+            && usize::from(header.aux_per_block) == SEAL_TAG_LEN;
+        let seal = Seal { key: header.key, salt: header.salt, tags: self.aux.clone() };
+        is_known.then_some(seal).filter(|seal| seal.fits(header.len as usize))
+    }
+}
+
 impl RecordHeader {
     /// Writes header, table and aux bytes to the start of `out`, then zeros up to [`header_span`]. Panics if
     /// `out` is shorter, or if table or aux do not fit the payload length.
@@ -234,6 +279,8 @@ impl RecordHeader {
         le::put(out, 80, &self.volume.0.to_le_bytes());
         le::put(out, 84, &self.key.0.to_le_bytes());
         le::put(out, 88, &self.payload_crc.to_le_bytes());
+        out[92] = self.cipher;
+        le::put(out, 96, &self.salt);
     }
 
     fn from_fixed(fixed: &[u8]) -> Option<Self> {
@@ -251,6 +298,8 @@ impl RecordHeader {
             volume: VolumeId(le::u32(fixed, 80)),
             key: KeyId(le::u32(fixed, 84)),
             payload_crc: le::u32(fixed, 88),
+            cipher: fixed[92],
+            salt: le::array(fixed, 96),
         })
     }
 

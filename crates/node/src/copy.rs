@@ -6,7 +6,10 @@ use stoker_catalog::kv::Check;
 use stoker_format::ChunkRun;
 use stoker_schema::names::{Located, Refusal};
 use stoker_schema::rows::{Drain, FileRow, LakeRef, SourceRef};
-use stoker_store::{Condition, CopyRequest, ErrorKind, FileInfo, Key, Receipt, Result, StoreError, Subject};
+use stoker_store::{
+    Condition, CopyRequest, ErrorKind, File, FileInfo, Finish, Key, Receipt, Result, StoreError, Subject,
+    WriteRequest, Writer,
+};
 
 use crate::cell::Keepers;
 use crate::core::{Core, add, copies};
@@ -83,12 +86,52 @@ impl Core {
         let from_volume = self.volumes.get(&request.from_volume).await?;
         let volume = self.volumes.get(&request.to_volume).await?;
         volume.check_writable()?;
+        if !self.may_share(&from_volume, &volume) {
+            return self.copy_bytes(&from_volume, &volume, request).await;
+        }
         for _ in 0..COPIES_MAX {
             if let Some(receipt) = self.copy_once(&from_volume, &volume, &request, Copied::File).await? {
                 return Ok(receipt);
             }
         }
         Err(error::refusal(Refusal::Contended))
+    }
+
+    /// Whether files of two volumes may have chunks in common: a chunk of an encrypted volume is under its keys alone.
+    pub fn may_share(&self, one: &Volume, other: &Volume) -> bool {
+        one.id == other.id || !(self.vault.is_encrypted(one.id) || self.vault.is_encrypted(other.id))
+    }
+
+    /// Copies by reading and writing.
+    async fn copy_bytes(
+        self: &Arc<Core>,
+        from_volume: &Arc<Volume>,
+        volume: &Arc<Volume>,
+        request: CopyRequest,
+    ) -> Result<Receipt> {
+        let (file, _) = self.open_located(from_volume, request.from.as_bytes()).await?;
+        let info = file.info();
+        check_condition(&request.from_condition, Some(&info.etag))?;
+        let wanted = WriteRequest {
+            attributes: request.attributes.unwrap_or_else(|| info.attributes.clone()),
+            condition: request.condition,
+            size: Some(info.size),
+            append: false,
+        };
+        let mut writer: Box<dyn Writer> =
+            Box::new(self.begin_write(volume.clone(), &request.to, wanted).await?);
+        let mut offset = 0;
+        while offset < info.size {
+            let mut buf = writer.buffer().await?;
+            let room = buf.capacity().min((info.size - offset) as usize).min(self.chunk_bytes as usize);
+            while buf.len() < room {
+                let bytes = file.read(offset, room - buf.len()).await?;
+                buf.fill(&bytes);
+                offset += bytes.len() as u64;
+            }
+            writer.write(buf).await?;
+        }
+        writer.finish(Finish::default()).await
     }
 
     /// One try; none if the source changed meanwhile, be it that it was drained.

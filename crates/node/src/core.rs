@@ -80,6 +80,8 @@ pub(crate) struct Core {
     pub closing: AtomicBool,
     /// In which forms rows, messages and files may be written (R14).
     pub level: stoker_schema::level::KnownLevel,
+    /// Seals and opens the bytes of encrypted volumes.
+    pub vault: Arc<crate::sealing::Vault>,
     /// Wrap the secrets of access keys.
     pub wrapping: crate::wrapping::WrappingKeys,
     /// Volumes and access keys, beside the catalog.
@@ -161,10 +163,15 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
 impl Core {
     /// Checks for a change in a volume: this boot is not fenced, the volume is there.
     pub fn guards(&self, volume: &Volume) -> Vec<Check> {
-        vec![
+        let mut guards = vec![
             Check::Value(self.session.0.clone(), self.session.1.clone()),
             Check::Present(keys::volume_id(volume.id)),
-        ]
+        ];
+        if self.vault.is_encrypted(volume.id) && self.vault.check(volume.id).is_ok() {
+            // What is acknowledged can be opened.
+            guards.push(Check::Present(keys::data_keys(volume.id)));
+        }
+        guards
     }
 
     /// Runs a change to its end even if whoever asked goes away: a client that hangs up must not leave half of one. (D29)

@@ -31,6 +31,9 @@ impl NodeFile {
         let core = self.core();
         // Asked each time: an open file must not outlive a change of the policy.
         let volume = core.volumes.by_id(self.volume()).await?;
+        if core.vault.is_encrypted(self.volume()) {
+            return Ok(Leased::never(NoLease::Volume));
+        }
         if !volume.is_some_and(|volume| volume.policy.leases) {
             return Ok(Leased::never(NoLease::Volume));
         }
@@ -140,7 +143,7 @@ impl Core {
     /// Gives a volume segments of its own on every drive if it allows leases, or ends that. A ring that has too many such
     /// volumes already says no: then chunks there are read through the door as before.
     pub async fn settle_leases(&self, volume: &Volume) {
-        self.set_leasable(volume, volume.policy.leases).await;
+        self.set_leasable(volume, volume.policy.leases && !self.vault.is_encrypted(volume.id)).await;
     }
 
     /// The same for all volumes: after a start, and when one that is gone left room.

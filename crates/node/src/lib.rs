@@ -52,6 +52,7 @@ mod rings;
 mod risk;
 mod rotate;
 mod scrubber;
+mod sealing;
 mod sets;
 mod snapshots;
 mod sources;
@@ -80,7 +81,8 @@ pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};
 pub use node::Node;
 pub use numbers::{DriveLedger, LakePrices};
 pub use options::{
-    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, MemoryPlan, NodeOptions, SPARSE_BYTES_MAX,
+    CatalogChoice, ClusterSecrets, DriveOpener, DriveOptions, KeyFiles, MemoryPlan, NodeOptions,
+    SPARSE_BYTES_MAX,
 };
 pub use stoker_host::world::{GivenWorld, InWorld, World};
 use stoker_host::{clock, identity, world};

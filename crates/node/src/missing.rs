@@ -11,6 +11,7 @@ use stoker_schema::rows::HolderRow;
 use stoker_schema::rows::{FileRow, MissingChunk, MissingRow, RowValue, keys};
 use stoker_store::{ErrorKind, Receipt, Result, StoreError};
 
+use crate::cell::{Stored, Summed};
 use crate::core::{Core, add};
 use crate::inventory::Wanted;
 use crate::volumes::Volume;
@@ -151,9 +152,13 @@ impl Core {
         let _pin = self.pins.pin(chunk.version);
         let gone =
             || StoreError::new(ErrorKind::Corrupt, format!("no other copy of chunk {chunk} can be read"));
-        let bytes = self.read_peers(chunk, 0..len as usize, sources).await?.ok_or_else(gone)?;
+        let stored = self.read_peers(chunk, len as usize, sources).await?.ok_or_else(gone)?;
+        let Stored { bytes: Summed { bytes, .. }, seal } = stored;
         let known = self.rings.drives().iter().find_map(|drive| drive.ring.stat(&chunk));
-        if known.is_some_and(|info| info.len == len && info.crc != crc32c(&bytes)) {
+        // A sealed one may have been sealed anew elsewhere.
+        if known.is_some_and(|info| {
+            !info.sealed && info.len as usize == bytes.len() && info.crc != crc32c(&bytes)
+        }) {
             return Err(StoreError::new(
                 ErrorKind::Corrupt,
                 format!("another copy of chunk {chunk} differs"),
@@ -179,7 +184,8 @@ impl Core {
         let _turn = self.rings.turn(&chunk).await;
         if !self.has_copy(&chunk, len) {
             let retention = Core::retention(volume);
-            let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
+            let kind = RecordKind::Chunk;
+            let put = Put { chunk, volume: volume.id, kind, retention, payload, seal };
             self.rings.append(at, vec![put]).await?;
             self.inventory.note_sound(&chunk);
         }

@@ -79,6 +79,8 @@ impl Node {
             Some(given) => given.0.clone(),
             None => crate::cluster::secrets(&options.dir, identity)?,
         };
+        let vault = crate::sealing::Vault::open(&options.dir, &options.key_files, &secrets)?;
+        let vault = Arc::new(vault);
         let memory = MemoryPlan::of(options.memory_bytes, drives_wanted.len());
         let (catalog, engine) = open_catalog(&options, identity, &memory).await?;
         let (catalog, catalog_times) = CatalogTimes::of(catalog);
@@ -137,13 +139,14 @@ impl Node {
             started_ms: clock::now_ms(),
             names: Names::new(catalog.clone()),
             cell: Cell::new(identity.node, options.cell.as_ref(), options.rebuild),
-            rings: Rings::new(identity.node, drives, pool, options.ring.never_share),
+            rings: Rings::new(identity.node, drives, pool, options.ring.never_share, vault.keyring().clone()),
             workshop,
             volumes: Volumes::new(
                 catalog.clone(),
                 options.lake.clone(),
                 Lakes { options: options.lake_options.clone(), opener: options.lake_opener.clone() },
                 options.volume_defaults.clone(),
+                vault.clone(),
             ),
             cache: Cache::new(options.cache_bytes.unwrap_or(memory.cache_bytes)).map_err(io)?,
             pins: Arc::default(),
@@ -172,6 +175,7 @@ impl Node {
             closing: AtomicBool::new(false),
             expiry,
             level: Default::default(),
+            vault,
             wrapping: crate::wrapping::WrappingKeys::of(&secrets),
             kept: kept::Kept::new(&options.dir, identity.cluster),
             snapshots: Default::default(),
@@ -194,6 +198,7 @@ impl Node {
         core.compare_inventory().await?;
         core.settle_all_leases().await?;
         core.rewrap_secrets().await?;
+        core.rewrap_data_keys().await?;
         core.keep_rows().await?;
         let high_water = Arc::new(Mutex::new(high_water));
         let node = Node {

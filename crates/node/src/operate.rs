@@ -215,6 +215,17 @@ impl Core {
             }
             Order::Level => self.level_status().await.map(Report::Level),
             Order::LevelHold { held } => self.hold_level(held).await.map(Report::Level),
+            Order::EncryptedVolume { name, options } => {
+                let info = self.create_encrypted(&name, options).await?;
+                Ok(Report::Volume(Box::new(info)))
+            }
+            Order::DataKeys => self.data_keys().await.map(Report::DataKeys),
+            Order::DataKeyRotate { volume } => {
+                self.rotate_data_key(&volume).await.map(|keys| Report::DataKeys(vec![keys]))
+            }
+            Order::DataKeyDestroy { volume } => {
+                self.destroy_data_keys(&volume).await.map(|keys| Report::DataKeys(vec![keys]))
+            }
             order @ (Order::DriveAdd { .. }
             | Order::DriveRemove { .. }
             | Order::DriveCordon { .. }

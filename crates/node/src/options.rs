@@ -163,6 +163,15 @@ impl fmt::Debug for DriveOpener {
     }
 }
 
+/// Where key-encryption keys of encrypted volumes are, if not among the keys of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KeyFiles {
+    /// Of the one that wraps; none: that of the cluster.
+    pub file: Option<PathBuf>,
+    /// Of those that wrapped before: at the next start their keys are wrapped anew.
+    pub former: Vec<PathBuf>,
+}
+
 /// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -182,6 +191,8 @@ pub struct NodeOptions {
     pub lake_opener: Option<LakeOpener>,
     /// What signs lake metadata, if not the keys in the node's directory; for simulation.
     pub secrets: Option<ClusterSecrets>,
+    /// Files with the key-encryption keys of encrypted volumes.
+    pub key_files: KeyFiles,
     /// Where names are kept.
     pub catalog: CatalogChoice,
     /// What a new volume wants.
@@ -222,6 +233,7 @@ impl NodeOptions {
             lake_prices: LakePrices::default(),
             lake_opener: None,
             secrets: None,
+            key_files: KeyFiles::default(),
             catalog: CatalogChoice::Embedded,
             volume_defaults: VolumePolicy::default(),
             memory_bytes: 4 << 30,

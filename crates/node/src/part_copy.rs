@@ -123,7 +123,8 @@ impl Core {
             // Until the part has its row, nobody may say that these chunks are in the lake and can go.
             let _marks = self.marks.read().await;
             let mut own = end;
-            if let Some(located) = located.filter(|_| attempt < TRIES_MAX)
+            let may_share = attempt < TRIES_MAX && self.may_share(&from, volume);
+            if let Some(located) = located.filter(|_| may_share)
                 && let Some((head, borrowed)) = self.borrow(volume, &file, &located, start, end).await?
             {
                 own = start + head;

@@ -40,6 +40,7 @@ impl Core {
     ) -> Result<()> {
         self.check_open()?;
         volume.check_writable()?;
+        self.vault.check(volume.id)?;
         self.check_lake(volume, key.as_bytes(), attributes).await?;
         self.check_before(volume, key, condition).await
     }
@@ -54,6 +55,7 @@ impl Core {
     ) -> Result<()> {
         self.check_open()?;
         volume.check_writable()?;
+        self.vault.check(volume.id)?;
         self.check_path(volume, key.as_bytes(), attributes).await?;
         self.check_before(volume, key, condition).await
     }

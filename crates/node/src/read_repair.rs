@@ -13,6 +13,7 @@ use stoker_schema::rows::{DirtyRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::sync::Semaphore;
 
+use crate::cell::{Stored, Summed};
 use crate::core::{Core, add};
 use crate::reader::Slice;
 use crate::stage::Extent;
@@ -170,10 +171,10 @@ impl Core {
             ring.delete(vec![chunk]).await.map_err(error::ring)?;
             return Ok(Repaired::Dropped);
         }
-        let Some(bytes) = bytes else {
+        let Some(stored) = bytes else {
             return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
         };
-        self.append_sound(drive, &info, &bytes).await?;
+        self.append_sound(drive, &info, stored).await?;
         Ok(Repaired::Replaced)
     }
 
@@ -183,29 +184,44 @@ impl Core {
         info: &RecordInfo,
         holders: &[NodeId],
         lake: Option<(Slice, Arc<Extent>)>,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<Option<Stored>> {
         let is_sound = |bytes: &Bytes| bytes.len() == info.len as usize && crc32c(bytes) == info.crc;
-        let from_peers = self.read_peers(info.chunk, 0..info.len as usize, holders).await?;
-        if let Some(bytes) = from_peers.filter(is_sound) {
-            return Ok(Some(bytes));
+        let from_peers = self.read_peers(info.chunk, info.len as usize, holders).await?;
+        if let Some(stored) = from_peers {
+            // A sealed one may have been sealed anew there; then its tags say what the sum cannot.
+            let is_it = match stored.seal.is_some() {
+                false => !info.sealed && is_sound(&stored.bytes.bytes),
+                true => info.sealed && self.is_authentic(info.volume, info.chunk, &stored).await,
+            };
+            if is_it {
+                return Ok(Some(stored));
+            }
         }
         match lake {
-            Some((slice, extent)) => Ok(Some(self.fetch(&slice, &extent, None).await?).filter(is_sound)),
+            // What the lake has is plain, and would be sealed to other bytes than the ring knows.
+            Some(_) if info.sealed => Ok(None),
+            Some((slice, extent)) => {
+                let bytes = Some(self.fetch(&slice, &extent, None).await?).filter(is_sound);
+                let summed = |bytes| Summed { bytes, crc: None, is_claimed: false };
+                Ok(bytes.map(|bytes| Stored { bytes: summed(bytes), seal: None }))
+            }
             None => Ok(None),
         }
     }
 
-    async fn append_sound(&self, drive: usize, info: &RecordInfo, bytes: &Bytes) -> Result<()> {
+    async fn append_sound(&self, drive: usize, info: &RecordInfo, stored: Stored) -> Result<()> {
+        let Stored { bytes: Summed { bytes, .. }, seal } = stored;
         let mut payload = self.rings.write_buffer(bytes.len()).await;
         payload.set_len(0);
-        payload.fill(bytes);
+        payload.fill(&bytes);
         let retention = if info.never { Retention::Never } else { Retention::Dirty };
         let _permit = self.rings.turn(&info.chunk).await;
         if info.kind == RecordKind::Chunk && self.rings.find(&info.chunk, bytes.len() + 1).is_some() {
             // Somebody brought more of it meanwhile.
             return Ok(());
         }
-        let put = Put { chunk: info.chunk, volume: info.volume, kind: info.kind, retention, payload };
+        let (chunk, volume, kind) = (info.chunk, info.volume, info.kind);
+        let put = Put { chunk, volume, kind, retention, payload, seal };
         // On the same drive: that is the one which rows say has it.
         self.rings.append(drive, vec![put]).await
     }
@@ -216,9 +232,10 @@ impl Core {
         len: usize,
         holders: &[NodeId],
     ) -> Result<Repaired> {
-        let Some(bytes) = self.read_peers(chunk, 0..len, holders).await? else {
+        let Some(stored) = self.read_peers(chunk, len, holders).await? else {
             return Err(StoreError::new(ErrorKind::Corrupt, "no other copy of it can be read"));
         };
+        let Stored { bytes: Summed { bytes, .. }, seal } = stored;
         let _marks = self.marks.read().await;
         // On a drive which rows say has it: where it would go now may be another one than where it went.
         let drives: Vec<_> =
@@ -240,7 +257,7 @@ impl Core {
         payload.set_len(0);
         payload.fill(&bytes);
         let retention = Core::retention(&volume);
-        let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
+        let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload, seal };
         self.rings.append(at, vec![put]).await?;
         Ok(Repaired::Replaced)
     }

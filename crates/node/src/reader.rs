@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stoker_format::{ChunkId, ChunkRun, NodeId, VolumeId};
+use stoker_ring::{ReadView, RingError};
 use stoker_schema::rows::FileRow;
 use stoker_store::{BoxFuture, ErrorKind, File, FileInfo, Leased, Result, Seek, StoreError, Subject};
 
@@ -85,6 +86,21 @@ pub(crate) struct Slice {
     pub chunk_start: u64,
     pub offset: usize,
     pub len: usize,
+}
+
+/// Why a drive did not give bytes of a chunk.
+#[derive(Debug)]
+pub(crate) enum DriveFault {
+    /// The ring says so.
+    Ring(RingError),
+    /// They could not be opened.
+    Sealed(StoreError),
+}
+
+impl From<RingError> for DriveFault {
+    fn from(fault: RingError) -> DriveFault {
+        DriveFault::Ring(fault)
+    }
 }
 
 /// What lies at an offset of a file.
@@ -179,6 +195,8 @@ impl NodeFile {
                 return Ok(Bytes::from_static(&ZEROS[..len]));
             }
         };
+        // What is in memory is plain, and not for those who have no key any more.
+        self.core.vault.check(self.volume)?;
         let begun = tokio::time::Instant::now();
         let bytes = self.read_slice(&slice).await?;
         self.core.stats.read_times.note(begun.elapsed());
@@ -336,17 +354,24 @@ impl Core {
         }
     }
 
+    /// The wanted bytes of what a ring read, plain.
+    async fn opened(&self, chunk: ChunkId, view: ReadView) -> std::result::Result<Bytes, DriveFault> {
+        let at = view.range();
+        let Some(sealed) = view.sealed().cloned() else { return Ok(bytes_of(view.into_buf(), at)) };
+        let mut buf = view.into_buf();
+        self.open_view(chunk, &sealed, &mut buf).await.map_err(DriveFault::Sealed)?;
+        Ok(bytes_of(buf, at))
+    }
+
     pub async fn read_drive(
         &self,
         ring: &stoker_ring::Ring,
         chunk: ChunkId,
         piece: Option<u32>,
         range: std::ops::Range<usize>,
-    ) -> stoker_ring::Result<Bytes> {
+    ) -> std::result::Result<Bytes, DriveFault> {
         if range.len() > PIECE {
-            let view = ring.read(chunk, range.start, range.len()).await?;
-            let at = view.range();
-            let bytes = bytes_of(view.into_buf(), at);
+            let bytes = self.opened(chunk, ring.read(chunk, range.start, range.len()).await?).await?;
             if let Some(first) = piece {
                 self.keep_pieces(chunk, first, &bytes);
             }
@@ -358,12 +383,9 @@ impl Core {
             && let Some(buf) = self.cache.slot()
         {
             let view = ring.read_into(chunk, range.start, range.len(), buf).await?;
-            let at = view.range();
-            return Ok(self.cache.put(chunk, piece, bytes_of(view.into_buf(), at)));
+            return Ok(self.cache.put(chunk, piece, self.opened(chunk, view).await?));
         }
-        let view = ring.read(chunk, range.start, range.len()).await?;
-        let at = view.range();
-        let bytes = bytes_of(view.into_buf(), at);
+        let bytes = self.opened(chunk, ring.read(chunk, range.start, range.len()).await?).await?;
         if let Some(piece) = keep
             && !Cache::is_large(range.len())
         {

@@ -176,6 +176,8 @@ pub(crate) struct Rings {
     /// Share of each ring that volumes which never drain may fill.
     never_share: f64,
     crowd: Crowd,
+    /// Says which volumes are encrypted.
+    keyring: Arc<stoker_keys::Keyring>,
     /// A drive failed.
     pub failed: tokio::sync::Notify,
     /// By chunk; see [`Rings::turn`].
@@ -208,11 +210,18 @@ struct Slot {
 }
 
 impl Rings {
-    pub fn new(node: NodeId, drives: Vec<Drive>, pool: Arc<Pool>, never_share: f64) -> Rings {
+    pub fn new(
+        node: NodeId,
+        drives: Vec<Drive>,
+        pool: Arc<Pool>,
+        never_share: f64,
+        keyring: Arc<stoker_keys::Keyring>,
+    ) -> Rings {
         assert!(!drives.is_empty(), "a node has at least one drive");
         let chunk_locks = (0..CHUNK_LOCKS).map(|_| Arc::default()).collect();
         let (slots, failed) = (RwLock::default(), tokio::sync::Notify::new());
-        let rings = Rings { node, slots, pool, never_share, crowd: Crowd::default(), failed, chunk_locks };
+        let rings =
+            Rings { node, slots, pool, never_share, crowd: Crowd::default(), keyring, failed, chunk_locks };
         for drive in drives {
             rings.add(drive);
         }
@@ -363,6 +372,7 @@ impl Rings {
 
     /// Appends records to a drive. One that refuses is left out by [`Self::pick`] for a while, one that failed for ever.
     pub async fn append(&self, at: usize, puts: Vec<Put>) -> Result<()> {
+        self.refuse_plain(&puts)?;
         let drive = self.drive(at).ok_or_else(no_drive)?;
         let append = drive.appends.begin(clock::now_ms());
         let done = drive.ring.append(puts).await;
@@ -380,6 +390,18 @@ impl Rings {
                     _ => {}
                 }
                 Err(error::ring(fault))
+            }
+        }
+    }
+
+    /// Plain bytes of an encrypted volume reach no drive, whichever way led here (R15).
+    fn refuse_plain(&self, puts: &[Put]) -> Result<()> {
+        let is_plain = |put: &Put| put.seal.is_none() && self.keyring.of(put.volume).is_some();
+        match puts.iter().find(|put| is_plain(put)) {
+            None => Ok(()),
+            Some(put) => {
+                let message = format!("chunk {} of an encrypted volume is not sealed", put.chunk);
+                Err(StoreError::new(ErrorKind::Invalid, message))
             }
         }
     }
@@ -546,8 +568,9 @@ impl Drive {
 /// The bytes of a record, to make it once more.
 fn keep_of(put: &mut Put) -> impl FnOnce() -> Put + use<> {
     let (chunk, volume, kind, retention) = (put.chunk, put.volume, put.kind, put.retention);
+    let seal = put.seal.clone();
     let bytes = bytes::Bytes::from_owner(put.payload.lend());
-    move || Put { chunk, volume, kind, retention, payload: Buf::copy_of(&bytes) }
+    move || Put { chunk, volume, kind, retention, payload: Buf::copy_of(&bytes), seal }
 }
 
 /// Whether another drive may do better.

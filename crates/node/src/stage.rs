@@ -348,8 +348,12 @@ impl Core {
         slice: &Slice,
         extent: &Arc<Extent>,
     ) -> Result<Option<Bytes>> {
-        let found = self.read_peers(slice.chunk, 0..slice.chunk_len, &[]).await?;
-        let found = found.filter(|bytes| bytes.len() == slice.chunk_len);
+        let found = match self.read_peers(slice.chunk, slice.chunk_len, &[]).await? {
+            Some(stored) => Some(self.open_stored(extent.volume, slice.chunk, stored).await?),
+            None => None,
+        };
+        let found = found.filter(|bytes| bytes.len() >= slice.chunk_len);
+        let found = found.map(|bytes| bytes.slice(..slice.chunk_len));
         if found.is_some() {
             self.repair_lake(extent);
         }
@@ -391,8 +395,13 @@ impl Core {
         let mut payload = self.rings.pool().take(bytes.len()).unwrap_or_else(|| Buf::heap(bytes.len()));
         payload.set_len(bytes.len());
         payload.as_mut_slice().copy_from_slice(bytes);
-        let put = Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Clean, payload };
-        match self.rings.append(at, vec![put]).await {
+        let retention = Retention::Clean;
+        let mut puts = vec![Put { chunk, volume, kind: RecordKind::Chunk, retention, payload, seal: None }];
+        if let Err(fault) = self.vault.seal(&mut puts) {
+            tracing::debug!(%chunk, "not kept on a drive: {fault}");
+            return false;
+        }
+        match self.rings.append(at, puts).await {
             Ok(()) => true,
             Err(fault) => {
                 tracing::debug!(%chunk, "not kept on a drive: {fault}");

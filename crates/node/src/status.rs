@@ -393,6 +393,7 @@ impl Core {
                 file.size
             ));
         }
+        words.extend(self.vault.summary(volume.id));
         let versions = runs.iter().map(|run| run.version).chain([file.version()]);
         words.extend(self.sources.why_slow(versions, self.source_names(self.volumes.known())));
         Ok(Explanation {

@@ -70,6 +70,7 @@ impl ChunkTrial {
             kind: RecordKind::Chunk,
             retention: Core::retention(&self.volume),
             payload,
+            seal: None,
         };
         let copied =
             self.core.commit_records(&self.volume, vec![put], stoker_store::WhenAlone::Refuse).await?;

@@ -150,6 +150,7 @@ impl ChunkWriter {
             kind: RecordKind::Chunk,
             retention: Core::retention(&self.volume),
             payload,
+            seal: None,
         }
     }
 

@@ -37,6 +37,8 @@ impl Marks {
     pub const NAME: Marks = Marks(32);
     /// A block failed its CRC when the record was moved.
     pub const DAMAGED: Marks = Marks(64);
+    /// Ciphertext, with a seal in its header.
+    pub const SEALED: Marks = Marks(128);
 
     /// True if all of `other` is set.
     pub fn has(self, other: Marks) -> bool {
@@ -72,6 +74,7 @@ impl Marks {
             (RecordFlags::PINNED, Marks::PINNED),
             (RecordFlags::DAMAGED, Marks::DAMAGED),
             (RecordFlags::RELOCATED, Marks::RESCUED),
+            (RecordFlags::ENCRYPTED, Marks::SEALED),
         ] {
             if flags.contains(flag) {
                 marks = marks.with(mark);
@@ -92,6 +95,7 @@ impl Marks {
             (RecordFlags::PINNED, Marks::PINNED),
             (RecordFlags::DAMAGED, Marks::DAMAGED),
             (RecordFlags::RELOCATED, Marks::RESCUED),
+            (RecordFlags::ENCRYPTED, Marks::SEALED),
         ] {
             if self.has(mark) {
                 flags = flags.with(flag);
@@ -135,6 +139,11 @@ impl Entry {
             volume: line.volume,
             marks: Marks::from_record(line.kind, line.flags),
         }
+    }
+
+    /// Aux bytes that each of its blocks has in the header.
+    pub fn aux(&self) -> u8 {
+        stoker_format::seal_aux(self.marks.has(Marks::SEALED))
     }
 
     /// What kind of record this is.

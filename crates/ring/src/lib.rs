@@ -37,4 +37,4 @@ pub use stoker_buffer as buffer;
 pub use stoker_buffer::{Buf, Pool};
 pub use sys::disk_space;
 pub use twin::{Ending, TwinDrive};
-pub use view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};
+pub use view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, SealedBlocks, Status};

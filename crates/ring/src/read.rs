@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use stoker_format::{BLOCK, ChunkId, RecordHeader, RecordPlace, RingId, crc32c, header_len, table_crc};
+use stoker_format::{
+    BLOCK, ChunkId, Record, RecordHeader, RecordPlace, RingId, crc32c, header_len, table_crc,
+};
 
 use crate::buffer::blocks_up;
 use crate::error::{ErrorKind, Result, RingError};
@@ -64,12 +66,21 @@ impl ReadPlan {
 }
 
 impl ReadPlan {
+    /// Where the whole blocks are in what was read.
+    pub fn blocks_range(&self, entry: &Entry) -> Range<usize> {
+        let len = (self.blocks.end * BLOCK).min(entry.len as usize) - self.blocks.start * BLOCK;
+        self.data_start..self.data_start + len
+    }
+}
+
+impl ReadPlan {
     /// CRC32C of the wanted bytes out of the table; none if they begin or end inside a block.
     pub fn crc(&self, entry: &Entry, table: &[u32]) -> Option<u32> {
-        let len = (self.blocks.end * BLOCK).min(entry.len as usize) - self.blocks.start * BLOCK;
-        if self.view != (self.data_start..self.data_start + len) {
+        let range = self.blocks_range(entry);
+        if self.view != range {
             return None;
         }
+        let len = range.len();
         table.get(self.blocks.clone()).map(|blocks| table_crc(blocks, len))
     }
 }
@@ -77,7 +88,7 @@ impl ReadPlan {
 /// Where the header of a record, table included, has to be read: block-aligned start and length.
 pub fn header_place(entry: &Entry) -> (u32, usize) {
     let start = entry.header_offset as usize / BLOCK * BLOCK;
-    let end = entry.header_offset as usize + header_len(entry.len as usize, 0);
+    let end = entry.header_offset as usize + header_len(entry.len as usize, entry.aux());
     (start as u32, blocks_up(end) - start)
 }
 
@@ -94,8 +105,8 @@ pub struct Life {
     pub segment_size: u32,
 }
 
-/// The CRC table out of a header read at [`header_place`]; None if it is not this record's.
-pub fn table_of(chunk: &ChunkId, entry: &Entry, life: &Life, bytes: &[u8]) -> Option<Vec<u32>> {
+/// The record, without its payload, out of a header read at [`header_place`]; None if it is not this one.
+pub fn record_of(chunk: &ChunkId, entry: &Entry, life: &Life, bytes: &[u8]) -> Option<Record> {
     let place = RecordPlace {
         ring: life.ring,
         generation: life.generation,
@@ -105,7 +116,7 @@ pub fn table_of(chunk: &ChunkId, entry: &Entry, life: &Life, bytes: &[u8]) -> Op
     };
     let record = RecordHeader::decode(bytes.get(entry.header_offset as usize % BLOCK..)?, &place).ok()?;
     let same = (record.header.chunk, record.header.len) == (*chunk, entry.len);
-    same.then_some(record.table)
+    same.then_some(record)
 }
 
 #[cfg(test)]

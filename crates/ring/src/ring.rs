@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use stoker_format::{BLOCK, ChunkId, ClusterId, Seq, VolumeId, table_crc};
+use stoker_format::{BLOCK, ChunkId, ClusterId, Record, Seq, VolumeId, table_crc};
 
 use crate::buffer::{Buf, Pool};
 use crate::drive::Drive;
@@ -21,9 +21,9 @@ use crate::recovery::{self, Media, Report, Shape};
 use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::sys;
-use crate::tables::{Table, Tables};
+use crate::tables::{Blocks, Tables};
 use crate::twin::{Place, TwinDrive, TwinExecutor};
-use crate::view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, Status};
+use crate::view::{Lease, Put, ReadView, RecordInfo, ScrubCursor, SealedBlocks, Status};
 
 /// How a ring is opened.
 #[derive(Clone, Default)]
@@ -274,9 +274,9 @@ impl Ring {
         let started = Instant::now();
         let inner = &self.inner;
         buf.set_len(plan.len);
-        let table = self.cached_table(&chunk, &entry);
+        let cached = self.cached_blocks(&chunk, &entry);
         // Without a cached table its header is read at the same time as the payload.
-        let header = match &table {
+        let header = match &cached {
             Some(_) => None,
             None => Some(self.start_header_read(&entry)?),
         };
@@ -284,10 +284,10 @@ impl Ring {
         let (segment, offset) = (plan.segment, plan.offset);
         inner.inbox.push(Request::Read { segment, offset, buf, answer: answer.clone() })?;
         let buf = answer.wait().await?;
-        let table = match (table, header) {
-            (Some(table), _) => table,
+        let Blocks { table, seal, .. } = match (cached, header) {
+            (Some(blocks), _) => blocks,
             (None, Some(header)) => {
-                self.table_from_header(&chunk, &entry, header.wait().await?.as_slice())?
+                self.blocks_from_header(&chunk, &entry, header.wait().await?.as_slice())?
             }
             (None, None) => unreachable!("a header read was started"),
         };
@@ -303,14 +303,21 @@ impl Ring {
         inner.stats.reads.add(1);
         inner.stats.read_bytes.add(plan.view.len() as u64);
         inner.stats.read_latency.record_us(started.elapsed().as_micros() as u64);
-        Ok(ReadView { buf, range: plan.view, crc })
+        let sealed = seal.map(|seal| SealedBlocks {
+            seal,
+            volume: entry.volume,
+            len: entry.len,
+            first: plan.blocks.start,
+            range: plan.blocks_range(&entry),
+        });
+        Ok(ReadView { buf, range: plan.view, crc, sealed })
     }
 
-    fn cached_table(&self, chunk: &ChunkId, entry: &Entry) -> Option<Table> {
-        if entry.len as usize <= BLOCK {
-            return Some(Arc::new([entry.crc]));
+    fn cached_blocks(&self, chunk: &ChunkId, entry: &Entry) -> Option<Blocks> {
+        if entry.len as usize <= BLOCK && entry.aux() == 0 {
+            return Some(Blocks { table: Arc::new([entry.crc]), seal: None, crc: entry.crc });
         }
-        self.inner.tables.get(chunk)
+        self.inner.tables.get(chunk, entry.crc)
     }
 
     fn start_header_read(&self, entry: &Entry) -> Result<Arc<Answer<Result<Buf>>>> {
@@ -324,22 +331,28 @@ impl Ring {
         Ok(answer)
     }
 
-    fn table_in(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Option<Vec<u32>> {
+    fn record_in(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Option<Record> {
         let shape = Shape::of(self.inner.place.superblock());
         let (generation, nonce) = self.inner.index.segment(entry.segment).life();
         let life = Life { ring: shape.ring, generation, nonce, segment_size: shape.segment_size };
-        read::table_of(chunk, entry, &life, bytes)
+        read::record_of(chunk, entry, &life, bytes)
     }
 
-    fn table_from_header(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Result<Table> {
-        let Some(table) = self.table_in(chunk, entry, bytes) else {
+    fn blocks_from_header(&self, chunk: &ChunkId, entry: &Entry, bytes: &[u8]) -> Result<Blocks> {
+        let record = self.record_in(chunk, entry, bytes);
+        // What is sealed in a way that nobody here knows must not be taken for plain bytes.
+        let sealed = |record: Record| {
+            let seal = record.seal().map(Arc::new);
+            (seal.is_some() == (entry.aux() > 0)).then_some((record.table, seal))
+        };
+        let Some((table, seal)) = record.and_then(sealed) else {
             self.inner.stats.corrupt_blocks.add(1);
             let message = format!("the header of record {chunk} cannot be read (segment {})", entry.segment);
             return Err(RingError::new(ErrorKind::Corrupt, message));
         };
-        let table: Table = table.into();
-        self.inner.tables.put(*chunk, table.clone());
-        Ok(table)
+        let blocks = Blocks { table: table.into(), seal, crc: entry.crc };
+        self.inner.tables.put(*chunk, blocks.clone());
+        Ok(blocks)
     }
 
     /// Forgets records; when this returns no crash brings them back.
@@ -424,17 +437,26 @@ impl Ring {
                 // The reclaimer moved it; the mark is on its old segment.
                 continue;
             }
-            let table = match self.cached_table(&chunk, &entry) {
-                Some(table) => table,
+            let blocks = match self.cached_blocks(&chunk, &entry) {
+                Some(blocks) => blocks,
                 None => {
                     let header = self.start_header_read(&entry)?.wait().await?;
-                    self.table_from_header(&chunk, &entry, header.as_slice())?
+                    self.blocks_from_header(&chunk, &entry, header.as_slice())?
                 }
             };
+            if blocks.seal.is_some() {
+                let message = format!("record {chunk} is encrypted: its bytes are not lent");
+                return Err(RingError::new(ErrorKind::Invalid, message));
+            }
             let file = self.inner.place.lease_file(entry.segment);
             let file = file.map_err(|e| RingError::io("lease", &e))?;
             drop(pin);
-            return Ok(Lease { file, offset: u64::from(entry.payload_offset), len: entry.len, table });
+            return Ok(Lease {
+                file,
+                offset: u64::from(entry.payload_offset),
+                len: entry.len,
+                table: blocks.table,
+            });
         }
     }
 
@@ -475,8 +497,8 @@ impl Ring {
         let Ok(header) = self.start_header_read(&entry) else { return false };
         let header = header.wait().await;
         drop(pin);
-        let table = header.ok().and_then(|header| self.table_in(&chunk, &entry, header.as_slice()));
-        table.is_some_and(|table| table_crc(&table, entry.len as usize) == entry.crc)
+        let record = header.ok().and_then(|header| self.record_in(&chunk, &entry, header.as_slice()));
+        record.is_some_and(|record| table_crc(&record.table, entry.len as usize) == entry.crc)
     }
 
     /// Segment files that are not at their path any more: they can be read as long as this ring is open, and not after.

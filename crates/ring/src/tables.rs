@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use stoker_format::ChunkId;
+use stoker_format::{ChunkId, Seal};
 
 /// CRC32C of each block of one payload.
 pub type Table = Arc<[u32]>;
@@ -21,8 +21,26 @@ struct Shard {
     bytes: usize,
 }
 
+/// What a header knows of the blocks of a payload.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// Their CRCs.
+    pub table: Table,
+    /// What opens them, if they are sealed.
+    pub seal: Option<Arc<Seal>>,
+    /// CRC of the whole payload: another record of the same chunk may be sealed anew.
+    pub crc: u32,
+}
+
+impl Blocks {
+    fn cost(&self) -> usize {
+        let tags = self.seal.as_ref().map_or(0, |seal| size_of::<Seal>() + seal.tags.len());
+        self.table.len() * 4 + tags + SLOT_BYTES
+    }
+}
+
 struct Slot {
-    table: Table,
+    blocks: Blocks,
     used: bool,
 }
 
@@ -47,23 +65,23 @@ impl Tables {
         &self.shards[sum % SHARDS]
     }
 
-    /// The table of a record, if it is cached.
-    pub fn get(&self, chunk: &ChunkId) -> Option<Table> {
+    /// The table of a record whose payload has this CRC, if it is cached.
+    pub fn get(&self, chunk: &ChunkId, crc: u32) -> Option<Blocks> {
         let mut shard = self.shard(chunk).lock().unwrap();
-        let slot = shard.slots.get_mut(chunk)?;
+        let slot = shard.slots.get_mut(chunk).filter(|slot| slot.blocks.crc == crc)?;
         slot.used = true;
-        Some(slot.table.clone())
+        Some(slot.blocks.clone())
     }
 
     /// Caches a table; the least recently used ones make room.
-    pub fn put(&self, chunk: ChunkId, table: Table) {
-        let cost = table.len() * 4 + SLOT_BYTES;
+    pub fn put(&self, chunk: ChunkId, blocks: Blocks) {
+        let cost = blocks.cost();
         if cost > self.shard_bytes_max {
             return;
         }
         let mut shard = self.shard(&chunk).lock().unwrap();
-        if let Some(old) = shard.slots.insert(chunk, Slot { table, used: false }) {
-            shard.bytes -= old.table.len() * 4 + SLOT_BYTES;
+        if let Some(old) = shard.slots.insert(chunk, Slot { blocks, used: false }) {
+            shard.bytes -= old.blocks.cost();
         } else {
             shard.clock.push_back(chunk);
         }
@@ -77,7 +95,7 @@ impl Tables {
                 }
                 Some(_) => {
                     let gone = shard.slots.remove(&oldest).expect("just seen");
-                    shard.bytes -= gone.table.len() * 4 + SLOT_BYTES;
+                    shard.bytes -= gone.blocks.cost();
                 }
                 None => {}
             }
@@ -88,7 +106,7 @@ impl Tables {
     pub fn remove(&self, chunk: &ChunkId) {
         let mut shard = self.shard(chunk).lock().unwrap();
         if let Some(gone) = shard.slots.remove(chunk) {
-            shard.bytes -= gone.table.len() * 4 + SLOT_BYTES;
+            shard.bytes -= gone.blocks.cost();
         }
         // Without this, puts and removes of ever new records would grow the clock without bound.
         if shard.clock.len() > 2 * shard.slots.len() + 64 {

@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use stoker_format::{ChunkId, RecordKind, Seq, Superblock, VolumeId};
+use stoker_format::{ChunkId, RecordKind, Seal, Seq, Superblock, VolumeId};
 
 use crate::buffer::Buf;
 use crate::engine::{Append, Crcs, Retention, SegmentCounts};
@@ -25,19 +25,21 @@ pub struct Put {
     pub retention: Retention,
     /// Its bytes.
     pub payload: Buf,
+    /// What opens them, if they are ciphertext: it is kept in the header, and comes back with what is read.
+    pub seal: Option<Arc<Seal>>,
 }
 
 impl Put {
     /// A chunk that is must-keep until marked clean.
     pub fn chunk(chunk: ChunkId, volume: VolumeId, payload: Buf) -> Put {
-        Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Dirty, payload }
+        Put { chunk, volume, kind: RecordKind::Chunk, retention: Retention::Dirty, payload, seal: None }
     }
 
     /// Computes the CRCs here, on the caller's thread, where the bytes are still in its cache.
     pub(crate) fn into_append(mut self) -> Append {
         let crcs = Crcs::of_buf(&mut self.payload);
-        let Put { chunk, volume, kind, retention, payload } = self;
-        Append { chunk, volume, kind, retention, payload, crcs }
+        let Put { chunk, volume, kind, retention, payload, seal } = self;
+        Append { chunk, volume, kind, retention, payload, crcs, seal }
     }
 }
 
@@ -47,9 +49,30 @@ pub struct ReadView {
     pub(crate) buf: Buf,
     pub(crate) range: Range<usize>,
     pub(crate) crc: Option<u32>,
+    pub(crate) sealed: Option<SealedBlocks>,
+}
+
+/// The whole blocks around the wanted bytes of a sealed record.
+#[derive(Clone, Debug)]
+pub struct SealedBlocks {
+    /// What opens them.
+    pub seal: Arc<Seal>,
+    /// Owner of the record.
+    pub volume: VolumeId,
+    /// Bytes of the whole record.
+    pub len: u32,
+    /// Number of the first block.
+    pub first: usize,
+    /// Where the blocks are in the buffer.
+    pub range: Range<usize>,
 }
 
 impl ReadView {
+    /// What the bytes are sealed with, if they are.
+    pub fn sealed(&self) -> Option<&SealedBlocks> {
+        self.sealed.as_ref()
+    }
+
     /// CRC32C of the wanted bytes, if they are whole blocks of their record: it follows from the sums that they are
     /// verified with.
     pub fn crc32c(&self) -> Option<u32> {
@@ -103,6 +126,8 @@ pub struct RecordInfo {
     pub pinned: bool,
     /// A block failed its CRC when it was moved.
     pub damaged: bool,
+    /// Its bytes are ciphertext.
+    pub sealed: bool,
 }
 
 impl RecordInfo {
@@ -122,6 +147,7 @@ impl RecordInfo {
             never: entry.marks.has(Marks::NEVER),
             pinned: entry.marks.has(Marks::PINNED),
             damaged: entry.marks.has(Marks::DAMAGED),
+            sealed: entry.marks.has(Marks::SEALED),
         }
     }
 }

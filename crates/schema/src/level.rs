@@ -27,7 +27,9 @@ impl Level {
     /// node saw has a sum.
     ///
     /// 3: the catalog of a cluster without a database is kept by a group of nodes, which elects who leads.
-    pub const NEWEST: Level = Level(3);
+    ///
+    /// 4: encrypted volumes: rows of data keys, sealed records, and messages that carry them.
+    pub const NEWEST: Level = Level(4);
 }
 
 impl fmt::Display for Level {

@@ -106,6 +106,7 @@ impl H {
                 retention: ret,
                 payload: Buf::copy_of(b),
                 crcs: Crcs::of(b),
+                seal: None,
             },
             t,
         );

@@ -9,8 +9,8 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     (
         "Data",
         &[
-            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "volume", "set", "key", "pack",
-            "seal", "stage", "drain", "wait", "explain", "conflict",
+            "put", "get", "ls", "stat", "cp", "mv", "rm", "mount", "umount", "volume", "set", "key",
+            "data-key", "pack", "seal", "stage", "drain", "wait", "explain", "conflict",
         ],
     ),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "join-token"]),
@@ -39,7 +39,13 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("umount", &["stoker umount /mnt/data"]),
     ("wait", &["stoker wait data/model.bin --drained --timeout 5m"]),
     ("volume ls", &["stoker volume ls"]),
-    ("volume create", &["stoker volume create ckpt --class two --quota 10TiB"]),
+    (
+        "volume create",
+        &[
+            "stoker volume create ckpt --class two --quota 10TiB",
+            "stoker volume create patients --encrypt aes-256-gcm",
+        ],
+    ),
     ("volume set", &["stoker volume set ckpt --drain on-demand"]),
     ("volume show", &["stoker volume show ckpt"]),
     ("volume rm", &["stoker volume rm scratch"]),
@@ -56,6 +62,9 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("key show", &["stoker key show STK4EXAMPLE"]),
     ("key rm", &["stoker key rm STK4EXAMPLE"]),
     ("key rotate", &["stoker key rotate STK4EXAMPLE"]),
+    ("data-key ls", &["stoker data-key ls"]),
+    ("data-key rotate", &["stoker data-key rotate patients"]),
+    ("data-key destroy", &["stoker data-key destroy patients --lose-data"]),
     ("pack", &["stoker pack ./images data/images --shard-bytes 1GiB"]),
     ("seal", &["stoker seal data/images --to data/images.seal"]),
     ("status", &["stoker status", "stoker status --json"]),

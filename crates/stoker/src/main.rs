@@ -11,6 +11,7 @@ mod config;
 mod conflict;
 mod connect;
 mod cp;
+mod data_key;
 mod demo;
 mod doctor;
 mod drain;
@@ -120,6 +121,9 @@ enum Verb {
     /// Make, show, replace and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
+    /// List, rotate and destroy the keys of encrypted volumes.
+    #[command(subcommand)]
+    DataKey(data_key::Verb),
     /// Turn many small files into few tar shards, with a seal that finds each sample.
     Pack(pack::Args),
     /// Make a seal of tar shards that are there.
@@ -200,6 +204,7 @@ fn main() -> ExitCode {
         Verb::Volume(verb) => volume::run(&verb),
         Verb::Set(verb) => set::run(&verb),
         Verb::Key(verb) => key::run(&verb),
+        Verb::DataKey(verb) => data_key::run(&verb),
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),

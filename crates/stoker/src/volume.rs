@@ -10,7 +10,7 @@ use stoker_store::{
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{out, show, size, span};
+use crate::{data_key, out, show, size, span};
 
 /// What to do with volumes.
 #[derive(clap::Subcommand)]
@@ -46,6 +46,12 @@ pub struct CreateArgs {
     /// node's lake.
     #[arg(long, value_name = "URL")]
     lake: Option<String>,
+    /// Encrypt its bytes and the records of its names on drives: aes-256-gcm. Cannot be changed later.
+    #[arg(long, value_name = "CIPHER", value_parser = parse_cipher)]
+    encrypt: Option<Cipher>,
+    /// What its objects in the lake are: plain, the files as they are.
+    #[arg(long, value_name = "FORM", value_parser = parse_lake_form)]
+    lake_form: Option<LakeForm>,
     #[command(flatten)]
     policy: PolicyArgs,
     /// Print the volume as one object.
@@ -53,6 +59,20 @@ pub struct CreateArgs {
     json: bool,
     #[command(flatten)]
     target: Target,
+}
+
+/// How a volume is encrypted.
+#[derive(Clone, Copy)]
+enum Cipher {
+    /// AES-256-GCM.
+    Aes256Gcm,
+}
+
+/// What objects in the lake are.
+#[derive(Clone, Copy)]
+enum LakeForm {
+    /// The files as they are.
+    Plain,
 }
 
 /// Arguments of `volume set`.
@@ -150,6 +170,25 @@ impl PolicyArgs {
     }
 }
 
+fn parse_cipher(text: &str) -> Result<Cipher, String> {
+    match text {
+        "aes-256-gcm" => Ok(Cipher::Aes256Gcm),
+        _ => Err("expected aes-256-gcm".into()),
+    }
+}
+
+fn parse_lake_form(text: &str) -> Result<LakeForm, String> {
+    match text {
+        "plain" => Ok(LakeForm::Plain),
+        "sealed" => Err(
+            "this release does not write sealed objects; a volume without a lake (--lake none) has nothing \
+                         in plain outside the nodes"
+                .into(),
+        ),
+        _ => Err("expected plain".into()),
+    }
+}
+
 fn parse_class(text: &str) -> Result<Class, String> {
     match text {
         "auto" => Ok(Class::Auto),
@@ -218,7 +257,15 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
 /// asked for.
 async fn create(client: &Client, args: &CreateArgs) -> Result<VolumeInfo, Failure> {
     let options = VolumeOptions { lake: args.lake.clone(), policy: None };
-    let made = client.volume_create(&args.name, options).await?;
+    let made = match (args.encrypt, args.lake_form) {
+        (None, None | Some(LakeForm::Plain)) => client.volume_create(&args.name, options).await?,
+        (Some(Cipher::Aes256Gcm), None | Some(LakeForm::Plain)) => {
+            match client.operate(Order::EncryptedVolume { name: args.name.clone(), options }).await? {
+                Report::Volume(made) => *made,
+                _ => return Err(Failure::new("the node did not answer what it was asked")),
+            }
+        }
+    };
     if args.policy.is_empty() {
         return Ok(made);
     }
@@ -235,7 +282,9 @@ async fn create(client: &Client, args: &CreateArgs) -> Result<VolumeInfo, Failur
 
 async fn tell(client: &Client, volume: &VolumeInfo, json: bool) -> Result<ExitCode, Failure> {
     if json {
-        out::json(&show::plain(volume))?
+        let mut value = show::plain(volume);
+        value["encryption"] = show::plain(&data_key::of_volume(client, &volume.name).await);
+        out::json(&value)?
     } else {
         // What `auto` comes to is the node's to say.
         let copies = match client.operate(Order::Protection).await {
@@ -244,7 +293,10 @@ async fn tell(client: &Client, volume: &VolumeInfo, json: bool) -> Result<ExitCo
             }
             _ => None,
         };
-        out::fields(&show::volume_rows(volume, copies))?
+        let mut rows = show::volume_rows(volume, copies);
+        let keys = data_key::of_volume(client, &volume.name).await;
+        rows.push(("encryption", data_key::summary(keys.as_ref())));
+        out::fields(&rows)?
     }
     Ok(ExitCode::SUCCESS)
 }

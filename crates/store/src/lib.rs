@@ -9,6 +9,7 @@
 
 mod alone;
 mod copies;
+mod data_keys;
 mod edit;
 mod error;
 mod file;
@@ -37,6 +38,7 @@ pub use alone::{alone, alone_many, is_alone};
 pub use copies::{
     CopyFacts, CopyPlace, Reach, class_words, commit_words, copies_words, receipt_copies_words,
 };
+pub use data_keys::{DataKeyInfo, DataKeysInfo};
 pub use edit::{
     DirectoryInfo, EDIT_NOW_LEN_MAX, EDIT_PIECES_MAX, EditRequest, Entry, INODES_MAX, LINKS_MAX, Piece, Seek,
 };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::data_keys::DataKeysInfo;
 use crate::file::FileInfo;
 use crate::fleet::{
     DriveInfo, Evacuation, FabricLeg, LostFile, NodeInfo, Rebuild, Removal, RiskReport, Unreachable,
@@ -11,6 +12,7 @@ use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::outage::Outages;
 use crate::receipt::Receipt;
+use crate::volume::{VolumeInfo, VolumeOptions};
 
 /// What an access key may do.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -384,6 +386,25 @@ pub enum Order {
         /// Whether it stays as it is.
         held: bool,
     },
+    /// Make a volume whose bytes are encrypted on drives.
+    EncryptedVolume {
+        /// Its name.
+        name: String,
+        /// What else it wants.
+        options: VolumeOptions,
+    },
+    /// The data keys of every encrypted volume.
+    DataKeys,
+    /// Make a new data key, which encrypts what is written to a volume from now on.
+    DataKeyRotate {
+        /// The volume.
+        volume: String,
+    },
+    /// Destroy the data keys of a volume: what they encrypted cannot be read again.
+    DataKeyDestroy {
+        /// The volume.
+        volume: String,
+    },
 }
 
 /// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
@@ -475,6 +496,10 @@ pub enum Report {
     Removals(Vec<Removal>),
     /// Of [`Order::Level`] and [`Order::LevelHold`].
     Level(LevelStatus),
+    /// Of [`Order::EncryptedVolume`].
+    Volume(Box<VolumeInfo>),
+    /// Of [`Order::DataKeys`], and the volume that an order was about.
+    DataKeys(Vec<DataKeysInfo>),
 }
 
 impl Order {
@@ -500,6 +525,7 @@ impl Order {
             | Order::History { .. }
             | Order::Removals { .. }
             | Order::Level
+            | Order::DataKeys
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -509,6 +535,9 @@ impl Order {
             | Order::DriveAdd { .. }
             | Order::DriveCordon { .. }
             | Order::LevelHold { .. }
+            | Order::EncryptedVolume { .. }
+            | Order::DataKeyRotate { .. }
+            | Order::DataKeyDestroy { .. }
             | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate

@@ -16,6 +16,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-catalog", &["stoker-consensus", "stoker-format", "stoker-testing"]),
     ("stoker-schema", &["stoker-format", "stoker-catalog"]),
     ("stoker-cell", &["stoker-format", "stoker-buffer"]),
+    // Seals and wraps bytes; knows what a record is.
+    ("stoker-keys", &["stoker-format"]),
     // Signs and checks; knows nothing else.
     ("stoker-sigv4", &[]),
     ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
@@ -47,6 +49,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-lake",
             "stoker-store",
             "stoker-host",
+            "stoker-keys",
             "stoker-records",
         ],
     ),
@@ -59,6 +62,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-catalog",
             "stoker-schema",
             "stoker-cell",
+            "stoker-keys",
             "stoker-lake",
             "stoker-store",
             "stoker-host",

@@ -35,6 +35,7 @@ pub struct Config {
     pub drive: Vec<Drive>,
     pub lake: Lake,
     pub catalog: Catalog,
+    pub keys: Keys,
     pub s3: S3,
     pub nfs: Nfs,
     pub peers: Peers,
@@ -187,6 +188,15 @@ pub struct Admin {
     #[serde(deserialize_with = "value::optional")]
     pub view_token_file: Option<PathBuf>,
     pub metrics_open: bool,
+}
+
+/// What opens encrypted volumes.
+#[derive(Deserialize, PartialEq, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keys {
+    #[serde(deserialize_with = "value::optional")]
+    pub file: Option<PathBuf>,
+    pub former: Vec<PathBuf>,
 }
 
 /// How the node meets others.

@@ -34,6 +34,18 @@ fn record_with_aux() {
 }
 
 #[test]
+fn sealed_record() {
+    let (header, table, aux) = sample::header_sealed();
+    let golden = check("sealed_record", &sample::encode(&header, &table, &aux));
+    let record = RecordHeader::decode(&golden, &sample::place()).unwrap();
+    let seal = record.seal().expect("it is sealed");
+    assert_eq!((seal.key, seal.salt, seal.tags.len()), (KeyId(77), header.salt, 3 * SEAL_TAG_LEN));
+    // What is sealed in a way that nobody here knows has no seal, and is not taken for plain bytes.
+    let other = Record { header: RecordHeader { cipher: 2, ..header }, ..record };
+    assert_eq!(other.seal(), None);
+}
+
+#[test]
 fn dead() {
     let golden = check("dead", &encode_deaths(&sample::deaths()));
     assert_eq!(decode_deaths(&golden).unwrap(), sample::deaths());

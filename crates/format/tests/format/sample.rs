@@ -29,6 +29,8 @@ pub fn header() -> RecordHeader {
         key: KeyId(0),
         aux_per_block: 0,
         payload_crc: crc32c(PAYLOAD),
+        cipher: 0,
+        salt: [0; 16],
     }
 }
 
@@ -55,6 +57,13 @@ pub fn header_with_aux() -> (RecordHeader, Vec<u32>, Vec<u8>) {
         ..header()
     };
     (header, block_table(&payload), (0..48).collect())
+}
+
+/// The same, sealed.
+pub fn header_sealed() -> (RecordHeader, Vec<u32>, Vec<u8>) {
+    let (header, table, aux) = header_with_aux();
+    let salt = std::array::from_fn(|at| 0xc0 + at as u8);
+    (RecordHeader { cipher: CIPHER_AES_256_GCM, salt, ..header }, table, aux)
 }
 
 pub fn encode(header: &RecordHeader, table: &[u32], aux: &[u8]) -> Vec<u8> {

@@ -24,28 +24,31 @@ fn segment_kind() -> impl Strategy<Value = SegmentKind> {
 /// A record that fits the sample's place; the table is arbitrary, because the header does not look into it.
 pub fn record() -> impl Strategy<Value = Record> {
     let sizes = (0..=5 * BLOCK as u32, 0..=20_u8);
-    let header = (sizes, kind(), any::<u32>(), chunk(), any::<(u64, u32, u32, u32)>()).prop_flat_map(
-        |((len, aux_per_block), kind, flags, chunk, (seq, volume, key, payload_crc))| {
-            let at = sample::place();
-            let first = at.offset + header_len(len as usize, aux_per_block) as u32;
-            let last = at.segment_size - BLOCK as u32 - len;
-            (first..=last).prop_map(move |payload_offset| RecordHeader {
-                kind,
-                flags: RecordFlags(flags),
-                ring: at.ring,
-                generation: at.generation,
-                header_offset: at.offset,
-                payload_offset,
-                len,
-                seq: Seq(seq),
-                chunk,
-                volume: VolumeId(volume),
-                key: KeyId(key),
-                aux_per_block,
-                payload_crc,
-            })
-        },
-    );
+    let header = (sizes, kind(), any::<u32>(), chunk(), any::<(u64, u32, u32, u32, u8, [u8; 16])>())
+        .prop_flat_map(
+            |((len, aux_per_block), kind, flags, chunk, (seq, volume, key, payload_crc, cipher, salt))| {
+                let at = sample::place();
+                let first = at.offset + header_len(len as usize, aux_per_block) as u32;
+                let last = at.segment_size - BLOCK as u32 - len;
+                (first..=last).prop_map(move |payload_offset| RecordHeader {
+                    kind,
+                    flags: RecordFlags(flags),
+                    ring: at.ring,
+                    generation: at.generation,
+                    header_offset: at.offset,
+                    payload_offset,
+                    len,
+                    seq: Seq(seq),
+                    chunk,
+                    volume: VolumeId(volume),
+                    key: KeyId(key),
+                    aux_per_block,
+                    payload_crc,
+                    cipher,
+                    salt,
+                })
+            },
+        );
     header.prop_flat_map(|header| {
         let blocks = block_count(header.len as usize);
         let aux_len = blocks * header.aux_per_block as usize;

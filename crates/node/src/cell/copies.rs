@@ -25,7 +25,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use stoker_catalog::kv::Check;
-use stoker_format::{ChunkId, NodeId, VersionId};
+use stoker_format::{ChunkId, NodeId, Seal, VersionId};
 use stoker_ring::{Put, Retention};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Class, ErrorKind, Result, StoreError, Subject, WhenAlone};
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::Summed;
-use super::message::{AppendHead, to_wire};
+use super::message::{AppendHead, Seals, to_wire};
 use super::peers::PeerCopy;
 use crate::TRACE;
 use crate::core::{Core, add};
@@ -132,8 +132,10 @@ pub(super) struct Parcel {
     /// They never drain.
     pub never: bool,
     pub bytes: Summed,
+    /// What opens them, if they are sealed.
+    pub seal: Option<Arc<Seal>>,
     /// The name record that goes with them.
-    pub name: Option<Bytes>,
+    pub name: Option<(Bytes, Option<Arc<Seal>>)>,
     /// The use that the peers keep them for.
     pub hold: u64,
 }
@@ -169,6 +171,8 @@ impl Core {
         mut puts: Vec<Put>,
         when_alone: WhenAlone,
     ) -> Result<Copied> {
+        // Once, before the bytes go anywhere: all copies are the same ciphertext.
+        self.vault.seal(&mut puts)?;
         let chunk = puts[0].chunk;
         let need = self.class(volume).copies() - 1;
         let append = tracing::debug_span!(target: TRACE, "local append");
@@ -181,17 +185,25 @@ impl Core {
         let crc = puts[0].payload.crc32c();
         let bytes = Summed { bytes: Bytes::from_owner(puts[0].payload.lend()), crc, is_claimed: false };
         let never = puts[0].retention == Retention::Never;
-        let mut name = puts.get_mut(1).map(|put| Bytes::from_owner(put.payload.lend()));
-        let long = name.take_if(|name| name.len() > NAME_LEN_MAX);
+        let seal = puts[0].seal.clone();
+        let mut name = puts.get_mut(1).map(|put| (Bytes::from_owner(put.payload.lend()), put.seal.clone()));
+        // The tags of its chunk need room beside it.
+        let name_max = if seal.is_some() { NAME_LEN_MAX / 4 } else { NAME_LEN_MAX };
+        let long = name.take_if(|(name, _)| name.len() > name_max);
         let record = ChunkId::new(chunk.version, NAME_INDEX);
         let (local, peers, records) = tokio::join!(
             self.rings.append_any(puts).instrument(append),
-            self.copy_patiently(volume, Parcel { chunk, never, bytes, name, hold: 0 }, need, when_alone)
-                .instrument(copies),
+            self.copy_patiently(
+                volume,
+                Parcel { chunk, never, bytes, seal, name, hold: 0 },
+                need,
+                when_alone
+            )
+            .instrument(copies),
             async {
-                let Some(bytes) = long else { return Ok(Vec::new()) };
+                let Some((bytes, seal)) = long else { return Ok(Vec::new()) };
                 let bytes = Summed { bytes, crc: None, is_claimed: false };
-                let parcel = Parcel { chunk: record, never, bytes, name: None, hold: 0 };
+                let parcel = Parcel { chunk: record, never, bytes, seal, name: None, hold: 0 };
                 self.copy_patiently(volume, parcel, need, when_alone).await
             },
         );
@@ -253,14 +265,15 @@ impl Core {
         need: usize,
         has: &[NodeId],
     ) -> Result<Vec<PeerCopy>> {
-        let Parcel { chunk, never, bytes, name, hold } = parcel;
+        let Parcel { chunk, never, bytes, seal, name, hold } = parcel;
+        let seals = Seals::of(seal.as_deref(), name.as_ref().and_then(|(_, seal)| seal.as_deref()));
         let head = AppendHead {
             chunk: to_wire(&chunk),
             volume: volume.id.0,
             never,
             session: self.session_id,
             hold,
-            name: name.map(|name| name.to_vec()),
+            name: name.map(|(name, _)| name.to_vec()),
         };
         let mut taken = [&[self.node], has].concat();
         let mut failed: Vec<NodeId> = Vec::new();
@@ -271,9 +284,10 @@ impl Core {
                 let next = self.cell.takers(place_of(chunk), volume.policy.spread, &taken, &failed);
                 let Some(node) = next.first().copied() else { break };
                 taken.push(node);
-                let (head, bytes) = (head.clone(), bytes.clone());
+                let (head, seals, bytes) = (head.clone(), seals.clone(), bytes.clone());
                 let begun = Instant::now();
-                running.push(async move { (node, begun, self.cell.append_on(node, head, bytes).await) });
+                running
+                    .push(async move { (node, begun, self.cell.append_on(node, head, seals, bytes).await) });
             }
             match running.next().await {
                 Some((node, begun, Ok(copy))) => {

@@ -2,9 +2,13 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use stoker_format::{ChunkId, VersionId};
+use std::sync::Arc;
+
+use stoker_format::{ChunkId, KeyId, Seal, VersionId};
 use stoker_schema::level::Level;
 use stoker_store::{ErrorKind, Order, Report, Result, StoreError, Subject};
+
+use crate::sealing::SealedPart;
 
 /// The form of these messages; a node reads its own and the one before.
 const VERSION: u8 = 1;
@@ -77,6 +81,45 @@ pub(super) enum Ask {
     Have { chunks: Vec<(WireChunk, u32)> },
     /// What time is it there?
     Time,
+    /// Keep this chunk, durably: the same as [`Ask::Append`] of sealed bytes. Since level 4, as the next one.
+    AppendSealed { head: AppendHead, seals: Seals },
+    /// A chunk as it is stored there, and at least so much of it: of a sealed one all.
+    ReadStored { chunk: WireChunk, len: u32, verified: bool },
+}
+
+/// What opens sealed bytes, on the wire.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WireSeal {
+    pub key: u32,
+    pub salt: [u8; 16],
+    pub tags: Vec<u8>,
+}
+
+/// Of a chunk and the name record that goes with it.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seals {
+    pub chunk: WireSeal,
+    pub name: Option<WireSeal>,
+}
+
+impl WireSeal {
+    pub fn of(seal: &Seal) -> WireSeal {
+        WireSeal { key: seal.key.0, salt: seal.salt, tags: seal.tags.clone() }
+    }
+
+    /// The seal of a payload of so many bytes; foreign bytes that do not fit it are refused.
+    pub fn seal(self, len: usize) -> Result<Arc<Seal>> {
+        let seal = Seal { key: KeyId(self.key), salt: self.salt, tags: self.tags };
+        let fault = || StoreError::new(ErrorKind::Invalid, "the seal of a chunk does not fit its bytes");
+        if seal.fits(len) { Ok(Arc::new(seal)) } else { Err(fault()) }
+    }
+}
+
+impl Seals {
+    /// None of a plain chunk.
+    pub fn of(chunk: Option<&Seal>, name: Option<&Seal>) -> Option<Seals> {
+        Some(Seals { chunk: WireSeal::of(chunk?), name: name.map(WireSeal::of) })
+    }
 }
 
 /// What a node answers.
@@ -100,6 +143,8 @@ pub(super) enum Answer {
     Time(u64),
     /// No, because; with what it is about. Since level 2.
     FaultAbout { kind: FaultKind, subject: u8, message: String },
+    /// The same as [`Answer::Bytes`]: the body has whole blocks of a sealed chunk. Since level 4.
+    Sealed { claim: Option<u32>, part: SealedPart },
 }
 
 /// What kind of no.

@@ -33,7 +33,7 @@ use stoker_store::{BoxFuture, Buf, Counter, ErrorKind, PeerStatus, Result, Sprea
 pub(crate) use copies::{Copied, Copies, is_holders_lost};
 pub(crate) use dial::name_taken;
 use pending_releases::PendingReleases;
-pub(crate) use protect::Protected;
+pub(crate) use protect::{Protected, Stored};
 pub use rebuild::RebuildOptions;
 pub(crate) use rebuild::Rebuilder;
 pub(crate) use records::Keepers;

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use stoker_format::{ChunkId, NodeId, VersionId, VolumeId, crc32c};
+use std::sync::Arc;
+
+use stoker_format::{BLOCK, ChunkId, NodeId, Seal, VersionId, VolumeId, crc32c};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Order, Report, Result, StoreError};
 
-use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, from_wire, to_wire};
+use super::message::{self, Answer, AppendHead, Ask, IDS_MAX, LakeHead, Seals, from_wire, to_wire};
 use super::{Body, Cell, Summed, unreachable};
+use crate::sealing::SealedPart;
 
 /// Longest wait for a node that is one of many in a view.
 const VIEW_MAX: Duration = Duration::from_millis(1_200);
@@ -17,6 +20,9 @@ const ASK_MAX: Duration = Duration::from_secs(3);
 
 /// Longest wait for a chunk to be durable elsewhere: a drive under load, not one that hangs.
 const APPEND_MAX: Duration = Duration::from_secs(10);
+
+/// Most bytes of an answer.
+const READ_LEN_MAX: usize = 16 << 20;
 
 /// Longest wait for bytes of a chunk.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -32,6 +38,10 @@ pub(crate) struct PeerCopy {
     pub session: [u8; 16],
 }
 
+fn misfit(node: NodeId) -> StoreError {
+    StoreError::new(ErrorKind::Invalid, format!("node {node} gives other bytes than it was asked for"))
+}
+
 fn confused(answer: &Answer) -> StoreError {
     StoreError::new(ErrorKind::Invalid, format!("unexpected response type from a peer: {answer:?}"))
 }
@@ -39,7 +49,9 @@ fn confused(answer: &Answer) -> StoreError {
 impl Cell {
     async fn ask(&self, node: NodeId, ask: &Ask, body: Body, deadline: Duration) -> Result<(Answer, Body)> {
         let answer_len = match ask {
-            Ask::Read { len, .. } => *len as usize,
+            // Of a sealed chunk whole blocks come.
+            Ask::Read { len, .. } => (*len as usize + 2 * BLOCK).min(READ_LEN_MAX),
+            Ask::ReadStored { .. } => READ_LEN_MAX,
             _ => 0,
         };
         let Some(wire) = &self.wire else { return Err(unreachable(node, "this node is in no cluster")) };
@@ -66,9 +78,18 @@ impl Cell {
     }
 
     /// Keeps a chunk with a peer; durable there when this returns.
-    pub(super) async fn append_on(&self, node: NodeId, head: AppendHead, bytes: Summed) -> Result<PeerCopy> {
+    pub(super) async fn append_on(
+        &self,
+        node: NodeId,
+        head: AppendHead,
+        seals: Option<Seals>,
+        bytes: Summed,
+    ) -> Result<PeerCopy> {
         let (version, hold) = (VersionId(head.chunk.0), head.hold);
-        let ask = Ask::Append(head);
+        let ask = match seals {
+            None => Ask::Append(head),
+            Some(seals) => Ask::AppendSealed { head, seals },
+        };
         // A peer that is suspected in the middle of it is not waited for: there are others.
         let given_up = async {
             loop {
@@ -101,20 +122,58 @@ impl Cell {
         chunk: ChunkId,
         range: std::ops::Range<usize>,
         lake: Option<LakeHead>,
-    ) -> Result<Buf> {
-        let (chunk, offset, len) = (to_wire(&chunk), range.start as u32, range.len() as u32);
+    ) -> Result<(Buf, Option<SealedPart>)> {
+        let (offset, len) = (range.start as u32, range.len() as u32);
+        let chunk = to_wire(&chunk);
+        let ask = |verified| Ask::Read { chunk, offset, len, verified, lake: lake.clone() };
+        let (buf, sealed) = self.read_by(node, ask).await?;
+        let fits = match &sealed {
+            None => buf.len() == range.len(),
+            Some(sealed) => sealed.covers(&range, buf.len()),
+        };
+        if fits { Ok((buf, sealed)) } else { Err(misfit(node)) }
+    }
+
+    /// A chunk as a peer stores it, and at least so much of it.
+    pub(super) async fn read_stored_on(
+        &self,
+        node: NodeId,
+        chunk: ChunkId,
+        len: usize,
+        may_be_sealed: bool,
+    ) -> Result<(Buf, Option<Arc<Seal>>)> {
+        // Releases that know no sealed chunks have none, and do not know this question.
+        if !may_be_sealed {
+            return self.read_on(node, chunk, 0..len, None).await.map(|(buf, _)| (buf, None));
+        }
+        let (chunk, wanted) = (to_wire(&chunk), len as u32);
+        let ask = |verified| Ask::ReadStored { chunk, len: wanted, verified };
+        match self.read_by(node, ask).await? {
+            (buf, None) if buf.len() == len => Ok((buf, None)),
+            (buf, Some(sealed)) if buf.len() >= len && sealed.is_whole(buf.len()) => {
+                Ok((buf, Some(sealed.into_seal())))
+            }
+            _ => Err(misfit(node)),
+        }
+    }
+
+    /// Asks for bytes, and compares them with the sum that they should have.
+    async fn read_by(&self, node: NodeId, ask: impl Fn(bool) -> Ask) -> Result<(Buf, Option<SealedPart>)> {
         for verified in [false, true] {
-            let ask = Ask::Read { chunk, offset, len, verified, lake: lake.clone() };
-            match self.ask(node, &ask, Body::None, READ_MAX).await? {
-                (Answer::Bytes { claim }, Body::Aligned(buf)) if buf.len() == range.len() => {
+            let (claim, buf, sealed) = match self.ask(node, &ask(verified), Body::None, READ_MAX).await? {
+                (Answer::Bytes { claim }, Body::Aligned(buf)) => (claim, buf, None),
+                (Answer::Sealed { claim, part }, Body::Aligned(buf)) => (claim, buf, Some(part)),
+                (other, _) => return Err(confused(&other)),
+            };
+            {
+                {
                     let sum = || buf.crc32c().unwrap_or_else(|| crc32c(buf.as_slice()));
                     if claim.is_none_or(|claim| claim == sum()) {
-                        return Ok(buf);
+                        return Ok((buf, sealed));
                     }
                     // Damaged on its drive or on the way. The peer looks itself this time, and repairs what it finds.
                     tracing::warn!(%node, "bytes of a chunk do not have the sum that they were written with");
                 }
-                (other, _) => return Err(confused(&other)),
             }
         }
         Err(StoreError::new(ErrorKind::Corrupt, format!("node {node} gives bytes that do not fit their sum")))

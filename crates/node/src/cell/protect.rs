@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, VersionId};
+use stoker_format::{ChunkId, ChunkRun, NameRecord, NodeId, RecordKind, Seal, VersionId};
 use stoker_ring::{ErrorKind as RingKind, Put, Retention};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Result};
@@ -20,12 +20,25 @@ use crate::cache::bytes_of;
 use crate::core::{Core, add};
 use crate::reader::Slice;
 use crate::rings::NAME_INDEX;
+use crate::sealing::SealedPart;
 use crate::stage::Extent;
 use crate::volumes::Volume;
 use crate::{clock, error, rings};
 
 /// Chunks that are brought here or sent away at the same time.
 const AT_ONCE: usize = 4;
+
+/// Bytes of a chunk as a drive has them; of a sealed one whole blocks, and what opens those.
+pub(crate) struct Part {
+    pub bytes: Summed,
+    pub sealed: Option<SealedPart>,
+}
+
+/// A chunk, or the front of a plain one, as a drive has it: what repair and copies move.
+pub(crate) struct Stored {
+    pub bytes: Summed,
+    pub seal: Option<Arc<Seal>>,
+}
 
 /// Chunks that are must-keep on enough nodes, and stay so with peers until this is dropped: by then the catalog knows of
 /// it, or it is not wanted.
@@ -156,17 +169,19 @@ impl Core {
     ) -> Result<Protected> {
         let (chunk, bytes) = (ChunkId::new(id, NAME_INDEX), record.encode());
         let retention = Core::retention(volume);
-        let payload = Buf::copy_of(&bytes);
-        let put = Put { chunk, volume: volume.id, kind: RecordKind::Name, retention, payload };
-        let at = self.rings.append_any(vec![put]).await?;
+        let (kind, payload) = (RecordKind::Name, Buf::copy_of(&bytes));
+        let mut puts = vec![Put { chunk, volume: volume.id, kind, retention, payload, seal: None }];
+        self.vault.seal(&mut puts)?;
+        let (bytes, seal) = (Bytes::from_owner(puts[0].payload.lend()), puts[0].seal.clone());
+        let at = self.rings.append_any(puts).await?;
         let hold = u64::from_le_bytes(clock::random()) | 1;
         let mut protected = Protected::name(self, id, hold, Vec::new());
         protected.copies.add(Copied::here(at));
         let need = self.class(volume).copies() - 1;
         if need > 0 {
             let never = retention == Retention::Never;
-            let bytes = Summed { bytes: Bytes::from(bytes), crc: None, is_claimed: false };
-            let parcel = Parcel { chunk, never, bytes, name: None, hold: protected.hold };
+            let bytes = Summed { bytes, crc: None, is_claimed: false };
+            let parcel = Parcel { chunk, never, bytes, seal, name: None, hold: protected.hold };
             let peers = self.copy_to_peers(volume, parcel, need, &[]).await?;
             protected.asked = peers.iter().map(|copy| NodeId(copy.holder.node)).collect();
             protected.copies.add_peers(peers);
@@ -208,11 +223,12 @@ impl Core {
         let sent = lacking.map(|(chunk, len, lack)| {
             let has = have.get(&chunk).cloned().unwrap_or_default();
             async move {
-                let bytes = match self.read_here(chunk, 0..len as usize, true).await? {
-                    Some(bytes) => bytes,
+                let stored = match self.read_stored(chunk, len as usize, true).await? {
+                    Some(stored) => stored,
                     None => return Err(nowhere(&chunk)),
                 };
-                let parcel = Parcel { chunk, never, bytes, name: None, hold };
+                let Stored { bytes, seal } = stored;
+                let parcel = Parcel { chunk, never, bytes, seal, name: None, hold };
                 self.copy_to_peers(volume, parcel, lack, &has).await
             }
         });
@@ -237,12 +253,13 @@ impl Core {
         sources: &[NodeId],
     ) -> Result<()> {
         // A drive that is to go may have it.
-        let here = self.read_here(chunk, 0..len as usize, true).await.ok().flatten();
-        let bytes = match here {
-            Some(summed) => Some(summed.bytes),
-            None => self.read_peers(chunk, 0..len as usize, sources).await?,
+        let here = self.read_stored(chunk, len as usize, true).await.ok().flatten();
+        let stored = match here {
+            Some(stored) => Some(stored),
+            None => self.read_peers(chunk, len as usize, sources).await?,
         };
-        let Some(bytes) = bytes else { return Err(nowhere(&chunk)) };
+        let Some(Stored { bytes: Summed { bytes, .. }, seal }) = stored else { return Err(nowhere(&chunk)) };
+        let len = bytes.len() as u32;
         let mut payload = self.rings.write_buffer(bytes.len()).await;
         payload.set_len(0);
         payload.fill(&bytes);
@@ -254,7 +271,7 @@ impl Core {
                 return Ok(());
             }
         }
-        let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload };
+        let put = Put { chunk, volume: volume.id, kind: RecordKind::Chunk, retention, payload, seal };
         self.rings.append_any(vec![put]).await.map(drop)
     }
 
@@ -265,7 +282,7 @@ impl Core {
         chunk: ChunkId,
         range: std::ops::Range<usize>,
         verified: bool,
-    ) -> Result<Option<Summed>> {
+    ) -> Result<Option<Part>> {
         for _ in 0..crate::reader::LOOKS_MAX {
             let Some(drive) = self.rings.position(&chunk, range.end) else { return Ok(None) };
             let Some(place) = self.rings.drive(drive) else { continue };
@@ -275,9 +292,13 @@ impl Core {
             };
             match read {
                 Ok(view) => {
-                    let (at, crc) = (view.range(), view.crc32c());
+                    let sealed = view.sealed().map(SealedPart::of);
+                    // Of a sealed record whole blocks, which were verified here unless they are what was wanted.
+                    let crc = view.crc32c();
+                    let at = view.sealed().map_or(view.range(), |sealed| sealed.range.clone());
                     let bytes = bytes_of(view.into_buf(), at);
-                    return Ok(Some(Summed { bytes, crc, is_claimed: !verified && crc.is_some() }));
+                    let is_claimed = !verified && crc.is_some();
+                    return Ok(Some(Part { bytes: Summed { bytes, crc, is_claimed }, sealed }));
                 }
                 Err(fault) if fault.kind == RingKind::NotFound => continue,
                 Err(fault) => {
@@ -307,29 +328,65 @@ impl Core {
             start: slice.chunk_start,
             len: slice.chunk_len as u32,
         });
-        Ok(self.received(self.cell.read_on(node, slice.chunk, range, lake).await?))
+        let (buf, sealed) = self.cell.read_on(node, slice.chunk, range.clone(), lake).await?;
+        self.count_received(&buf);
+        match sealed {
+            Some(sealed) => self.open_received(slice.chunk, buf, &sealed, range).await,
+            None => {
+                let len = buf.len();
+                Ok(bytes_of(buf, 0..len))
+            }
+        }
     }
 
-    fn received(&self, buf: Buf) -> Bytes {
+    fn count_received(&self, buf: &Buf) {
         add(&self.cell.stats.reads, 1);
         add(&self.cell.stats.read_bytes, buf.len() as u64);
-        let len = buf.len();
-        bytes_of(buf, 0..len)
     }
 
-    /// Bytes of a chunk from peers, those named first; none if nobody who answers has it.
-    pub async fn read_peers(
-        &self,
+    /// A chunk as a drive here stores it, and at least so much of it: of a sealed one all.
+    pub(super) async fn read_whole(
+        self: &Arc<Core>,
         chunk: ChunkId,
-        range: std::ops::Range<usize>,
-        sources: &[NodeId],
-    ) -> Result<Option<Bytes>> {
+        len: usize,
+        verified: bool,
+    ) -> Result<Option<Part>> {
+        let sealed_len = || {
+            let at = self.rings.find(&chunk, len)?;
+            at.ring.stat(&chunk).filter(|info| info.sealed).map(|info| info.len as usize)
+        };
+        let range = 0..sealed_len().unwrap_or(len);
+        let part = self.read_here(chunk, range, verified).await?;
+        // It may have been replaced between the look and the read.
+        let is_whole =
+            |part: &Part| part.sealed.as_ref().is_none_or(|sealed| sealed.is_whole(part.bytes.bytes.len()));
+        Ok(part.filter(is_whole))
+    }
+
+    async fn read_stored(
+        self: &Arc<Core>,
+        chunk: ChunkId,
+        len: usize,
+        verified: bool,
+    ) -> Result<Option<Stored>> {
+        let part = self.read_whole(chunk, len, verified).await?;
+        Ok(part.map(|Part { bytes, sealed }| Stored { bytes, seal: sealed.map(SealedPart::into_seal) }))
+    }
+
+    /// A chunk as peers store it, and at least so much of it, those named first; none if nobody who answers has it.
+    pub async fn read_peers(&self, chunk: ChunkId, len: usize, sources: &[NodeId]) -> Result<Option<Stored>> {
         let named = self.cell.by_latency(sources.to_vec());
         let mut rest = self.cell.by_latency(self.cell.others());
         rest.retain(|node| !named.contains(node));
         for node in named.into_iter().chain(rest) {
-            match self.cell.read_on(node, chunk, range.clone(), None).await {
-                Ok(buf) => return Ok(Some(self.received(buf))),
+            let has_sealed = self.vault.has_sealed();
+            match self.cell.read_stored_on(node, chunk, len, has_sealed).await {
+                Ok((buf, seal)) => {
+                    self.count_received(&buf);
+                    let len = buf.len();
+                    let bytes = Summed { bytes: bytes_of(buf, 0..len), crc: None, is_claimed: false };
+                    return Ok(Some(Stored { bytes, seal }));
+                }
                 Err(fault) if fault.kind == ErrorKind::NotFound => {}
                 Err(fault) => tracing::debug!(%chunk, %node, "not from there: {fault}"),
             }

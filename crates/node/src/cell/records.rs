@@ -11,7 +11,7 @@ use stoker_schema::rows::{Drain, FileRow, HolderRow, Layout, VersionRow};
 use stoker_store::{Buf, ErrorKind, Result, StoreError};
 
 use super::copies::Parcel;
-use super::message::{AppendHead, to_wire};
+use super::message::{AppendHead, Seals, to_wire};
 use super::{Protected, Summed};
 use crate::core::Core;
 use crate::name_record::Cut;
@@ -60,13 +60,17 @@ impl Core {
             kind: RecordKind::Name,
             retention,
             payload: Buf::copy_of(&bytes),
+            seal: None,
         };
+        let mut puts = vec![put];
+        self.vault.seal(&mut puts)?;
+        let (bytes, seal) = (Bytes::from_owner(puts[0].payload.lend()), puts[0].seal.clone());
         let never = retention == Retention::Never;
         let hold = u64::from_le_bytes(clock::random()) | 1;
-        let bytes = Summed { bytes: Bytes::from(bytes), crc: None, is_claimed: false };
-        let parcel = Parcel { chunk, never, bytes, name: None, hold };
+        let bytes = Summed { bytes, crc: None, is_claimed: false };
+        let parcel = Parcel { chunk, never, bytes, seal, name: None, hold };
         let (here, nodes) =
-            tokio::join!(self.rings.append_any(vec![put]), self.send_record(volume, parcel, keepers));
+            tokio::join!(self.rings.append_any(puts), self.send_record(volume, parcel, keepers));
         let left = Protected::name(self, id, hold, nodes);
         here.map(|_| left)
     }
@@ -143,12 +147,13 @@ impl Core {
             hold: parcel.hold,
             name: None,
         };
+        let seals = Seals::of(parcel.seal.as_deref(), None);
         let mut taken = Vec::new();
         for node in nodes {
             if taken.len() == need {
                 break;
             }
-            match self.cell.append_on(node, head.clone(), parcel.bytes.clone()).await {
+            match self.cell.append_on(node, head.clone(), seals.clone(), parcel.bytes.clone()).await {
                 Ok(_) => taken.push(node),
                 Err(fault) => tracing::debug!(%node, "a name record is not there: {fault}"),
             }

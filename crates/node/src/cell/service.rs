@@ -8,8 +8,9 @@ use stoker_ring::{Put, Retention};
 use stoker_schema::rows::HolderRow;
 use stoker_store::{Buf, ErrorKind, Result, StoreError, Subject};
 
-use super::message::{self, Answer, AppendHead, Ask, LakeHead, from_wire};
+use super::message::{self, Answer, AppendHead, Ask, LakeHead, Seals, from_wire};
 use super::peers::chunks_of;
+use super::protect::Part;
 use super::{Body, Health, Summed};
 use crate::core::{Core, add};
 use crate::node::Node;
@@ -69,6 +70,15 @@ impl Node {
     }
 }
 
+fn answer_of(Part { bytes, sealed }: Part) -> (Answer, Body) {
+    let claim = bytes.crc.filter(|_| bytes.is_claimed);
+    let answer = match sealed {
+        None => Answer::Bytes { claim },
+        Some(part) => Answer::Sealed { claim, part },
+    };
+    (answer, Body::Shared(bytes))
+}
+
 fn plain(answer: Answer) -> Result<(Answer, Body)> {
     Ok((answer, Body::None))
 }
@@ -80,15 +90,23 @@ impl Core {
         }
         let versions = |ids: Vec<[u8; 12]>| ids.into_iter().map(VersionId);
         match ask {
-            Ask::Append(head) => match body {
-                Body::Aligned(buf) => plain(self.keep_copy(from, head, buf).await?),
-                _ => Err(StoreError::new(ErrorKind::Invalid, "a chunk without bytes")),
-            },
+            Ask::Append(head) => plain(self.keep_copy(from, head, None, body).await?),
+            Ask::AppendSealed { head, seals } => plain(self.keep_copy(from, head, Some(seals), body).await?),
             Ask::Read { chunk, offset, len, verified, lake } => {
                 let piece = (from_wire(&chunk), offset, len);
-                let bytes = self.read_for_peer(from, piece, verified, lake).await?;
+                let part = self.read_for_peer(from, piece, verified, lake).await?;
                 add(&self.cell.stats.served_reads, 1);
-                Ok((Answer::Bytes { claim: bytes.crc.filter(|_| bytes.is_claimed) }, Body::Shared(bytes)))
+                Ok(answer_of(part))
+            }
+            Ask::ReadStored { chunk, len, verified } => {
+                let chunk = from_wire(&chunk);
+                let gone = || StoreError::new(ErrorKind::NotFound, format!("chunk {chunk} is not here"));
+                if len == 0 || len > READ_LEN_MAX {
+                    return Err(StoreError::new(ErrorKind::Invalid, "a read of no chunk"));
+                }
+                let part = self.read_whole(chunk, len as usize, verified).await?.ok_or_else(gone)?;
+                add(&self.cell.stats.served_reads, 1);
+                Ok(answer_of(part))
             }
             Ask::Keep { chunks, session, hold } => {
                 let wanted = chunks_of(&chunks).into_iter().map(|chunk| (chunk, 0)).collect();
@@ -127,7 +145,26 @@ impl Core {
         }
     }
 
-    async fn keep_copy(self: &Arc<Core>, from: NodeId, head: AppendHead, payload: Buf) -> Result<Answer> {
+    async fn keep_copy(
+        self: &Arc<Core>,
+        from: NodeId,
+        head: AppendHead,
+        seals: Option<Seals>,
+        body: Body,
+    ) -> Result<Answer> {
+        let Body::Aligned(payload) = body else {
+            return Err(StoreError::new(ErrorKind::Invalid, "a chunk without bytes"));
+        };
+        let (seal, name_seal) = match (seals, &head.name) {
+            (None, _) => (None, None),
+            (Some(seals), None) => (Some(seals.chunk.seal(payload.len())?), None),
+            (Some(Seals { chunk, name: Some(name_seal) }), Some(name)) => {
+                (Some(chunk.seal(payload.len())?), Some(name_seal.seal(name.len())?))
+            }
+            (Some(Seals { name: None, .. }), Some(_)) => {
+                return Err(StoreError::new(ErrorKind::Invalid, "a sealed chunk with a plain name"));
+            }
+        };
         let chunk = from_wire(&head.chunk);
         let (version, volume) = (chunk.version, VolumeId(head.volume));
         if !self.cell.remote_holds.hold(version, from, head.session, head.hold) {
@@ -139,10 +176,11 @@ impl Core {
         }
         let retention = if head.never { Retention::Never } else { Retention::Dirty };
         let kind = if chunk.index == NAME_INDEX { RecordKind::Name } else { RecordKind::Chunk };
-        let mut puts = vec![Put { chunk, volume, kind, retention, payload }];
+        let mut puts = vec![Put { chunk, volume, kind, retention, payload, seal }];
         if let Some(name) = head.name {
             let chunk = ChunkId::new(version, NAME_INDEX);
-            puts.push(Put { chunk, volume, kind: RecordKind::Name, retention, payload: Buf::copy_of(&name) });
+            let (kind, payload) = (RecordKind::Name, Buf::copy_of(&name));
+            puts.push(Put { chunk, volume, kind, retention, payload, seal: name_seal });
         }
         let core = self.clone();
         // To its end even if the peer gives up: nobody else would know what became of it.
@@ -190,7 +228,7 @@ impl Core {
         (chunk, offset, len): (ChunkId, u32, u32),
         verified: bool,
         lake: Option<LakeHead>,
-    ) -> Result<Summed> {
+    ) -> Result<Part> {
         if len == 0 || len > READ_LEN_MAX {
             return Err(StoreError::new(ErrorKind::Invalid, format!("a read of {len} bytes of a chunk")));
         }
@@ -211,7 +249,7 @@ impl Core {
         // Whoever asks from another cell thinks that this node asks the lake for all; it is not sent on once more.
         let via = self.cell.far_turn(chunk).filter(|_| self.cell.is_near(from));
         let bytes = self.fetch(&slice, &extent, via).await?.slice(range);
-        Ok(Summed { bytes, crc: None, is_claimed: false })
+        Ok(Part { bytes: Summed { bytes, crc: None, is_claimed: false }, sealed: None })
     }
 
     async fn keep_for_peer(

@@ -17,7 +17,7 @@ use super::race::{Entrant, Race};
 use super::slow::Trail;
 use super::{Size, Source};
 use crate::core::{Core, add};
-use crate::reader::{LOOKS_MAX, Slice};
+use crate::reader::{DriveFault, LOOKS_MAX, Slice};
 use crate::stage::Extent;
 use crate::{TRACE, error, rings};
 
@@ -286,13 +286,20 @@ impl Core {
             match self.read_drive(&place.ring, chunk, wish.piece, wish.range.clone()).await {
                 Ok(bytes) => return Ok(bytes),
                 // Moved or dropped between the look and the read.
-                Err(fault) if fault.kind == RingKind::NotFound => {
+                Err(DriveFault::Ring(fault)) if fault.kind == RingKind::NotFound => {
                     match self.rings.position(&chunk, wish.slice.chunk_len) {
                         Some(at) => drive = at,
                         None => return Err(error::ring(fault)),
                     }
                 }
-                Err(fault) => {
+                Err(DriveFault::Sealed(fault)) => {
+                    if fault.kind == ErrorKind::Corrupt {
+                        tracing::error!(%chunk, "a drive gave bytes that were not sealed so: {fault}");
+                        self.repair_copy(drive, chunk, wish.holders, None);
+                    }
+                    return Err(fault);
+                }
+                Err(DriveFault::Ring(fault)) => {
                     if matches!(fault.kind, RingKind::Corrupt | RingKind::Io) {
                         tracing::error!(%chunk, "a drive gave bad bytes: {}", fault.message);
                         let lake = wish.extent.map(|extent| (*wish.slice, extent.clone()));

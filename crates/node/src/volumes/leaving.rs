@@ -107,7 +107,9 @@ impl Volumes {
             .seq(key.clone(), row.seq)
             .delete(key)
             .delete(keys::volume_id(id))
-            .delete(keys::import(id));
+            .delete(keys::import(id))
+            .delete(keys::data_keys(id))
+            .delete(keys::destroyed_keys(id));
         commit.writes.extend(names::usage_deletes(id));
         commit.writes.push(settings_gone(id));
         let sums = keys::sums_of(id);

@@ -18,7 +18,17 @@ use stoker_store::{
 };
 use tokio::sync::OnceCell;
 
+use crate::sealing::{Vault, data_keys};
 use crate::{clock, error};
+
+/// What becomes of the bytes of a volume, from its beginning on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// They lie on drives as they are.
+    Plain,
+    /// They are sealed.
+    Encrypted,
+}
 
 /// A volume.
 pub(crate) struct Volume {
@@ -147,6 +157,7 @@ pub(crate) struct Volumes {
     lake_root: Option<String>,
     lakes: Lakes,
     defaults: VolumePolicy,
+    vault: Arc<Vault>,
     by_name: RwLock<HashMap<String, Arc<Volume>>>,
     by_id: RwLock<HashMap<u32, Arc<Volume>>>,
     /// Of volumes that were removed here lately, the commit since which their rows count, by id: one that was read before must
@@ -173,9 +184,10 @@ impl Volumes {
         lake_root: Option<String>,
         lakes: Lakes,
         defaults: VolumePolicy,
+        vault: Arc<Vault>,
     ) -> Volumes {
         let (by_name, by_id, since) = Default::default();
-        Volumes { catalog, lake_root, lakes, defaults, by_name, by_id, since }
+        Volumes { catalog, lake_root, lakes, defaults, vault, by_name, by_id, since }
     }
 
     pub fn lakes(&self) -> &Lakes {
@@ -264,9 +276,12 @@ impl Volumes {
                 format!("the policy of volume `{name}` cannot be read: {fault}"),
             )
         })?;
-        let import_key = keys::import(VolumeId(row.id));
-        let import = self.catalog.get(&[&import_key]).await.map_err(error::catalog)?.pop().flatten();
-        let import = import.as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
+        let id = VolumeId(row.id);
+        let rows = [keys::import(id), keys::data_keys(id), keys::destroyed_keys(id)];
+        let found = self.catalog.get(&[&rows[0], &rows[1], &rows[2]]).await.map_err(error::catalog)?;
+        // Before anybody can write to it: an encrypted volume is never taken for a plain one.
+        data_keys::take(&self.vault, id, found[1].as_ref(), found[2].as_ref())?;
+        let import = found[0].as_ref().map(ImportRow::of).transpose().map_err(error::catalog)?;
         let old = self.by_id.read().unwrap().get(&row.id).cloned();
         let lake = match old {
             Some(old) if old.lake_url == row.lake => old.lake.clone(),
@@ -299,6 +314,11 @@ impl Volumes {
 
     /// Makes a volume.
     pub async fn create(&self, name: &str, options: VolumeOptions) -> Result<Arc<Volume>> {
+        self.create_as(name, options, Form::Plain).await
+    }
+
+    /// The same, encrypted or not.
+    pub async fn create_as(&self, name: &str, options: VolumeOptions, form: Form) -> Result<Arc<Volume>> {
         check_volume_name(name)?;
         let lake = match options.lake.as_deref() {
             Some("none") => None,
@@ -313,6 +333,12 @@ impl Volumes {
         if let Some(known) = self.get_or_leaving(name).await? {
             if !known.leaving {
                 return Err(exists());
+            }
+            if form == Form::Encrypted || self.vault.is_encrypted(known.id) {
+                let message = format!(
+                    "a volume `{name}` was just deleted and its deletes are on their way to the lake; try again when they have arrived"
+                );
+                return Err(StoreError::about(ErrorKind::Conflict, Subject::Volume, message));
             }
             if let Some(back) = self.come_back(&known, lake.as_deref(), options.policy.clone()).await? {
                 return Ok(back);
@@ -345,13 +371,17 @@ impl Volumes {
                 leaving: false,
             };
             let import = ImportRow { after: None, done: empty };
-            let commit = Commit::new()
+            let mut commit = Commit::new()
                 .absent(keys::volume(name))
                 .unchanged(next_key, rows[0].as_ref())
                 .put(next_key, (u64::from(id) + 1).to_le_bytes())
                 .put(keys::volume(name), row.encode())
                 .put(keys::volume_id(VolumeId(id)), name.as_bytes())
                 .put(keys::import(VolumeId(id)), import.encode());
+            if form == Form::Encrypted {
+                let first = data_keys::first(&self.vault, VolumeId(id))?;
+                commit = commit.put(keys::data_keys(VolumeId(id)), first.encode());
+            }
             match self.catalog.commit(commit).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => return self.keep(name, &row, seq).await,
                 Outcome::Failed { .. } => continue,
@@ -438,7 +468,9 @@ mod tests {
     async fn an_older_row_brings_no_volume_back() {
         let catalog = Arc::new(Memory::new());
         let lakes = Lakes { options: Default::default(), opener: None };
-        let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default());
+        let dir = tempfile::tempdir().unwrap();
+        let vault = Arc::new(Vault::open(dir.path(), &Default::default(), &[[1; 32]]).unwrap());
+        let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default(), vault);
         for has_work in [false, true] {
             let volume = volumes.create("data", VolumeOptions::default()).await.unwrap();
             let row = catalog.get(&[&keys::volume("data")]).await.unwrap().pop().flatten().unwrap();

@@ -8,6 +8,7 @@ mod corners;
 mod drain;
 mod drives;
 mod edits;
+mod encrypted;
 mod files;
 mod fleet;
 mod forged;

@@ -295,6 +295,44 @@ async fn random_changes_are_all_found_again_without_a_catalog() {
     }
 }
 
+/// The wrapped keys are kept beside the catalog, and open the name records.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_an_encrypted_volume_are_found_again_without_a_catalog() {
+    let home = Home::new(lazy());
+    let node = home.start().await;
+    let order = Order::EncryptedVolume { name: "vault".into(), options: VolumeOptions::default() };
+    node.operate(order).await.unwrap();
+    let bytes = pattern(1, 5 << 20);
+    for name in ["old", "gone", "new"] {
+        if name == "new" {
+            node.operate(Order::DataKeyRotate { volume: "vault".into() }).await.unwrap();
+        }
+        let mut writer = node.create("vault", &key(name), WriteRequest::default()).await.unwrap();
+        write(&mut writer, &bytes).await.unwrap();
+        writer.finish(Finish::default()).await.unwrap();
+    }
+    node.delete("vault", vec![(key("gone"), Condition::default())]).await.unwrap();
+    let before = state(&node).await;
+    stop(node).await;
+    std::fs::remove_file(catalog(&home)).unwrap();
+    let own = home.options().dir.join("volume.key");
+    let kept = std::fs::read(&own).unwrap();
+    std::fs::rename(&own, home.dir.path().join("aside")).unwrap();
+    let report = salvaged(&home, None).await;
+    assert!(
+        report.files == 0 && report.notes.iter().any(|note| note.contains("cannot be opened")),
+        "{report:?}"
+    );
+    std::fs::rename(home.dir.path().join("aside"), &own).unwrap();
+    assert_eq!(std::fs::read(&own).unwrap(), kept);
+    let report = salvaged(&home, None).await;
+    assert_eq!((report.files, report.lost_files), (2, 0), "{report:?}");
+    let node = home.open().await;
+    let found = differences(&before, &state(&node).await);
+    assert!(found.is_empty(), "{found:#?} {report:?}");
+    stop(node).await;
+}
+
 /// What was deleted stays so, although the record of the delete is let go after the first salvage and the drives still have what was
 /// deleted.
 #[tokio::test(flavor = "multi_thread")]

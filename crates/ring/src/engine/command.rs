@@ -1,6 +1,8 @@
 //! What goes into the engine and what comes out of it: requests, I/O commands, outcomes, answers.
 
-use stoker_format::{BLOCK, ChunkId, FooterEntry, RecordKind, VolumeId};
+use std::sync::Arc;
+
+use stoker_format::{BLOCK, ChunkId, FooterEntry, RecordKind, Seal, VolumeId};
 
 use crate::buffer::Buf;
 use crate::error::Result;
@@ -128,6 +130,14 @@ pub enum Crcs {
 }
 
 impl Crcs {
+    /// As a table.
+    pub fn table(&self) -> Table {
+        match self {
+            Crcs::One(crc) => Arc::new([*crc]),
+            Crcs::Many(table, _) => table.clone(),
+        }
+    }
+
     /// Computes the CRCs of a payload.
     pub fn of(payload: &[u8]) -> Crcs {
         if payload.len() <= BLOCK {
@@ -180,6 +190,8 @@ pub struct Append {
     pub payload: Buf,
     /// Their CRCs.
     pub crcs: Crcs,
+    /// What opens them, if they are sealed.
+    pub seal: Option<Arc<Seal>>,
 }
 
 /// The answer to one append or delete.

@@ -1,12 +1,15 @@
 //! Follows commands to their end: records become durable and visible, their writers hear of it, failures poison.
 
-use stoker_format::{ChunkId, RecordKind};
+use std::sync::Arc;
+
+use stoker_format::{ChunkId, RecordKind, Seal};
 
 use super::writer::{InFlight, Placed, Records};
 use super::{Crcs, Done, Engine, Io, OpId, Outcome};
 use crate::error::{ErrorKind, RingError};
 use crate::index::{Entry, Marks};
 use crate::settings::SyncMode;
+use crate::tables::Blocks;
 
 impl<T> Engine<T> {
     /// Tells the engine how a command ended. Call [`Engine::pump`] afterwards.
@@ -128,7 +131,7 @@ impl<T> Engine<T> {
                     self.moved_or_dropped(record.entry.len as usize);
                 }
                 None if is_dead || record.cancelled => {}
-                None => self.land_fresh(record.chunk, record.entry, &record.crcs),
+                None => self.land_fresh(record.chunk, record.entry, &record.crcs, record.seal),
             }
             if is_dead && record.token.is_none() {
                 self.moved_or_dropped(record.entry.len as usize);
@@ -141,7 +144,7 @@ impl<T> Engine<T> {
         self.write_footer_when_quiet(records.segment);
     }
 
-    fn land_fresh(&mut self, chunk: ChunkId, entry: Entry, crcs: &Crcs) {
+    fn land_fresh(&mut self, chunk: ChunkId, entry: Entry, crcs: &Crcs, seal: Option<Arc<Seal>>) {
         let Ok(old) = self.index.insert(chunk, entry) else {
             // A newer record of the chunk landed first, and this one is dead where it lies. But that it must stay, stays.
             let keep = |m: Marks| entry.marks.keeping(m);
@@ -164,8 +167,8 @@ impl<T> Engine<T> {
             // It was admitted for its touches; without them the next newcomer would push it out again.
             self.index.segment(entry.segment).warm(u32::from(self.admission.frequency(&chunk)));
         }
-        if let Crcs::Many(table, _) = crcs {
-            self.tables.put(chunk, table.clone());
+        if seal.is_some() || matches!(crcs, Crcs::Many(..)) {
+            self.tables.put(chunk, Blocks { table: crcs.table(), seal, crc: crcs.whole() });
         }
     }
 

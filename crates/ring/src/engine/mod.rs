@@ -19,7 +19,7 @@ mod writer;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use stoker_format::{ChunkId, Death, RECORD_LEN_MAX, RecordKind, RingId, Seq, VolumeId, encode_deaths};
+use stoker_format::{ChunkId, Death, RECORD_LEN_MAX, RecordKind, RingId, Seal, Seq, VolumeId, encode_deaths};
 
 use crate::admission::{Admission, Occasion};
 use crate::buffer::{Buf, Pool};
@@ -48,6 +48,14 @@ pub(crate) struct Item<T> {
     from: Option<Entry>,
     /// Dead records: what they say, for the footer.
     deaths: Vec<Death>,
+    seal: Option<Arc<Seal>>,
+}
+
+impl<T> Item<T> {
+    /// Aux bytes that each of its blocks has in the header.
+    fn aux(&self) -> u8 {
+        stoker_format::seal_aux(self.seal.is_some())
+    }
 }
 
 /// Records that share a segment: one volume if it allows leases (R4), and relocations apart from fresh writes.
@@ -211,11 +219,14 @@ impl<T> Engine<T> {
 
     /// Queues a record; its answer comes through [`Engine::take_done`].
     pub fn append(&mut self, append: Append, token: T) {
+        let fits = append.seal.as_ref().is_none_or(|seal| seal.fits(append.payload.len()));
         let refusal = if let Some(why) = &self.poisoned {
             Some(RingError::new(ErrorKind::Poisoned, why.clone()))
         } else if append.payload.is_empty() || append.payload.len() > self.record_len_max() {
             let (len, max) = (append.payload.len(), self.record_len_max());
             Some(RingError::new(ErrorKind::Invalid, format!("a record holds 1 to {max} bytes, not {len}")))
+        } else if !fits {
+            Some(RingError::new(ErrorKind::Invalid, "the seal of a record does not fit its bytes"))
         } else if append.retention == Retention::Never
             && self.never_bytes + self.never_queued + append.payload.len() as u64 > self.never_max()
         {
@@ -238,6 +249,7 @@ impl<T> Engine<T> {
             Retention::Never => Marks::NEVER,
         };
         let name = if append.kind == RecordKind::Name { Marks::NAME } else { Marks::default() };
+        let sealed = if append.seal.is_some() { Marks::SEALED } else { Marks::default() };
         if append.retention == Retention::Never {
             self.never_queued += append.payload.len() as u64;
         }
@@ -248,12 +260,13 @@ impl<T> Engine<T> {
                 chunk: append.chunk,
                 volume: append.volume,
                 kind: append.kind,
-                marks: marks.with(name),
+                marks: marks.with(name).with(sealed),
                 payload: append.payload,
                 crcs: append.crcs,
                 token: Some(token),
                 from: None,
                 deaths: Vec::new(),
+                seal: append.seal,
             },
         );
     }
@@ -292,6 +305,7 @@ impl<T> Engine<T> {
             token,
             from: None,
             deaths,
+            seal: None,
         };
         self.enqueue(StreamKey { volume: VolumeId(0), relocation }, item);
     }

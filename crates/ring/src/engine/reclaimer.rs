@@ -5,10 +5,11 @@
 //! passed over in place instead of being rewritten. Nothing else may free space.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use stoker_format::{
-    BLOCK, ChunkId, DEATH_LEN, Death, Footer, FooterEntry, RecordHeader, RecordKind, RecordPlace, VolumeId,
-    crc32c, footer_span,
+    BLOCK, ChunkId, DEATH_LEN, Death, Footer, FooterEntry, RecordFlags, RecordHeader, RecordKind,
+    RecordPlace, Seal, VolumeId, crc32c, footer_span,
 };
 
 use super::segments::State;
@@ -243,7 +244,8 @@ impl<T> Engine<T> {
             flags: e.marks.to_flags(),
             payload_crc: e.crc,
             kind: e.kind(),
-            aux_per_block: 0,
+            aux_per_block: e.aux(),
+            // The header says which; it is read before the record is moved.
             key: stoker_format::KeyId(0),
         };
         reclaim.lines = unlisted.iter().map(line).collect();
@@ -364,7 +366,8 @@ impl<T> Engine<T> {
         for (line, entry) in window.records {
             let at = |offset: u32| (offset - window.start) as usize;
             let payload = &bytes[at(line.payload_offset)..][..line.len as usize];
-            let Some((crcs, sound)) = self.crcs_of(&line, &bytes[at(line.header_offset)..], payload) else {
+            let Some((crcs, seal, sound)) = self.crcs_of(&line, &bytes[at(line.header_offset)..], payload)
+            else {
                 self.lose(&line.chunk, &entry);
                 continue;
             };
@@ -400,13 +403,20 @@ impl<T> Engine<T> {
                     token: None,
                     from: Some(entry),
                     deaths: Vec::new(),
+                    seal,
                 },
             );
         }
     }
 
-    /// The CRCs of a record and whether its payload agrees; None if they cannot be known and the payload is not whole.
-    fn crcs_of(&self, line: &FooterEntry, header: &[u8], payload: &[u8]) -> Option<(Crcs, bool)> {
+    /// The CRCs of a record, its seal, and whether its payload agrees; None if they cannot be known and the payload is not whole,
+    /// or if it is sealed: then nothing opens it without its header.
+    fn crcs_of(
+        &self,
+        line: &FooterEntry,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Option<(Crcs, Option<Arc<Seal>>, bool)> {
         let segment = &self.segments[self.reclaim.as_ref()?.segment as usize];
         let place = RecordPlace {
             ring: self.ring,
@@ -415,17 +425,29 @@ impl<T> Engine<T> {
             offset: line.header_offset,
             segment_size: self.segment_size,
         };
-        if payload.len() <= BLOCK {
-            return Some((Crcs::One(line.payload_crc), crc32c(payload) == line.payload_crc));
+        let is_sealed = line.flags.contains(RecordFlags::ENCRYPTED);
+        if payload.len() <= BLOCK && !is_sealed {
+            return Some((Crcs::One(line.payload_crc), None, crc32c(payload) == line.payload_crc));
         }
         if let Ok(record) = RecordHeader::decode(header, &place) {
+            let seal = record.seal().map(Arc::new);
+            if seal.is_some() != is_sealed {
+                return None;
+            }
             let fresh = stoker_format::block_table(payload);
             let sound = fresh == record.table;
-            return Some((Crcs::Many(record.table.into(), line.payload_crc), sound));
+            let crcs = match payload.len() <= BLOCK {
+                true => Crcs::One(line.payload_crc),
+                false => Crcs::Many(record.table.into(), line.payload_crc),
+            };
+            return Some((crcs, seal, sound));
+        }
+        if is_sealed {
+            return None;
         }
         // The header rotted. If the whole payload still agrees with its CRC, its table can be made anew.
         let crcs = Crcs::of(payload);
-        (crcs.whole() == line.payload_crc).then_some((crcs, true))
+        (crcs.whole() == line.payload_crc).then_some((crcs, None, true))
     }
 
     /// A copy landed or was not needed any more.

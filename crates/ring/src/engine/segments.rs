@@ -233,7 +233,7 @@ impl<T> Engine<T> {
 
     /// Counts a live record in its segment.
     pub(super) fn account(&mut self, entry: &Entry) {
-        let span = record_span(entry.len as usize, self.settings.small_bytes_max) as u64;
+        let span = record_span(entry.len as usize, entry.aux(), self.settings.small_bytes_max) as u64;
         let segment = &mut self.segments[entry.segment as usize];
         if entry.marks.must_keep() {
             segment.keep_bytes += span;
@@ -249,7 +249,7 @@ impl<T> Engine<T> {
 
     /// Stops counting a record in its segment.
     pub(super) fn forget(&mut self, entry: &Entry) {
-        let span = record_span(entry.len as usize, self.settings.small_bytes_max) as u64;
+        let span = record_span(entry.len as usize, entry.aux(), self.settings.small_bytes_max) as u64;
         let segment = &mut self.segments[entry.segment as usize];
         if entry.marks.must_keep() {
             segment.keep_bytes -= span;

@@ -1,9 +1,11 @@
 //! Places queued records, follows their writes to durability, and answers those who wait.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use stoker_format::{
-    BLOCK, ChunkId, FooterEntry, KeyId, RecordHeader, RecordKind, Seq, header_len, header_span,
+    BLOCK, CIPHER_AES_256_GCM, ChunkId, FooterEntry, KeyId, RecordHeader, RecordKind, Seal, Seq, header_len,
+    header_span,
 };
 
 use super::packer::{lay_out, lay_out_large};
@@ -35,6 +37,7 @@ pub(crate) struct Placed<T> {
     pub kind: RecordKind,
     pub entry: Entry,
     pub crcs: Crcs,
+    pub seal: Option<Arc<Seal>>,
     pub token: Option<T>,
     pub payload: Option<Buf>,
     pub from: Option<Entry>,
@@ -206,7 +209,8 @@ impl<T> Engine<T> {
 
     fn place_large(&mut self, key: StreamKey, id: u32) -> bool {
         let len = self.streams[&key].queue[0].payload.len();
-        let (head, span) = lay_out_large(len);
+        let aux = self.streams[&key].queue[0].aux();
+        let (head, span) = lay_out_large(len, aux);
         let lines = self.streams[&key].queue[0].deaths.len().max(1);
         if !self.fits(id, span, lines) {
             self.streams.get_mut(&key).expect("stream of the caller").segment = None;
@@ -232,8 +236,8 @@ impl<T> Engine<T> {
                 }
                 None => heap.insert(Buf::heap(head)).as_mut_slice(),
             };
-            let used = header_span(len, 0);
-            header.encode(nonce, item.crcs.blocks(), &[], &mut area[..used]);
+            let used = header_span(len, aux);
+            header.encode(nonce, item.crcs.blocks(), tags(&item.seal), &mut area[..used]);
             area[used..].fill(0);
             data.head = heap;
         }
@@ -259,8 +263,9 @@ impl<T> Engine<T> {
         let mut full = false;
         while let Some(front) = queue.front() {
             let len = front.payload.len();
+            let aux = front.aux();
             let (more_lines, span) =
-                (front.deaths.len().max(1), header_span(len, 0) + len.next_multiple_of(64));
+                (front.deaths.len().max(1), header_span(len, aux) + len.next_multiple_of(64));
             if len > self.settings.small_bytes_max
                 || items.len() >= records_max
                 || (!items.is_empty() && bytes + len > self.settings.batch_bytes_max)
@@ -279,7 +284,7 @@ impl<T> Engine<T> {
                 continue;
             }
             (bytes, lines, spans) = (bytes + len, lines + more_lines, spans + span);
-            lens.push(len);
+            lens.push((len, aux));
             items.push(item);
         }
         let stream = self.streams.get_mut(&key).expect("stream of the caller");
@@ -309,8 +314,8 @@ impl<T> Engine<T> {
                 header.encode(
                     nonce,
                     item.crcs.blocks(),
-                    &[],
-                    &mut area[spot.header..][..header_span(len, 0)],
+                    tags(&item.seal),
+                    &mut area[spot.header..][..header_span(len, item.aux())],
                 );
                 area[spot.payload..][..len].copy_from_slice(item.payload.as_slice());
                 let padded = if len.is_multiple_of(BLOCK) { len } else { len.next_multiple_of(64) };
@@ -358,9 +363,11 @@ impl<T> Engine<T> {
             seq,
             chunk: item.chunk,
             volume: item.volume,
-            key: KeyId(0),
-            aux_per_block: 0,
+            key: item.seal.as_ref().map_or(KeyId(0), |seal| seal.key),
+            aux_per_block: item.aux(),
             payload_crc: item.crcs.whole(),
+            cipher: if item.seal.is_some() { CIPHER_AES_256_GCM } else { 0 },
+            salt: item.seal.as_ref().map_or([0; 16], |seal| seal.salt),
         }
     }
 
@@ -382,6 +389,7 @@ impl<T> Engine<T> {
             kind: header.kind,
             entry: Entry { marks: item.marks, ..Entry::from_footer(id, &line) },
             crcs: item.crcs.clone(),
+            seal: item.seal.clone(),
             token: item.token.take(),
             payload: None,
             from: item.from,
@@ -418,18 +426,23 @@ impl<T> Engine<T> {
     }
 }
 
+/// The aux bytes of a header.
+fn tags(seal: &Option<Arc<Seal>>) -> &[u8] {
+    seal.as_ref().map_or(&[], |seal| &seal.tags)
+}
+
 /// Zeroes what lies between the parts of a batch, so that no old memory reaches the drive.
-fn zero_gaps(area: &mut [u8], spots: &[super::packer::Spot], lens: &[usize], end: usize) {
-    let headers_end: usize = lens.iter().map(|&len| header_span(len, 0)).sum();
+fn zero_gaps(area: &mut [u8], spots: &[super::packer::Spot], lens: &[(usize, u8)], end: usize) {
+    let headers_end: usize = lens.iter().map(|&(len, aux)| header_span(len, aux)).sum();
     let odd_end = spots
         .iter()
         .zip(lens)
-        .filter(|(_, len)| !len.is_multiple_of(BLOCK))
-        .map(|(spot, len)| (spot.payload + len).next_multiple_of(64))
+        .filter(|(_, (len, _))| !len.is_multiple_of(BLOCK))
+        .map(|(spot, (len, _))| (spot.payload + len).next_multiple_of(64))
         .max()
         .unwrap_or(headers_end);
     let odd_block_end = blocks_up(odd_end).min(area.len());
     area[odd_end..odd_block_end].fill(0);
     area[end.max(odd_end)..].fill(0);
-    debug_assert!(lens.iter().all(|&len| header_len(len, 0) <= header_span(len, 0)));
+    debug_assert!(lens.iter().all(|&(len, aux)| header_len(len, aux) <= header_span(len, aux)));
 }

@@ -91,6 +91,7 @@ fn readers_that_wait_for_memory_do_not_stop_writers() {
                     kind: RecordKind::Chunk,
                     retention: Retention::Clean,
                     payload: Buf::copy_of(&vec![n as u8; 60_000]),
+                    seal: None,
                 };
                 ring.append_one(put).await.unwrap();
                 if n % 8 == 0 {
@@ -126,6 +127,7 @@ fn readers_that_wait_for_memory_do_not_stop_writers() {
                         kind: RecordKind::Chunk,
                         retention: Retention::Dirty,
                         payload: b,
+                        seal: None,
                     })
                     .await
                     .is_ok()

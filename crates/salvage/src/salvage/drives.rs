@@ -2,8 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use stoker_format::{ChunkId, ChunkRun, ClusterId, DriveId, NameRecord, NodeId, RecordKind, VersionId};
+use stoker_format::{
+    ChunkId, ChunkRun, ClusterId, DriveId, KeyId, NameRecord, NodeId, RecordKind, Seal, VersionId, VolumeId,
+};
+use stoker_keys::{DataKey, Place};
 use stoker_ring::{OpenOptions, Ring};
 use stoker_schema::rows::{DriveRow, HolderRow};
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -47,6 +51,16 @@ pub(super) struct Inventory {
     chunks: HashMap<ChunkId, (u32, u64)>,
     /// Name records that could not be read.
     pub unreadable: u64,
+    /// Name records of encrypted volumes, until somebody has their keys.
+    sealed: Vec<SealedName>,
+}
+
+/// A sealed name record.
+struct SealedName {
+    drive: usize,
+    place: Place,
+    seal: Arc<Seal>,
+    bytes: Vec<u8>,
 }
 
 impl Inventory {
@@ -104,6 +118,15 @@ impl Inventory {
 
     async fn read_name(&mut self, ring: &Ring, drive: usize, chunk: ChunkId, len: usize) {
         let read = ring.read(chunk, 0, len).await.map_err(|fault| fault.message);
+        if let Ok(view) = &read
+            && let Some(sealed) = view.sealed()
+        {
+            let (volume, len) = (sealed.volume, sealed.len);
+            let place = Place { volume, chunk, kind: RecordKind::Name, len };
+            let (seal, bytes) = (sealed.seal.clone(), view.to_vec());
+            self.sealed.push(SealedName { drive, place, seal, bytes });
+            return;
+        }
         let record = read.and_then(|bytes| NameRecord::decode(&bytes).map_err(|fault| fault.to_string()));
         match record {
             Ok(record) => self.records.push(Recorded { id: chunk.version, drive, record }),
@@ -112,6 +135,21 @@ impl Inventory {
                 self.unreadable += 1;
             }
         }
+    }
+
+    /// Opens name records of encrypted volumes. Says how many stay closed.
+    pub fn open_sealed(&mut self, key: impl Fn(VolumeId, KeyId) -> Option<Arc<DataKey>>) -> u64 {
+        let mut closed = 0;
+        for SealedName { drive, place, seal, mut bytes } in std::mem::take(&mut self.sealed) {
+            let opened =
+                key(place.volume, seal.key).is_some_and(|key| key.open(&place, &seal, 0, &mut bytes));
+            match NameRecord::decode(&bytes) {
+                _ if !opened => closed += 1,
+                Ok(record) => self.records.push(Recorded { id: place.chunk.version, drive, record }),
+                Err(_) => self.unreadable += 1,
+            }
+        }
+        closed
     }
 
     /// Drives that hold some of these chunks; none if a chunk is on no drive.

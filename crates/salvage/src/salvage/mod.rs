@@ -11,15 +11,17 @@ mod rebuild;
 mod replay;
 mod settle;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use stoker_catalog::engine::{self, Embedded, EmbeddedOptions};
 use stoker_catalog::{Epoch, Row};
-use stoker_format::VolumeId;
+use stoker_format::{KeyId, VolumeId};
+use stoker_keys::{Keyring, Secret, VolumeKeys, WrappingKey, key_file};
 use stoker_lake::LakeOptions;
-use stoker_schema::rows::{ImportRow, RowValue, keys};
+use stoker_schema::rows::{DataKeysRow, ImportRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
 
 use self::drives::Inventory;
@@ -134,6 +136,14 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
         }
     }
     let mut known = Knowledge::gather(options, identity).await?;
+    let keyring = keyring(options, &known.rows)?;
+    let closed = inventory.open_sealed(|volume, epoch| keyring.of(volume)?.epoch(epoch));
+    if closed > 0 {
+        known.notes.push(format!(
+            "{closed} name records of encrypted volumes cannot be opened: their wrapped keys, or the key-encryption key, are with none of these \
+             nodes"
+        ));
+    }
     seqs.push(known.seq);
     seqs.extend(inventory.records.iter().map(|recorded| recorded.record.catalog_seq));
     invent_volumes(&inventory, &mut known)?;
@@ -188,6 +198,30 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
         }
     };
     Ok(report)
+}
+
+/// The data keys of encrypted volumes that can be opened by what the nodes keep: the secrets of their cluster, or a file of their own.
+fn keyring(options: &SalvageOptions, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Keyring> {
+    let mut keks = Vec::new();
+    for place in std::iter::once(&options.home).chain(&options.others) {
+        let secrets = place.secrets.iter().filter_map(|secret| Secret::of(secret));
+        keks.extend(secrets.map(|secret| WrappingKey::of_cluster(&secret)));
+        if let Ok(secret) = key_file::read(&place.dir.join(key_file::OWN)) {
+            keks.push(WrappingKey::of_file(&secret));
+        }
+    }
+    let keyring = Keyring::default();
+    for (key, value) in rows {
+        let Some(id) = key.strip_prefix(keys::DATA_KEYS).and_then(|id| id.try_into().ok()) else { continue };
+        let volume = VolumeId(u32::from_be_bytes(id));
+        let row = DataKeysRow::decode(value).map_err(error::catalog)?;
+        let open = row.epochs.iter().filter_map(|key| {
+            let kek = keks.iter().find(|kek| kek.id() == key.kek)?;
+            Some((key.epoch, Arc::new(kek.unwrap(volume, KeyId(key.epoch), &key.wrapped).ok()?)))
+        });
+        keyring.set(volume, VolumeKeys::Open(open.collect()));
+    }
+    Ok(keyring)
 }
 
 /// Volumes that only records tell of.

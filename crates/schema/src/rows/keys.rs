@@ -12,6 +12,19 @@ pub fn volume_id(volume: VolumeId) -> Vec<u8> {
     [b"W", &volume.0.to_be_bytes()[..]].concat()
 }
 
+/// `!keys/` volume: its data keys, wrapped; an encrypted volume has this row from its beginning.
+pub fn data_keys(volume: VolumeId) -> Vec<u8> {
+    [DATA_KEYS, &volume.0.to_be_bytes()[..]].concat()
+}
+
+/// Every row of data keys.
+pub const DATA_KEYS: &[u8] = b"!keys/";
+
+/// `!keyless/` volume: its data keys were destroyed.
+pub fn destroyed_keys(volume: VolumeId) -> Vec<u8> {
+    [&b"!keyless/"[..], &volume.0.to_be_bytes()].concat()
+}
+
 /// `z` volume name: what users say of it, by the name of what it is about.
 pub fn setting(volume: VolumeId, name: &str) -> Vec<u8> {
     [&settings(volume)[..], name.as_bytes()].concat()

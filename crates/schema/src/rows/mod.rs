@@ -4,6 +4,7 @@
 //! with a version byte. Properties that the catalog does not look into (content type, checksums, tags) are bytes here.
 
 mod codec;
+mod data_keys;
 mod entry;
 mod join_token;
 pub mod keys;
@@ -17,6 +18,7 @@ mod upload;
 mod volume;
 
 pub use codec::RowValue;
+pub use data_keys::{DataKeyRow, DataKeysRow, DestroyedKeysRow, ENCRYPTED_SINCE};
 pub use entry::{DirRow, Drain, EntryRow, FileRow, HolderRow, LakeRef, SourceRef};
 pub use join_token::{JoinTokenRow, JoinUse};
 pub use lake::{

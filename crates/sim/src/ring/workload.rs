@@ -159,7 +159,7 @@ impl Workload {
         }
         let payload = Buf::copy_of(bytes);
         let crcs = Crcs::of(bytes);
-        let append = Append { chunk, volume, kind: RecordKind::Chunk, retention, payload, crcs };
+        let append = Append { chunk, volume, kind: RecordKind::Chunk, retention, payload, crcs, seal: None };
         world.engine.append(append, Ask::Put { chunk, evictable });
     }
 

@@ -247,6 +247,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         memory_bytes: limits::memory(settings.bytes(Setting::Memory))?,
         drains_max: defaults.lake.drains_max.0.get(),
         sparse_bytes_max: defaults.lake.sparse_max.0,
+        key_files: Default::default(),
         s3: S3Plan {
             listen: at(Setting::S3),
             region: defaults.s3.region,

@@ -6,6 +6,7 @@ mod cells;
 mod cli;
 mod datasets;
 mod doctor;
+mod encrypted;
 mod files;
 mod fleet;
 mod gate;
