@@ -57,6 +57,8 @@ pub struct Driver<T> {
     pair_shown_by: Option<u64>,
     /// Both of two that vote know of each other alone.
     is_pair: bool,
+    /// Counts what may have changed the group.
+    group_version: u64,
 }
 
 impl<T> Driver<T> {
@@ -76,6 +78,7 @@ impl<T> Driver<T> {
             changed_at: 0,
             pair_shown_by: None,
             is_pair: false,
+            group_version: 0,
         })
     }
 
@@ -109,6 +112,7 @@ impl<T> Driver<T> {
         if self.group.members.is_empty() {
             // Whoever is new to a group learns it from a copy of everything, and answers until then to whoever writes.
             self.group.incarnation = self.group.incarnation.max(incarnation);
+            self.group_version += 1;
         }
         if incarnation != self.group.incarnation {
             return Some(incarnation).filter(|other| *other > self.group.incarnation);
@@ -141,11 +145,15 @@ impl<T> Driver<T> {
             // The others may know already of a voter that this replica does not count.
             return if standing.serves { self.lease.until() } else { Duration::ZERO };
         }
-        match self.group.voters().as_slice() {
-            [own] if *own == self.id() && standing.serves => Duration::MAX,
+        // Asked with every commit: no list is made of them.
+        let mut voters = self.group.members.iter().filter(|(_, member)| member.votes).map(|(id, _)| *id);
+        match (voters.next(), voters.next(), voters.next()) {
+            (Some(own), None, None) if own == self.id() && standing.serves => Duration::MAX,
             // Of two that vote nobody else leads without this one's vote, which would have raised its term: it answers as long as it
             // would, also when the other one is lost.
-            [_, _] if served && self.is_pair && self.group.votes(self.id()) => Duration::MAX,
+            (Some(_), Some(_), None) if served && self.is_pair && self.group.votes(self.id()) => {
+                Duration::MAX
+            }
             _ if standing.serves => self.lease.until(),
             _ => Duration::ZERO,
         }
@@ -202,6 +210,7 @@ impl<T> Driver<T> {
                 .for_each(|message| send(keep, message, &self.group));
             if let Some(point) = work.snapshot {
                 self.group = keep.install(point, &self.replica.hard())?;
+                self.group_version += 1;
             }
             if let Some(hard) = work.hard {
                 keep.keep(&hard, &work.entries)?;
@@ -252,6 +261,7 @@ impl<T> Driver<T> {
                 self.group.change(change);
                 (self.changed_at, self.pair_shown_by, self.is_pair) = (entry.point.index, None, false);
                 is_changed = true;
+                self.group_version += 1;
             }
         }
         keep.apply(committed, &self.group)?;
@@ -286,6 +296,11 @@ impl<T> Driver<T> {
     /// The group, as far as its entries are done here.
     pub fn group(&self) -> &Group {
         &self.group
+    }
+
+    /// Rises whenever the group may be another one than before.
+    pub fn group_version(&self) -> u64 {
+        self.group_version
     }
 
     /// How it stands.

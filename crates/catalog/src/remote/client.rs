@@ -67,7 +67,8 @@ impl RemoteCatalog {
     pub fn new(way: Arc<dyn Wire>, client: u128, options: &RemoteOptions) -> RemoteCatalog {
         let watching = Arc::new(Watching::new());
         let (options, raised) = (options.clone(), watching.news());
-        let link = Arc::new(Link { wire: way, options, seen: Mutex::default(), raised });
+        let link =
+            Arc::new(Link { wire: way, options, seen: Mutex::default(), raises: AtomicU64::new(0), raised });
         let watcher = tokio::spawn(Arc::clone(&watching).run(Arc::clone(&link), client)).abort_handle();
         RemoteCatalog {
             link,
@@ -83,6 +84,11 @@ impl RemoteCatalog {
     /// The highest epoch that this client saw.
     pub fn seen(&self) -> Epoch {
         self.link.seen()
+    }
+
+    /// How often the highest epoch rose: who remembers it needs not ask for the epoch before it rises again.
+    pub fn raises(&self) -> u64 {
+        self.link.raises.load(Ordering::SeqCst)
     }
 
     /// Takes note of an epoch that this node heard of elsewhere; answers of a lower one are not believed.
@@ -294,6 +300,8 @@ pub(super) struct Link {
     wire: Arc<dyn Wire>,
     options: RemoteOptions,
     seen: Mutex<Epoch>,
+    /// How often that rose.
+    raises: AtomicU64,
     /// Told when an epoch is seen that is higher than those before.
     raised: Arc<Notify>,
 }
@@ -308,6 +316,7 @@ impl Link {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if epoch > *seen {
             *seen = epoch;
+            self.raises.fetch_add(1, Ordering::SeqCst);
             self.raised.notify_one();
         }
         *seen == epoch

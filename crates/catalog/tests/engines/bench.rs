@@ -5,9 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_catalog::engine::{Embedded, EmbeddedOptions, Postgres, PrimaryOptions, Standby, StandbyOptions};
+use stoker_catalog::engine::{
+    Beginning, Embedded, EmbeddedOptions, Postgres, PrimaryOptions, ReplicaWays, ReplicatedCatalog, Standby,
+    StandbyOptions,
+};
 use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
-use stoker_catalog::{Catalog, Commit, Epoch};
+use stoker_catalog::{BoxFuture, Catalog, CatalogError, Commit, Epoch, Wire};
 use stoker_format::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -172,6 +175,32 @@ async fn bench_embedded() {
     let catalog =
         Embedded::open(&folder.path().join("catalog"), CLUSTER, &EmbeddedOptions::default()).unwrap();
     bench("embedded", Arc::new(catalog), &[1, 16, 64]).await;
+}
+
+/// The way to the others of a group of one.
+struct Nobody;
+
+impl Wire for Nobody {
+    fn call(&self, _: Vec<u8>) -> BoxFuture<'_, stoker_catalog::Result<Vec<u8>>> {
+        Box::pin(std::future::ready(Err(CatalogError::unavailable("nobody else is in the group"))))
+    }
+}
+
+/// The same as the group of one that a node begins with.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures; run by hand"]
+async fn bench_group_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody: ReplicaWays = Arc::new(|_| Arc::new(Nobody) as Arc<dyn Wire>);
+    let catalog = ReplicatedCatalog::open(
+        &folder.path().join("catalog"),
+        CLUSTER,
+        NodeId([1; 16]),
+        &EmbeddedOptions::default(),
+        Beginning::Group,
+        nobody,
+    );
+    bench("group of one", Arc::new(catalog.unwrap()), &[1, 16, 64]).await;
 }
 
 /// The way to the server is a function call: what is measured is encoding, names and answers.

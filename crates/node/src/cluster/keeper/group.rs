@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stoker_catalog::engine::{
@@ -66,7 +67,7 @@ impl Keeper {
         let (path, identity) = (self.path(), self.identity);
         let replica = ReplicatedCatalog::open(&path, identity.cluster, identity.node, &file, beginning, ways);
         let replica = Arc::new(replica.map_err(error::catalog)?);
-        *self.role.write().unwrap() = Role::Member { replica: replica.clone(), server: None };
+        self.set_role(Role::Member { replica: replica.clone(), server: None });
         self.follow_standing(&replica);
         Ok(replica)
     }
@@ -74,7 +75,7 @@ impl Keeper {
     /// The catalog that this node served alone, or before others, becomes that of a group, under the node that works with it.
     pub(super) async fn become_group(self: &Arc<Keeper>, catalog: &Embedded) {
         let _alone = self.promoting.lock().await;
-        *self.role.write().unwrap() = Role::Between;
+        self.set_role(Role::Between);
         catalog.close().await;
         // A read that is under way keeps the file for a moment.
         let deadline = Instant::now() + CHANGE_MAX;
@@ -104,6 +105,7 @@ impl Keeper {
             while news.changed().await.is_ok() {
                 let standing = news.borrow_and_update().clone();
                 let (Some(keeper), Some(replica)) = (keeper.upgrade(), replica.upgrade()) else { return };
+                keeper.news.fetch_add(1, Ordering::SeqCst);
                 if standing.is_superseded {
                     keeper.leave_group(
                         "its copy of the catalog is older than what the others know of it".into(),
@@ -146,7 +148,7 @@ impl Keeper {
     fn leave_group(self: &Arc<Keeper>, why: String) {
         let keeper = self.clone();
         tokio::spawn(async move {
-            let role = std::mem::replace(&mut *keeper.role.write().unwrap(), Role::Between);
+            let role = keeper.set_role(Role::Between);
             if let Role::Member { replica, .. } = role {
                 replica.close().await;
                 if let Err(fault) = put_aside(&keeper.path()) {
@@ -189,7 +191,7 @@ impl Keeper {
             return Answer::No("this node follows a catalog that was promoted since".into());
         }
         let is_empty = report.is_ok_and(|report| report.position.seq == 0);
-        *self.role.write().unwrap() = Role::Between;
+        self.set_role(Role::Between);
         standby.close();
         let gone = match is_empty {
             true => std::fs::remove_file(self.path()).map_err(|fault| fault.to_string()),

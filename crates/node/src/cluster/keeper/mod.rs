@@ -95,6 +95,8 @@ pub(crate) struct Keeper {
     pub(super) transport: Arc<TcpTransport>,
     book: Arc<Book>,
     role: RwLock<Role>,
+    /// Counts what may change whether this node answers for the catalog itself.
+    news: Arc<AtomicU64>,
     /// The highest epoch that this node heard of.
     epoch: Mutex<Epoch>,
     /// Whoever is asked as long as there was no epoch.
@@ -148,6 +150,7 @@ impl Keeper {
             transport,
             book,
             role: RwLock::new(Role::Between),
+            news: Arc::default(),
             epoch: Mutex::new(file.as_ref().map(|file| file.promised.max(file.epoch)).unwrap_or_default()),
             first_holder,
             keys: Mutex::new(keys),
@@ -186,6 +189,13 @@ impl Keeper {
         Ok(level.level >= GROUPS_SINCE)
     }
 
+    /// Has this node be something else for the catalog; gives what it was.
+    fn set_role(&self, role: Role) -> Role {
+        let before = std::mem::replace(&mut *self.role.write().unwrap(), role);
+        self.news.fetch_add(1, Ordering::SeqCst);
+        before
+    }
+
     fn path(&self) -> PathBuf {
         self.dir.join("catalog.redb")
     }
@@ -210,7 +220,7 @@ impl Keeper {
             }
         }));
         let epoch = server.epoch();
-        *self.role.write().unwrap() = Role::Serves { catalog, server: Arc::new(server) };
+        self.set_role(Role::Serves { catalog, server: Arc::new(server) });
         self.adopt(epoch);
         self.attach_known();
         self.proclaim();
@@ -224,7 +234,7 @@ impl Keeper {
             ..StandbyOptions::default()
         };
         let standby = Standby::open_former(&self.path(), self.identity.cluster, &options);
-        *self.role.write().unwrap() = Role::Follows(Arc::new(standby.map_err(error::catalog)?));
+        self.set_role(Role::Follows(Arc::new(standby.map_err(error::catalog)?)));
         Ok(())
     }
 
@@ -351,12 +361,17 @@ impl Keeper {
 
     /// The catalog, if this node has it and may answer.
     pub(crate) fn own_catalog(&self) -> Option<Arc<dyn Catalog>> {
+        let replica = self.replica_that_answers();
+        replica.map(|replica| replica as Arc<dyn Catalog>).or_else(|| Some(self.own()? as Arc<dyn Catalog>))
+    }
+
+    /// The replica here, if it may answer.
+    fn replica_that_answers(&self) -> Option<Arc<ReplicatedCatalog>> {
         // One that knows of a higher epoch does not answer for itself either.
         let may_answer = |standing: &ReplicaStanding| {
             standing.answers && standing.epoch.is_some_and(|epoch| epoch >= self.epoch())
         };
-        let replica = self.replica().filter(|replica| may_answer(&replica.standing().borrow()));
-        replica.map(|replica| replica as Arc<dyn Catalog>).or_else(|| Some(self.own()? as Arc<dyn Catalog>))
+        self.replica().filter(|replica| may_answer(&replica.standing().borrow()))
     }
 
     /// How the copy of the catalog on this node is, if others answer for it.
@@ -393,6 +408,7 @@ impl Keeper {
                 return;
             }
             *known = epoch;
+            self.news.fetch_add(1, Ordering::SeqCst);
         }
         if let Some(remote) = self.remote.get() {
             remote.saw(epoch);
@@ -598,7 +614,7 @@ impl Keeper {
         for task in std::mem::take(&mut *self.tasks.lock().unwrap()) {
             task.abort();
         }
-        let role = std::mem::replace(&mut *self.role.write().unwrap(), Role::Between);
+        let role = self.set_role(Role::Between);
         match role {
             Role::Serves { catalog, .. } => catalog.close().await,
             Role::Follows(standby) => standby.close(),

@@ -78,7 +78,7 @@ impl Keeper {
             .collect();
         let options = PromoteOptions { node: own, seen_seq, accept_loss, timeout: ANSWER_MAX };
         let promotion = standby.promote(&options, &ways).await.map_err(not_promoted)?;
-        *self.role.write().unwrap() = Role::Between;
+        self.set_role(Role::Between);
         self.adopt(promotion.epoch);
         if let Err(fault) = self.serve() {
             // The file is that of a catalog now, and opens as one at the next start.

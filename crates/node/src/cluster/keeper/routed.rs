@@ -4,7 +4,7 @@
 //! nobody else could lead. Watches are woken by the replica here, if there is one: what it has done, the leader did before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, RwLock, Weak};
 
 use stoker_catalog::engine::ReplicatedCatalog;
 use stoker_catalog::kv::{Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
@@ -17,31 +17,62 @@ use super::Keeper;
 pub(super) struct RoutedCatalog {
     keeper: Weak<Keeper>,
     remote: Arc<RemoteCatalog>,
+    /// See [`Keeper::news`].
+    news: Arc<AtomicU64>,
+    /// The replica that answered last, and what was known then: a read looks for it once for each change and not once for each row.
+    here: RwLock<Option<(Known, Arc<ReplicatedCatalog>)>>,
     /// The highest time that was told: clocks of two nodes differ, and time does not go back.
     now_ms: AtomicU64,
 }
 
+/// Counts of what decides whether the replica here answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    news: u64,
+    raises: u64,
+}
+
 impl RoutedCatalog {
     pub fn new(keeper: &Arc<Keeper>, remote: Arc<RemoteCatalog>) -> RoutedCatalog {
-        RoutedCatalog { keeper: Arc::downgrade(keeper), remote, now_ms: AtomicU64::new(0) }
+        RoutedCatalog {
+            news: keeper.news.clone(),
+            keeper: Arc::downgrade(keeper),
+            remote,
+            here: RwLock::default(),
+            now_ms: AtomicU64::new(0),
+        }
     }
 
     fn replica(&self) -> Option<Arc<ReplicatedCatalog>> {
         self.keeper.upgrade()?.replica()
     }
 
+    /// The replica here, if reads are answered by it. It looks for itself whether it still may, so one that was right a moment ago does no
+    /// harm; one that this node knows to be of a lower epoch is never given.
+    fn answering(&self) -> Option<Arc<ReplicatedCatalog>> {
+        // Asked before anything is looked at: what changes meanwhile makes it an old one.
+        let known = Known { news: self.news.load(Ordering::SeqCst), raises: self.remote.raises() };
+        if let Some((then, replica)) = &*self.here.read().unwrap()
+            && *then == known
+        {
+            return Some(replica.clone());
+        }
+        let replica = self.keeper.upgrade()?.replica_that_answers();
+        *self.here.write().unwrap() = replica.clone().map(|replica| (known, replica));
+        replica
+    }
+
     /// The catalog here, if reads are answered by it.
     fn answers(&self) -> Option<Arc<dyn Catalog>> {
-        self.keeper.upgrade()?.own_catalog()
+        match self.answering() {
+            Some(replica) => Some(replica),
+            None => self.keeper.upgrade()?.own_catalog(),
+        }
     }
 
     /// The same, if nobody else could lead.
     fn alone(&self) -> Option<Arc<ReplicatedCatalog>> {
-        self.replica().filter(|replica| {
-            let standing = replica.standing();
-            let standing = standing.borrow();
-            standing.leads && standing.members.len() == 1
-        })
+        self.replica().filter(|replica| replica.leads_alone())
     }
 }
 
@@ -56,6 +87,11 @@ fn answered<T>(answer: Result<T>) -> Option<Result<T>> {
 impl Catalog for RoutedCatalog {
     fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
         Box::pin(async move {
+            if let Some(here) = self.answering()
+                && let Some(answer) = here.get_now(keys).and_then(answered)
+            {
+                return answer;
+            }
             if let Some(here) = self.answers()
                 && let Some(answer) = answered(here.get(keys).await)
             {
@@ -130,11 +166,7 @@ impl Catalog for RoutedCatalog {
     }
 
     fn health(&self) -> Health {
-        let stalled = self.replica().filter(|replica| {
-            let standing = replica.standing();
-            let standing = standing.borrow();
-            standing.is_stalled && !standing.members.is_empty()
-        });
+        let stalled = self.replica().filter(|replica| replica.is_stalled());
         match self.answers().or(stalled.map(|replica| replica as Arc<dyn Catalog>)) {
             Some(here) => here.health(),
             None => self.remote.health(),

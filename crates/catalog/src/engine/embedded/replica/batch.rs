@@ -44,25 +44,39 @@ impl<'w> Batch<'w> {
     pub(super) fn decode(bytes: &[u8]) -> Result<Batch<'static>> {
         wire::decode(bytes)
     }
+}
 
-    /// Does it, behind commit `seq`; gives how each of them ended. An error is one of the store, not of a commit.
-    pub(super) fn run(&self, transaction: &WriteTransaction, seq: &mut u64) -> Result<Vec<Answer>> {
-        let mut draft = Draft::open(transaction)?;
-        let mut ledger = None;
-        let mut answers = Vec::with_capacity(self.works.len());
-        for work in &self.works {
-            answers.push(match work {
-                Work::Commit(commit, None) => run(&mut draft, commit, seq)?.map(Some),
-                Work::Commit(commit, Some(name)) => {
-                    run_once(&mut draft, opened(&mut ledger, transaction)?, commit, name, seq)?
-                }
-                Work::ClientOpen(client) => {
-                    *seq += 1;
-                    opened(&mut ledger, transaction)?.client_open(*client, *seq)?;
-                    Ok(Some(Outcome::Done { seq: *seq }))
-                }
-            });
+/// Does these works, behind commit `seq`; gives how each of them ended. An error is one of the store, not of a commit.
+pub(super) fn run_all<'w>(
+    works: impl ExactSizeIterator<Item = Work<'w>>,
+    transaction: &WriteTransaction,
+    seq: &mut u64,
+) -> Result<Vec<Answer>> {
+    let mut draft = Draft::open(transaction)?;
+    let mut ledger = None;
+    let mut answers = Vec::with_capacity(works.len());
+    for work in works {
+        answers.push(match work {
+            Work::Commit(commit, None) => run(&mut draft, &commit, seq)?.map(Some),
+            Work::Commit(commit, Some(name)) => {
+                run_once(&mut draft, opened(&mut ledger, transaction)?, &commit, &name, seq)?
+            }
+            Work::ClientOpen(client) => {
+                *seq += 1;
+                opened(&mut ledger, transaction)?.client_open(client, *seq)?;
+                Ok(Some(Outcome::Done { seq: *seq }))
+            }
+        });
+    }
+    Ok(answers)
+}
+
+impl Work<'_> {
+    /// The same, lent.
+    pub(super) fn lent(&self) -> Work<'_> {
+        match self {
+            Work::Commit(commit, name) => Work::Commit(Cow::Borrowed(commit), *name),
+            Work::ClientOpen(client) => Work::ClientOpen(*client),
         }
-        Ok(answers)
     }
 }

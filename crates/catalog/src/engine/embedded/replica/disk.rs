@@ -11,9 +11,10 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, WriteTransac
 use stoker_consensus::{Committed, Entry, Group, Hard, Keep, Log, LogError, Point, Start, What};
 use stoker_format::{ClusterId, NodeId};
 
-use super::batch::{Batch, Work};
+use super::batch::{Batch, Work, run_all};
 use super::meta::{self, Meta};
-use super::state::{Shared, Staged};
+use super::request::{Order, Request};
+use super::state::{Shared, Staged, View};
 use crate::engine::embedded::file::{self, Opened, damaged};
 use crate::engine::embedded::space::Space;
 use crate::engine::embedded::storage::Storage;
@@ -43,8 +44,10 @@ pub(super) struct Disk {
     pub(super) staged: Option<Staged>,
     /// What was written by entries that nobody was woken for yet.
     written: Vec<Write>,
-    /// How the commits of entries ended that were done since somebody asked.
-    pub(super) answers: BTreeMap<u64, Vec<Answer>>,
+    /// What was proposed here, by the index of its entry: it is not read out of the entry again.
+    pub(super) proposed: BTreeMap<u64, (Point, Vec<Request>)>,
+    /// What of that was done since somebody asked, and how each of it ended.
+    pub(super) done: Vec<(Vec<Request>, Vec<Answer>)>,
 }
 
 impl Disk {
@@ -102,11 +105,12 @@ impl Disk {
             seq,
             staged: None,
             written: Vec::new(),
-            answers: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            done: Vec::new(),
         };
         // A log that was in use is read and not written any more.
         disk.checkpoint(0)?;
-        shared.show(&disk.database, &disk.storage);
+        disk.show()?;
         Ok(disk)
     }
 
@@ -139,6 +143,13 @@ impl Disk {
         Ok(())
     }
 
+    /// Has reads see this table, as it is now.
+    fn show(&self) -> Result<()> {
+        let view = guarded(|| View::open(&self.database, self.seq))?;
+        self.shared.show(&self.storage, view);
+        Ok(())
+    }
+
     /// Whether the table should go to its file.
     pub(super) fn is_checkpoint_due(&self) -> bool {
         self.log.is_nearly_full()
@@ -154,7 +165,6 @@ impl Disk {
             }
         }
         self.apply(&entries, &group)?;
-        self.answers.clear();
         self.meta.group = group.begun_anew(self.meta.id, node);
         self.meta.waits_for_others = false;
         self.hard = Hard { term: self.hard.term.max(self.point.term) + 1, vote: 0, commit: self.point.index };
@@ -184,15 +194,30 @@ impl Disk {
             return Err(damaged(format!("entry {} follows entry {}", entry.point.index, self.point.index)));
         }
         if let What::Data(data) = &entry.what {
-            let batch =
-                Batch::decode(data).map_err(|error| damaged(format!("an entry of the log: {error}")))?;
-            let answers = batch.run(transaction, &mut self.seq)?;
-            for (work, answer) in batch.works.into_iter().zip(&answers) {
-                if let (Work::Commit(commit, _), Ok(Some(Outcome::Done { .. }))) = (work, answer) {
-                    self.written.append(&mut commit.into_owned().writes);
+            let index = entry.point.index;
+            // At one place there is one entry: if it is the one that was proposed here, it says what was proposed.
+            if self.proposed.get(&index).is_some_and(|(place, _)| *place == entry.point)
+                && let Some((_, mut group)) = self.proposed.remove(&index)
+            {
+                let answers = run_all(group.iter().map(Request::as_work), transaction, &mut self.seq)?;
+                for (request, answer) in group.iter_mut().zip(&answers) {
+                    if let (Order::Commit(commit, _), Ok(Some(Outcome::Done { .. }))) =
+                        (&mut request.work, answer)
+                    {
+                        self.written.append(&mut commit.writes);
+                    }
+                }
+                self.done.push((group, answers));
+            } else {
+                let batch =
+                    Batch::decode(data).map_err(|error| damaged(format!("an entry of the log: {error}")))?;
+                let answers = run_all(batch.works.iter().map(Work::lent), transaction, &mut self.seq)?;
+                for (work, answer) in batch.works.into_iter().zip(&answers) {
+                    if let (Work::Commit(commit, _), Ok(Some(Outcome::Done { .. }))) = (work, answer) {
+                        self.written.append(&mut commit.into_owned().writes);
+                    }
                 }
             }
-            self.answers.insert(entry.point.index, answers);
         }
         self.point = entry.point;
         Ok(())
@@ -250,7 +275,7 @@ impl Keep for Disk {
         self.log.switch();
         let (opened, _) = file::open_table(&self.path, self.cluster, &self.options, &self.space)?;
         (self.storage, self.database, self.seq) = (opened.storage, Arc::new(opened.database), opened.seq);
-        self.shared.show(&self.database, &self.storage);
+        self.show()?;
         self.shared.watches.wake_all();
         Ok(group)
     }
@@ -270,7 +295,10 @@ impl Keep for Disk {
                 self.meta.waits_for_others &= group.voters().len() < 2;
                 self.meta.save(&transaction)?;
             }
-            transaction.commit().map_err(file::failed)
+            transaction.commit().map_err(file::failed)?;
+            // Before anybody is told of it.
+            self.shared.view_set(View::open(&self.database, self.seq)?);
+            Ok(())
         })?;
         while self.tail.front().is_some_and(|entry| entry.point().index <= last.index) {
             self.tail.pop_front();
@@ -296,7 +324,8 @@ pub(in super::super) fn replay(path: &Path, cluster: ClusterId, opened: &Opened)
         for entry in replayed.entries.iter().map(Entry::read).filter(|entry| entry.point.index > after) {
             if let What::Data(data) = &entry.what {
                 // How its commits ended was told to whoever waited.
-                let _ = Batch::decode(data)?.run(&transaction, &mut seq)?;
+                let batch = Batch::decode(data)?;
+                let _ = run_all(batch.works.iter().map(Work::lent), &transaction, &mut seq)?;
             }
             point = entry.point;
         }

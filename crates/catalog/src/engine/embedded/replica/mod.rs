@@ -19,6 +19,7 @@ mod incoming;
 mod message;
 mod meta;
 mod post;
+mod request;
 mod state;
 mod worker;
 
@@ -42,13 +43,14 @@ use self::incoming::Incoming;
 use self::message::{FromReplica, ToReplica};
 use self::meta::Meta;
 use self::post::Post;
-use self::state::Shared;
-use self::worker::{Event, Order, Request, Worker};
+use self::request::{Order, Request};
+use self::state::{Shared, View};
+use self::worker::{Event, Worker};
 use super::ledger::CommitName;
 use super::lineage::{Lineage, Role};
 use super::space::{Room, Space};
 use super::writer::{Answer, COMMIT_OVERHEAD_BYTES, PERMIT_BYTES, QUEUE_BYTES};
-use super::{EmbeddedOptions, Lasting, State, file, guarded, now_ms, table};
+use super::{EmbeddedOptions, Lasting, State, file, guarded, now_ms};
 use crate::engine::apply;
 use crate::error::{CatalogError, Result};
 use crate::kv::{self, BoxFuture, Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
@@ -154,6 +156,26 @@ impl ReplicatedCatalog {
         self.standing.clone()
     }
 
+    /// Whether nobody else could lead, since nobody else is in the group.
+    pub fn leads_alone(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.leads && standing.members.len() == 1
+    }
+
+    /// Whether it knows of nobody who leads, and of a group in which somebody should.
+    pub fn is_stalled(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.is_stalled && !standing.members.is_empty()
+    }
+
+    /// The rows of these keys, if this replica may answer by itself now.
+    pub fn get_now(&self, keys: &[&[u8]]) -> Option<Result<Vec<Option<Row>>>> {
+        if let Err(error) = kv::keys_validate(keys) {
+            return Some(Err(error));
+        }
+        self.read_now(&|view| keys.iter().map(|key| view.rows.row(key)).collect())
+    }
+
     /// How far the members of the group are, and the last entry, as the leader saw it last; only where this replica leads.
     pub fn progress(&self) -> (Vec<ReplicaProgress>, u64) {
         self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -254,29 +276,32 @@ impl ReplicatedCatalog {
     }
 
     /// Reads what is done here, if this replica was sure to lead all the time; else after a majority said that it does.
-    async fn read<T>(&self, read: impl Fn(&ReadTransaction) -> Result<T>) -> Result<T> {
-        let look = || guarded(|| read(&self.shared.snapshot()?));
-        self.shared.sound()?;
-        if let Some(ticket) = self.shared.read_begin() {
-            let found = look()?;
-            if self.shared.read_end(ticket) {
-                return Ok(found);
-            }
+    async fn read<T>(&self, read: impl Fn(&Arc<View>) -> Result<T>) -> Result<T> {
+        if let Some(found) = self.read_now(&read) {
+            return found;
         }
         let (answer, answered) = oneshot::channel();
         self.events.send(Event::Read(answer)).map_err(|_| CatalogError::closed())?;
         answered.await.unwrap_or_else(|_| Err(CatalogError::closed()))?;
-        look()
+        guarded(|| read(&self.shared.view()?))
+    }
+
+    /// Reads what is done here; none if this replica was not sure to lead all the time.
+    fn read_now<T>(&self, read: &impl Fn(&Arc<View>) -> Result<T>) -> Option<Result<T>> {
+        if let Err(error) = self.shared.sound() {
+            return Some(Err(error));
+        }
+        let ticket = self.shared.read_begin()?;
+        let found = guarded(|| read(&self.shared.view()?));
+        // What could not be read needs no lease.
+        (found.is_err() || self.shared.read_end(ticket)).then_some(found)
     }
 
     /// A commit without writes needs no entry: its checks hold in a snapshot or they do not.
     async fn validate(&self, commit: &Commit) -> Result<Outcome> {
-        self.read(|snapshot| {
-            let rows = table::Snapshot::open(snapshot)?;
-            match apply::check_failed(&rows, &commit.checks)? {
-                Some(check) => Ok(Outcome::Failed { check }),
-                None => Ok(Outcome::Done { seq: file::seq(snapshot)? }),
-            }
+        self.read(|view| match apply::check_failed(&view.rows, &commit.checks)? {
+            Some(check) => Ok(Outcome::Failed { check }),
+            None => Ok(Outcome::Done { seq: view.seq }),
         })
         .await
     }
@@ -378,18 +403,14 @@ impl Catalog for ReplicatedCatalog {
     fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
         Box::pin(async move {
             kv::keys_validate(keys)?;
-            self.read(|snapshot| {
-                let rows = table::Snapshot::open(snapshot)?;
-                keys.iter().map(|key| rows.row(key)).collect()
-            })
-            .await
+            self.read(|view| keys.iter().map(|key| view.rows.row(key)).collect()).await
         })
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             range.validate()?;
-            self.read(|snapshot| table::Snapshot::open(snapshot)?.page(&range)).await
+            self.read(|view| view.rows.page(&range)).await
         })
     }
 
@@ -410,7 +431,7 @@ impl Catalog for ReplicatedCatalog {
     }
 
     fn seq(&self) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(self.read(file::seq))
+        Box::pin(self.read(|view| Ok(view.seq)))
     }
 
     fn now_ms(&self) -> BoxFuture<'_, Result<u64>> {
@@ -422,9 +443,8 @@ impl Catalog for ReplicatedCatalog {
     fn snapshot(&self) -> BoxFuture<'_, Result<Box<dyn Snapshot>>> {
         Box::pin(async move {
             // Whoever gets it knows that this replica led, and reads on while it may not any more: it is one state.
-            self.read(|_| Ok(())).await?;
-            let transaction = Arc::new(self.shared.snapshot()?);
-            let seq = guarded(|| file::seq(&transaction))?;
+            let view = self.read(|view| Ok(Arc::clone(view))).await?;
+            let (transaction, seq) = (Arc::clone(&view.transaction), view.seq);
             Ok(Box::new(State { transaction, seq, _database: None }) as Box<dyn Snapshot>)
         })
     }

@@ -1,6 +1,6 @@
 //! What the thread of a replica and those who ask it share: the table, whether it may be read, and how the replica stands.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use stoker_format::NodeId;
 use tokio::sync::watch;
 
 use super::incoming::Draft;
-use crate::engine::embedded::file;
 use crate::engine::embedded::storage::Storage;
+use crate::engine::embedded::{file, table};
 use crate::engine::watches::Watches;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
@@ -78,12 +78,31 @@ pub(super) struct Staged {
     pub base: u64,
 }
 
+/// One state of the table, opened: a read neither begins a transaction nor looks for the rows.
+pub(super) struct View {
+    pub rows: table::Snapshot,
+    /// The last commit that it has.
+    pub seq: u64,
+    pub transaction: Arc<ReadTransaction>,
+}
+
+impl View {
+    /// The table as it is now.
+    pub(super) fn open(database: &Database, seq: u64) -> Result<View> {
+        let transaction = Arc::new(database.begin_read().map_err(file::failed)?);
+        Ok(View { rows: table::Snapshot::open(&transaction)?, seq, transaction })
+    }
+}
+
 /// What is shared.
 pub(super) struct Shared {
     pub(super) watches: Watches,
     /// Why the replica can no longer be trusted, once it cannot.
     poison: RwLock<Option<CatalogError>>,
-    database: RwLock<Option<Arc<Database>>>,
+    /// Spares those who ask the lock while there is nothing wrong.
+    is_poisoned: AtomicBool,
+    /// The last state, which was told to nobody before it is here.
+    view: RwLock<Option<Arc<View>>>,
     /// The file of the table.
     storage: RwLock<Option<Arc<Storage>>>,
     staged: Mutex<Option<Staged>>,
@@ -101,7 +120,8 @@ impl Shared {
         Shared {
             watches: Watches::new(),
             poison: RwLock::new(None),
-            database: RwLock::new(None),
+            is_poisoned: AtomicBool::new(false),
+            view: RwLock::new(None),
             storage: RwLock::new(None),
             staged: Mutex::new(None),
             reads_until_ns: AtomicU64::new(0),
@@ -113,6 +133,9 @@ impl Shared {
 
     /// Fails if the replica can no longer be trusted.
     pub(super) fn sound(&self) -> Result<()> {
+        if !self.is_poisoned.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         match &*self.poison.read().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error.clone()),
             None => Ok(()),
@@ -127,16 +150,26 @@ impl Shared {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(CatalogError::new(kind, message));
+        self.is_poisoned.store(true, Ordering::SeqCst);
         self.reads_end();
         self.standing.send_modify(|standing| {
             (standing.leads, standing.answers, standing.epoch) = (false, false, None);
         });
     }
 
-    /// Has reads see this table, which is in this file.
-    pub(super) fn show(&self, database: &Arc<Database>, storage: &Arc<Storage>) {
+    /// Has reads see this state of the table, which is in this file.
+    pub(super) fn show(&self, storage: &Arc<Storage>, view: View) {
         *self.storage.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(storage));
-        *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(database));
+        self.view_set(view);
+    }
+
+    /// Has reads see this state.
+    pub(super) fn view_set(&self, view: View) {
+        let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let before = shown.replace(Arc::new(view));
+        drop(shown);
+        // Letting go of it takes a lock of the store, for which no read has to wait.
+        drop(before);
     }
 
     /// Whether there is room for more.
@@ -147,15 +180,14 @@ impl Shared {
 
     /// Has reads see nothing.
     pub(super) fn hide(&self) {
+        self.view.write().unwrap_or_else(PoisonError::into_inner).take();
         self.storage.write().unwrap_or_else(PoisonError::into_inner).take();
-        self.database.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// What is done here, whether anybody may be told or not.
-    pub(super) fn snapshot(&self) -> Result<ReadTransaction> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        let database = database.as_ref().ok_or_else(CatalogError::closed)?;
-        database.begin_read().map_err(file::failed)
+    pub(super) fn view(&self) -> Result<Arc<View>> {
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        view.clone().ok_or_else(CatalogError::closed)
     }
 
     /// Reads may be answered until then. `begins` if none were before.

@@ -3,29 +3,26 @@
 //! Commits that wait become one entry. While it is made durable here and elsewhere the next ones gather. Nothing is answered before
 //! the entry was done here, and whatever is read here is what was done.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use stoker_consensus::{Change, Done, Driver, Envelope, Group, Outgoing, Settings};
+use stoker_consensus::{Change, Done, Driver, Envelope, Group, Outgoing, Point, Settings, Standing};
 use stoker_format::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::batch::{Batch, WORKS_MAX, Work};
+use super::batch::{Batch, WORKS_MAX};
 use super::disk::Disk;
 use super::incoming::Head;
 use super::message::Members;
 use super::post::Post;
+use super::request::Request;
 use super::state::{ReplicaMember, ReplicaProgress, ReplicaStanding, Shared, now};
 use crate::engine::embedded::file;
-use crate::engine::embedded::ledger::CommitName;
 use crate::engine::embedded::space::Space;
-use crate::engine::embedded::writer::Answer;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, Result};
-use crate::kv::Commit;
 
 /// Time between two ticks, of which a leader gives a sign of life with each.
 const TICK: Duration = Duration::from_millis(100);
@@ -62,33 +59,10 @@ pub(super) enum Event {
     Stop,
 }
 
-/// Commits and who waits for them.
-pub(super) struct Request {
-    pub work: Order,
-    pub bytes: usize,
-    pub answer: oneshot::Sender<Answer>,
-    /// Goes with the commit and not with its caller, who may give up waiting.
-    pub _room: OwnedSemaphorePermit,
-}
-
-impl Request {
-    fn as_work(&self) -> Work<'_> {
-        match &self.work {
-            Order::Commit(commit, name) => Work::Commit(Cow::Borrowed(commit), *name),
-            Order::ClientOpen(client) => Work::ClientOpen(*client),
-        }
-    }
-}
-
-/// What is to be done.
-pub(super) enum Order {
-    Commit(Commit, Option<CommitName>),
-    ClientOpen(u128),
-}
-
 /// Who waits for an end.
 pub(super) enum Waiter {
-    Group(Vec<Request>),
+    /// What the [disk](Disk::proposed) has of an entry.
+    Group,
     Read(Option<oneshot::Sender<Result<()>>>),
 }
 
@@ -112,6 +86,25 @@ pub(super) struct Worker {
     copies: u64,
     /// Somebody began the group anew without this replica, or its file is older than what it acknowledged.
     is_superseded: bool,
+    /// What was told last of how it stands.
+    told: Option<Told>,
+    /// Time went on since it was told how far the others are.
+    is_progress_due: bool,
+}
+
+/// What decides whether there is something new to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    term: u64,
+    leader: Option<u64>,
+    leads: bool,
+    serves: bool,
+    answers: bool,
+    answers_alone: bool,
+    is_stalled: bool,
+    is_superseded: bool,
+    base: u64,
+    group_version: u64,
 }
 
 /// Settings of a replica; chance begins with what nobody else has.
@@ -151,6 +144,8 @@ impl Worker {
             served_in: None,
             copies: 0,
             is_superseded: false,
+            told: None,
+            is_progress_due: true,
         }
     }
 
@@ -188,6 +183,7 @@ impl Worker {
         let now = now();
         if now >= self.next_tick {
             self.next_tick = now + TICK;
+            self.is_progress_due = true;
             if self.shared.sound().is_ok() {
                 self.driver.tick(now);
             }
@@ -205,12 +201,14 @@ impl Worker {
     fn fail(&mut self, error: &CatalogError) {
         self.shared.poison(error);
         for waiter in self.driver.abandon() {
-            match waiter {
-                Waiter::Group(group) => answer_all(group, &CatalogError::unknown(error.message.clone())),
-                Waiter::Read(Some(answer)) => drop(answer.send(Err(error.clone()))),
-                Waiter::Read(None) => {}
+            if let Waiter::Read(Some(answer)) = waiter {
+                drop(answer.send(Err(error.clone())));
             }
         }
+        let unknown = CatalogError::unknown(error.message.clone());
+        let proposed = std::mem::take(&mut self.disk.proposed).into_values().map(|(_, group)| group);
+        let done = std::mem::take(&mut self.disk.done).into_iter().map(|(group, _)| group);
+        proposed.chain(done).for_each(|group| answer_all(group, &unknown));
     }
 
     fn take(&mut self, event: Event, works: &mut Vec<Request>) -> bool {
@@ -284,8 +282,12 @@ impl Worker {
                 continue;
             }
             let entry = Batch { works: group.iter().map(Request::as_work).collect() }.encode();
-            if let Err(Waiter::Group(group)) = self.driver.propose(entry, Waiter::Group(group)) {
-                answer_all(group, &self.elsewhere());
+            match self.driver.propose(entry, Waiter::Group) {
+                Ok(place) => {
+                    let before = self.disk.proposed.insert(place.index, (place, group));
+                    before.into_iter().for_each(|(_, group)| answer_all(group, &elsewhere_now()));
+                }
+                Err(_) => answer_all(group, &self.elsewhere()),
             }
         }
     }
@@ -328,32 +330,35 @@ impl Worker {
             &mut |done| ends.push(done),
         )?;
         self.publish_reads();
+        for (group, answers) in std::mem::take(&mut self.disk.done) {
+            for (request, answer) in group.into_iter().zip(answers) {
+                // Whoever asked may have given up.
+                let _ = request.answer.send(answer);
+            }
+        }
         for done in ends {
             match done {
-                Done::Applied(Waiter::Group(group), point) => {
-                    let answers = self.disk.answers.remove(&point.index).unwrap_or_default();
-                    for (request, answer) in group.into_iter().zip(answers) {
-                        let _ = request.answer.send(answer);
+                Done::Unknown(Waiter::Group, place) => {
+                    let is_it = |(proposed, _): &(Point, Vec<Request>)| *proposed == place;
+                    if self.disk.proposed.get(&place.index).is_some_and(is_it)
+                        && let Some((_, group)) = self.disk.proposed.remove(&place.index)
+                    {
+                        answer_all(group, &elsewhere_now());
                     }
                 }
-                Done::Unknown(Waiter::Group(group), _) => answer_all(
-                    group,
-                    &CatalogError::unknown(
-                        "another node leads the catalog's group; read to find out what became of the commit",
-                    ),
-                ),
                 Done::Read(Waiter::Read(Some(answer))) => drop(answer.send(Ok(()))),
                 Done::Deposed(Waiter::Read(Some(answer))) => drop(answer.send(Err(self.elsewhere()))),
                 _ => {}
             }
         }
-        self.disk.answers.clear();
         if self.disk.is_checkpoint_due() {
             self.disk.checkpoint(0)?;
         }
         if self.driver.is_removed() {
             // It may be taken in again, as the same.
             self.driver = driver_again(&self.disk)?;
+            self.told = None;
+            self.proposed_forget();
         }
         self.publish();
         let standing = self.driver.standing();
@@ -376,48 +381,58 @@ impl Worker {
         }
     }
 
+    /// The driver that would have told of them is gone.
+    fn proposed_forget(&mut self) {
+        let proposed = std::mem::take(&mut self.disk.proposed).into_values();
+        proposed.for_each(|(_, group)| answer_all(group, &elsewhere_now()));
+    }
+
+    /// Says how it stands, if that is news: this is asked with every commit.
     fn publish(&mut self) {
         let standing = self.driver.standing();
         if standing.leader.is_some() {
             self.leader_at = now();
         }
-        let group = self.driver.group();
-        let leader = match standing.leader {
-            Some(id) if id == self.driver.id() => Some(self.node),
-            Some(id) => group.members.get(&id).map(|member| member.node),
-            None => None,
-        };
-        let (base, id) = (self.disk.meta.base, self.driver.id());
-        let holder = leader.or(self.answers_in.map(|_| self.node)).filter(|_| !group.members.is_empty());
-        let epoch = holder.map(|node| Epoch::of_term(base, group.incarnation, standing.term, node));
-        let member = |(id, member): (&u64, &stoker_consensus::Member)| ReplicaMember {
-            id: *id,
-            node: member.node,
-            votes: member.votes,
-        };
-        let members: Vec<ReplicaMember> = group.members.iter().map(member).collect();
-        if standing.leads {
-            let progress = |member: &ReplicaMember| {
-                let (has, is_heard) = match member.id == id {
-                    true => (standing.last, true),
-                    false => self.driver.progress(member.id).unwrap_or_default(),
-                };
-                ReplicaProgress { member: *member, has, is_heard }
-            };
-            let progress = members.iter().map(progress).collect();
-            *self.shared.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                (progress, standing.last);
-        }
-        let now = ReplicaStanding {
-            id,
-            epoch,
-            leads: standing.serves,
+        let now = Told {
+            term: standing.term,
+            leader: standing.leader,
+            leads: standing.leads,
+            serves: standing.serves,
             answers: self.answers_in.is_some(),
             answers_alone: self.driver.reads_until() == Duration::MAX,
             is_stalled: self.is_stalled(),
             is_superseded: self.is_superseded,
-            base,
-            members,
+            base: self.disk.meta.base,
+            group_version: self.driver.group_version(),
+        };
+        let is_news = self.told.replace(now) != Some(now);
+        if standing.leads && (is_news || std::mem::take(&mut self.is_progress_due)) {
+            self.publish_progress(&standing);
+        }
+        if is_news {
+            self.publish_standing(&standing, &now);
+        }
+    }
+
+    fn publish_standing(&self, standing: &Standing, now: &Told) {
+        let (group, id) = (self.driver.group(), self.driver.id());
+        let leader = match standing.leader {
+            Some(leader) if leader == id => Some(self.node),
+            Some(leader) => group.members.get(&leader).map(|member| member.node),
+            None => None,
+        };
+        let holder = leader.or(self.answers_in.map(|_| self.node)).filter(|_| !group.members.is_empty());
+        let epoch = holder.map(|node| Epoch::of_term(now.base, group.incarnation, standing.term, node));
+        let now = ReplicaStanding {
+            id,
+            epoch,
+            leads: now.serves,
+            answers: now.answers,
+            answers_alone: now.answers_alone,
+            is_stalled: now.is_stalled,
+            is_superseded: now.is_superseded,
+            base: now.base,
+            members: self.members(),
             incarnation: group.incarnation,
         };
         self.shared.standing.send_if_modified(|before| {
@@ -425,6 +440,28 @@ impl Worker {
             *before = now;
             is_news
         });
+    }
+
+    fn publish_progress(&self, standing: &Standing) {
+        let progress = |member: ReplicaMember| {
+            let (has, is_heard) = match member.id == self.driver.id() {
+                true => (standing.last, true),
+                false => self.driver.progress(member.id).unwrap_or_default(),
+            };
+            ReplicaProgress { member, has, is_heard }
+        };
+        let progress = self.members().into_iter().map(progress).collect();
+        *self.shared.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            (progress, standing.last);
+    }
+
+    fn members(&self) -> Vec<ReplicaMember> {
+        let member = |(id, member): (&u64, &stoker_consensus::Member)| ReplicaMember {
+            id: *id,
+            node: member.node,
+            votes: member.votes,
+        };
+        self.driver.group().members.iter().map(member).collect()
     }
 
     fn give_away(&mut self, to: Option<NodeId>) {
@@ -446,8 +483,17 @@ impl Worker {
         self.answers_in = None;
         self.disk.begin_anew(self.node)?;
         self.driver = driver(&self.disk)?;
+        self.told = None;
+        self.proposed_forget();
         self.advance()
     }
+}
+
+/// What somebody is told whose entry may have been lost with the lead.
+fn elsewhere_now() -> CatalogError {
+    CatalogError::unknown(
+        "another node leads the catalog's group; read to find out what became of the commit",
+    )
 }
 
 fn driver_again(disk: &Disk) -> Result<Driver<Waiter>> {
