@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::suites::{
-    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, OPEN, PATRONI, PYTHON, Suite, TELEMETRY, WALK,
-    Without,
+    API, APPS, CLIENTS, COLLECTORS, CONSOLE, GUEST, LARGE, OPEN, PACKAGES, PATRONI, PYTHON, Suite, TELEMETRY,
+    WALK, Without,
 };
 use crate::workspace::{cargo, in_ci, succeeds};
 use crate::{Failure, programs, sim, tidy, upgrade};
@@ -133,6 +133,11 @@ const STEPS: &[Step] = &[
         "patroni",
         &[Tier::Full, Tier::Long],
         Action::Suite { suite: &PATRONI, args: "", without: Without::Skip },
+    ),
+    step(
+        "packages",
+        &[Tier::Full, Tier::Long],
+        Action::Suite { suite: &PACKAGES, args: "", without: Without::Skip },
     ),
     step("large files", &[Tier::Full, Tier::Long], large()),
     step("open files", &[Tier::Full], open("--minutes 2")),

@@ -4,6 +4,7 @@
 //! because of a dependency that it is there to judge.
 
 mod check;
+mod dist;
 mod fuzz;
 mod programs;
 mod sim;
@@ -35,6 +36,9 @@ Usage: cargo xtask <command>
   patroni [...]               a catalog in PostgreSQL whose primary is killed; arguments go to tests/patroni/run.py
   large [...]                 files larger than the rings, by S3, a mount and Python; arguments go to tests/large/run.py
   open [...]                  files that stay open while a small ring turns over; arguments go to tests/open/run.py
+  dist [--binary PATH] [--out DIR] [--release N] [--only KINDS] [--sign gpg:KEY | minisign:FILE] [--wheel]
+                              archives, Debian package, RPM, SBOM, notes and checksums of a release
+  packages [...]              the packages in clean roots; arguments go to tests/packages/run.py
   upgrade                     builds the release before, and upgrades a cell of it node by node, under load
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -82,6 +86,8 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "large" => suites::LARGE.run(rest),
         "open" => suites::OPEN.run(rest),
         "python" => suites::PYTHON.run(rest),
+        "packages" => suites::PACKAGES.run(rest),
+        "dist" => dist::run(rest),
         "upgrade" => upgrade::run(rest),
         "fuzz" => fuzz::run(rest),
         "help" | "--help" | "-h" => {

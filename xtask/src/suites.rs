@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `large` and `open`: programs of others against real
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `packages`, `large` and `open`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
 use std::path::PathBuf;
@@ -42,6 +42,9 @@ pub const GUEST: Suite = suite("guest", "tests/guest/run.py", "the NFS client of
 pub const WALK: Suite = suite("walk", "tests/walk/run.py", "the operator's walk");
 /// A database that fails over under load.
 pub const PATRONI: Suite = suite("patroni", "tests/patroni/run.py", "PostgreSQL under Patroni");
+
+/// What machines without Rust install: packages, image, chart.
+pub const PACKAGES: Suite = suite("packages", "tests/packages/run.py", "packages in clean roots");
 
 /// Files that are larger than the rings, by every way, cut in the middle.
 pub const LARGE: Suite = Suite {

@@ -10,6 +10,9 @@ use crate::reservation::with_siblings;
 
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 
+/// Huge pages of the usual size.
+const HUGE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
 /// Where kubeadm puts flags, which do the same.
 const FLAGS: &str = "/var/lib/kubelet/kubeadm-flags.env";
 
@@ -26,6 +29,66 @@ pub fn check(machine: &Machine, plan: &Plan, notes: &mut Notes) {
     };
     notes.judge("kubelet.cores", "", text.clone().and_then(|text| cores(machine, plan, &text)));
     notes.judge("kubelet.memory", "", text.and_then(|text| memory(plan, &text)));
+}
+
+/// What a pod needs that is to have cores and memory of its own, near its drives: for those who run nodes as pods.
+pub fn check_policies(machine: &Machine, plan: &Plan, notes: &mut Notes) {
+    let text = machine.text(CONFIG).and_then(|text| match text.contains("KubeletConfiguration") {
+        true => Ok(text),
+        false => Err(Gap::senseless(CONFIG, &text)),
+    });
+    notes.judge("kubelet.cpu_policy", "", text.clone().map(|text| cpu_policy(&text)));
+    notes.judge("kubelet.topology_policy", "", text.map(|text| topology_policy(machine, &text)));
+    notes.judge("kubelet.huge_pages", "", huge_pages(machine, plan));
+}
+
+fn cpu_policy(text: &str) -> Option<Fault> {
+    let found = value(text, "cpuManagerPolicy").unwrap_or("none");
+    (found != "static").then(|| {
+        Fault::warning(
+            format!("the policy of the CPU manager is {found}: no pod has cores of its own"),
+            "a node that shares its cores with a training job acknowledges late and misses pings",
+        )
+        .fix(format!(
+            "in {CONFIG}: cpuManagerPolicy: static, and reservedSystemCPUs; rm /var/lib/kubelet/cpu_manager_state; systemctl restart \
+             kubelet"
+        ))
+        .saw(CONFIG, format!("cpuManagerPolicy: {found}"))
+    })
+}
+
+fn topology_policy(machine: &Machine, text: &str) -> Option<Fault> {
+    // One memory is near everything.
+    machine.text("/sys/devices/system/node/node1/cpulist").ok()?;
+    let found = value(text, "topologyManagerPolicy").unwrap_or("none");
+    (!["single-numa-node", "restricted", "best-effort"].contains(&found)).then(|| {
+        Fault::warning(
+            format!("the policy of the topology manager is {found}, and the machine has several NUMA nodes"),
+            "cores, memory and huge pages of the pod may be far from its drives",
+        )
+        .fix(format!(
+            "in {CONFIG}: topologyManagerPolicy: single-numa-node (or best-effort); systemctl restart kubelet"
+        ))
+        .saw(CONFIG, format!("topologyManagerPolicy: {found}"))
+    })
+}
+
+/// A pod gets huge pages only of those that the machine set aside before the kubelet started.
+fn huge_pages(machine: &Machine, plan: &Plan) -> Verdict {
+    let pages = machine.text(HUGE)?;
+    let count: u64 = pages.trim().parse().map_err(|_| Gap::senseless(HUGE, &pages))?;
+    let cap = told(&plan.memory_bytes)?;
+    Ok((count == 0).then(|| {
+        Fault::info(
+            "the machine has set no huge pages of 2 MiB aside, so no pod can ask for any",
+            "buffers then lie in small pages, which costs a little CPU",
+        )
+        .fix(format!(
+            "sysctl -w vm.nr_hugepages={} && echo vm.nr_hugepages={0} > /etc/sysctl.d/91-stoker.conf; systemctl restart kubelet",
+            (cap / 4) >> 21
+        ))
+        .saw(HUGE, count)
+    }))
 }
 
 /// The value of a key, wherever it is indented; YAML as the kubelet's is written, one key on a line.
@@ -103,6 +166,15 @@ fn quantity(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policies_of_the_managers() {
+        let cpu = |text: &str| cpu_policy(text).is_some();
+        assert!(cpu("kind: KubeletConfiguration\n") && cpu("cpuManagerPolicy: none"));
+        assert!(!cpu("cpuManagerPolicy: static   # ours") && !cpu("cpuManagerPolicy: \"static\""));
+        // Without a machine nobody knows of a second NUMA node.
+        assert!(topology_policy(&Machine::at("/nowhere"), "topologyManagerPolicy: none").is_none());
+    }
 
     #[test]
     fn quantities() {

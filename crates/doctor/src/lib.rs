@@ -47,6 +47,14 @@ use disk::Disks;
 use finding::Notes;
 use mounts::Mounts;
 
+/// Makes the checks of a machine whose nodes are pods: what the kubelet keeps for them, and how it places them.
+pub fn examine_kubernetes(machine: &Machine, plan: &Plan) -> Report {
+    let mut notes = Notes::default();
+    kubelet::check(machine, plan, &mut notes);
+    kubelet::check_policies(machine, plan, &mut notes);
+    Report::of(notes, Reservation::of(machine, plan))
+}
+
 /// Makes every check that applies. `now_s` is the wall clock in seconds since 1970.
 pub fn examine(machine: &Machine, plan: &Plan, now_s: u64) -> Report {
     let mut notes = Notes::default();

@@ -42,6 +42,8 @@ impl Reservation {
                 "cpuManagerPolicy: static".to_owned(),
                 format!("reservedSystemCPUs: \"{whole}\"   # with the cores of the system itself"),
                 format!("systemReserved: {{memory: {mib}Mi}}   # more than what the system itself has"),
+                "topologyManagerPolicy: single-numa-node   # where the node is a pod, or best-effort"
+                    .to_owned(),
             ],
             systemd: format!("systemctl set-property stoker.service AllowedCPUs={cores} MemoryMax={mib}M"),
         })

@@ -12,12 +12,14 @@ mod conflict;
 mod connect;
 mod cp;
 mod data_key;
+mod csi;
 mod demo;
 mod doctor;
 mod drain;
 mod drive;
 mod explain;
 mod gate;
+mod generate;
 mod get;
 mod help;
 mod home;
@@ -49,6 +51,7 @@ mod top;
 mod transfer;
 mod umount;
 mod up;
+mod upgrade;
 mod volume;
 mod wait;
 mod waiting;
@@ -110,6 +113,9 @@ enum Verb {
     Mount(mount::Args),
     /// Take a mounted volume away.
     Umount(umount::Args),
+    /// Serve volumes to Kubernetes and others that speak the Container Storage Interface.
+    #[command(subcommand)]
+    Csi(csi::Verb),
     /// Wait until a file is committed or in the lake.
     Wait(wait::Args),
     /// Make, show, change and remove volumes.
@@ -147,6 +153,9 @@ enum Verb {
     /// Show in which forms all nodes write, and what keeps that from changing.
     #[command(subcommand)]
     Cluster(cluster::Verb),
+    /// Say whether this release may take the place of the one that runs.
+    #[command(subcommand)]
+    Upgrade(upgrade::Verb),
     /// List nodes, take them out of placement or empty them, ask whether one can stop.
     #[command(subcommand)]
     Node(node::Verb),
@@ -172,6 +181,9 @@ enum Verb {
     /// Make and look at the ring on one drive.
     #[command(subcommand)]
     Ring(ring::Verb),
+    /// Write man pages and completions of shells into a folder, for packages.
+    #[command(hide = true)]
+    Generate(generate::Args),
     /// Measure a drive, bare and through the ring.
     #[command(subcommand)]
     Bench(stoker_bench::Verb),
@@ -200,6 +212,7 @@ fn main() -> ExitCode {
         Verb::Stat(args) => stat::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Umount(args) => umount::run(&args),
+        Verb::Csi(verb) => csi::run(&verb),
         Verb::Wait(args) => wait::run(&args),
         Verb::Volume(verb) => volume::run(&verb),
         Verb::Set(verb) => set::run(&verb),
@@ -215,6 +228,7 @@ fn main() -> ExitCode {
         Verb::Stage(args) => stage::run(&args),
         Verb::Catalog(verb) => catalog::run(&verb),
         Verb::Cluster(verb) => cluster::run(&verb),
+        Verb::Upgrade(verb) => upgrade::run(&verb),
         Verb::Node(verb) => node::run(&verb),
         Verb::Drive(verb) => drive::run(&verb),
         Verb::Risk(args) => risk::run(&args),
@@ -224,6 +238,7 @@ fn main() -> ExitCode {
         Verb::Gate(args) => gate::run(&args),
         Verb::Plan(verb) => plan::run(&verb),
         Verb::SupportBundle(args) => support_bundle::run(&args),
+        Verb::Generate(args) => generate::run(&args),
         Verb::Ring(verb) => ring::run(&verb),
         Verb::Bench(verb) => stoker_bench::run(&verb),
     };

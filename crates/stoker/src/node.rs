@@ -35,6 +35,9 @@ pub enum Verb {
     CanStop(CanStopArgs),
 }
 
+/// Pause between questions of those who wait.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
 /// Arguments of `node ls`.
 #[derive(clap::Args)]
 pub struct LsArgs {
@@ -94,6 +97,9 @@ pub struct EvacuateArgs {
 pub struct CanStopArgs {
     /// The node, by its id or its name; by default the one that is asked.
     node: Option<String>,
+    /// Ask until it can, for at most this long: for the preStop hook of a container.
+    #[arg(long, value_name = "SPAN", value_parser = crate::span::parse)]
+    wait: Option<Duration>,
     /// Print one object: node, name, can_stop, reasons.
     #[arg(long)]
     json: bool,
@@ -258,9 +264,16 @@ fn left(told: &Evacuation) -> String {
 
 fn can_stop(args: &CanStopArgs) -> Result<ExitCode, Failure> {
     connect::run(&args.target, async |client| {
-        let Report::CanStop(verdict) = client.operate(Order::CanStop { node: args.node.clone() }).await?
-        else {
-            return Err(Failure::confused());
+        let end = tokio::time::Instant::now() + args.wait.unwrap_or_default();
+        let verdict = loop {
+            let order = Order::CanStop { node: args.node.clone() };
+            let Report::CanStop(verdict) = client.operate(order).await? else {
+                return Err(Failure::confused());
+            };
+            if verdict.reasons.is_empty() || tokio::time::Instant::now() >= end {
+                break verdict;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
         };
         let can_stop = verdict.reasons.is_empty();
         let name = if verdict.name.is_empty() { &verdict.node } else { &verdict.name };

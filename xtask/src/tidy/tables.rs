@@ -104,6 +104,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     // The binding to Python is a client, and never a node.
     ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv"]),
     ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
+    // Volumes for orchestrators: a client of the door as the command line is, and never a node.
+    ("stoker-gateway-csi", &["stoker-store", "stoker-client"]),
     ("stoker-gateway-fuse", &["stoker-files"]),
     ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
     // Decisions about what breaks know nobody: what they are about are names, and a driver carries them out.
@@ -206,6 +208,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-dataset",
             "stoker-files",
             "stoker-reflex",
+            "stoker-schema",
+            "stoker-gateway-csi",
             "stoker-gateway-fuse",
             "stoker-gateway-nfs",
             "stoker-gateway-s3",
@@ -247,6 +251,10 @@ pub const UNSAFE: &[Exception] = &[
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
     exception("crates/terminal/src/sys", "signals and getrusage, which the standard library does not wrap"),
     exception("crates/probe/src/raw", "measures the drive without the ring, with its own io_uring"),
+    exception(
+        "crates/gateway-csi/src/sys.rs",
+        "mounts and statvfs, which the standard library does not wrap",
+    ),
     exception("crates/bench/src/posix/libnfs.rs", "libnfs is a library in C"),
 ];
 

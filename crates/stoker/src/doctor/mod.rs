@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use stoker_doctor::{Machine, Plan, examine};
+use stoker_doctor::{Machine, Plan, examine, examine_kubernetes};
 
 use self::subject::Subject;
 use crate::failure::Failure;
@@ -31,6 +31,9 @@ pub struct Args {
     /// Look at this drive instead of those of the node; can be repeated.
     #[arg(long, value_name = "PATH")]
     drive: Vec<PathBuf>,
+    /// Only what the kubelet has to be told for the node: reservations, policies of its managers, huge pages.
+    #[arg(long)]
+    kubernetes: bool,
     /// Print one object: node, findings, unseen, checks, reservation.
     #[arg(long)]
     json: bool,
@@ -46,7 +49,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(root) => (Machine::at(root), subject.plan_elsewhere()),
         None => (Machine::at("/"), probe::with_probes(&subject)),
     };
-    let report = examine(&machine, &plan, clock::unix_ms() / 1_000);
+    let report = match args.kubernetes {
+        true => examine_kubernetes(&machine, &plan),
+        false => examine(&machine, &plan, clock::unix_ms() / 1_000),
+    };
     if args.json {
         let mut value = show::plain(&report);
         value["node"] = node(&plan);
