@@ -19,6 +19,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     // Signs and checks; knows nothing else.
     ("stoker-sigv4", &[]),
     ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
+    // Certificates and trust; whoever listens or dials for people has it.
+    ("stoker-tls", &[]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     // The directory of a node has files whose form the level decides.
     ("stoker-host", &["stoker-format", "stoker-schema", "stoker-store"]),
@@ -70,6 +72,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-client",
         &[
             "stoker-format",
+            "stoker-tls",
             "stoker-buffer",
             "stoker-store",
             "stoker-node",
@@ -83,6 +86,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         &[
             "stoker-format",
             "stoker-sigv4",
+            "stoker-tls",
             "stoker-buffer",
             "stoker-store",
             "stoker-node",
@@ -124,7 +128,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-store", "stoker-node"]),
+    ("stoker-admin", &["stoker-store", "stoker-tls", "stoker-node"]),
     (
         "stoker-telemetry",
         &[
@@ -155,6 +159,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-agent",
         &[
             "stoker-format",
+            "stoker-tls",
             "stoker-ring",
             "stoker-catalog",
             "stoker-lake",
@@ -205,6 +210,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-gateway-s3",
             "stoker-admin",
             "stoker-doctor",
+            "stoker-tls",
             "stoker-terminal",
             "stoker-probe",
             "stoker-bench",

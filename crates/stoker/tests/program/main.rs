@@ -21,5 +21,6 @@ mod sets;
 mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
+mod tls;
 mod up;
 mod waiting;
