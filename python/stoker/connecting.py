@@ -20,6 +20,7 @@ class _Candidate:
     endpoint: str
     token: str | None
     why: str
+    ca: str | None = None
 
 
 def _config_path() -> Path:
@@ -57,7 +58,7 @@ def _candidates(endpoint: str | None, token: str | None, dir: str | os.PathLike[
             raise ValueError("it has neither `endpoint` nor `dir`")
     except (ValueError, AttributeError) as fault:
         raise ValueError(f"{config}: {fault}") from None
-    found.append(_Candidate(named or _socket(folder), token or token_env or said.get("token"), f"the config {config}"))
+    found.append(_Candidate(named or _socket(folder), token or token_env or said.get("token"), f"the config {config}", said.get("ca")))
     return found
 
 
@@ -66,6 +67,7 @@ def connect(
     *,
     token: str | None = None,
     dir: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
 ) -> Store:
     """Connects to a node.
@@ -77,15 +79,19 @@ def connect(
     >>> store = stoker.connect(dir="stoker-data")            # a node of this machine
     >>> store = stoker.connect("node-1:9010", token="...")   # any node  # doctest: +SKIP
 
+    At ``tls://HOST:PORT`` the certificate of the node is checked by the authorities in the PEM file ``ca`` (``STOKER_CA``, or ``ca`` in the
+    client file), such as ``ca.pem`` in a node's directory; without one, by those that the system trusts.
+
     Raises ``ConnectionError`` that tells everything that was tried.
     """
     tried: list[str] = []
+    ca = ca or os.environ.get("STOKER_CA") or None
     for candidate in _candidates(endpoint, token, dir):
         if not candidate.endpoint:
             tried.append(candidate.why)
             continue
         try:
-            return Store(Client(candidate.endpoint, candidate.token, timeout))
+            return Store(Client(candidate.endpoint, candidate.token, timeout, ca or candidate.ca))
         except OSError as fault:
             tried.append(f"{candidate.why}: {fault.strerror or fault}")
             if isinstance(fault, PermissionError):

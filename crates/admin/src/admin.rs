@@ -10,6 +10,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stoker_store::{Place, Places, Store};
+use stoker_tls::{Accepted, Certificate};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -27,6 +29,8 @@ use crate::sources::{Events, HealthSource, PointSink, Source};
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Longest handshake of TLS.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Waiting time after `accept` failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Changes that are carried out at the same time.
@@ -38,6 +42,8 @@ const GATHERS_MAX: usize = 4;
 pub struct AdminOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// HTTPS instead of HTTP.
+    pub tls: Option<Arc<Certificate>>,
     /// What operators show as `Authorization: Bearer`, or log in with.
     pub token: String,
     /// The same for those who may look and change nothing.
@@ -86,6 +92,7 @@ impl AdminOptions {
     pub fn new(listen: SocketAddr, token: impl Into<String>) -> AdminOptions {
         AdminOptions {
             listen,
+            tls: None,
             token: token.into(),
             view_tokens: Vec::new(),
             metrics_open: false,
@@ -162,6 +169,7 @@ impl Admin {
             first_line: options.first_line,
             sessions: Sessions::new(options.session_idle_max, options.session_age_max),
             cookie: format!("stoker-session-{}", address.port()),
+            is_secure: options.tls.is_some(),
             rates: Rates::new(options.rate),
             guesses: Rates::new(options.guess_rate),
             audit: Audit::default(),
@@ -182,6 +190,7 @@ impl Admin {
         let server = Server {
             asked: Arc::clone(&asked),
             places: Places::new(options.connections_max),
+            tls: options.tls,
             request_timeout: options.request_timeout,
             connection_timeout: options.connection_timeout,
             stopped,
@@ -229,6 +238,7 @@ async fn keep_series(asked: Arc<Asked>) {
 struct Server {
     asked: Arc<Asked>,
     places: Arc<Places>,
+    tls: Option<Arc<Certificate>>,
     request_timeout: Duration,
     connection_timeout: Duration,
     stopped: watch::Receiver<bool>,
@@ -275,7 +285,7 @@ impl Server {
         peer: SocketAddr,
         place: Arc<Place>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (asked, mut stopped) = (Arc::clone(&self.asked), self.stopped.clone());
+        let (asked, mut stopped, tls) = (Arc::clone(&self.asked), self.stopped.clone(), self.tls.clone());
         let (request_timeout, connection_timeout) = (self.request_timeout, self.connection_timeout);
         async move {
             let service = service_fn(move |request| {
@@ -291,6 +301,17 @@ impl Server {
                     Ok::<_, std::convert::Infallible>(answer)
                 }
             });
+            let stream: Box<dyn Wire> = match tls {
+                None => Box::new(stream),
+                Some(certificate) => {
+                    let accepted = stoker_tls::accept(stream, &certificate);
+                    match tokio::time::timeout(request_timeout.min(HANDSHAKE_MAX), accepted).await {
+                        Ok(Ok(Accepted::Tls(stream))) => stream,
+                        Ok(Ok(Accepted::Plain(stream))) => return refuse_plain(stream).await,
+                        _ => return,
+                    }
+                }
+            };
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(request_timeout)
@@ -308,6 +329,29 @@ impl Server {
             let _ = tokio::time::timeout(connection_timeout, wound_down).await;
         }
     }
+}
+
+/// The bytes of a connection, plain or in TLS.
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// Tells who speaks plain HTTP to a port that takes HTTPS. Reads a little, so that the answer is seen rather than a broken
+/// connection.
+async fn refuse_plain(mut stream: TcpStream) {
+    const WORDS: &str = "this port takes HTTPS, and you sent plain HTTP: use https://\n";
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{WORDS}",
+        WORDS.len()
+    );
+    let polite = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
 }
 
 /// Waits until the server was told to stop.

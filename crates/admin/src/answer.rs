@@ -73,6 +73,8 @@ pub struct Asked {
     pub sessions: Sessions,
     /// Name of the cookie. Browsers do not tell ports apart, so it names the port.
     pub cookie: String,
+    /// It goes by HTTPS alone.
+    pub is_secure: bool,
     /// Requests of each address.
     pub rates: Rates,
     /// Wrong tokens of each address.

@@ -9,9 +9,10 @@ use stoker_node::{CatalogChoice, KeyFiles, Labels};
 
 use crate::config::{self, CatalogKind, Config, Size, WebUrl};
 use crate::failure::Failure;
+use crate::tls::names_of_domains;
 use crate::{
     EventsPlan, Hangup, KafkaPlan, LakePlan, Listen, NfsPlan, PeersPlan, Plan, S3Plan, TelemetryPlan,
-    TracesPlan, Wear, drives, limits,
+    TlsPlan, TracesPlan, Wear, drives, limits,
 };
 
 /// What a configuration says of a node in a directory.
@@ -52,7 +53,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
                 CatalogKind::Postgres => S3Plan::FAILOVER_PATIENCE,
                 CatalogKind::Embedded => S3Plan::CATALOG_PATIENCE,
             },
-            tls: s3.tls(),
+            tls: s3.tls().map(|(cert, key)| TlsPlan::Files { cert, key }).or_else(|| tls(config)),
         },
         nfs: NfsPlan {
             listen: config.nfs.listen.clone(),
@@ -78,6 +79,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         makes_join_token: false,
         promote: None,
         admin: Listen::At(vec![config.admin.listen]),
+        tls: tls(config),
         token_file: config.admin.token_file.clone(),
         view_token_file: config.admin.view_token_file.clone(),
         metrics_open: config.admin.metrics_open,
@@ -85,6 +87,17 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         telemetry: telemetry(config)?,
         hangup: Hangup::Reload,
         check_only: false,
+    })
+}
+
+/// The certificates of all ports that people connect to.
+fn tls(config: &Config) -> Option<TlsPlan> {
+    if let Some((cert, key)) = config.tls.files() {
+        return Some(TlsPlan::Files { cert, key });
+    }
+    let domains = names_of_domains(&config.s3.domains);
+    config.tls.own.then(|| TlsPlan::Own {
+        names: config.tls.names.iter().map(|name| name.0.clone()).chain(domains).collect(),
     })
 }
 

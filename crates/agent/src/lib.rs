@@ -23,6 +23,7 @@ mod s3;
 pub mod settings;
 mod signals;
 mod telemetry;
+pub mod tls;
 mod volume;
 
 use std::io;
@@ -43,6 +44,7 @@ use stoker_store::{
 
 use stoker_reflex_driver::PartGate;
 use stoker_terminal::{clock, failure, journal, out, shell, size, small_file, span, sys};
+use stoker_tls::Certificate;
 
 pub use drain_policy::parse_drain;
 use failure::Failure;
@@ -61,6 +63,8 @@ use stoker_telemetry::trace_parent;
 pub use stoker_telemetry::{EventsPlan, KafkaPlan, TRACE, Traces, TracesPlan, Wear, check_url};
 use telemetry::Telemetry;
 pub use telemetry::TelemetryPlan;
+use tls::Certificates;
+pub use tls::TlsPlan;
 
 /// A rebuild that is slower would never end.
 const REBUILD_MIN: u64 = 1 << 20;
@@ -114,6 +118,8 @@ pub struct Ready {
     pub nfs: Vec<SocketAddr>,
     /// Where the admin API and the console are.
     pub admin: String,
+    /// The certificate of the cluster's authority, if its ports have certificates of it.
+    pub ca: Option<PathBuf>,
     /// Where clients on this machine connect.
     pub socket: PathBuf,
     /// TCP addresses of the door.
@@ -281,6 +287,8 @@ struct Daemon {
     nfs: Option<Arc<NfsDoor>>,
     door: Server,
     admin: Admin,
+    /// Of the admin and client ports.
+    certificates: Vec<(&'static str, Arc<Certificate>)>,
     telemetry: Telemetry,
     member: Arc<Member>,
 }
@@ -332,8 +340,9 @@ impl Daemon {
         let credentials = keys::credentials(place, store.as_ref(), plan.first_volume.is_some()).await?;
         let volume = volume::first(&store, plan.first_volume.as_ref()).await?;
         let socket = place.dir().join(SOCKET);
-        let door = start_door(&store, &socket, plan, &tokens.operator)?;
-        let s3 = S3Door::start(&store, &plan.s3, &cores, &mut ports).await?.map(Arc::new);
+        let certificates = Certificates::of(place, plan, member)?;
+        let door = start_door(&store, &socket, plan, &tokens.operator, certificates.door.clone())?;
+        let s3 = S3Door::start(&store, &plan.s3, certificates.s3, &cores, &mut ports).await?.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
         let nfs =
             NfsDoor::start(member.node(), &plan.nfs, &status.node, plan.memory_bytes).await?.map(Arc::new);
@@ -348,6 +357,7 @@ impl Daemon {
             events: Some(telemetry.events()),
             keep_point: Some(telemetry.point_sink()),
             health: Some(health(member.node())),
+            tls: certificates.admin.clone(),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
         let admin = start_admin(&store, plan, options, &mut ports).await?;
@@ -370,12 +380,16 @@ impl Daemon {
             s3: s3.as_ref().map_or_else(Vec::new, |s3| s3.urls()),
             region: plan.s3.region.clone(),
             nfs: nfs.as_ref().map_or_else(Vec::new, |nfs| nfs.addresses()),
-            admin: format!("http://{}", admin.address()),
+            admin: match certificates.admin {
+                None => format!("http://{}", admin.address()),
+                Some(_) => format!("https://{}", admin.address()),
+            },
+            ca: certificates.is_own.then(|| place.dir().join(tls::CA)),
             socket,
             door: door
                 .addresses()
                 .iter()
-                .filter(|at| matches!(at, Endpoint::Tcp(_)))
+                .filter(|at| !matches!(at, Endpoint::Unix(_)))
                 .map(|at| at.to_string())
                 .collect(),
             credentials,
@@ -393,7 +407,9 @@ impl Daemon {
             memory_bytes: plan.memory_bytes,
             drain_quiet_s: plan.volume_defaults.drain_quiet_s,
         };
-        Ok((Daemon { s3, nfs, door, admin, telemetry, member: Arc::clone(member) }, ready))
+        let both = [("admin", certificates.admin), ("client", certificates.door)];
+        let certificates = both.into_iter().filter_map(|(name, one)| Some((name, one?))).collect();
+        Ok((Daemon { s3, nfs, door, admin, certificates, telemetry, member: Arc::clone(member) }, ready))
     }
 
     /// Waits until a stop is asked for, or called for.
@@ -412,6 +428,13 @@ impl Daemon {
                 Wish::Reload => {
                     if let Some(s3) = &self.s3 {
                         s3.reload();
+                    }
+                    for (name, certificate) in &self.certificates {
+                        if let Err(error) = certificate.reload() {
+                            tracing::error!(
+                                "the certificate of the {name} port cannot be read again, the old one stays: {error}"
+                            );
+                        }
                     }
                 }
             }
@@ -585,11 +608,18 @@ fn health(node: &Arc<Node>) -> HealthSource {
     })
 }
 
-fn start_door(store: &Arc<dyn Store>, socket: &Path, plan: &Plan, token: &str) -> Result<Server, Failure> {
+fn start_door(
+    store: &Arc<dyn Store>,
+    socket: &Path,
+    plan: &Plan,
+    token: &str,
+    certificate: Option<Arc<Certificate>>,
+) -> Result<Server, Failure> {
     let tcp = plan.door.iter().map(|address| Endpoint::Tcp(address.to_string()));
     let listen: Vec<Endpoint> = std::iter::once(Endpoint::Unix(socket.to_path_buf())).chain(tcp).collect();
     let options = ServerOptions {
         read_bytes_max: (plan.memory_bytes / 32).min(256 << 20) as usize,
+        certificate,
         ..ServerOptions::default()
     };
     Server::start(Arc::clone(store), listen, Some(token.into()), options)

@@ -11,6 +11,7 @@ use stoker_store::VolumePolicy;
 
 use super::signals::Hangup;
 use super::telemetry::TelemetryPlan;
+use super::tls::TlsPlan;
 
 /// Where a door listens.
 #[derive(Clone, Debug)]
@@ -35,8 +36,8 @@ pub struct S3Plan {
     pub connections_max: usize,
     /// How long requests wait for a catalog that answers nobody.
     pub catalog_patience: Duration,
-    /// Certificate and key.
-    pub tls: Option<(PathBuf, PathBuf)>,
+    /// HTTPS instead of HTTP.
+    pub tls: Option<TlsPlan>,
 }
 
 impl S3Plan {
@@ -117,6 +118,8 @@ pub struct Plan {
     /// Take over the catalog, because the node that kept it is lost.
     pub promote: Option<Promote>,
     pub admin: Listen,
+    /// TLS at the admin and client ports.
+    pub tls: Option<TlsPlan>,
     /// None: in the node's directory, made if it is not there.
     pub token_file: Option<PathBuf>,
     /// The same for those who look and change nothing.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stoker_gateway_s3::{Gateway, GatewayOptions, TlsOptions, TraceParent};
+use stoker_gateway_s3::{CertificateSource, Gateway, GatewayOptions, TraceParent};
 use stoker_store::{Counter, Store};
 
 use super::cannot_listen;
@@ -27,6 +27,7 @@ impl S3Door {
     pub async fn start(
         store: &Arc<dyn Store>,
         plan: &S3Plan,
+        tls: Option<CertificateSource>,
         cores: &Cores,
         ports: &mut Ports,
     ) -> Result<Option<S3Door>, Failure> {
@@ -39,16 +40,19 @@ impl S3Door {
         };
         let mut failed = Failure::new("the S3 door has no address");
         for listen in attempts {
-            match Gateway::start(Arc::clone(store), options(plan, cores, listen.clone())) {
+            match Gateway::start(Arc::clone(store), options(plan, tls.clone(), cores, listen.clone())) {
                 Ok(gateway) => {
                     if is_kept {
                         ports.s3 = gateway.addresses().first().map(SocketAddr::port);
                     }
-                    return Ok(Some(S3Door { gateway, is_tls: plan.tls.is_some() }));
+                    return Ok(Some(S3Door { gateway, is_tls: tls.is_some() }));
                 }
                 // Somebody took the port since it was looked at.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     failed = cannot_listen("s3", &error)
+                }
+                Err(error) if tls.is_some() && error.kind() == io::ErrorKind::InvalidInput => {
+                    return Err(super::tls::bad_certificate("s3", &error));
                 }
                 Err(error) => return Err(cannot_listen("s3", &error)),
             }
@@ -94,7 +98,12 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOptions {
+fn options(
+    plan: &S3Plan,
+    tls: Option<CertificateSource>,
+    cores: &Cores,
+    listen: Vec<SocketAddr>,
+) -> GatewayOptions {
     GatewayOptions {
         listen,
         threads: plan.threads.unwrap_or(cores.count),
@@ -104,7 +113,7 @@ fn options(plan: &S3Plan, cores: &Cores, listen: Vec<SocketAddr>) -> GatewayOpti
         signature_v2: plan.signature_v2,
         connections_max: plan.connections_max,
         catalog_patience: plan.catalog_patience,
-        tls: plan.tls.as_ref().map(|(cert, key)| TlsOptions { cert: cert.clone(), key: key.clone() }),
+        tls,
         trace_parent: super::trace_parent().map(TraceParent),
         ..GatewayOptions::default()
     }

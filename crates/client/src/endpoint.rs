@@ -11,6 +11,8 @@ pub enum Endpoint {
     Unix(PathBuf),
     /// `host:port`; always needs a token.
     Tcp(String),
+    /// The same in TLS: `tls://host:port`.
+    Tls(String),
 }
 
 /// Text that is no endpoint.
@@ -19,7 +21,11 @@ pub struct ParseEndpointError(String);
 
 impl fmt::Display for ParseEndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no endpoint: expected HOST:PORT, [IPV6]:PORT or the path of a Unix socket", self.0)
+        write!(
+            f,
+            "`{}` is no endpoint: expected HOST:PORT, tls://HOST:PORT, [IPV6]:PORT or the path of a Unix socket",
+            self.0
+        )
     }
 }
 
@@ -28,17 +34,18 @@ impl std::error::Error for ParseEndpointError {}
 impl FromStr for Endpoint {
     type Err = ParseEndpointError;
 
-    /// Reads `unix:PATH`, a path with a `/`, `tcp://HOST:PORT` or `HOST:PORT`.
+    /// Reads `unix:PATH`, a path with a `/`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `HOST:PORT`.
     fn from_str(text: &str) -> Result<Endpoint, ParseEndpointError> {
         let fault = || ParseEndpointError(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return if path.is_empty() { Err(fault()) } else { Ok(Endpoint::Unix(path.into())) };
         }
-        let address = match text.strip_prefix("tcp://") {
-            Some(address) => address.trim_end_matches('/'),
-            None if text.contains('/') => return Ok(Endpoint::Unix(text.into())),
-            None => text,
+        let (address, is_tls) = match (text.strip_prefix("tcp://"), text.strip_prefix("tls://")) {
+            (Some(address), _) => (address.trim_end_matches('/'), false),
+            (_, Some(address)) => (address.trim_end_matches('/'), true),
+            _ if text.contains('/') => return Ok(Endpoint::Unix(text.into())),
+            _ => (text, false),
         };
         let (host, port) = address.rsplit_once(':').ok_or_else(fault)?;
         let bracketed = host.starts_with('[') && host.ends_with(']');
@@ -46,7 +53,11 @@ impl FromStr for Endpoint {
             && !host.contains(char::is_whitespace)
             && (bracketed || !host.contains(':'))
             && port.parse::<u16>().is_ok();
-        if sound { Ok(Endpoint::Tcp(address.to_owned())) } else { Err(fault()) }
+        match (sound, is_tls) {
+            (false, _) => Err(fault()),
+            (true, false) => Ok(Endpoint::Tcp(address.to_owned())),
+            (true, true) => Ok(Endpoint::Tls(address.to_owned())),
+        }
     }
 }
 
@@ -55,6 +66,7 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
             Endpoint::Tcp(address) => f.write_str(address),
+            Endpoint::Tls(address) => write!(f, "tls://{address}"),
         }
     }
 }
@@ -74,13 +86,16 @@ mod tests {
             ("node-1:9000", tcp("node-1:9000")),
             ("tcp://node-1:9000/", tcp("node-1:9000")),
             ("[::1]:9000", tcp("[::1]:9000")),
+            ("tls://node-1:9000/", Ok(Endpoint::Tls("node-1:9000".into()))),
         ] {
             let endpoint = text.parse::<Endpoint>();
             assert_eq!(endpoint, expect, "{text}");
             let again = endpoint.unwrap();
             assert_eq!(again.to_string().parse(), Ok(again));
         }
-        for text in ["", "unix:", "node-1", "node-1:", ":9000", "node-1:99999", "::1:9000", "a b:1"] {
+        for text in
+            ["", "unix:", "node-1", "node-1:", ":9000", "node-1:99999", "::1:9000", "a b:1", "tls://node-1"]
+        {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }
     }

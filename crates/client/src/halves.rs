@@ -22,6 +22,8 @@ use stoker_store::LEASE_DESCRIPTORS_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
+use tokio_rustls::TlsStream;
+
 use crate::socket::READ_AHEAD;
 
 /// Room for the descriptors of one frame.
@@ -32,6 +34,7 @@ const ARRIVALS_MAX: usize = 4;
 /// The half that is read.
 pub(crate) enum Incoming {
     Tcp(tcp::OwnedReadHalf),
+    Tls(tokio::io::ReadHalf<TlsStream<TcpStream>>),
     /// Descriptors that arrive are closed by the kernel.
     Unix(unix::OwnedReadHalf),
     /// Descriptors that arrive are kept for their frame.
@@ -78,6 +81,7 @@ impl AsyncRead for Incoming {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Incoming::Tcp(half) => Pin::new(half).poll_read(cx, buf),
+            Incoming::Tls(half) => Pin::new(half).poll_read(cx, buf),
             Incoming::Unix(half) => Pin::new(half).poll_read(cx, buf),
             Incoming::UnixWithDescriptors(half, arrivals) => {
                 // Only payloads are read in larger pieces than the read-ahead, and nothing travels beside them.
@@ -161,28 +165,27 @@ pub(crate) trait Sink: AsyncWrite + Unpin {
 /// The half that is written.
 pub(crate) enum Outgoing {
     Tcp(Arc<tcp::OwnedWriteHalf>),
+    /// Nobody writes past the task that does: what the kernel does not take stays in the layer of TLS.
+    Tls(tokio::io::WriteHalf<TlsStream<TcpStream>>),
     Unix(Arc<unix::OwnedWriteHalf>),
 }
 
 /// The same half, for those who do not wait.
-pub(crate) struct Direct(Outgoing);
+pub(crate) enum Direct {
+    Tcp(Arc<tcp::OwnedWriteHalf>),
+    Unix(Arc<unix::OwnedWriteHalf>),
+}
 
 impl Direct {
     /// Writes some bytes, at least one, or says that it would have to wait.
     pub fn try_send(&self, bytes: &[IoSlice<'_>], descriptors: &[OwnedFd]) -> io::Result<usize> {
-        self.0.try_send(bytes, descriptors)
-    }
-}
-
-impl Outgoing {
-    fn try_send(&self, bytes: &[IoSlice<'_>], descriptors: &[OwnedFd]) -> io::Result<usize> {
         match self {
-            Outgoing::Tcp(half) => {
+            Direct::Tcp(half) => {
                 assert!(descriptors.is_empty(), "descriptors for a socket that takes none");
                 half.try_write_vectored(bytes)
             }
-            Outgoing::Unix(half) if descriptors.is_empty() => half.try_write_vectored(bytes),
-            Outgoing::Unix(half) => {
+            Direct::Unix(half) if descriptors.is_empty() => half.try_write_vectored(bytes),
+            Direct::Unix(half) => {
                 let stream: &UnixStream = (**half).as_ref();
                 stream.try_io(Interest::WRITABLE, || send(stream, bytes, descriptors))
             }
@@ -191,21 +194,14 @@ impl Outgoing {
 
     fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Outgoing::Tcp(half) => {
+            Direct::Tcp(half) => {
                 let stream: &TcpStream = (**half).as_ref();
                 stream.poll_write_ready(cx)
             }
-            Outgoing::Unix(half) => {
+            Direct::Unix(half) => {
                 let stream: &UnixStream = (**half).as_ref();
                 stream.poll_write_ready(cx)
             }
-        }
-    }
-
-    fn share(&self) -> Outgoing {
-        match self {
-            Outgoing::Tcp(half) => Outgoing::Tcp(half.clone()),
-            Outgoing::Unix(half) => Outgoing::Unix(half.clone()),
         }
     }
 }
@@ -217,9 +213,17 @@ impl Sink for Outgoing {
         bytes: &[IoSlice<'_>],
         descriptors: &[OwnedFd],
     ) -> Poll<io::Result<usize>> {
+        let direct = match self {
+            Outgoing::Tls(half) => {
+                assert!(descriptors.is_empty(), "descriptors for a socket that takes none");
+                return Pin::new(half).poll_write_vectored(cx, bytes);
+            }
+            Outgoing::Tcp(half) => Direct::Tcp(half.clone()),
+            Outgoing::Unix(half) => Direct::Unix(half.clone()),
+        };
         loop {
-            ready!(self.poll_ready(cx))?;
-            match self.try_send(bytes, descriptors) {
+            ready!(direct.poll_ready(cx))?;
+            match direct.try_send(bytes, descriptors) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 sent => return Poll::Ready(sent),
             }
@@ -227,7 +231,11 @@ impl Sink for Outgoing {
     }
 
     fn direct(&self) -> Option<Direct> {
-        Some(Direct(self.share()))
+        match self {
+            Outgoing::Tcp(half) => Some(Direct::Tcp(half.clone())),
+            Outgoing::Unix(half) => Some(Direct::Unix(half.clone())),
+            Outgoing::Tls(_) => None,
+        }
     }
 }
 
@@ -244,12 +252,16 @@ impl AsyncWrite for Outgoing {
         self.get_mut().poll_send(cx, &[IoSlice::new(buf)], &[])
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Outgoing::Tls(half) => Pin::new(half).poll_flush(cx),
+            Outgoing::Tcp(_) | Outgoing::Unix(_) => Poll::Ready(Ok(())),
+        }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(match self.get_mut() {
+            Outgoing::Tls(half) => return Pin::new(half).poll_shutdown(cx),
             Outgoing::Tcp(half) => {
                 let stream: &TcpStream = (**half).as_ref();
                 SockRef::from(stream).shutdown(Shutdown::Write)

@@ -3,7 +3,7 @@
 //! Client hello, server hello, proof of the client, verdict. Both proofs are HMAC-SHA256 with the token over both
 //! hellos, each of which carries a fresh nonce, so a recorded proof is worth nothing and the server proves itself too.
 //! A server that wants no token proves nothing; over TCP a client that has one turns away from it.
-//! The token does not cross the wire; the bytes after the hello are neither encrypted nor signed.
+//! The token does not cross the wire. The bytes after the hello are neither encrypted nor signed unless all of it goes in TLS.
 
 use std::io;
 
@@ -85,6 +85,7 @@ impl Verdict {
     pub(crate) const TOKEN_WRONG: u8 = 1;
     pub(crate) const CONNECTIONS_FULL: u8 = 2;
     pub(crate) const CLUSTER_OTHER: u8 = 3;
+    pub(crate) const TLS_WANTED: u8 = 4;
 
     /// Reads a verdict.
     pub fn decode(bytes: &[u8; VERDICT_LEN]) -> Result<Verdict, Fault> {
@@ -216,6 +217,8 @@ pub(crate) struct Terms<'a> {
     pub cluster: ClusterId,
     pub requests_max: u32,
     pub handles_max: u32,
+    /// The client came without TLS to a port that takes nothing else.
+    pub tls_wanted: bool,
 }
 
 /// What a client learned.
@@ -285,6 +288,13 @@ pub(crate) async fn greet(
         Verdict::CLUSTER_OTHER => {
             return told(ErrorKind::Invalid, "the node belongs to another cluster; check the endpoint");
         }
+        Verdict::TLS_WANTED => {
+            return told(
+                ErrorKind::Invalid,
+                "the node takes TLS alone at this port; connect to tls://HOST:PORT, with the cluster's certificate (`ca.pem` in \
+                 the node's directory) in --ca or STOKER_CA",
+            );
+        }
         other => return Err(Fault::broken(format!("the node refuses the connection for reason {other}"))),
     }
     if wanted.is_some_and(|token| !proves(token, b"stoker server", &client, &server, &verdict.proof)) {
@@ -322,6 +332,7 @@ pub(crate) async fn receive<T>(
     let denied = terms.token.is_some_and(|token| !proves(token, b"stoker client", &client, &server, &proof));
     let foreign = !client.cluster.is_zero() && client.cluster != terms.cluster;
     let (status, admitted, reason) = match (denied, foreign) {
+        _ if terms.tls_wanted => (Verdict::TLS_WANTED, None, "a client without TLS"),
         (true, _) => (Verdict::TOKEN_WRONG, None, "a client without the right token"),
         (false, true) => (Verdict::CLUSTER_OTHER, None, "a client that looks for another cluster"),
         (false, false) => match admit() {

@@ -180,6 +180,8 @@ impl Outbox {
                 }
                 advance(&mut frames, written);
             }
+            // TLS keeps what the kernel did not take at once.
+            tokio::time::timeout(stall, stream.flush()).await.map_err(|_| Fault::Stalled)??;
             drop(self.put_back(frames));
         }
         let _ = tokio::time::timeout(stall, stream.shutdown()).await;

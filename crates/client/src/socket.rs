@@ -11,12 +11,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use stoker_tls::{Accepted, Certificate, Trust};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::endpoint::Endpoint;
 use crate::halves::{Arrivals, Incoming, Outgoing};
 
+/// What is spoken in TLS.
+pub(crate) const PROTOCOL: &[u8] = b"stoker-client";
 /// Longest path that fits the kernel's address of a Unix socket, with its terminating zero.
 const UNIX_PATH_LEN_MAX: usize = 107;
 /// Headers and small control parts are read through this much; payloads pass it by.
@@ -32,14 +35,15 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
 }
 
 /// The half that is read.
 pub(crate) type ReadHalf = BufReader<Incoming>;
 
 impl Stream {
-    /// Connects.
-    pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
+    /// Connects. Without a trust of their own, endpoints in TLS are checked by what the system trusts.
+    pub async fn connect(endpoint: &Endpoint, trust: Option<&Trust>) -> io::Result<Stream> {
         match endpoint {
             Endpoint::Unix(path) => {
                 let short = ShortPath::of(path)?;
@@ -53,7 +57,29 @@ impl Stream {
                 tune(&stream)?;
                 Ok(Stream::Tcp(stream))
             }
+            Endpoint::Tls(address) => {
+                let of_system;
+                let trust = match trust {
+                    Some(trust) => trust,
+                    None => {
+                        of_system = Trust::open(None, PROTOCOL)?;
+                        &of_system
+                    }
+                };
+                let stream = TcpStream::connect(address.as_str()).await?;
+                tune(&stream)?;
+                Ok(Stream::Tls(Box::new(trust.connect(stream, address).await?.into())))
+            }
         }
+    }
+
+    /// Shakes hands where a port takes TLS; a connection that does not is left as it is.
+    pub async fn secured(self, certificate: &Certificate) -> io::Result<Stream> {
+        let Stream::Tcp(stream) = self else { return Ok(self) };
+        Ok(match stoker_tls::accept(stream, certificate).await? {
+            Accepted::Tls(stream) => Stream::Tls(Box::new((*stream).into())),
+            Accepted::Plain(stream) => Stream::Tcp(stream),
+        })
     }
 
     /// Two halves that work at the same time. Descriptors that arrive are closed.
@@ -66,6 +92,10 @@ impl Stream {
             Stream::Tcp(stream) => {
                 let (read, write) = stream.into_split();
                 (Incoming::Tcp(read), Outgoing::Tcp(Arc::new(write)))
+            }
+            Stream::Tls(stream) => {
+                let (read, write) = tokio::io::split(*stream);
+                (Incoming::Tls(read), Outgoing::Tls(write))
             }
         };
         (BufReader::with_capacity(READ_AHEAD, read), write)
@@ -98,7 +128,7 @@ impl Listener {
     pub fn bind(endpoint: &Endpoint) -> io::Result<Listener> {
         match endpoint {
             Endpoint::Unix(path) => bind_unix(path),
-            Endpoint::Tcp(address) => {
+            Endpoint::Tcp(address) | Endpoint::Tls(address) => {
                 let listener = std::net::TcpListener::bind(address.as_str()).map_err(|error| {
                     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
                 })?;
@@ -204,6 +234,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -213,6 +244,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -220,6 +252,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -227,6 +260,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -246,7 +280,7 @@ mod tests {
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             let second = Listener::bind(&endpoint).err().unwrap();
             assert_eq!(second.kind(), io::ErrorKind::AddrInUse, "{second}");
-            let (near, far) = tokio::join!(Stream::connect(&endpoint), listener.accept());
+            let (near, far) = tokio::join!(Stream::connect(&endpoint, None), listener.accept());
             near.unwrap();
             far.unwrap();
 

@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod certificate;
 mod clock;
 mod cpus;
 mod database;

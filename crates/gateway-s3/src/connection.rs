@@ -10,6 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use stoker_store::Place;
+use stoker_tls::{Accepted as Handshake, Certificate};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -17,7 +18,6 @@ use tokio::sync::watch;
 use crate::counters::Counters;
 use crate::exchange::Pace;
 use crate::service::Service;
-use crate::tls::Certificate;
 use crate::wire::{Stream, Wire};
 
 /// Bytes that the kernel takes before we wait: a piece of a file, so that the next is read while this one leaves.
@@ -94,8 +94,13 @@ async fn serve_to_end(
     let stream = match certificate {
         None => Stream::Plain(stream),
         Some(certificate) => {
-            match tokio::time::timeout(head_max, certificate.acceptor().accept(stream)).await {
-                Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
+            match tokio::time::timeout(head_max, stoker_tls::accept(stream, &certificate)).await {
+                Ok(Ok(Handshake::Tls(stream))) => Stream::Tls(stream),
+                Ok(Ok(Handshake::Plain(stream))) => {
+                    service.counters.handshake_failed();
+                    answer_and_close(stream, PLAIN_REFUSED, PLAIN_REFUSED_DOCUMENT).await;
+                    return;
+                }
                 _ => {
                     service.counters.handshake_failed();
                     return;
@@ -139,17 +144,28 @@ fn tune(stream: &StdStream) {
     }
 }
 
-/// Turns a connection away. Reads a little, so that the client sees the answer rather than a broken connection.
+/// The answer to plain HTTP on a port that takes HTTPS.
+const PLAIN_REFUSED: &str = "400 Bad Request";
+const PLAIN_REFUSED_DOCUMENT: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code>\
+    <Message>This port takes HTTPS, and you sent plain HTTP. Use https:// in the endpoint.</Message></Error>";
+
+/// Turns a connection away.
 pub(crate) async fn turn_away(stream: StdStream) {
+    const STATUS: &str = "503 Service Unavailable\r\nRetry-After: 1";
     const DOCUMENT: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code>\
         <Message>Too many connections. Please slow down.</Message></Error>";
+    if let Ok(stream) = TcpStream::from_std(stream) {
+        answer_and_close(stream, STATUS, DOCUMENT).await;
+    }
+}
+
+/// Says why, whatever was asked. Reads a little, so that the client sees the answer rather than a broken connection.
+async fn answer_and_close(mut stream: TcpStream, status: &str, document: &str) {
     let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Type: application/xml\r\n\
-         Content-Length: {}\r\n\r\n{DOCUMENT}",
-        DOCUMENT.len()
+        "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{document}",
+        document.len()
     );
     let polite = async {
-        let mut stream = TcpStream::from_std(stream)?;
         stream.write_all(answer.as_bytes()).await?;
         let mut rest = [0; 1024];
         SockRef::from(&stream).shutdown(Shutdown::Write)?;

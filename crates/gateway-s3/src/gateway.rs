@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use stoker_store::{Counter, Store};
+use stoker_tls::Certificate;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -15,12 +16,13 @@ use tokio::task::JoinSet;
 use crate::connection::{self, Accepted};
 use crate::options::GatewayOptions;
 use crate::service::Service;
-use crate::tls::Certificate;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Connections that are turned away at the same time; more are just closed.
 const TURNED_AWAY_MAX: usize = 64;
+/// How TLS calls what is spoken inside.
+const HTTP: &[u8] = b"http/1.1";
 /// Pause after an accept that failed, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,7 +46,8 @@ impl Gateway {
                 "the S3 gateway needs at least one thread and one address to listen on",
             ));
         }
-        let certificate = options.tls.clone().map(Certificate::load).transpose()?.map(Arc::new);
+        let certificate =
+            options.tls.clone().map(|source| Certificate::load(source, HTTP)).transpose()?.map(Arc::new);
         let listeners =
             options.listen.iter().map(|address| listen(*address)).collect::<io::Result<Vec<_>>>()?;
         let addresses = listeners.iter().map(StdListener::local_addr).collect::<io::Result<Vec<_>>>()?;

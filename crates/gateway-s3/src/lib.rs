@@ -29,12 +29,12 @@ mod service;
 mod sets;
 mod settings;
 mod target;
-mod tls;
 mod wire;
 mod xml;
 
 pub use gateway::Gateway;
-pub use options::{GatewayOptions, TlsOptions, TraceParent};
+pub use options::{GatewayOptions, TraceParent};
+pub use stoker_tls::CertificateSource;
 
 /// The target of spans for a collector of traces; nothing else listens to it.
 const TRACE: &str = "stoker::trace";

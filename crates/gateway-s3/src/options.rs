@@ -1,20 +1,11 @@
 //! How a gateway is started. Numbers and paths, and who knows the parents of traces.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderMap;
+use stoker_tls::CertificateSource;
 use tracing::Span;
-
-/// Certificate and key for HTTPS.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TlsOptions {
-    /// PEM file with the certificate and those that lead to its root.
-    pub cert: PathBuf,
-    /// PEM file with the private key.
-    pub key: PathBuf,
-}
 
 /// Gives the span of a request the parent that its headers name. Called only while somebody listens to spans.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +30,8 @@ pub struct GatewayOptions {
     pub region: String,
     /// Domains below which a host name is a volume: `volume.domain`.
     pub domains: Vec<String>,
-    /// HTTPS instead of HTTP. The files are looked at again every few seconds.
-    pub tls: Option<TlsOptions>,
+    /// HTTPS instead of HTTP.
+    pub tls: Option<CertificateSource>,
     /// Origins whose web pages may use the gateway; `*` for all, none by default.
     pub cors_origins: Vec<String>,
     /// Presigned requests of Signature Version 2 are taken, too.

@@ -1,5 +1,6 @@
 //! The door, call by call.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -53,13 +54,22 @@ pub fn key(volume: &str, bytes: &[u8]) -> PyResult<Key> {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (endpoint, token=None, timeout_s=10.0))]
-    fn new(py: Python<'_>, endpoint: &str, token: Option<String>, timeout_s: f64) -> PyResult<Client> {
+    #[pyo3(signature = (endpoint, token=None, timeout_s=10.0, ca=None))]
+    fn new(
+        py: Python<'_>,
+        endpoint: &str,
+        token: Option<String>,
+        timeout_s: f64,
+        ca: Option<PathBuf>,
+    ) -> PyResult<Client> {
         let endpoint: Endpoint =
             endpoint.parse().map_err(|fault| PyValueError::new_err(format!("{fault}")))?;
         let connect_timeout = Duration::try_from_secs_f64(timeout_s)
             .map_err(|_| PyValueError::new_err("timeout_s is not a number of seconds"))?;
-        let options = ClientOptions { connect_timeout, ..ClientOptions::default() };
+        let mut options = ClientOptions { connect_timeout, ..ClientOptions::default() };
+        if let Some(ca) = ca {
+            options = options.trusting(&ca).map_err(|fault| PyValueError::new_err(fault.to_string()))?;
+        }
         Ok(Client { lines: Lines::new(py, Node { endpoint, token, options })? })
     }
 

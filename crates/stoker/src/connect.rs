@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Deserialize;
-use stoker_client::{Client, Endpoint};
+use stoker_client::{Client, ClientOptions, Endpoint};
 use stoker_store::{ErrorKind, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -27,7 +27,7 @@ pub struct Target {
     /// ~/.config/stoker/client.json says]
     #[arg(long, value_name = "PATH", conflicts_with = "endpoint")]
     dir: Option<PathBuf>,
-    /// The address of a node, with its token [env: STOKER_ENDPOINT]
+    /// The address of a node, with its token; tls://HOST:PORT for one in TLS [env: STOKER_ENDPOINT]
     #[arg(long, value_name = "HOST:PORT")]
     endpoint: Option<String>,
     /// The token that the node printed at start [env: STOKER_TOKEN]
@@ -36,19 +36,24 @@ pub struct Target {
     /// A file with the token, which others then cannot see in the list of processes
     #[arg(long, value_name = "PATH")]
     token_file: Option<PathBuf>,
+    /// Certificates (PEM) of the authorities to trust at tls://HOST:PORT, such as `ca.pem` in a node's directory; by default
+    /// those of the system [env: STOKER_CA]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
 }
 
 impl Target {
     /// The node in a folder of this machine.
     pub fn in_folder(dir: &Path) -> Target {
-        Target { dir: Some(dir.to_owned()), endpoint: None, token: None, token_file: None }
+        Target { dir: Some(dir.to_owned()), endpoint: None, token: None, token_file: None, ca: None }
     }
 
     /// Where a node may be, first the most likely. Flags count before the environment, a named endpoint before a folder; if nobody
     /// says anything, the usual places, then what the client configuration says. `stoker.connect()` of Python looks in the same order.
     fn candidates(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<Candidate>, Failure> {
-        let one =
-            |endpoint: Endpoint, why: &str| vec![Candidate { endpoint, why: why.to_owned(), token: None }];
+        let one = |endpoint: Endpoint, why: &str| {
+            vec![Candidate { endpoint, why: why.to_owned(), token: None, ca: None }]
+        };
         let parsed = |text: &str| text.parse().map_err(|error| Failure::new(format!("{error}")));
         let text = |name: &str| env(name).map(|value| value.to_string_lossy().into_owned());
         if let Some(endpoint) = &self.endpoint {
@@ -76,7 +81,7 @@ impl Target {
         let candidates = self.candidates(&of_env)?;
         let folder = |candidate: &Candidate| match &candidate.endpoint {
             Endpoint::Unix(socket) => socket.parent().map(Path::to_path_buf),
-            Endpoint::Tcp(_) => None,
+            Endpoint::Tcp(_) | Endpoint::Tls(_) => None,
         };
         let found = candidates.iter().filter_map(folder).find(|dir| dir.join("node.json").exists());
         Ok(found.or_else(|| candidates.first().and_then(folder)))
@@ -96,19 +101,33 @@ impl Target {
         Ok(token.filter(|token| !token.is_empty()))
     }
 
+    /// What a connection to a candidate trusts.
+    fn options(&self, candidate: &Candidate) -> Result<ClientOptions, Failure> {
+        let named = || of_env("STOKER_CA").map(PathBuf::from);
+        match self.ca.clone().or_else(named).or_else(|| candidate.ca.clone()) {
+            Some(ca) if matches!(candidate.endpoint, Endpoint::Tls(_)) => {
+                ClientOptions::default().trusting(&ca).map_err(|error| {
+                    Failure::new(error.to_string())
+                        .hint("it is a PEM file, such as `ca.pem` in the directory of a node with --tls")
+                })
+            }
+            _ => Ok(ClientOptions::default()),
+        }
+    }
+
     /// A connection to it: to the first candidate that answers.
     pub async fn connect(&self) -> Result<Client, Failure> {
         let candidates = self.candidates(&of_env)?;
         let given = self.token()?;
         if let [only] = candidates.as_slice() {
-            return Client::connect(&only.endpoint, given.as_deref())
+            return Client::connect_with(&only.endpoint, given.as_deref(), self.options(only)?)
                 .await
                 .map_err(|e| refused(&only.endpoint, e));
         }
         let mut tried = Vec::new();
         for candidate in &candidates {
             let token = given.as_deref().or(candidate.token.as_deref());
-            match Client::connect(&candidate.endpoint, token).await {
+            match Client::connect_with(&candidate.endpoint, token, self.options(candidate)?).await {
                 Ok(client) => return Ok(client),
                 // There is one, and it does not want us: another one is not what is meant.
                 Err(error) if error.kind == ErrorKind::Denied => {
@@ -131,6 +150,8 @@ struct Candidate {
     why: String,
     /// The token that goes with it.
     token: Option<String>,
+    /// The authorities to trust there.
+    ca: Option<PathBuf>,
 }
 
 /// What a person says once for all commands of theirs.
@@ -140,6 +161,7 @@ struct ClientFile {
     endpoint: Option<String>,
     dir: Option<PathBuf>,
     token: Option<String>,
+    ca: Option<PathBuf>,
 }
 
 fn of_env(name: &str) -> Option<OsString> {
@@ -162,7 +184,7 @@ fn of_client_file(path: &Path) -> Result<Option<Candidate>, Failure> {
     let Some(text) = read_small(path)? else { return Ok(None) };
     let wrong = |why: String| {
         Failure::new(format!("{}: {why}", path.display()))
-            .hint("it is {\"endpoint\": \"HOST:PORT\", \"token\": \"...\"} or {\"dir\": \"/path\"}")
+            .hint("it is {\"endpoint\": \"HOST:PORT\", \"token\": \"...\", \"ca\": \"FILE\"} or {\"dir\": \"/path\"}")
     };
     let file: ClientFile = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let endpoint = match (file.endpoint, file.dir) {
@@ -170,7 +192,7 @@ fn of_client_file(path: &Path) -> Result<Option<Candidate>, Failure> {
         (None, Some(dir)) => socket_in(&dir),
         (None, None) => return Err(wrong("it names neither an endpoint nor a dir".to_owned())),
     };
-    Ok(Some(Candidate { endpoint, why: path.display().to_string(), token: file.token }))
+    Ok(Some(Candidate { endpoint, why: path.display().to_string(), token: file.token, ca: file.ca }))
 }
 
 /// The directory of a node for commands that need none that runs: the one that was said, or the usual one of a service.
@@ -197,7 +219,7 @@ fn refused(endpoint: &Endpoint, error: StoreError) -> Failure {
                 dir.display()
             )
         }
-        (Endpoint::Tcp(_), ErrorKind::Unavailable) => {
+        (Endpoint::Tcp(_) | Endpoint::Tls(_), ErrorKind::Unavailable) => {
             "check that the node runs and that this is its client address; on its machine use --dir"
                 .to_owned()
         }
@@ -248,7 +270,7 @@ mod tests {
             let found: Vec<String> = found.iter().map(|candidate| candidate.endpoint.to_string()).collect();
             assert_eq!(found, expect, "{set:?}");
         };
-        let nothing = Target { dir: None, endpoint: None, token: None, token_file: None };
+        let nothing = Target { dir: None, endpoint: None, token: None, token_file: None, ca: None };
         let usual = ["unix:stoker-data/stoker.sock", "unix:/var/lib/stoker/stoker.sock"];
         check(&nothing, &[], &usual);
         check(&Target::in_folder(Path::new("d")), &[("STOKER_ENDPOINT", "h:1")], &["unix:d/stoker.sock"]);

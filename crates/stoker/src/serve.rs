@@ -68,6 +68,7 @@ fn tell_json(ready: &Ready) -> Result<(), Failure> {
         "region": ready.region,
         "nfs": ready.nfs,
         "admin": ready.admin,
+        "ca": ready.ca.as_ref().map(|ca| ca.display().to_string()),
         "door": ready.door,
         "peers": ready.peers,
         "lake": ready.lake,

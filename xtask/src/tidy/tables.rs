@@ -21,6 +21,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     // Signs and checks; knows nothing else.
     ("stoker-sigv4", &[]),
     ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
+    // Certificates and trust; whoever listens or dials for people has it.
+    ("stoker-tls", &[]),
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     // Plain types of the door are all that it knows of a cluster: what was measured.
     ("stoker-planner", &["stoker-store"]),
@@ -76,6 +78,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-client",
         &[
             "stoker-format",
+            "stoker-tls",
             "stoker-buffer",
             "stoker-store",
             "stoker-node",
@@ -89,6 +92,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         &[
             "stoker-format",
             "stoker-sigv4",
+            "stoker-tls",
             "stoker-buffer",
             "stoker-store",
             "stoker-node",
@@ -132,7 +136,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-planner", "stoker-store", "stoker-node"]),
+    ("stoker-admin", &["stoker-planner", "stoker-store", "stoker-tls", "stoker-node"]),
     (
         "stoker-telemetry",
         &[
@@ -163,6 +167,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-agent",
         &[
             "stoker-format",
+            "stoker-tls",
             "stoker-ring",
             "stoker-catalog",
             "stoker-lake",
@@ -216,6 +221,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-admin",
             "stoker-doctor",
             "stoker-planner",
+            "stoker-tls",
             "stoker-terminal",
             "stoker-probe",
             "stoker-bench",

@@ -31,9 +31,10 @@ pub async fn login(asked: Arc<Asked>, given: Given) -> Answered {
         .begin(role, Instant::now())
         .map_err(|error| Fault::unavailable(format!("the kernel gave no random bytes: {error}")))?;
     let (name, age_s) = (&asked.cookie, asked.sessions.age_max_s());
+    let secure = if asked.is_secure { "; Secure" } else { "" };
     Ok(Answer {
         value: json!({ "role": role.as_str(), "by": "session", "csrf": session.csrf }),
-        cookie: Some(format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}")),
+        cookie: Some(format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}{secure}")),
     })
 }
 

@@ -22,6 +22,7 @@ use toml::Spanned;
 use crate::TracesPlan;
 use crate::failure::Failure;
 use crate::log;
+use crate::tls::check_name;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
 /// Largest file that is read as a configuration.
@@ -36,6 +37,7 @@ pub struct Config {
     pub lake: Lake,
     pub catalog: Catalog,
     pub keys: Keys,
+    pub tls: Tls,
     pub s3: S3,
     pub nfs: Nfs,
     pub peers: Peers,
@@ -133,6 +135,36 @@ impl Catalog {
 pub enum CatalogKind {
     Embedded,
     Postgres,
+}
+
+/// Certificates of the ports that people connect to.
+#[derive(Deserialize, PartialEq, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    pub cert: Option<Spanned<PathBuf>>,
+    pub key: Option<Spanned<PathBuf>>,
+    pub own: bool,
+    pub names: Vec<TlsName>,
+}
+
+impl Tls {
+    /// Certificate and key, if both are set.
+    pub fn files(&self) -> Option<(PathBuf, PathBuf)> {
+        Some((set(self.cert.as_ref())?.clone(), set(self.key.as_ref())?.clone()))
+    }
+}
+
+/// A name or an address that people use.
+#[derive(Deserialize, PartialEq, Debug, Clone)]
+#[serde(try_from = "String")]
+pub struct TlsName(pub String);
+
+impl TryFrom<String> for TlsName {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<TlsName, String> {
+        check_name(&name).map(|()| TlsName(name))
+    }
 }
 
 /// The S3 door.
@@ -462,14 +494,22 @@ impl Config {
 
     /// Refuses what is well written and cannot be.
     fn check(&self) -> Result<(), Fault> {
-        let s3 = &self.s3;
-        match (&s3.tls_cert, &s3.tls_key) {
-            (Some(one), other) | (other, Some(one))
-                if set(Some(one)).is_some() && set(other.as_ref()).is_none() =>
-            {
-                return Err(Fault::at(one.span(), "TLS needs both `tls_cert` and `tls_key`"));
+        let (s3, tls) = (&self.s3, &self.tls);
+        for (cert, key, words) in [
+            (&s3.tls_cert, &s3.tls_key, "TLS needs both `tls_cert` and `tls_key`"),
+            (&tls.cert, &tls.key, "TLS needs both `cert` and `key`"),
+        ] {
+            match (cert, key) {
+                (Some(one), other) | (other, Some(one))
+                    if set(Some(one)).is_some() && set(other.as_ref()).is_none() =>
+                {
+                    return Err(Fault::at(one.span(), words));
+                }
+                _ => {}
             }
-            _ => {}
+        }
+        if let Some(cert) = tls.cert.as_ref().filter(|_| tls.own && tls.files().is_some()) {
+            return Err(Fault::at(cert.span(), "either `own = true`, or `cert` and `key`"));
         }
         if self.catalog.kind() == CatalogKind::Postgres && self.catalog.url.is_none() {
             let span = self.catalog.kind.as_ref().map_or(0..0, Spanned::span);

@@ -17,6 +17,7 @@ use stoker_node::Labels;
 use stoker_store::LakeMode;
 
 use crate::failure::Failure;
+use crate::tls::check_name;
 use crate::{size, span};
 
 /// A lake mode as people write it.
@@ -58,13 +59,17 @@ pub enum Setting {
     Admin,
     Peers,
     Grace,
+    Tls,
+    TlsName,
+    TlsCert,
+    TlsKey,
     Nodes,
     Cells,
 }
 
 impl Setting {
     /// In the order in which they are told.
-    pub const ALL: [Setting; 16] = [
+    pub const ALL: [Setting; 20] = [
         Setting::Name,
         Setting::Domain,
         Setting::Lake,
@@ -79,6 +84,10 @@ impl Setting {
         Setting::Admin,
         Setting::Peers,
         Setting::Grace,
+        Setting::Tls,
+        Setting::TlsName,
+        Setting::TlsCert,
+        Setting::TlsKey,
         Setting::Nodes,
         Setting::Cells,
     ];
@@ -100,6 +109,10 @@ impl Setting {
             Setting::Admin => "admin",
             Setting::Peers => "peers",
             Setting::Grace => "grace",
+            Setting::Tls => "tls",
+            Setting::TlsName => "tls-name",
+            Setting::TlsCert => "tls-cert",
+            Setting::TlsKey => "tls-key",
             Setting::Nodes => "nodes",
             Setting::Cells => "cells",
         }
@@ -117,7 +130,7 @@ impl Setting {
 
     /// May be given many times.
     fn is_list(self) -> bool {
-        matches!(self, Setting::Drive | Setting::NfsExport)
+        matches!(self, Setting::Drive | Setting::NfsExport | Setting::TlsName)
     }
 
     /// The text as it is kept: places are absolute, so that the next start may be elsewhere.
@@ -132,7 +145,10 @@ impl Setting {
             Setting::Name => {}
             Setting::Domain => parse_labels(text).map(|_| ())?,
             Setting::Lake => return lake_url(text),
-            Setting::Drive => return absolute(Path::new(text)),
+            Setting::Drive | Setting::TlsCert | Setting::TlsKey => return absolute(Path::new(text)),
+            Setting::Tls if !["on", "off"].contains(&text) => return Err("expected on or off".to_owned()),
+            Setting::Tls => {}
+            Setting::TlsName => check_name(text)?,
             Setting::LakeMode => <Mode as clap::ValueEnum>::from_str(text, false).map(|_| ())?,
             Setting::Size | Setting::Memory => size::parse(text).map(|_| ())?,
             Setting::Cores | Setting::Nodes | Setting::Cells => {
@@ -414,7 +430,11 @@ mod tests {
             match setting {
                 Setting::Name => check(setting, "a", ""),
                 Setting::Domain => check(setting, "tor=t1,power=p", "rack=7"),
-                Setting::Lake | Setting::Drive => check(setting, "there", ""),
+                Setting::Lake | Setting::Drive | Setting::TlsCert | Setting::TlsKey => {
+                    check(setting, "there", "")
+                }
+                Setting::Tls => check(setting, "on", "perhaps"),
+                Setting::TlsName => check(setting, "s3.example.com", "https://s3"),
                 Setting::LakeMode => check(setting, "read-only", "mine"),
                 Setting::Size | Setting::Memory => check(setting, "1GiB", "much"),
                 Setting::Cores | Setting::Nodes | Setting::Cells => check(setting, "3", "0"),

@@ -1,6 +1,7 @@
 //! The cluster's own certificate authority. Nothing else signs certificates of nodes.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -16,6 +17,8 @@ use super::message::BoxFuture;
 
 /// How long a node's certificate is good for.
 pub const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long the certificate of a port is good for.
+const SERVICE_LIFE: Duration = Duration::from_secs(60 * 24 * 3600);
 const AUTHORITY_LIFE: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 /// Certificates begin this much earlier, for nodes whose clocks are behind.
 const CLOCK_SKEW_S: u64 = 3600;
@@ -46,6 +49,15 @@ pub struct Issued {
     pub from_s: u64,
     /// Seconds since 1970 after which it is worth nothing.
     pub until_s: u64,
+}
+
+/// A certificate of a port that people connect to, with its key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServiceCertificate {
+    /// DER.
+    pub certificate: Vec<u8>,
+    /// PKCS #8, DER.
+    pub key: Vec<u8>,
 }
 
 /// The public half of a node's key; what a certificate is issued for.
@@ -130,6 +142,32 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(key, &self.issuer)?.der().to_vec();
         Ok(Issued { certificate, from_s, until_s: from_s + life.as_secs() })
+    }
+
+    /// A certificate for the ports of a node that people connect to: good for these host names and addresses, and no proof
+    /// of being a node.
+    pub fn issue_service(
+        &self,
+        node: NodeId,
+        names: &[String],
+        now_s: u64,
+    ) -> Result<ServiceCertificate, CredentialsError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(&format!("stoker service of {node}"));
+        set_validity(&mut params, now_s, SERVICE_LIFE);
+        for name in names {
+            let name = match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(name.as_str().try_into()?),
+            };
+            params.subject_alt_names.push(name);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer)?.der().to_vec();
+        Ok(ServiceCertificate { certificate, key: key.serialize_der() })
     }
 }
 

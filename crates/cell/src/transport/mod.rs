@@ -37,7 +37,7 @@ mod tcp;
 mod token;
 mod verifier;
 
-pub use authority::{Authority, CERTIFICATE_LIFE, Issued, Issuer, PublicKey};
+pub use authority::{Authority, CERTIFICATE_LIFE, Issued, Issuer, PublicKey, ServiceCertificate};
 pub use config::{Config, Security};
 pub use credentials::{Credentials, CredentialsError, Identity};
 pub use frame::{BODY_LEN_MAX, HEAD_LEN_MAX};

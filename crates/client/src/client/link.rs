@@ -405,16 +405,22 @@ pub(super) async fn dial(
     options: &ClientOptions,
 ) -> Result<(Stream, Welcome)> {
     let proof = match endpoint {
-        Endpoint::Tcp(_) => Proof::Demanded,
+        Endpoint::Tcp(_) | Endpoint::Tls(_) => Proof::Demanded,
         Endpoint::Unix(_) => Proof::IfWanted,
     };
     let connected = timeout(options.connect_timeout, async {
-        let mut stream = Stream::connect(endpoint).await?;
+        let mut stream = Stream::connect(endpoint, options.trust.as_ref()).await?;
         let welcome = hello::greet(&mut stream, token, proof).await?;
         Ok::<_, Fault>((stream, welcome))
     });
     match connected.await {
         Ok(Ok(connected)) => Ok(connected),
+        Ok(Err(Fault::Io(error)))
+            if matches!(endpoint, Endpoint::Tls(_)) && stoker_tls::explain(&error).is_some() =>
+        {
+            let why = stoker_tls::explain(&error).unwrap_or_default();
+            Err(StoreError::new(ErrorKind::Invalid, format!("cannot connect to {endpoint}: {why}")))
+        }
         Ok(Err(Fault::Io(error))) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
             let message = format!("cannot connect to {endpoint}: {error}");
             Err(StoreError::new(ErrorKind::Unavailable, message))

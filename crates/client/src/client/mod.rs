@@ -15,15 +15,19 @@ mod segments;
 mod spare;
 mod writer;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stoker_format::ClusterId;
 use stoker_store::{ErrorKind, Result, StoreError, is_alone};
+use stoker_tls::Trust;
 use tokio::sync::Mutex;
 
 use crate::endpoint::Endpoint;
 use crate::message::{Request, Response};
+use crate::socket::PROTOCOL;
 use link::{Link, Lost, Reply};
 use spare::Spares;
 
@@ -46,6 +50,15 @@ pub struct ClientOptions {
     pub stall_timeout: Duration,
     /// Over a Unix socket, read the drives of the node where it lets us.
     pub leases: bool,
+    /// Whose certificates are taken at endpoints in TLS; by default those that the system trusts.
+    pub trust: Option<Trust>,
+}
+
+impl ClientOptions {
+    /// Takes certificates of the authorities in a PEM file alone.
+    pub fn trusting(self, bundle: &Path) -> io::Result<ClientOptions> {
+        Ok(ClientOptions { trust: Some(Trust::open(Some(bundle), PROTOCOL)?), ..self })
+    }
 }
 
 impl Default for ClientOptions {
@@ -56,6 +69,7 @@ impl Default for ClientOptions {
             reconnect_patience: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
             leases: true,
+            trust: None,
         }
     }
 }

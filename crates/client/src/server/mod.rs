@@ -18,13 +18,15 @@ use std::time::Duration;
 
 use stoker_format::ClusterId;
 use stoker_store::{Counter, Histogram, Store};
+use stoker_tls::{Certificate, CertificateSource};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
+use crate::fault::Fault;
 use crate::hello::{self, Terms};
 use crate::message::Request;
-use crate::socket::{Listener, Stream};
+use crate::socket::{Listener, PROTOCOL, Stream};
 
 /// Connections that may be in their hello at once; others wait in the kernel's queue.
 const HELLOS_MAX: usize = 64;
@@ -53,6 +55,8 @@ pub struct ServerOptions {
     pub hello_timeout: Duration,
     /// Time after which a client that should send or take bytes and does not is disconnected.
     pub stall_timeout: Duration,
+    /// TCP takes TLS alone.
+    pub certificate: Option<Arc<Certificate>>,
     /// A Unix socket wants the token too.
     pub unix_token: bool,
     /// The cluster that is told to clients.
@@ -71,6 +75,7 @@ impl Default for ServerOptions {
             descriptors_max: 1024,
             hello_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
+            certificate: None,
             unix_token: false,
             cluster: ClusterId::ZERO,
         }
@@ -158,14 +163,26 @@ impl Server {
         options: ServerOptions,
     ) -> io::Result<Server> {
         let token = token.filter(|token| !token.is_empty());
-        if let Some(endpoint) = listen.iter().find(|endpoint| matches!(endpoint, Endpoint::Tcp(_)))
+        if let Some(endpoint) =
+            listen.iter().find(|endpoint| matches!(endpoint, Endpoint::Tcp(_) | Endpoint::Tls(_)))
             && token.is_none()
         {
             let message = format!("{endpoint}: TCP needs a token; anybody could connect without");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        if let Some(endpoint) = listen.iter().find(|endpoint| matches!(endpoint, Endpoint::Tls(_)))
+            && options.certificate.is_none()
+        {
+            let message = format!("{endpoint}: TLS needs a certificate");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let listeners = listen.iter().map(Listener::bind).collect::<io::Result<Vec<Listener>>>()?;
-        let addresses = listeners.iter().map(Listener::endpoint).collect::<io::Result<_>>()?;
+        let addresses = listeners.iter().map(Listener::endpoint).collect::<io::Result<Vec<_>>>()?;
+        let secured = |at| match at {
+            Endpoint::Tcp(address) if options.certificate.is_some() => Endpoint::Tls(address),
+            other => other,
+        };
+        let addresses = addresses.into_iter().map(secured).collect();
         let shared = Arc::new(Shared {
             store,
             token,
@@ -189,6 +206,11 @@ impl Server {
             accepting.spawn(accept(shared.clone(), listener, hellos.clone()));
         }
         Ok(Server { shared, addresses, accepting })
+    }
+
+    /// The certificate of its TCP ports.
+    pub fn certificate(source: CertificateSource) -> io::Result<Certificate> {
+        Certificate::load(source, PROTOCOL)
     }
 
     /// Bytes of writers that came through shared memory.
@@ -284,24 +306,35 @@ async fn accept(shared: Arc<Shared>, listener: Listener, hellos: Arc<Semaphore>)
     }
 }
 
-/// The hello; none if the client is turned away.
-async fn greet(shared: &Shared, mut stream: Stream) -> Option<(Stream, (OwnedSemaphorePermit, u16))> {
-    let options = &shared.options;
-    let wants_token = options.unix_token || matches!(stream, Stream::Tcp(_));
-    let terms = Terms {
-        token: shared.token.as_deref().filter(|_| wants_token),
-        cluster: options.cluster,
-        requests_max: options.requests_max as u32,
-        handles_max: options.handles_max as u32,
-    };
-    let admit = || shared.connections.clone().try_acquire_owned().ok();
-    let hello = hello::receive(&mut stream, &terms, admit);
-    match tokio::time::timeout(options.hello_timeout, hello).await {
-        Ok(Ok(admitted)) => Some((stream, admitted)),
+/// Handshake and hello, within the time that they have; none if the client is turned away.
+async fn greet(shared: &Shared, stream: Stream) -> Option<(Stream, (OwnedSemaphorePermit, u16))> {
+    match tokio::time::timeout(shared.options.hello_timeout, meet(shared, stream)).await {
+        Ok(Ok(admitted)) => Some(admitted),
         Ok(Err(fault)) => {
             tracing::debug!("turned away: {fault}");
             None
         }
         Err(_) => None,
     }
+}
+
+async fn meet(
+    shared: &Shared,
+    mut stream: Stream,
+) -> std::result::Result<(Stream, (OwnedSemaphorePermit, u16)), Fault> {
+    let options = &shared.options;
+    let wants_token = options.unix_token || !matches!(stream, Stream::Unix(_));
+    if let Some(certificate) = &options.certificate {
+        stream = stream.secured(certificate).await?;
+    }
+    let terms = Terms {
+        token: shared.token.as_deref().filter(|_| wants_token),
+        cluster: options.cluster,
+        requests_max: options.requests_max as u32,
+        handles_max: options.handles_max as u32,
+        tls_wanted: options.certificate.is_some() && matches!(stream, Stream::Tcp(_)),
+    };
+    let admit = || shared.connections.clone().try_acquire_owned().ok();
+    let admitted = hello::receive(&mut stream, &terms, admit).await?;
+    Ok((stream, admitted))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use stoker_gateway_s3::{Gateway, GatewayOptions, TlsOptions};
+use stoker_gateway_s3::{CertificateSource, Gateway, GatewayOptions};
 
 use crate::client::{Client, Response, connect, exchange, read_response};
 use crate::rig::{Rig, client, pattern, volume};
@@ -48,7 +48,7 @@ fn install(dir: &Path, name: &str) {
 fn https_works_and_takes_up_new_certificates() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "first");
-    let tls = TlsOptions { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
+    let tls = CertificateSource::Files { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
     let gateway = Rig::get().other_gateway(GatewayOptions { tls: Some(tls), ..GatewayOptions::default() });
     let client = Client { address: gateway.addresses()[0], ..client() };
     let path = format!("/{}/secret", volume());
@@ -66,10 +66,9 @@ fn https_works_and_takes_up_new_certificates() {
     send(&client, "second-cert.pem", client.request("GET", &path)).unwrap().expect(200);
     assert!(send(&client, "first-cert.pem", client.request("GET", &path)).is_err());
 
-    // Plain HTTP at an HTTPS port is no conversation.
-    let plain =
-        std::panic::catch_unwind(|| exchange(client.address, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n", "GET"));
-    assert!(plain.is_err());
+    let plain = exchange(client.address, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n", "GET");
+    assert_eq!(plain.status, 400);
+    assert!(String::from_utf8_lossy(&plain.body).contains("Use https://"));
 }
 
 #[test]
@@ -77,7 +76,7 @@ fn a_gateway_does_not_start_with_bad_files() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path(), "first");
     let start = |cert: &str, key: &str| {
-        let tls = TlsOptions { cert: dir.path().join(cert), key: dir.path().join(key) };
+        let tls = CertificateSource::Files { cert: dir.path().join(cert), key: dir.path().join(key) };
         let options = GatewayOptions { tls: Some(tls), ..GatewayOptions::default() };
         Gateway::start(Rig::get().node.clone(), options).map(|_| ()).unwrap_err().to_string()
     };

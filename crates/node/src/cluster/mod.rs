@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use stoker_buffer::Pool;
 use stoker_cell::transport::{
-    self, Authority, Config, Credentials, JoinDesk, Security, TcpTransport, Transport,
+    self, Authority, Config, Credentials, JoinDesk, Security, ServiceCertificate, TcpTransport, Transport,
 };
 use stoker_format::NodeId;
 use stoker_store::{ErrorKind, Result, StoreError, Subject};
@@ -89,6 +89,7 @@ pub struct Member {
     keeper: Option<Arc<Keeper>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     gossip: Vec<SocketAddr>,
+    renewals: Arc<Renewals>,
 }
 
 /// The secrets that the nodes of a cluster share, the newest first; those of a new cluster if this node has none.
@@ -195,7 +196,7 @@ impl Member {
         let pings = pings.start(&keys, identity, gossip.clone(), options.grace, &node)?;
         let tasks = vec![
             tokio::spawn(wire.watch_latencies()),
-            tokio::spawn(transport::renew_forever(credentials, renewals, |_| {})),
+            tokio::spawn(transport::renew_forever(credentials, renewals.clone(), |_| {})),
         ];
         Ok(Arc::new(Member {
             node,
@@ -204,6 +205,7 @@ impl Member {
             keeper,
             tasks: Mutex::new(tasks),
             gossip,
+            renewals,
         }))
     }
 
@@ -220,6 +222,21 @@ impl Member {
     /// Where its pings go.
     pub fn gossip(&self) -> &[SocketAddr] {
         &self.gossip
+    }
+
+    /// The certificate (DER) of the cluster's authority: what its clients trust.
+    pub fn authority_certificate(&self) -> &[u8] {
+        self.renewals.0.certificate()
+    }
+
+    /// Makes certificates for the ports of this node that people connect to. It outlives the member, and keeps nothing of it
+    /// but the authority.
+    pub fn service_issuer(&self) -> impl Fn(&[String]) -> Result<ServiceCertificate> + Send + Sync + 'static {
+        let (renewals, node) = (self.renewals.clone(), self.node.id());
+        move |names| {
+            let made = renewals.0.issue_service(node, names, clock::now_ms() / 1_000);
+            made.map_err(|fault| StoreError::new(ErrorKind::Invalid, fault.to_string()))
+        }
     }
 
     /// Waits until this node has to be stopped and started again, and says why: its catalog was replaced, or the others went

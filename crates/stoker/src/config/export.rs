@@ -49,6 +49,17 @@ pub fn text(known: &Known) -> Result<String, Failure> {
     }
     section("[lake]", &[("url", of_text(Setting::Lake))]);
     let one = |address: Option<String>| address.map(|address| format!("[{}]", quoted(&address)));
+    let is_own = values.one(Setting::Tls) == Some("on") && !values.has(Setting::TlsCert);
+    let names = values.all(Setting::TlsName);
+    section(
+        "[tls]",
+        &[
+            ("cert", values.one(Setting::TlsCert).map(quoted)),
+            ("key", values.one(Setting::TlsKey).map(quoted)),
+            ("own", is_own.then(|| "true".to_owned())),
+            ("names", (!names.is_empty()).then(|| format!("[{}]", list(names)))),
+        ],
+    );
     section(
         "[s3]",
         &[

@@ -164,6 +164,8 @@ fn default(known: &Known, setting: Setting) -> Result<(String, String), Failure>
         Setting::Peers => port(daemon::default_host(&known.dir)?, known.ports.peers, 9002),
         Setting::Grace => by_default(span::exact(up::GRACE)),
         Setting::Cells => by_default("1".to_owned()),
+        Setting::Tls => by_default("off".to_owned()),
+        Setting::TlsName | Setting::TlsCert | Setting::TlsKey => by_default("-".to_owned()),
         Setting::Domain | Setting::Nfs | Setting::NfsExport | Setting::Nodes => by_default("-".to_owned()),
     })
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stoker_client::{Client, Endpoint};
-use stoker_doctor::{Certificate, CpuList, Drive, DriveKind, Known, Plan, certificate};
+use stoker_doctor::{Certificate, CpuList, Drive, DriveKind, Known, Plan};
 use stoker_node::MemoryPlan;
 use stoker_store::{NodeStatus, Store};
+use stoker_tls::validity;
 
 use crate::config::{CatalogKind, Config, Size};
 use crate::daemon::place::read_small;
@@ -189,7 +190,9 @@ impl Subject {
         let mut keys: Vec<PathBuf> =
             SECRETS.iter().map(|name| self.dir.join(name)).filter(|path| path.exists()).collect();
         keys.extend(self.config.admin.token_file.clone());
-        keys.extend(self.config.s3.tls().map(|(_, key)| key));
+        keys.extend(
+            [self.config.s3.tls(), self.config.tls.files()].into_iter().flatten().map(|(_, key)| key),
+        );
         // An address of a database may hold a password.
         let has_password =
             |url: &str| url.split_once('@').is_some_and(|(user, _)| user.matches(':').count() > 1);
@@ -209,16 +212,17 @@ impl Subject {
 
     fn certificates(&self) -> Vec<Certificate> {
         let mut all = Vec::new();
-        if let Some((path, _)) = self.config.s3.tls() {
+        let configured = [("S3", self.config.s3.tls()), ("TLS", self.config.tls.files())];
+        for (what, path) in configured.into_iter().filter_map(|(what, files)| Some((what, files?.0))) {
             let read = || -> Known<(u64, u64)> {
                 let text = read_small(&path).map_err(|failure| failure.cause().to_owned())?;
                 let text = text.ok_or_else(|| format!("{} is not there", path.display()))?;
-                certificate::validity_of_pem(&text).map_err(|fault| format!("{} {fault}", path.display()))
+                validity::validity_of_pem(&text).map_err(|fault| format!("{} {fault}", path.display()))
             };
             all.push(Certificate {
-                name: format!("S3 {}", path.display()),
+                name: format!("{what} {}", path.display()),
                 validity_s: read(),
-                renew: "replace the files of tls_cert and tls_key, then: systemctl reload stoker (SIGHUP reads them again)"
+                renew: "replace the files of certificate and key; the node reads them within seconds of its next connection"
                     .to_owned(),
             });
         }
@@ -227,7 +231,7 @@ impl Subject {
             authority => all.push(Certificate {
                 name: "authority of the cluster".to_owned(),
                 validity_s: authority.map_err(|fault| fault.message).and_then(|der| {
-                    certificate::validity_of_der(&der.unwrap_or_default()).map_err(|fault| fault.to_string())
+                    validity::validity_of_der(&der.unwrap_or_default()).map_err(|fault| fault.to_string())
                 }),
                 renew: "stop all nodes, on each: stoker key rotate --authority FILE --dir DIR".to_owned(),
             }),

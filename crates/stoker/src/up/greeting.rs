@@ -22,6 +22,7 @@ pub fn json(ready: &Ready) -> Result<(), Failure> {
         "region": ready.region,
         "nfs": ready.nfs.first(),
         "admin": ready.admin,
+        "ca": ready.ca.as_ref().map(|ca| ca.display().to_string()),
         "token": ready.tokens.operator,
         "view_token": ready.tokens.view,
         "lake": ready.lake,
@@ -73,9 +74,9 @@ fn examples(ready: &Ready, keys: &Credentials, s3: &str, volume: &str) -> Vec<St
     let dir = quoted(&ready.dir.display().to_string());
     let file = quoted(&ready.dir.join(CREDENTIALS).display().to_string());
     let program = program();
-    vec![
-        "a file to try it with:".into(),
-        "  echo hello > hello.txt".into(),
+    let mut lines = vec!["a file to try it with:".into(), "  echo hello > hello.txt".into()];
+    lines.extend(trust(ready));
+    lines.extend([
         format!("aws (the keys are in {file}, too, for you alone):"),
         format!(
             "  export AWS_ACCESS_KEY_ID={access} AWS_SECRET_ACCESS_KEY={secret} AWS_DEFAULT_REGION={region}"
@@ -97,6 +98,17 @@ fn examples(ready: &Ready, keys: &Credentials, s3: &str, volume: &str) -> Vec<St
         format!("  mkdir -p /mnt/{volume} && {program} mount {volume} /mnt/{volume} --dir {dir}"),
         "until it is in the lake, and where it is there:".into(),
         format!("  {program} wait {volume}/hello.txt"),
+    ]);
+    lines
+}
+
+/// How clients are told to trust the authority of the cluster, if they have to.
+fn trust(ready: &Ready) -> Vec<String> {
+    let Some(ca) = &ready.ca else { return Vec::new() };
+    let ca = quoted(&ca.display().to_string());
+    vec![
+        "trust its certificates (aws and boto3; rclone; curl; copy the file to other machines):".into(),
+        format!("  export AWS_CA_BUNDLE={ca} RCLONE_CA_CERT={ca} CURL_CA_BUNDLE={ca}"),
     ]
 }
 

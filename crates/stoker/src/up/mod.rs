@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::daemon::place::Place;
 use crate::daemon::{
     self, FirstVolume, Hangup, LakePlan, Listen, NfsPlan, PeersPlan, Plan, Promotion, S3Plan, TelemetryPlan,
-    Traces, TracesPlan, drives, limits,
+    TlsPlan, Traces, TracesPlan, drives, limits,
 };
 use crate::failure::Failure;
 use crate::gate::part::PartsOfNode;
@@ -70,6 +70,19 @@ pub struct Args {
     /// Address for other nodes; by default 127.0.0.1:9002, or a free port that is kept.
     #[arg(long, value_name = "ADDR", conflicts_with = "nodes")]
     peers: Option<SocketAddr>,
+    /// TLS at the S3 and admin ports, with certificates of the cluster's own authority, made and renewed by themselves; `--tls
+    /// off` ends it.
+    #[arg(long, value_name = "on|off", num_args = 0..=1, default_missing_value = "on")]
+    tls: Option<String>,
+    /// With --tls: a name or an address that people use, beside those of this machine; may be given many times.
+    #[arg(long, value_name = "NAME")]
+    tls_name: Vec<String>,
+    /// With --tls-key: a certificate of your own (PEM, with those that lead to its root), read again when the file changes.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// What people call this node; by default the name of the machine.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -101,7 +114,7 @@ pub struct Args {
     #[arg(long, alias = "log-level", value_name = "LEVEL", env = "STOKER_LOG", default_value = "warn")]
     log: log::Level,
     /// Print one line of JSON when ready: s3, access_key, secret_key, region, nfs, admin, token, view_token, lake, dir,
-    /// socket, pid, volume.
+    /// socket, pid, volume, ca (the authority to trust, with --tls).
     #[arg(long)]
     json: bool,
     /// Start everything, say what is there, and stop.
@@ -140,6 +153,10 @@ impl Args {
         take(Setting::Admin, text(self.admin.as_ref()))?;
         take(Setting::Peers, text(self.peers.as_ref()))?;
         take(Setting::Grace, self.grace.map(span::exact).into_iter().collect())?;
+        take(Setting::Tls, text(self.tls.as_ref()))?;
+        take(Setting::TlsName, self.tls_name.clone())?;
+        take(Setting::TlsCert, self.tls_cert.iter().map(|path| path.display().to_string()).collect())?;
+        take(Setting::TlsKey, self.tls_key.iter().map(|path| path.display().to_string()).collect())?;
         take(Setting::Nodes, text(self.nodes.as_ref()))?;
         take(Setting::Cells, text(self.cells.as_ref()))?;
         Ok(flags)
@@ -213,6 +230,25 @@ fn check_peers(peers: Option<SocketAddr>) -> Result<(), Failure> {
     }
 }
 
+/// The certificates that the settings ask for: files, if there are some.
+fn tls(settings: &Values) -> Result<Option<TlsPlan>, Failure> {
+    let (names, switch) = (settings.all(Setting::TlsName), settings.one(Setting::Tls));
+    let of = |setting| settings.one(setting).map(PathBuf::from);
+    match (of(Setting::TlsCert), of(Setting::TlsKey)) {
+        _ if switch == Some("off") => Ok(None),
+        (Some(cert), Some(key)) => Ok(Some(TlsPlan::Files { cert, key })),
+        (Some(_), None) | (None, Some(_)) => {
+            Err(Failure::new("a certificate needs its key, and a key its certificate")
+                .hint("give both --tls-cert and --tls-key"))
+        }
+        _ if switch == Some("on") => Ok(Some(TlsPlan::Own { names: names.to_vec() })),
+        _ if !names.is_empty() => {
+            Err(Failure::new("--tls-name names nothing without --tls").hint("add --tls"))
+        }
+        _ => Ok(None),
+    }
+}
+
 fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
     let defaults = Config::default();
     let size = settings.bytes(Setting::Size);
@@ -258,7 +294,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
             catalog_patience: S3Plan::CATALOG_PATIENCE,
-            tls: None,
+            tls: tls(settings)?,
         },
         nfs: NfsPlan { listen: nfs.into_iter().collect(), exports },
         peers: PeersPlan {
@@ -276,6 +312,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         makes_join_token: true,
         promote: args.promote.wish(),
         admin: at(Setting::Admin),
+        tls: tls(settings)?,
         token_file: None,
         view_token_file: None,
         metrics_open: false,

@@ -282,9 +282,18 @@ impl Cell {
             (Setting::Peers, "127.0.0.1:0".to_owned()),
             (Setting::Memory, size::exact(memory)),
         ];
-        for setting in [Setting::LakeMode, Setting::Size, Setting::Cores, Setting::Grace] {
+        for setting in [
+            Setting::LakeMode,
+            Setting::Size,
+            Setting::Cores,
+            Setting::Grace,
+            Setting::Tls,
+            Setting::TlsCert,
+            Setting::TlsKey,
+        ] {
             all.extend(ours.one(setting).map(|text| (setting, text.to_owned())));
         }
+        all.extend(ours.all(Setting::TlsName).iter().map(|name| (Setting::TlsName, name.clone())));
         // Their rings are on one file system, unless they are there already.
         if ours.one(Setting::Size).is_none() {
             let ring = DriveOptions::sized_among(node_dir(&self.dir, at).join("ring"), None, self.count)?;
@@ -373,6 +382,9 @@ impl Cell {
             text(&all[all.len() - 1]["s3"]),
             text(&keys["volume"]),
         ))?;
+        if let Some(ca) = keys["ca"].as_str() {
+            out::line(format!("trust: export AWS_CA_BUNDLE={}", shell::quoted(ca)))?;
+        }
         out::line(format!("console: {}/  log in with {}", text(&keys["admin"]), text(&keys["token"])))?;
         out::say("\nready; stop with Ctrl-C");
         Ok(())

@@ -22,5 +22,6 @@ mod sets;
 mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
+mod tls;
 mod up;
 mod waiting;

@@ -16,16 +16,16 @@ use stoker_store::{Awaited, Finish, Key, Store, WriteRequest};
 const SMALL: [&str; 4] = ["--size", "256MiB", "--memory", "256MiB"];
 
 /// A running daemon. A test that fails takes it along.
-struct Daemon {
+pub struct Daemon {
     child: Child,
     out: BufReader<ChildStdout>,
     err: Option<BufReader<ChildStderr>>,
-    ready: Value,
+    pub ready: Value,
 }
 
 impl Daemon {
     /// Starts the binary and waits for the line that says it is ready.
-    fn start(args: &[&str]) -> Daemon {
+    pub fn start(args: &[&str]) -> Daemon {
         Daemon::start_with(args, &[])
     }
 
@@ -84,7 +84,7 @@ impl Daemon {
     }
 
     /// Stops it as an operator does; it must end well.
-    fn stop(self) -> String {
+    pub fn stop(self) -> String {
         self.signal("TERM");
         let (code, rest, words) = self.end();
         assert_eq!((code, rest.as_str()), (Some(0), ""), "{words}");
@@ -116,7 +116,7 @@ fn get_from(url: &str, host: &str, path: &str, token: Option<&str>) -> (u16, Str
 }
 
 /// Runs the binary to its end: exit code, stdout, stderr.
-fn run(args: &[&str]) -> (Option<i32>, String, String) {
+pub fn run(args: &[&str]) -> (Option<i32>, String, String) {
     run_with(args, &[])
 }
 
@@ -140,7 +140,7 @@ fn refused(args: &[&str], cause: &str, hint: &str) {
 }
 
 /// A folder on the file system of the build.
-fn folder() -> tempfile::TempDir {
+pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
@@ -164,7 +164,7 @@ fn the_first_start_makes_everything_and_a_restart_keeps_it() {
     let first = Daemon::up(&home, &[]);
     let ready = first.ready.clone();
     let names: BTreeSet<&str> = ready.as_object().unwrap().keys().map(String::as_str).collect();
-    let expect = "access_key admin dir id join_token lake nfs peers pid region s3 secret_key socket token unreachable \
+    let expect = "access_key admin ca dir id join_token lake nfs peers pid region s3 secret_key socket token unreachable \
                   view_token volume";
     assert_eq!(names, expect.split(' ').collect());
     assert_eq!(
