@@ -77,6 +77,7 @@ pub(crate) fn asked_of(operation: Operation) -> Option<Of> {
 }
 
 /// Whether it would change something.
+#[cfg(test)]
 pub(crate) fn is_change(operation: Operation) -> bool {
     QUESTIONS.iter().any(|row| row.3 == operation && row.1 != Method::GET)
 }

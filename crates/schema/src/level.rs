@@ -27,7 +27,9 @@ impl Level {
     /// node saw has a sum.
     ///
     /// 3: the catalog of a cluster without a database is kept by a group of nodes, which elects who leads.
-    pub const NEWEST: Level = Level(3);
+    ///
+    /// 4: tenants, and volumes of tenants. A release that does not know them would show them to everybody.
+    pub const NEWEST: Level = Level(4);
 }
 
 impl fmt::Display for Level {

@@ -43,10 +43,12 @@ mod stage;
 mod stat;
 mod status;
 mod support_bundle;
+mod tenant;
 mod top;
 mod transfer;
 mod umount;
 mod up;
+mod user;
 mod volume;
 mod wait;
 mod waiting;
@@ -119,6 +121,15 @@ enum Verb {
     /// Make, show, replace and remove access keys for S3.
     #[command(subcommand)]
     Key(key::Verb),
+    /// Make, list and delete tenants: each sees its own volumes and no others.
+    #[command(subcommand)]
+    Tenant(tenant::Verb),
+    /// Make, list and delete projects: folders of a tenant for some of its users.
+    #[command(subcommand)]
+    Project(tenant::ProjectVerb),
+    /// Make, list, change and delete users.
+    #[command(subcommand)]
+    User(user::Verb),
     /// Turn many small files into few tar shards, with a seal that finds each sample.
     Pack(pack::Args),
     /// Make a seal of tar shards that are there.
@@ -196,6 +207,9 @@ fn main() -> ExitCode {
         Verb::Volume(verb) => volume::run(&verb),
         Verb::Set(verb) => set::run(&verb),
         Verb::Key(verb) => key::run(&verb),
+        Verb::Tenant(verb) => tenant::run(&verb),
+        Verb::Project(verb) => tenant::run_project(&verb),
+        Verb::User(verb) => user::run(&verb),
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),

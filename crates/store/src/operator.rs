@@ -10,6 +10,7 @@ use crate::history::History;
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::outage::Outages;
+use crate::people::{People, PeopleChange};
 use crate::receipt::Receipt;
 
 /// What an access key may do.
@@ -384,6 +385,10 @@ pub enum Order {
         /// Whether it stays as it is.
         held: bool,
     },
+    /// Every tenant, project and user.
+    People,
+    /// Change one of them.
+    PeopleChange(PeopleChange),
 }
 
 /// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
@@ -475,6 +480,8 @@ pub enum Report {
     Removals(Vec<Removal>),
     /// Of [`Order::Level`] and [`Order::LevelHold`].
     Level(LevelStatus),
+    /// Of [`Order::People`].
+    People(People),
 }
 
 impl Order {
@@ -500,6 +507,7 @@ impl Order {
             | Order::History { .. }
             | Order::Removals { .. }
             | Order::Level
+            | Order::People
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -509,6 +517,7 @@ impl Order {
             | Order::DriveAdd { .. }
             | Order::DriveCordon { .. }
             | Order::LevelHold { .. }
+            | Order::PeopleChange(_)
             | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate

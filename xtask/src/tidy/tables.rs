@@ -65,10 +65,13 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-testing",
         ],
     ),
+    // Decides in front of the door, so it knows the door alone; its tests run against a real node.
+    ("stoker-access", &["stoker-format", "stoker-store", "stoker-node"]),
     // The tests of what stands in front of the door run against a real node.
     (
         "stoker-client",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-buffer",
             "stoker-store",
@@ -81,6 +84,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker-gateway-s3",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-sigv4",
             "stoker-buffer",
@@ -97,9 +101,12 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
     // The binding to Python is a client, and never a node.
     ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv"]),
-    ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
+    (
+        "stoker-files",
+        &["stoker-access", "stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"],
+    ),
     ("stoker-gateway-fuse", &["stoker-files"]),
-    ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
+    ("stoker-gateway-nfs", &["stoker-access", "stoker-files", "stoker-format", "stoker-store"]),
     // Decisions about what breaks know nobody: what they are about are names, and a driver carries them out.
     ("stoker-reflex", &[]),
     // Looks at machines, and is told what a node is configured with: it knows none itself.
@@ -124,7 +131,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-store", "stoker-node"]),
+    ("stoker-admin", &["stoker-access", "stoker-store", "stoker-node"]),
     (
         "stoker-telemetry",
         &[
@@ -154,6 +161,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker-agent",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-ring",
             "stoker-catalog",
@@ -187,6 +195,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-buffer",
             "stoker-ring",

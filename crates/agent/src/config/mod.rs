@@ -22,6 +22,7 @@ use toml::Spanned;
 use crate::TracesPlan;
 use crate::failure::Failure;
 use crate::log;
+pub use value::LocalUser;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
 /// Largest file that is read as a configuration.
@@ -226,6 +227,7 @@ impl TryFrom<u32> for Weight {
 #[serde(deny_unknown_fields, default)]
 pub struct Door {
     pub listen: Vec<SocketAddr>,
+    pub users: Vec<LocalUser>,
 }
 
 /// What a new volume wants if nobody says otherwise.

@@ -12,20 +12,24 @@ mod receiving;
 mod session;
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stoker_access::{Guard, Guarded, Peers};
 use stoker_format::ClusterId;
-use stoker_store::{Counter, Histogram, Store};
+use stoker_store::{Counter, Histogram};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
-use crate::hello::{self, Terms};
+use crate::hello::{self, Known, Terms};
 use crate::message::Request;
 use crate::socket::{Listener, Stream};
 
+/// How this endpoint is called where somebody says by which one a call came.
+const DOOR: &str = "client";
 /// Connections that may be in their hello at once; others wait in the kernel's queue.
 const HELLOS_MAX: usize = 64;
 /// Pause after the kernel refused a connection, usually for want of descriptors.
@@ -57,6 +61,8 @@ pub struct ServerOptions {
     pub unix_token: bool,
     /// The cluster that is told to clients.
     pub cluster: ClusterId,
+    /// Who users of this machine are, who come by the Unix socket. With some of them mapped, everybody on this machine may connect.
+    pub peers: Peers,
 }
 
 impl Default for ServerOptions {
@@ -73,6 +79,7 @@ impl Default for ServerOptions {
             stall_timeout: Duration::from_secs(60),
             unix_token: false,
             cluster: ClusterId::ZERO,
+            peers: Peers::default(),
         }
     }
 }
@@ -98,7 +105,9 @@ const READ_BYTES_LIMIT: usize = 1 << 30;
 
 /// What all connections share.
 struct Shared {
-    store: Arc<dyn Store>,
+    guard: Guard,
+    /// The user of this process.
+    own_uid: Option<u32>,
     options: ServerOptions,
     token: Option<String>,
     connections: Arc<Semaphore>,
@@ -152,7 +161,7 @@ pub struct Server {
 impl Server {
     /// Listens and serves, in the tokio runtime that it is called in. TCP is refused without a token.
     pub fn start(
-        store: Arc<dyn Store>,
+        guard: Guard,
         listen: Vec<Endpoint>,
         token: Option<String>,
         options: ServerOptions,
@@ -164,10 +173,13 @@ impl Server {
             let message = format!("{endpoint}: TCP needs a token; anybody could connect without");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let listeners = listen.iter().map(Listener::bind).collect::<io::Result<Vec<Listener>>>()?;
+        let is_open = !options.peers.users.is_empty();
+        let listeners =
+            listen.iter().map(|at| Listener::bind(at, is_open)).collect::<io::Result<Vec<Listener>>>()?;
         let addresses = listeners.iter().map(Listener::endpoint).collect::<io::Result<_>>()?;
         let shared = Arc::new(Shared {
-            store,
+            guard,
+            own_uid: std::fs::metadata("/proc/self").ok().map(|own| own.uid()),
             token,
             connections: Arc::new(Semaphore::new(options.connections_max)),
             calls: Arc::new(Semaphore::new(options.calls_max)),
@@ -277,31 +289,64 @@ async fn accept(shared: Arc<Shared>, listener: Listener, hellos: Arc<Semaphore>)
         shared.spawn(async move {
             let admitted = greet(&serving, stream).await;
             drop(hello);
-            if let Some((stream, (_connection, version))) = admitted {
-                session::serve(serving, stream, version).await;
+            if let Some(Admitted { stream, version, view, _connection }) = admitted {
+                session::serve(serving, stream, version, view).await;
             }
         });
     }
 }
 
+/// A client that said who it is.
+struct Admitted {
+    stream: Stream,
+    version: u16,
+    /// The store as it may use it.
+    view: Arc<Guarded>,
+    _connection: OwnedSemaphorePermit,
+}
+
 /// The hello; none if the client is turned away.
-async fn greet(shared: &Shared, mut stream: Stream) -> Option<(Stream, (OwnedSemaphorePermit, u16))> {
+async fn greet(shared: &Shared, mut stream: Stream) -> Option<Admitted> {
     let options = &shared.options;
-    let wants_token = options.unix_token || matches!(stream, Stream::Tcp(_));
     let terms = Terms {
-        token: shared.token.as_deref().filter(|_| wants_token),
+        token_wanted: options.unix_token || matches!(stream, Stream::Tcp(_)),
         cluster: options.cluster,
         requests_max: options.requests_max as u32,
         handles_max: options.handles_max as u32,
     };
+    let peer = stream.peer_uid();
+    let mut user = None;
+    let known = async |id| {
+        if id == 0 {
+            return shared.token.clone().map(Known::Word);
+        }
+        match shared.guard.of_token(id).await {
+            Ok(found) => found.map(|(name, check)| {
+                user = Some(name);
+                Known::User(check)
+            }),
+            Err(fault) => {
+                tracing::debug!("a token cannot be checked: {}", fault.message);
+                None
+            }
+        }
+    };
     let admit = || shared.connections.clone().try_acquire_owned().ok();
-    let hello = hello::receive(&mut stream, &terms, admit);
-    match tokio::time::timeout(options.hello_timeout, hello).await {
-        Ok(Ok(admitted)) => Some((stream, admitted)),
+    let hello = hello::receive(&mut stream, &terms, known, admit);
+    let (connection, version, token) = match tokio::time::timeout(options.hello_timeout, hello).await {
+        Ok(Ok(admitted)) => admitted,
         Ok(Err(fault)) => {
             tracing::debug!("turned away: {fault}");
-            None
+            return None;
         }
-        Err(_) => None,
-    }
+        Err(_) => return None,
+    };
+    let view = match (terms.token_wanted, token, user, peer) {
+        (true, 0, ..) => shared.guard.operator(DOOR),
+        (true, _, Some(user), _) => shared.guard.user(user, DOOR),
+        (false, _, _, Some(uid)) => options.peers.view(&shared.guard, uid, shared.own_uid),
+        // The kernel says of every peer who it is, and a token that was proved is a user's.
+        _ => shared.guard.anonymous(DOOR),
+    };
+    Some(Admitted { stream, version, view, _connection: connection })
 }
