@@ -259,7 +259,7 @@ async fn tenants_go_when_they_are_empty() {
     delete().await.unwrap();
     assert_eq!(delete().await.unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(
-        rig.node.volume_create("beta_x1", VolumeOptions::default()).await.unwrap_err().kind,
+        rig.node.volume_create("beta_data", VolumeOptions::default()).await.unwrap_err().kind,
         ErrorKind::NotFound
     );
     for (change, expect) in [

@@ -40,5 +40,17 @@ pub use options::{GatewayOptions, TlsOptions, TraceParent};
 /// The target of spans for a collector of traces; nothing else listens to it.
 const TRACE: &str = "stoker::trace";
 
+/// Names of all operations, for tests that leave none out.
+#[doc(hidden)]
+pub fn operations() -> Vec<&'static str> {
+    operation::Operation::ALL.iter().map(|operation| operation.name()).collect()
+}
+
+/// Name, method and path of what a bucket (`{bucket}`) or an object in it (`{bucket}/a/b`) is asked about itself, for the same tests.
+#[doc(hidden)]
+pub fn questions() -> Vec<(&'static str, String, String)> {
+    settings::questions()
+}
+
 /// How this endpoint is called where somebody says by which one a call came.
 const DOOR: &str = "s3";

@@ -139,9 +139,9 @@ pub fn full_volume_name(tenant: &str, volume: &str) -> String {
     }
 }
 
-/// Tenant and own name of a volume, of its full name.
+/// Tenant and own name of a volume, of its full name. What begins with the mark is the name of no volume, and nobody's but the default tenant's.
 pub fn volume_tenant(full: &str) -> (&str, &str) {
-    full.split_once(TENANT_MARK).unwrap_or((TENANT_DEFAULT, full))
+    full.split_once(TENANT_MARK).filter(|(tenant, _)| !tenant.is_empty()).unwrap_or((TENANT_DEFAULT, full))
 }
 
 /// The entry that makes an access key one of a user. A release that does not know it takes it for a volume that cannot be, and gives the

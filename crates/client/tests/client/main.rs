@@ -9,3 +9,4 @@ mod lines;
 mod memory;
 mod node;
 mod open_reads;
+mod users;
