@@ -9,7 +9,8 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use stoker_store::{Place, Places, Store};
+use stoker_access::Guard;
+use stoker_store::{Place, Places};
 use stoker_tls::{Accepted, Certificate};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::access::Tokens;
-use crate::answer::{Asked, Watched, answer, caller, sample};
+use crate::answer::{Asked, Views, Watched, answer, caller, sample};
 use crate::audit::Audit;
 use crate::health::HealthProbe;
 use crate::rate::{Rate, Rates};
@@ -128,20 +129,20 @@ pub struct Admin {
 
 impl Admin {
     /// Listens and serves from then on.
-    pub async fn start(store: Arc<dyn Store>, options: AdminOptions) -> io::Result<Admin> {
-        Admin::watch(Box::new(store), options).await
+    pub async fn start(guard: &Guard, options: AdminOptions) -> io::Result<Admin> {
+        Admin::watch(Box::new(Views::of(guard)), options).await
     }
 
     /// The same at the first of these addresses that is free.
     pub async fn start_at(
-        store: Arc<dyn Store>,
+        guard: &Guard,
         options: AdminOptions,
         addresses: &[SocketAddr],
     ) -> io::Result<Admin> {
         let mut failed = io::Error::other("there is no address");
         for address in addresses {
             match TcpListener::bind(address).await {
-                Ok(listener) => return Admin::serve(Box::new(store), options, listener),
+                Ok(listener) => return Admin::serve(Box::new(Views::of(guard)), options, listener),
                 Err(error) => {
                     failed = io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
                 }

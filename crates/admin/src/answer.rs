@@ -10,11 +10,12 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTI
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use stoker_access::{Guard, Guarded};
 use stoker_store::{BoxFuture, Counter, NodeStatus, Outages, Store, StoreError};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
-use crate::access::{self, Stranger, Tokens};
+use crate::access::{self, Role, Stranger, Tokens};
 use crate::audit::Audit;
 use crate::health::HealthProbe;
 use crate::rate::Rates;
@@ -31,29 +32,47 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What a wrong path is told.
 pub const PATHS: &str = "there are /healthz, /readyz, /metrics, /api/v1/openapi.json and the console at /\n";
 
+/// How this endpoint is called where somebody says by which one a call came.
+const DOOR: &str = "admin";
+
 /// The calls of the door that are made here.
 pub trait Watched: Send + Sync {
     /// The state of the node.
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus, StoreError>>;
     /// Its numbers.
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>, StoreError>>;
-    /// The door itself, for the API.
-    fn store(&self) -> Option<&dyn Store> {
+    /// The door itself as somebody of this role may use it, for the API.
+    fn store(&self, _role: Role) -> Option<&dyn Store> {
         None
     }
 }
 
-impl Watched for Arc<dyn Store> {
+/// The door, once for each role.
+pub struct Views {
+    operator: Arc<Guarded>,
+    viewer: Arc<Guarded>,
+}
+
+impl Views {
+    pub fn of(guard: &Guard) -> Views {
+        Views { operator: guard.operator(DOOR), viewer: guard.viewer(DOOR) }
+    }
+}
+
+impl Watched for Views {
     fn status(&self) -> BoxFuture<'_, Result<NodeStatus, StoreError>> {
-        self.as_ref().status()
+        self.viewer.status()
     }
 
     fn counters(&self) -> BoxFuture<'_, Result<Vec<Counter>, StoreError>> {
-        self.as_ref().counters()
+        self.viewer.counters()
     }
 
-    fn store(&self) -> Option<&dyn Store> {
-        Some(self.as_ref())
+    fn store(&self, role: Role) -> Option<&dyn Store> {
+        Some(match role {
+            Role::Operator => &*self.operator,
+            Role::View => &*self.viewer,
+        })
     }
 }
 

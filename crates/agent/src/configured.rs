@@ -84,6 +84,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         view_token_file: config.admin.view_token_file.clone(),
         metrics_open: config.admin.metrics_open,
         door: config.door.listen.clone(),
+        users: config.door.users.iter().map(|user| (user.uid, user.name.clone())).collect(),
         telemetry: telemetry(config)?,
         hangup: Hangup::Reload,
         check_only: false,

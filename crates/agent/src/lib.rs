@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use stoker_access::{Guard, Peers};
 use stoker_admin::{Admin, AdminOptions, Health, HealthSource, Source};
 use stoker_catalog::Health as CatalogHealth;
 use stoker_client::{Endpoint, Server, ServerOptions};
@@ -337,15 +338,17 @@ impl Daemon {
         mut ports: Ports,
     ) -> Result<(Daemon, Ready), Failure> {
         let store: Arc<dyn Store> = Arc::clone(member.node()) as Arc<dyn Store>;
+        let guard = Guard::new(Arc::clone(&store));
         let credentials = keys::credentials(place, store.as_ref(), plan.first_volume.is_some()).await?;
         let volume = volume::first(&store, plan.first_volume.as_ref()).await?;
         let socket = place.dir().join(SOCKET);
         let certificates = Certificates::of(place, plan, member)?;
-        let door = start_door(&store, &socket, plan, &tokens.operator, certificates.door.clone())?;
-        let s3 = S3Door::start(&store, &plan.s3, certificates.s3, &cores, &mut ports).await?.map(Arc::new);
+        let door = start_door(&guard, &socket, plan, &tokens.operator, certificates.door.clone())?;
+        let s3 = S3Door::start(&guard, &plan.s3, certificates.s3, &cores, &mut ports).await?.map(Arc::new);
         let status = store.status().await.map_err(refused)?;
-        let nfs =
-            NfsDoor::start(member.node(), &plan.nfs, &status.node, plan.memory_bytes).await?.map(Arc::new);
+        let nfs = NfsDoor::start(member.node(), &guard, &plan.nfs, &status.node, plan.memory_bytes)
+            .await?
+            .map(Arc::new);
         let mut telemetry =
             Telemetry::start(place, &plan.telemetry, member.node(), &plan.peers.name, &status, gate)?;
         let options = AdminOptions {
@@ -360,7 +363,7 @@ impl Daemon {
             tls: certificates.admin.clone(),
             ..AdminOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)), tokens.operator.clone())
         };
-        let admin = start_admin(&store, plan, options, &mut ports).await?;
+        let admin = start_admin(&guard, plan, options, &mut ports).await?;
         ports.write(place)?;
         // Whoever joins wants to know whether that helped.
         let unreachable = match plan.tells_protection {
@@ -609,7 +612,7 @@ fn health(node: &Arc<Node>) -> HealthSource {
 }
 
 fn start_door(
-    store: &Arc<dyn Store>,
+    guard: &Guard,
     socket: &Path,
     plan: &Plan,
     token: &str,
@@ -620,9 +623,10 @@ fn start_door(
     let options = ServerOptions {
         read_bytes_max: (plan.memory_bytes / 32).min(256 << 20) as usize,
         certificate,
+        peers: Peers { users: plan.users.clone() },
         ..ServerOptions::default()
     };
-    Server::start(Arc::clone(store), listen, Some(token.into()), options)
+    Server::start(guard.clone(), listen, Some(token.into()), options)
         .map_err(|error| cannot_listen("door", &error))
 }
 
@@ -649,7 +653,7 @@ fn numbers(door: &Server, s3: Option<Arc<S3Door>>, nfs: Option<Arc<NfsDoor>>) ->
 }
 
 async fn start_admin(
-    store: &Arc<dyn Store>,
+    guard: &Guard,
     plan: &Plan,
     options: AdminOptions,
     ports: &mut Ports,
@@ -658,7 +662,7 @@ async fn start_admin(
         Listen::Kept => (ports::candidates("admin", ports.admin, ADMIN_PORT), true),
         Listen::At(addresses) => (addresses.clone(), false),
     };
-    match Admin::start_at(Arc::clone(store), options, &candidates).await {
+    match Admin::start_at(guard, options, &candidates).await {
         Ok(admin) => {
             if is_kept {
                 ports.admin = Some(admin.address().port());

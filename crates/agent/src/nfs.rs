@@ -1,12 +1,12 @@
 //! The NFS door of a daemon.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
+use stoker_access::Guard;
 use stoker_gateway_nfs::{HandleKey, NfsGateway, NfsOptions};
 use stoker_node::Node;
-use stoker_store::{Counter, Store};
+use stoker_store::Counter;
 
 use super::plan::NfsPlan;
 use super::{cannot_listen, refused};
@@ -32,7 +32,8 @@ pub struct NfsDoor {
 impl NfsDoor {
     /// Listens and serves; none if it has no address.
     pub async fn start(
-        node: &Arc<Node>,
+        node: &Node,
+        guard: &Guard,
         plan: &NfsPlan,
         name: &str,
         memory_bytes: u64,
@@ -47,8 +48,7 @@ impl NfsDoor {
         options.buffer_bytes_max = share(BUFFER_SHARE);
         options.bytes_in_max = share(TRANSFER_SHARE);
         options.bytes_out_max = share(TRANSFER_SHARE);
-        let store: Arc<dyn Store> = Arc::clone(node) as Arc<dyn Store>;
-        let gateway = NfsGateway::start(store, options).map_err(|error| cannot_listen("nfs", &error))?;
+        let gateway = NfsGateway::start(guard, options).map_err(|error| cannot_listen("nfs", &error))?;
         let is_open = |address: &&SocketAddr| !address.ip().is_loopback();
         if let Some(address) = gateway.addresses().iter().find(is_open) {
             out::say(format!(

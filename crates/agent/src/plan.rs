@@ -1,5 +1,6 @@
 //! What a daemon is made of; `up` and `serve` write one each.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use stoker_gateway_nfs::Export;
 use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, DriveOptions, KeyFiles, Labels, LakePrices, Promote};
-use stoker_store::VolumePolicy;
+use stoker_store::{UserName, VolumePolicy};
 
 use super::signals::Hangup;
 use super::telemetry::TelemetryPlan;
@@ -128,6 +129,8 @@ pub struct Plan {
     pub metrics_open: bool,
     /// TCP addresses of the door, beside its Unix socket.
     pub door: Vec<SocketAddr>,
+    /// Users of this machine who are users of Stoker, by their numbers.
+    pub users: HashMap<u32, UserName>,
     pub telemetry: TelemetryPlan,
     pub hangup: Hangup,
     /// Stop as soon as everything runs.

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
+use stoker_access::Guard;
 use stoker_gateway_s3::{CertificateSource, Gateway, GatewayOptions, TraceParent};
-use stoker_store::{Counter, Store};
+use stoker_store::Counter;
 
 use super::cannot_listen;
 use super::limits::Cores;
@@ -25,7 +25,7 @@ pub struct S3Door {
 impl S3Door {
     /// Listens and serves; none if it has no address.
     pub async fn start(
-        store: &Arc<dyn Store>,
+        guard: &Guard,
         plan: &S3Plan,
         tls: Option<CertificateSource>,
         cores: &Cores,
@@ -40,7 +40,7 @@ impl S3Door {
         };
         let mut failed = Failure::new("the S3 door has no address");
         for listen in attempts {
-            match Gateway::start(Arc::clone(store), options(plan, tls.clone(), cores, listen.clone())) {
+            match Gateway::start(guard.clone(), options(plan, tls.clone(), cores, listen.clone())) {
                 Ok(gateway) => {
                     if is_kept {
                         ports.s3 = gateway.addresses().first().map(SocketAddr::port);

@@ -1,7 +1,7 @@
 //! The first bytes of a connection: who speaks which versions, and proof of the token without showing it.
 //!
 //! Client hello, server hello, proof of the client, verdict. Both proofs are HMAC-SHA256 with the token over both
-//! hellos, each of which carries a fresh nonce, so a recorded proof is worth nothing and the server proves itself too.
+//! hellos, or for the token of a user what [`stoker_access::token`] says; each hello carries a fresh nonce, so a recorded proof is worth nothing and the server proves itself too.
 //! A server that wants no token proves nothing; over TCP a client that has one turns away from it.
 //! The token does not cross the wire. The bytes after the hello are neither encrypted nor signed unless all of it goes in TLS.
 
@@ -9,8 +9,9 @@ use std::io;
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use stoker_access::token::{self, UserToken};
 use stoker_format::{ClusterId, crc32c};
-use stoker_store::{ErrorKind, StoreError};
+use stoker_store::{ErrorKind, StoreError, TokenCheck};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::fault::Fault;
@@ -19,8 +20,8 @@ use crate::fault::Fault;
 /// sets, and orders of operators. 4: changes in the middle of files, and what names are. 5: names that swap, files with
 /// several names. 6: bytes of writers without a checksum of each frame, edits that
 /// learn at their end what they go on with. 7: bytes of writers through memory that both sides share. 8: holes.
-/// 9: errors say more of what they are about. (D23)
-pub const VERSION: u16 = 9;
+/// 9: errors say more of what they are about. 10: tenants and users. (D23)
+pub const VERSION: u16 = 10;
 /// The oldest protocol that this release understands.
 pub const VERSION_MIN: u16 = 1;
 
@@ -44,6 +45,8 @@ pub struct ClientHello {
     pub version: u16,
     /// Oldest version that it speaks.
     pub version_min: u16,
+    /// Whose token it has: 0 for the operator's, else the number of a user's.
+    pub token: u32,
     /// Drawn anew for each connection.
     pub nonce: [u8; 32],
     /// Cluster that it wants; zero for any.
@@ -120,6 +123,7 @@ impl ClientHello {
         Ok(ClientHello {
             version: u16_at(bytes, 8),
             version_min: u16_at(bytes, 10),
+            token: u32_at(bytes, 12),
             nonce: array_at(bytes, 16),
             cluster: ClusterId(array_at(bytes, 48)),
         })
@@ -131,6 +135,7 @@ impl ClientHello {
         bytes[..8].copy_from_slice(&CLIENT_MAGIC);
         bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.version_min.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.token.to_le_bytes());
         bytes[16..48].copy_from_slice(&self.nonce);
         bytes[48..64].copy_from_slice(&self.cluster.0);
         put_crc(&mut bytes);
@@ -210,10 +215,36 @@ fn transcript(who: &[u8], client: &ClientHello, server: &ServerHello) -> Vec<u8>
     [who, &client.encode(), &server.encode()].concat()
 }
 
+/// What proves a client, and the server to it.
+pub(crate) enum Known {
+    /// A word that both know.
+    Word(String),
+    /// What checks the token of a user.
+    User(TokenCheck),
+}
+
+impl Known {
+    fn is_proved(&self, client: &ClientHello, server: &ServerHello, proof: &[u8; PROOF_LEN]) -> bool {
+        match self {
+            Known::Word(word) => proves(word, b"stoker client", client, server, proof),
+            Known::User(check) => {
+                token::is_right(check, &transcript(b"stoker client", client, server), proof)
+            }
+        }
+    }
+
+    fn prove(&self, client: &ClientHello, server: &ServerHello) -> [u8; PROOF_LEN] {
+        match self {
+            Known::Word(word) => proof_of_server(word, client, server),
+            Known::User(check) => token::prove_node(check, &transcript(b"stoker server", client, server)),
+        }
+    }
+}
+
 /// What a server wants of its clients.
-pub(crate) struct Terms<'a> {
-    /// Proof of this token, if any.
-    pub token: Option<&'a str>,
+pub(crate) struct Terms {
+    /// Proof of a token.
+    pub token_wanted: bool,
     pub cluster: ClusterId,
     pub requests_max: u32,
     pub handles_max: u32,
@@ -245,8 +276,14 @@ pub(crate) async fn greet(
     token: Option<&str>,
     proof_of_server: Proof,
 ) -> Result<Welcome, Fault> {
-    let client =
-        ClientHello { version: VERSION, version_min: VERSION_MIN, nonce: nonce()?, cluster: ClusterId::ZERO };
+    let user = token.and_then(UserToken::parse);
+    let client = ClientHello {
+        version: VERSION,
+        version_min: VERSION_MIN,
+        token: user.as_ref().map_or(0, UserToken::id),
+        nonce: nonce()?,
+        cluster: ClusterId::ZERO,
+    };
     stream.write_all(&client.encode()).await?;
     let mut raw = [0; SERVER_HELLO_LEN];
     stream.read_exact(&mut raw).await?;
@@ -266,7 +303,10 @@ pub(crate) async fn greet(
         );
     }
     let wanted = token.filter(|_| server.token_wanted);
-    let proof = wanted.map_or([0; PROOF_LEN], |token| proof_of_client(token, &client, &server));
+    let proof = wanted.map_or([0; PROOF_LEN], |token| match &user {
+        Some(user) => user.prove(&transcript(b"stoker client", &client, &server)),
+        None => proof_of_client(token, &client, &server),
+    });
     stream.write_all(&proof).await?;
     let mut raw = [0; VERDICT_LEN];
     stream.read_exact(&mut raw).await?;
@@ -297,19 +337,24 @@ pub(crate) async fn greet(
         }
         other => return Err(Fault::broken(format!("the node refuses the connection for reason {other}"))),
     }
-    if wanted.is_some_and(|token| !proves(token, b"stoker server", &client, &server, &verdict.proof)) {
+    let is_proved = |token| match &user {
+        Some(user) => user.is_proved(&transcript(b"stoker server", &client, &server), &verdict.proof),
+        None => proves(token, b"stoker server", &client, &server, &verdict.proof),
+    };
+    if wanted.is_some_and(|token| !is_proved(token)) {
         return told(ErrorKind::Denied, "what listens there does not know the token; check the endpoint");
     }
     Ok(Welcome { version: server.version, requests_max: verdict.requests_max, cluster: server.cluster })
 }
 
-/// The server's side of the hello; returns the protocol that both speak. `admit` is asked last, when the client has
-/// proved itself; `None` says that there is no room.
+/// The server's side of the hello; returns the protocol that both speak, and the token that the client proved, if it had to. `known` is told the
+/// number of a token, and `admit` is asked last, when the client has proved itself; `None` says that there is no room.
 pub(crate) async fn receive<T>(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    terms: &Terms<'_>,
+    terms: &Terms,
+    known: impl AsyncFnOnce(u32) -> Option<Known>,
     admit: impl FnOnce() -> Option<T>,
-) -> Result<(T, u16), Fault> {
+) -> Result<(T, u16, u32), Fault> {
     let mut raw = [0; CLIENT_HELLO_LEN];
     stream.read_exact(&mut raw).await?;
     let client = ClientHello::decode(&raw)?;
@@ -318,7 +363,7 @@ pub(crate) async fn receive<T>(
         version: version.unwrap_or(0),
         version_min: VERSION_MIN,
         version_max: VERSION,
-        token_wanted: terms.token.is_some(),
+        token_wanted: terms.token_wanted,
         nonce: nonce()?,
         cluster: terms.cluster,
     };
@@ -329,7 +374,9 @@ pub(crate) async fn receive<T>(
     };
     let mut proof = [0; PROOF_LEN];
     stream.read_exact(&mut proof).await?;
-    let denied = terms.token.is_some_and(|token| !proves(token, b"stoker client", &client, &server, &proof));
+    let known = if terms.token_wanted { known(client.token).await } else { None };
+    let is_proved = known.as_ref().is_some_and(|known| known.is_proved(&client, &server, &proof));
+    let denied = terms.token_wanted && !is_proved;
     let foreign = !client.cluster.is_zero() && client.cluster != terms.cluster;
     let (status, admitted, reason) = match (denied, foreign) {
         _ if terms.tls_wanted => (Verdict::TLS_WANTED, None, "a client without TLS"),
@@ -340,13 +387,13 @@ pub(crate) async fn receive<T>(
             None => (Verdict::CONNECTIONS_FULL, None, "a client beyond the limit on connections"),
         },
     };
-    let proof = match terms.token {
-        Some(token) if admitted.is_some() => proof_of_server(token, &client, &server),
+    let proof = match &known {
+        Some(known) if admitted.is_some() => known.prove(&client, &server),
         _ => [0; PROOF_LEN],
     };
     let verdict = Verdict { status, requests_max: terms.requests_max, handles_max: terms.handles_max, proof };
     stream.write_all(&verdict.encode()).await?;
-    admitted.map(|admitted| (admitted, version)).ok_or_else(|| Fault::broken(reason))
+    admitted.map(|admitted| (admitted, version, client.token)).ok_or_else(|| Fault::broken(reason))
 }
 
 fn nonce() -> Result<[u8; 32], Fault> {
@@ -388,7 +435,7 @@ mod tests {
     use super::*;
 
     fn hello(version_min: u16, version: u16) -> ClientHello {
-        ClientHello { version, version_min, nonce: [3; 32], cluster: ClusterId([4; 16]) }
+        ClientHello { version, version_min, token: 0, nonce: [3; 32], cluster: ClusterId([4; 16]) }
     }
 
     #[test]

@@ -15,6 +15,9 @@ use crate::beside::{Beside, HOLES_SINCE};
 use crate::fault::Fault;
 use crate::lease::Place;
 
+/// The protocol since which there are tenants and users.
+const PEOPLE_SINCE: u16 = 10;
+
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the calls of the door say what each is")]
@@ -280,6 +283,7 @@ impl Request {
             | Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::Lease { .. } => 2,
+            Request::Operate(Order::People | Order::PeopleChange(_)) => PEOPLE_SINCE,
             Request::Status
             | Request::Operate(_)
             | Request::SetBegin { .. }

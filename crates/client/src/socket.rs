@@ -82,6 +82,14 @@ impl Stream {
         })
     }
 
+    /// The user of this machine at the other end, as the kernel says; none over TCP.
+    pub fn peer_uid(&self) -> Option<u32> {
+        match self {
+            Stream::Unix(stream) => stream.peer_cred().ok().map(|peer| peer.uid()),
+            Stream::Tcp(_) | Stream::Tls(_) => None,
+        }
+    }
+
     /// Two halves that work at the same time. Descriptors that arrive are closed.
     pub fn split(self) -> (ReadHalf, Outgoing) {
         let (read, write) = match self {
@@ -125,9 +133,10 @@ pub(crate) enum Listener {
 
 impl Listener {
     /// Listens. A socket file that a dead process left is replaced; one that somebody answers is not.
-    pub fn bind(endpoint: &Endpoint) -> io::Result<Listener> {
+    /// Of a Unix socket, everybody on this machine may connect if it `is_open`, else its owner.
+    pub fn bind(endpoint: &Endpoint, is_open: bool) -> io::Result<Listener> {
         match endpoint {
-            Endpoint::Unix(path) => bind_unix(path),
+            Endpoint::Unix(path) => bind_unix(path, if is_open { 0o666 } else { 0o600 }),
             Endpoint::Tcp(address) | Endpoint::Tls(address) => {
                 let listener = std::net::TcpListener::bind(address.as_str()).map_err(|error| {
                     io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
@@ -174,7 +183,7 @@ impl Drop for SocketFile {
     }
 }
 
-fn bind_unix(path: &Path) -> io::Result<Listener> {
+fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     let cannot = |error: io::Error| {
         io::Error::new(error.kind(), format!("cannot listen on {}: {error}", path.display()))
     };
@@ -199,7 +208,7 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
         }
     }
     // Nobody can connect before `listen`, so there is no moment with a wider mode.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(cannot)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(cannot)?;
     socket.listen(BACKLOG).map_err(cannot)?;
     socket.set_nonblocking(true).map_err(cannot)?;
     let listener =
@@ -276,9 +285,9 @@ mod tests {
         fs::create_dir_all(&deep).unwrap();
         for path in [folder.path().join("short.sock"), deep.join("long.sock")] {
             let endpoint = Endpoint::Unix(path.clone());
-            let listener = Listener::bind(&endpoint).unwrap();
+            let listener = Listener::bind(&endpoint, false).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-            let second = Listener::bind(&endpoint).err().unwrap();
+            let second = Listener::bind(&endpoint, false).err().unwrap();
             assert_eq!(second.kind(), io::ErrorKind::AddrInUse, "{second}");
             let (near, far) = tokio::join!(Stream::connect(&endpoint, None), listener.accept());
             near.unwrap();
@@ -287,7 +296,7 @@ mod tests {
             // What a killed process leaves: the file without a listener.
             let Listener::Unix(inner, _) = &listener else { unreachable!() };
             SockRef::from(inner).shutdown(std::net::Shutdown::Both).unwrap();
-            let next = Listener::bind(&endpoint).unwrap();
+            let next = Listener::bind(&endpoint, false).unwrap();
             drop(listener);
             assert!(path.exists(), "the file of another listener is left alone");
             drop(next);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use stoker_store::{Counter, Store};
+use stoker_access::Guard;
+use stoker_store::Counter;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -34,7 +35,7 @@ pub struct NfsGateway {
 
 impl NfsGateway {
     /// Listens, and answers in the runtime that it is called in.
-    pub fn start(store: Arc<dyn Store>, options: NfsOptions) -> io::Result<NfsGateway> {
+    pub fn start(guard: &Guard, options: NfsOptions) -> io::Result<NfsGateway> {
         if options.listen.is_empty() || options.connections_max == 0 || options.requests_max == 0 {
             let words = "the NFS gateway needs an address, and room for a connection and a request";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
@@ -46,7 +47,7 @@ impl NfsGateway {
             counters: Counters::default(),
             replies: Replies::new(),
             requests_max: options.requests_max,
-            volumes: Volumes::new(store, options),
+            volumes: Volumes::new(guard, options),
         });
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();

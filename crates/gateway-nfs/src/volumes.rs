@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use stoker_access::Guard;
 use stoker_files::{Attr, Errno, Files, Handle as OpenFile, Newer, Options, ROOT};
 use stoker_format::VolumeId;
 use stoker_store::{ErrorKind, Store, StoreError};
@@ -216,7 +217,10 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    pub fn new(store: Arc<dyn Store>, options: NfsOptions) -> Volumes {
+    /// Volumes of the default tenant, and those of others that an export names: whoever wrote it opened them.
+    pub fn new(guard: &Guard, options: NfsOptions) -> Volumes {
+        let named = options.exports.iter().filter_map(|export| export.volume.clone());
+        let store = guard.service("nfs", named.collect());
         Volumes { store, options, verifier: Verifier::new(), open: tokio::sync::RwLock::default() }
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use stoker_store::{Counter, Store};
+use stoker_access::Guard;
+use stoker_store::Counter;
 use stoker_tls::Certificate;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -39,7 +40,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Listens, and answers on threads of its own.
-    pub fn start(store: Arc<dyn Store>, options: GatewayOptions) -> io::Result<Gateway> {
+    pub fn start(guard: Guard, options: GatewayOptions) -> io::Result<Gateway> {
         if options.threads == 0 || options.listen.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -52,7 +53,7 @@ impl Gateway {
             options.listen.iter().map(|address| listen(*address)).collect::<io::Result<Vec<_>>>()?;
         let addresses = listeners.iter().map(StdListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         let threads = options.threads;
-        let service = Arc::new(Service::new(store, options));
+        let service = Arc::new(Service::new(guard, options));
         let (stop, stopped) = watch::channel(false);
         let (grace, graced) = watch::channel(Duration::ZERO);
         let (alive, done) = mpsc::channel(1);

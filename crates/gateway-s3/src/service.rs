@@ -7,11 +7,11 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts as Head;
 use http::{Method, Request};
 use hyper::body::Incoming;
+use stoker_access::{Guard, Guarded};
 use stoker_store::{Place, Places, Store};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::access::{self, Intent};
 use crate::answer::{self, Answer};
 use crate::auth::{Authenticator, Verified};
 use crate::counters::Counters;
@@ -32,11 +32,12 @@ use crate::refusal::{Code, Refusal, Result};
 use crate::request_id::RequestIds;
 use crate::sets::{self, Reserved};
 use crate::target::{Target, volume_of_host};
-use crate::{TRACE, clock, cors};
+use crate::{DOOR, TRACE, clock, cors, rights};
 
 /// What all requests share.
 pub(crate) struct Service {
-    store: Arc<dyn Store>,
+    /// What is looked up before it is known who asks.
+    lookup: Arc<Guarded>,
     auth: Authenticator,
     seam: Seam,
     ids: RequestIds,
@@ -51,15 +52,15 @@ pub(crate) struct Service {
 
 impl Service {
     /// A gateway in front of this store.
-    pub(crate) fn new(store: Arc<dyn Store>, options: GatewayOptions) -> Service {
+    pub(crate) fn new(guard: Guard, options: GatewayOptions) -> Service {
         Service {
-            auth: Authenticator::new(Arc::clone(&store), options.signature_v2),
-            seam: Seam::new(Arc::clone(&store), options.region.clone()),
+            lookup: guard.lookup(DOOR),
+            auth: Authenticator::new(guard, options.signature_v2),
+            seam: Seam::new(options.region.clone()),
             ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
             counters: Arc::new(Counters::new()),
             places: Places::new(options.connections_max),
             memory: MemoryQueue::new(),
-            store,
             options,
         }
     }
@@ -137,7 +138,7 @@ impl Service {
         match target.as_ref().ok().and_then(Target::volume) {
             None => Vec::new(),
             Some(volume) => {
-                let looked = cors_rules(self.store.as_ref(), volume);
+                let looked = cors_rules(&*self.lookup, volume);
                 stoker_store::patiently(Some(self.options.catalog_patience), looked).await
             }
         }
@@ -167,7 +168,7 @@ impl Service {
             let bytes_max = self.options.body_bytes_max;
             let fields_timeout = self.options.header_timeout;
             let post = Post { volume, headers: &head.headers, arrivals, bytes_max, fields_timeout, exchange };
-            return post_object(self.store.as_ref(), &self.auth, post).await;
+            return post_object(&self.auth, post).await;
         }
         let in_host = host.and_then(|host| volume_of_host(host, &self.options.domains));
         let verified = self.auth.check(head, &query, in_host, clock::unix_s()).await?;
@@ -179,6 +180,7 @@ impl Service {
             asked?
         };
         exchange.asks(operation);
+        rights::check(&verified.credential, operation, &target, &query).await?;
         check_owner(head)?;
         self.dispatch(operation, head, &target, &query, verified, arrivals, id).await
     }
@@ -194,8 +196,10 @@ impl Service {
         arrivals: &mut Arrivals,
         id: &str,
     ) -> Result<Answer> {
-        let (store, headers) = (self.store.as_ref(), &head.headers);
+        let headers = &head.headers;
         let Verified { credential, payload, region } = verified;
+        let view = Arc::clone(&credential.view);
+        let store: &dyn Store = &*view;
         if let Target::Object(volume, key) = target
             && let Some(reserved) = Reserved::of(key)
         {
@@ -205,7 +209,6 @@ impl Service {
         }
         match (operation, target) {
             (Operation::GetObject | Operation::HeadObject, Target::Object(volume, key)) => {
-                access::check_key(&credential.access, Intent::Read, volume, key.as_bytes())?;
                 let read = Read { volume, key, query, headers };
                 match operation {
                     Operation::GetObject => get_object(store, read, &self.counters).await,
@@ -213,7 +216,6 @@ impl Service {
                 }
             }
             (Operation::PutObject | Operation::UploadPart, Target::Object(volume, key)) => {
-                access::check_key(&credential.access, Intent::Write, volume, key.as_bytes())?;
                 let (credential, bytes_max) = (credential.as_ref(), self.options.body_bytes_max);
                 let write = Write { volume, key, query, headers, credential, payload, arrivals, bytes_max };
                 match operation {

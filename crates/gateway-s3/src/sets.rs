@@ -10,7 +10,6 @@ use stoker_store::{
     Store,
 };
 
-use crate::access::{self, Intent};
 use crate::answer::{self, Answer, AnswerBody};
 use crate::hot::attributes;
 use crate::hot::put::{self, Write};
@@ -172,12 +171,7 @@ pub(crate) async fn answer(
     reserved: Reserved,
     write: Write<'_>,
 ) -> Result<Answer> {
-    let (volume, key, access) = (write.volume, write.key, &write.credential.access);
-    let intent = match operation {
-        Operation::GetObject | Operation::HeadObject => Intent::Read,
-        _ => Intent::Write,
-    };
-    access::check_key(access, intent, volume, key.as_bytes())?;
+    let (volume, key) = (write.volume, write.key);
     match (operation, reserved) {
         (Operation::GetObject | Operation::HeadObject, Reserved::Set(path)) => {
             let set = found(store, volume, &path).await?.set;

@@ -64,6 +64,15 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("website", Method::DELETE, Of::Bucket, Operation::DeleteBucketWebsite),
 ];
 
+/// Name, method and path of each question.
+pub(crate) fn questions() -> Vec<(&'static str, String, String)> {
+    let path = |of: Of| if of == Of::Bucket { "{bucket}" } else { "{bucket}/a/b" };
+    let one = |row: &(&str, Method, Of, Operation)| {
+        (row.3.name(), row.1.to_string(), format!("/{}?{}", path(row.2), row.0))
+    };
+    QUESTIONS.iter().map(one).collect()
+}
+
 /// The operation that a parameter means, if it is one of these.
 pub(crate) fn operation(method: &Method, of: Of, parameter: &str) -> Option<Operation> {
     QUESTIONS.iter().find(|row| row.0 == parameter && row.1 == *method && row.2 == of).map(|row| row.3)
@@ -77,6 +86,7 @@ pub(crate) fn asked_of(operation: Operation) -> Option<Of> {
 }
 
 /// Whether it would change something.
+#[cfg(test)]
 pub(crate) fn is_change(operation: Operation) -> bool {
     QUESTIONS.iter().any(|row| row.3 == operation && row.1 != Method::GET)
 }

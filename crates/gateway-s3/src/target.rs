@@ -1,7 +1,7 @@
 //! What a request is about: from host and path to volume and key. Paths are never normalised: `..`, `//` and control
 //! characters are parts of keys like any other.
 
-use stoker_store::{KEY_LEN_MAX, Key, check_volume_name};
+use stoker_store::{KEY_LEN_MAX, Key, check_bucket_name};
 
 use crate::percent::{self, Plus};
 use crate::refusal::{Code, Refusal, Result};
@@ -31,7 +31,7 @@ impl Target {
                 (text(volume)?, key)
             }
         };
-        if let Err(error) = check_volume_name(&volume) {
+        if let Err(error) = check_bucket_name(&volume) {
             return Err(Refusal::from(error).with("BucketName", volume));
         }
         if raw_key.is_empty() {

@@ -41,6 +41,7 @@ mod numbers;
 mod operate;
 mod options;
 mod part_copy;
+mod people;
 mod pins;
 mod preconditions;
 mod publish;

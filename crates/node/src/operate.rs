@@ -214,6 +214,8 @@ impl Core {
                 self.history_of(&node, since_ms, every_ms).await
             }
             Order::Level => self.level_status().await.map(Report::Level),
+            Order::People => self.people().await.map(Report::People),
+            Order::PeopleChange(change) => self.change_people(change).await,
             Order::LevelHold { held } => self.hold_level(held).await.map(Report::Level),
             Order::EncryptedVolume { name, options } => {
                 let info = self.create_encrypted(&name, options).await?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome};
 use stoker_catalog::{Check, Row};
 use stoker_schema::rows::{AccessKeyRow, RowValue, keys};
-use stoker_store::{AccessKey, ErrorKind, Result, StoreError, Subject};
+use stoker_store::{Access, AccessKey, ErrorKind, Result, StoreError, Subject};
 
 use crate::core::Core;
 use crate::wrapping::WrappingKeys;
@@ -69,6 +69,11 @@ impl StoredKey {
     /// Reads one. Fails with `Denied` if its secret was wrapped by a key that this node does not have.
     pub fn of(row: &Row, wrapping: &WrappingKeys) -> Result<StoredKey> {
         Ok(Form::of(row)?.open(wrapping)?.0)
+    }
+
+    /// What a key may do, without a look at its secret.
+    pub fn access(row: &Row) -> Result<Access> {
+        Ok(Form::of(row)?.key.access)
     }
 
     pub fn encode(&self, wrapping: &WrappingKeys) -> Vec<u8> {

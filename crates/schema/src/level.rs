@@ -28,7 +28,8 @@ impl Level {
     ///
     /// 3: the catalog of a cluster without a database is kept by a group of nodes, which elects who leads.
     ///
-    /// 4: encrypted volumes: rows of data keys, sealed records, and messages that carry them.
+    /// 4: tenants, and volumes of tenants (a release that does not know them would show them to everybody); encrypted volumes: rows of data
+    /// keys, sealed records, and messages that carry them.
     pub const NEWEST: Level = Level(4);
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stoker_node::AuthorityChange;
-use stoker_store::{Access, AccessKey, ErrorKind, Order, Report, Store, StoreError, Subject};
+use stoker_store::{
+    Access, AccessKey, ErrorKind, Order, Report, Store, StoreError, Subject, TENANT_DEFAULT, UserName,
+    full_volume_name, owner_entry, split_owner,
+};
 
 use crate::address::Address;
 use crate::connect::{self, Target};
@@ -46,6 +49,9 @@ pub struct CreateArgs {
     /// May not change anything.
     #[arg(long)]
     read_only: bool,
+    /// The user that it belongs to, as TENANT/USER: it may do what they may do. By default it is nobody's, in the default tenant.
+    #[arg(long, value_name = "TENANT/USER", value_parser = crate::user::parse)]
+    user: Option<UserName>,
     /// Only this VOLUME or VOLUME/PREFIX; can be repeated.
     #[arg(long, value_name = "VOLUME[/PREFIX]")]
     prefix: Vec<Address>,
@@ -110,6 +116,13 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }),
         Verb::Create(args) => connect::run(&args.target, async |client| {
+            if let Some(name) = &args.user
+                && !crate::tenant::people(&client).await?.users.iter().any(|user| user.name == *name)
+            {
+                return Err(
+                    Failure::new(format!("there is no user `{name}`")).hint("`stoker user create` makes one")
+                );
+            }
             let key = make(args)?;
             client.access_key_put(key.clone()).await?;
             tell(&key, args.json)
@@ -186,13 +199,16 @@ fn missing(access_key: &str) -> Failure {
 }
 
 fn make(args: &CreateArgs) -> Result<AccessKey, Failure> {
-    let prefix = |address: &Address| match address.path.as_str() {
-        "" => address.volume.clone(),
-        path => format!("{}/{path}", address.volume),
+    let tenant = args.user.as_ref().map_or(TENANT_DEFAULT, |name| &name.tenant);
+    let prefix = |address: &Address| match (full_volume_name(tenant, &address.volume), address.path.as_str())
+    {
+        (volume, "") => volume,
+        (volume, path) => format!("{volume}/{path}"),
     };
+    let owner = args.user.iter().map(owner_entry);
     let access = Access {
         read_only: args.read_only,
-        prefixes: args.prefix.iter().map(prefix).collect(),
+        prefixes: owner.chain(args.prefix.iter().map(prefix)).collect(),
         uid: args.uid,
         gid: args.gid,
     };
@@ -206,14 +222,18 @@ enum Secret {
 }
 
 fn shape(key: &AccessKey, secret: Secret) -> Value {
+    let (owner, prefixes) = split_owner(&key.access.prefixes);
     let mut value = json!({
         "access_key": key.access_key,
         "read_only": key.access.read_only,
-        "prefixes": key.access.prefixes,
+        "prefixes": prefixes,
         "uid": key.access.uid,
         "gid": key.access.gid,
         "created": clock::rfc3339(key.created_ms),
     });
+    if let Some(owner) = owner {
+        value["user"] = owner.to_string().into();
+    }
     if let Secret::Shown = secret {
         value["secret_key"] = key.secret_key.clone().into();
     }
@@ -221,7 +241,13 @@ fn shape(key: &AccessKey, secret: Secret) -> Value {
 }
 
 fn scope(access: &Access) -> String {
-    if access.prefixes.is_empty() { "everything".to_owned() } else { access.prefixes.join(", ") }
+    let (owner, prefixes) = split_owner(&access.prefixes);
+    match (owner, prefixes.is_empty()) {
+        (None, true) => "everything".to_owned(),
+        (None, false) => prefixes.join(", "),
+        (Some(owner), true) => format!("what {owner} may do"),
+        (Some(owner), false) => format!("what {owner} may do in {}", prefixes.join(", ")),
+    }
 }
 
 fn row(key: &AccessKey) -> Vec<String> {

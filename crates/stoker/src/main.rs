@@ -11,8 +11,8 @@ mod config;
 mod conflict;
 mod connect;
 mod cp;
-mod data_key;
 mod csi;
+mod data_key;
 mod demo;
 mod doctor;
 mod drain;
@@ -47,11 +47,13 @@ mod stage;
 mod stat;
 mod status;
 mod support_bundle;
+mod tenant;
 mod top;
 mod transfer;
 mod umount;
 mod up;
 mod upgrade;
+mod user;
 mod volume;
 mod wait;
 mod waiting;
@@ -130,6 +132,15 @@ enum Verb {
     /// List, rotate and destroy the keys of encrypted volumes.
     #[command(subcommand)]
     DataKey(data_key::Verb),
+    /// Make, list and delete tenants: each sees its own volumes and no others.
+    #[command(subcommand)]
+    Tenant(tenant::Verb),
+    /// Make, list and delete projects: folders of a tenant for some of its users.
+    #[command(subcommand)]
+    Project(tenant::ProjectVerb),
+    /// Make, list, change and delete users.
+    #[command(subcommand)]
+    User(user::Verb),
     /// Turn many small files into few tar shards, with a seal that finds each sample.
     Pack(pack::Args),
     /// Make a seal of tar shards that are there.
@@ -218,6 +229,9 @@ fn main() -> ExitCode {
         Verb::Set(verb) => set::run(&verb),
         Verb::Key(verb) => key::run(&verb),
         Verb::DataKey(verb) => data_key::run(&verb),
+        Verb::Tenant(verb) => tenant::run(&verb),
+        Verb::Project(verb) => tenant::run_project(&verb),
+        Verb::User(verb) => user::run(&verb),
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),

@@ -27,11 +27,13 @@ mod numbers;
 mod operator;
 mod outage;
 mod patience;
+mod people;
 mod receipt;
 mod set;
 mod store;
 mod upload;
 mod volume;
+mod who;
 mod write;
 
 pub use alone::{alone, alone_many, is_alone};
@@ -71,6 +73,10 @@ pub use operator::{
 };
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
 pub use patience::{patience, patiently};
+pub use people::{
+    PROJECTS_MAX, People, PeopleChange, ProjectInfo, TENANTS_MAX, TenantInfo, TokenCheck, USER_PLACES_MAX,
+    USERS_MAX, UserInfo, UserRights,
+};
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{
     SET_DEADLINE_S_DEFAULT, SET_DEADLINE_S_MAX, SET_LAGGARDS_MAX, SET_MARKER, SET_OWNER_LEN_MAX, SetId,
@@ -81,6 +87,10 @@ pub use store::{BoxFuture, File, PartSource, Store, SummedBytes, Writer};
 pub use upload::{PartChoice, PartInfo, PartsPage, UploadId, UploadInfo, UploadsPage};
 pub use volume::{
     Class, DrainPolicy, LakeMode, Spread, VOLUME_NAME_LEN_MAX, VolumeInfo, VolumeOptions, VolumePolicy,
-    WhenAlone, check_volume_name,
+    WhenAlone, check_bucket_name, check_volume_name,
+};
+pub use who::{
+    Context, Principal, TENANT_DEFAULT, TENANT_MARK, UserName, WHO_NAME_LEN_MAX, WorkClass, check_who_name,
+    full_volume_name, owner_entry, split_owner, volume_tenant,
 };
 pub use write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};

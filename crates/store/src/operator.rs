@@ -11,6 +11,7 @@ use crate::history::History;
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::outage::Outages;
+use crate::people::{People, PeopleChange};
 use crate::receipt::Receipt;
 use crate::volume::{VolumeInfo, VolumeOptions};
 
@@ -405,6 +406,10 @@ pub enum Order {
         /// The volume.
         volume: String,
     },
+    /// Every tenant, project and user.
+    People,
+    /// Change one of them.
+    PeopleChange(PeopleChange),
 }
 
 /// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
@@ -500,6 +505,8 @@ pub enum Report {
     Volume(Box<VolumeInfo>),
     /// Of [`Order::DataKeys`], and the volume that an order was about.
     DataKeys(Vec<DataKeysInfo>),
+    /// Of [`Order::People`].
+    People(People),
 }
 
 impl Order {
@@ -526,6 +533,7 @@ impl Order {
             | Order::Removals { .. }
             | Order::Level
             | Order::DataKeys
+            | Order::People
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -538,6 +546,7 @@ impl Order {
             | Order::EncryptedVolume { .. }
             | Order::DataKeyRotate { .. }
             | Order::DataKeyDestroy { .. }
+            | Order::PeopleChange(_)
             | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
             | Order::JoinTokenRotate

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use stoker_format::VolumeId;
 
 use crate::error::{ErrorKind, Result, StoreError, Subject};
+use crate::who::{TENANT_MARK, check_who_name};
 
-/// Longest name of a volume, as of an S3 bucket.
+/// Longest name of a volume in its tenant, as of an S3 bucket.
 pub const VOLUME_NAME_LEN_MAX: usize = 63;
 
 /// How a volume commits.
@@ -175,8 +176,16 @@ pub struct VolumeInfo {
     pub bytes: u64,
 }
 
-/// Refuses names that could not be an S3 bucket.
+/// Refuses full names that no volume can have: that of a bucket, behind that of a tenant if it is not the default one.
 pub fn check_volume_name(name: &str) -> Result<()> {
+    match name.split_once(TENANT_MARK) {
+        Some((tenant, volume)) => check_who_name("tenant", tenant).and_then(|()| check_bucket_name(volume)),
+        None => check_bucket_name(name),
+    }
+}
+
+/// Refuses names that could not be an S3 bucket.
+pub fn check_bucket_name(name: &str) -> Result<()> {
     let bytes = name.as_bytes();
     let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let inner = |byte: &u8| edge(byte) || matches!(byte, b'-' | b'.');
@@ -202,12 +211,32 @@ mod tests {
 
     #[test]
     fn names_are_bucket_names() {
-        for name in
-            ["abc", "a-b", "a.b", "0ab", "a2345678901234567890123456789012345678901234567890123456789012"]
-        {
+        for name in [
+            "abc",
+            "a-b",
+            "a.b",
+            "0ab",
+            "acme_data",
+            "a2345678901234567890123456789012345678901234567890123456789012",
+        ] {
             assert!(check_volume_name(name).is_ok(), "{name}");
         }
-        for name in ["ab", "", "-ab", "ab-", "aB1", "a..b", "a/b", "192.168.0.1", "ä12", "a_b"] {
+        for name in [
+            "ab",
+            "",
+            "-ab",
+            "ab-",
+            "aB1",
+            "a..b",
+            "a/b",
+            "192.168.0.1",
+            "ä12",
+            "a_b",
+            "_abc",
+            "acme_",
+            "acme_a_b",
+            "acme_data_x",
+        ] {
             assert!(check_volume_name(name).is_err(), "{name}");
         }
     }

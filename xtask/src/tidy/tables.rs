@@ -73,10 +73,13 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-testing",
         ],
     ),
+    // Decides in front of the door, so it knows the door alone; its tests run against a real node.
+    ("stoker-access", &["stoker-format", "stoker-store", "stoker-node"]),
     // The tests of what stands in front of the door run against a real node.
     (
         "stoker-client",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-tls",
             "stoker-buffer",
@@ -90,6 +93,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker-gateway-s3",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-sigv4",
             "stoker-tls",
@@ -107,11 +111,14 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
     // The binding to Python is a client, and never a node.
     ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv"]),
-    ("stoker-files", &["stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"]),
+    (
+        "stoker-files",
+        &["stoker-access", "stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"],
+    ),
     // Volumes for orchestrators: a client of the door as the command line is, and never a node.
     ("stoker-gateway-csi", &["stoker-store", "stoker-client"]),
     ("stoker-gateway-fuse", &["stoker-files"]),
-    ("stoker-gateway-nfs", &["stoker-files", "stoker-format", "stoker-store"]),
+    ("stoker-gateway-nfs", &["stoker-access", "stoker-files", "stoker-format", "stoker-store"]),
     // Decisions about what breaks know nobody: what they are about are names, and a driver carries them out.
     ("stoker-reflex", &[]),
     // Looks at machines, and is told what a node is configured with: it knows none itself.
@@ -136,7 +143,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-planner", "stoker-store", "stoker-tls", "stoker-node"]),
+    ("stoker-admin", &["stoker-access", "stoker-planner", "stoker-store", "stoker-tls", "stoker-node"]),
     (
         "stoker-telemetry",
         &[
@@ -166,6 +173,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker-agent",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-tls",
             "stoker-ring",
@@ -200,6 +208,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker",
         &[
+            "stoker-access",
             "stoker-format",
             "stoker-buffer",
             "stoker-ring",

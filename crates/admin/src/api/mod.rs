@@ -48,6 +48,11 @@ pub const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long somebody who looks waits for a catalog that answers nobody. The views that matter then need none.
 const CATALOG_PATIENCE: Duration = Duration::from_secs(1);
 
+tokio::task_local! {
+    /// Of whoever a call is made for.
+    static ROLE: Role;
+}
+
 /// Names in a path, with what stands in their place.
 type Names<'p> = Vec<(&'static str, &'p str)>;
 
@@ -219,7 +224,9 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Fault> {
 }
 
 async fn read(asked: &Arc<Asked>, route: &Route, given: Given) -> Answered {
+    let role = given.caller.role;
     let called = patiently(Some(CATALOG_PATIENCE), (route.call)(Arc::clone(asked), given));
+    let called = ROLE.scope(role, called);
     match tokio::time::timeout(asked.timeout, called).await {
         Ok(answered) => answered,
         Err(_) => Err(Fault::unavailable(format!("no answer within {} s", asked.timeout.as_secs_f64()))),
@@ -244,7 +251,8 @@ async fn change(
     };
     let asked_on = Arc::clone(asked);
     let carried_out = tokio::spawn(async move {
-        let answered = (route.call)(Arc::clone(&asked_on), given).await;
+        let role = given.caller.role;
+        let answered = ROLE.scope(role, (route.call)(Arc::clone(&asked_on), given)).await;
         // Somebody who logs in has a role only then.
         if let (None, Ok(answer)) = (route.role, &answered) {
             entry.role = answer.value["role"].as_str().unwrap_or_default().to_owned();
@@ -309,9 +317,10 @@ fn response(answered: Answered) -> Response<Full<Bytes>> {
     response
 }
 
-/// The door.
+/// The door, as who asks may use it; what nobody asks for looks and changes nothing.
 fn store(asked: &Asked) -> Result<&dyn Store, Fault> {
-    asked.watched.store().ok_or_else(|| Fault::unavailable("the node is not there"))
+    let role = ROLE.try_with(|role| *role).unwrap_or(Role::View);
+    asked.watched.store(role).ok_or_else(|| Fault::unavailable("the node is not there"))
 }
 
 /// Asks the door for a report.

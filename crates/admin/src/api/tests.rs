@@ -5,6 +5,7 @@ mod slo;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use stoker_access::Guard;
 use stoker_node::{ClusterOptions, DriveOptions, Labels, Member, NodeOptions};
 use stoker_store::{Filler, Finish, SetRequest, ShardRequest, VolumeOptions, WriteRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,7 +68,8 @@ impl Rig {
         };
         let member = Member::start(cluster).await.unwrap();
         member.node().volume_create("data", VolumeOptions::default()).await.unwrap();
-        let admin = Admin::start(Arc::clone(member.node()) as Arc<dyn Store>, options).await.unwrap();
+        let admin =
+            Admin::start(&Guard::new(Arc::clone(member.node()) as Arc<dyn Store>), options).await.unwrap();
         Rig { folder, member, admin }
     }
 

@@ -23,6 +23,7 @@ use crate::TracesPlan;
 use crate::failure::Failure;
 use crate::log;
 use crate::tls::check_name;
+pub use value::LocalUser;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
 /// Largest file that is read as a configuration.
@@ -268,6 +269,7 @@ impl TryFrom<u32> for Weight {
 #[serde(deny_unknown_fields, default)]
 pub struct Door {
     pub listen: Vec<SocketAddr>,
+    pub users: Vec<LocalUser>,
 }
 
 /// What a new volume wants if nobody says otherwise.

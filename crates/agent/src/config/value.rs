@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, de};
-use stoker_store::DrainPolicy;
+use stoker_store::{DrainPolicy, UserName};
 
 use crate::check_url;
 use crate::size;
@@ -188,6 +188,25 @@ impl<'de> Deserialize<'de> for Drain {
         let known = &["always", "never", "on-demand", "every N"];
         let policy = crate::parse_drain(&text).map_err(|_| D::Error::unknown_variant(&text, known))?;
         Ok(Drain(policy))
+    }
+}
+
+/// A user of this machine who is one of Stoker, as `1000=acme/alice`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalUser {
+    pub uid: u32,
+    pub name: UserName,
+}
+
+impl<'de> Deserialize<'de> for LocalUser {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LocalUser, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (uid, name) = text.split_once('=').unwrap_or((&text, ""));
+        let odd =
+            || D::Error::custom(format!("\"{text}\": expected UID=TENANT/USER, such as \"1000=acme/alice\""));
+        let uid = uid.trim().parse().map_err(|_| odd())?;
+        let name = UserName::parse(name.trim()).map_err(|fault| D::Error::custom(fault.message))?;
+        Ok(LocalUser { uid, name })
     }
 }
 

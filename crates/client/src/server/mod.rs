@@ -12,22 +12,26 @@ mod receiving;
 mod session;
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stoker_access::{Guard, Guarded, Peers};
 use stoker_format::ClusterId;
-use stoker_store::{Counter, Histogram, Store};
+use stoker_store::{Counter, Histogram};
 use stoker_tls::{Certificate, CertificateSource};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
-use crate::hello::{self, Terms};
+use crate::hello::{self, Known, Terms};
 use crate::message::Request;
 use crate::socket::{Listener, PROTOCOL, Stream};
 
+/// How this endpoint is called where somebody says by which one a call came.
+const DOOR: &str = "client";
 /// Connections that may be in their hello at once; others wait in the kernel's queue.
 const HELLOS_MAX: usize = 64;
 /// Pause after the kernel refused a connection, usually for want of descriptors.
@@ -61,6 +65,8 @@ pub struct ServerOptions {
     pub unix_token: bool,
     /// The cluster that is told to clients.
     pub cluster: ClusterId,
+    /// Who users of this machine are, who come by the Unix socket. With some of them mapped, everybody on this machine may connect.
+    pub peers: Peers,
 }
 
 impl Default for ServerOptions {
@@ -78,6 +84,7 @@ impl Default for ServerOptions {
             certificate: None,
             unix_token: false,
             cluster: ClusterId::ZERO,
+            peers: Peers::default(),
         }
     }
 }
@@ -103,7 +110,9 @@ const READ_BYTES_LIMIT: usize = 1 << 30;
 
 /// What all connections share.
 struct Shared {
-    store: Arc<dyn Store>,
+    guard: Guard,
+    /// The user of this process.
+    own_uid: Option<u32>,
     options: ServerOptions,
     token: Option<String>,
     connections: Arc<Semaphore>,
@@ -157,7 +166,7 @@ pub struct Server {
 impl Server {
     /// Listens and serves, in the tokio runtime that it is called in. TCP is refused without a token.
     pub fn start(
-        store: Arc<dyn Store>,
+        guard: Guard,
         listen: Vec<Endpoint>,
         token: Option<String>,
         options: ServerOptions,
@@ -176,7 +185,9 @@ impl Server {
             let message = format!("{endpoint}: TLS needs a certificate");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let listeners = listen.iter().map(Listener::bind).collect::<io::Result<Vec<Listener>>>()?;
+        let is_open = !options.peers.users.is_empty();
+        let listeners =
+            listen.iter().map(|at| Listener::bind(at, is_open)).collect::<io::Result<Vec<Listener>>>()?;
         let addresses = listeners.iter().map(Listener::endpoint).collect::<io::Result<Vec<_>>>()?;
         let secured = |at| match at {
             Endpoint::Tcp(address) if options.certificate.is_some() => Endpoint::Tls(address),
@@ -184,7 +195,8 @@ impl Server {
         };
         let addresses = addresses.into_iter().map(secured).collect();
         let shared = Arc::new(Shared {
-            store,
+            guard,
+            own_uid: std::fs::metadata("/proc/self").ok().map(|own| own.uid()),
             token,
             connections: Arc::new(Semaphore::new(options.connections_max)),
             calls: Arc::new(Semaphore::new(options.calls_max)),
@@ -299,15 +311,24 @@ async fn accept(shared: Arc<Shared>, listener: Listener, hellos: Arc<Semaphore>)
         shared.spawn(async move {
             let admitted = greet(&serving, stream).await;
             drop(hello);
-            if let Some((stream, (_connection, version))) = admitted {
-                session::serve(serving, stream, version).await;
+            if let Some(Admitted { stream, version, view, _connection }) = admitted {
+                session::serve(serving, stream, version, view).await;
             }
         });
     }
 }
 
+/// A client that said who it is.
+struct Admitted {
+    stream: Stream,
+    version: u16,
+    /// The store as it may use it.
+    view: Arc<Guarded>,
+    _connection: OwnedSemaphorePermit,
+}
+
 /// Handshake and hello, within the time that they have; none if the client is turned away.
-async fn greet(shared: &Shared, stream: Stream) -> Option<(Stream, (OwnedSemaphorePermit, u16))> {
+async fn greet(shared: &Shared, stream: Stream) -> Option<Admitted> {
     match tokio::time::timeout(shared.options.hello_timeout, meet(shared, stream)).await {
         Ok(Ok(admitted)) => Some(admitted),
         Ok(Err(fault)) => {
@@ -318,23 +339,44 @@ async fn greet(shared: &Shared, stream: Stream) -> Option<(Stream, (OwnedSemapho
     }
 }
 
-async fn meet(
-    shared: &Shared,
-    mut stream: Stream,
-) -> std::result::Result<(Stream, (OwnedSemaphorePermit, u16)), Fault> {
+async fn meet(shared: &Shared, mut stream: Stream) -> std::result::Result<Admitted, Fault> {
     let options = &shared.options;
-    let wants_token = options.unix_token || !matches!(stream, Stream::Unix(_));
+    let peer = stream.peer_uid();
+    let token_wanted = options.unix_token || !matches!(stream, Stream::Unix(_));
     if let Some(certificate) = &options.certificate {
         stream = stream.secured(certificate).await?;
     }
     let terms = Terms {
-        token: shared.token.as_deref().filter(|_| wants_token),
+        token_wanted,
         cluster: options.cluster,
         requests_max: options.requests_max as u32,
         handles_max: options.handles_max as u32,
         tls_wanted: options.certificate.is_some() && matches!(stream, Stream::Tcp(_)),
     };
+    let mut user = None;
+    let known = async |id| {
+        if id == 0 {
+            return shared.token.clone().map(Known::Word);
+        }
+        match shared.guard.of_token(id).await {
+            Ok(found) => found.map(|(name, check)| {
+                user = Some(name);
+                Known::User(check)
+            }),
+            Err(fault) => {
+                tracing::debug!("a token cannot be checked: {}", fault.message);
+                None
+            }
+        }
+    };
     let admit = || shared.connections.clone().try_acquire_owned().ok();
-    let admitted = hello::receive(&mut stream, &terms, admit).await?;
-    Ok((stream, admitted))
+    let (connection, version, token) = hello::receive(&mut stream, &terms, known, admit).await?;
+    let view = match (token_wanted, token, user, peer) {
+        (true, 0, ..) => shared.guard.operator(DOOR),
+        (true, _, Some(user), _) => shared.guard.user(user, DOOR),
+        (false, _, _, Some(uid)) => options.peers.view(&shared.guard, uid, shared.own_uid),
+        // The kernel says of every peer who it is, and a token that was proved is a user's.
+        _ => shared.guard.anonymous(DOOR),
+    };
+    Ok(Admitted { stream, version, view, _connection: connection })
 }

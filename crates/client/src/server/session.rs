@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use stoker_access::Guarded;
 use stoker_store::{ErrorKind, File, HatchOut, Result, Seek, StoreError, Writer};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
@@ -42,6 +43,8 @@ pub(super) struct Begun {
 /// The state of a connection.
 pub(super) struct Session {
     pub shared: Arc<Shared>,
+    /// The store as the client may use it.
+    view: Arc<Guarded>,
     outbox: Outbox,
     pub tables: Mutex<Tables>,
     /// The protocol that both sides speak.
@@ -67,12 +70,13 @@ impl Drop for Slot {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(shared: Arc<Shared>, stream: Stream, version: u16) {
+pub(super) async fn serve(shared: Arc<Shared>, stream: Stream, version: u16, view: Arc<Guarded>) {
     let is_unix = matches!(stream, Stream::Unix(_));
     let descriptors = is_unix.then(|| Arc::new(Semaphore::new(shared.options.descriptors_max)));
     let (mut reader, writer) = stream.split();
     let stall = shared.options.stall_timeout;
     let session = Arc::new(Session {
+        view,
         outbox: Outbox::default(),
         tables: Mutex::default(),
         version,
@@ -372,7 +376,7 @@ impl Call {
     }
 
     fn store(&self) -> &dyn stoker_store::Store {
-        &*self.session.shared.store
+        &*self.session.view
     }
 
     /// Gives up at the client's deadline; it has stopped waiting.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::memory::{CHUNK, Memory};
 use futures_util::future::{join_all, poll_immediate};
+use stoker_access::Guard;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_store::*;
 use tokio::time::timeout;
@@ -24,7 +25,7 @@ struct Rig {
 
 fn serve(memory: &Memory, path: PathBuf, options: ServerOptions) -> Server {
     let listen = vec![Endpoint::Unix(path), Endpoint::Tcp("127.0.0.1:0".into())];
-    Server::start(Arc::new(memory.clone()), listen, Some(TOKEN.into()), options).unwrap()
+    Server::start(Guard::new(Arc::new(memory.clone())), listen, Some(TOKEN.into()), options).unwrap()
 }
 
 async fn rig_with(memory: Memory, options: ServerOptions) -> Rig {
@@ -297,7 +298,8 @@ async fn only_the_token_opens_tcp() {
     Client::connect(address, Some(TOKEN)).await.unwrap().status().await.unwrap();
 
     let open = Endpoint::Tcp("127.0.0.1:0".into());
-    let refused = Server::start(Arc::new(Memory::new()), vec![open], None, ServerOptions::default());
+    let refused =
+        Server::start(Guard::new(Arc::new(Memory::new())), vec![open], None, ServerOptions::default());
     assert_eq!(refused.err().unwrap().kind(), std::io::ErrorKind::InvalidInput);
 
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::memory::Memory;
 use futures_util::future::join_all;
+use stoker_access::Guard;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_store::*;
 
@@ -20,7 +21,8 @@ async fn rig() -> Rig {
     let folder = tempfile::tempdir().unwrap();
     let listen = vec![Endpoint::Unix(folder.path().join("s")), Endpoint::Tcp("127.0.0.1:0".into())];
     let store = Arc::new(Memory::new());
-    let server = Server::start(store, listen, Some(TOKEN.into()), ServerOptions::default()).unwrap();
+    let server =
+        Server::start(Guard::new(store), listen, Some(TOKEN.into()), ServerOptions::default()).unwrap();
     let client = Client::connect(&server.addresses()[0], None).await.unwrap();
     Rig { server, client, _folder: folder }
 }

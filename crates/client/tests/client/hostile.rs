@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::memory::Memory;
 use proptest::prelude::*;
+use stoker_access::Guard;
 use stoker_client::wire::*;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_format::{ClusterId, crc32c};
@@ -37,7 +38,7 @@ fn rig(options: ServerOptions) -> Rig {
     count_panics();
     let (memory, folder) = (Memory::new(), tempfile::tempdir().unwrap());
     let listen = vec![Endpoint::Unix(folder.path().join("s"))];
-    let server = Server::start(Arc::new(memory.clone()), listen, None, options).unwrap();
+    let server = Server::start(Guard::new(Arc::new(memory.clone())), listen, None, options).unwrap();
     Rig { memory, server, folder }
 }
 
@@ -99,7 +100,7 @@ async fn begin_writer(stream: &mut UnixStream) {
 }
 
 fn hello(version_min: u16, version: u16) -> ClientHello {
-    ClientHello { version, version_min, nonce: [1; 32], cluster: ClusterId::ZERO }
+    ClientHello { version, version_min, token: 0, nonce: [1; 32], cluster: ClusterId::ZERO }
 }
 
 fn frame(kind: Kind, id: u64, control: &[u8], payload: &[u8]) -> Vec<u8> {
@@ -181,7 +182,7 @@ fn gated_rig() -> Rig {
     let (memory, folder) = (Memory::gated(), tempfile::tempdir().unwrap());
     let listen = vec![Endpoint::Unix(folder.path().join("s"))];
     let options = ServerOptions { requests_max: 3, ..ServerOptions::default() };
-    let server = Server::start(Arc::new(memory.clone()), listen, None, options).unwrap();
+    let server = Server::start(Guard::new(Arc::new(memory.clone())), listen, None, options).unwrap();
     Rig { memory, server, folder }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::memory::Memory;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use stoker_access::Guard;
 use stoker_client::wire::Place;
 use stoker_client::wire::*;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
@@ -183,11 +184,13 @@ async fn an_older_node_is_not_asked_for_leases() {
 async fn an_older_client_gets_no_lease_and_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let listen = vec![Endpoint::Unix(folder.path().join("s"))];
-    let server = Server::start(Arc::new(Memory::new()), listen, None, ServerOptions::default()).unwrap();
+    let server =
+        Server::start(Guard::new(Arc::new(Memory::new())), listen, None, ServerOptions::default()).unwrap();
     let path = folder.path().join("s");
     let asked = tokio::task::spawn_blocking(move || {
         let mut stream = UnixStream::connect(path).unwrap();
-        let hello = ClientHello { version: 1, version_min: 1, nonce: [1; 32], cluster: ClusterId::ZERO };
+        let hello =
+            ClientHello { version: 1, version_min: 1, token: 0, nonce: [1; 32], cluster: ClusterId::ZERO };
         stream.write_all(&hello.encode()).unwrap();
         let mut answer = [0; SERVER_HELLO_LEN];
         stream.read_exact(&mut answer).unwrap();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use stoker_access::Guard;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::*;
@@ -52,7 +53,7 @@ async fn rig(shape: Shape) -> Rig {
     node.volume_create("data", VolumeOptions::default()).await.unwrap();
     let listen = vec![Endpoint::Unix(folder.path().join("s")), Endpoint::Tcp("127.0.0.1:0".into())];
     let store: Arc<dyn Store> = node.clone();
-    let server = Server::start(store, listen, Some("token".into()), shape.server).unwrap();
+    let server = Server::start(Guard::new(store), listen, Some("token".into()), shape.server).unwrap();
     let client = Client::connect(&server.addresses()[0], None).await.unwrap();
     Rig { node, server, client, folder }
 }
@@ -303,7 +304,7 @@ async fn descriptors_go_with_the_file_and_with_the_connection() {
     server.stop(Duration::from_secs(10)).await;
     let store: Arc<dyn Store> = node.clone();
     let listen = vec![Endpoint::Unix(folder.path().join("s"))];
-    let server = Server::start(store, listen, None, ServerOptions::default()).unwrap();
+    let server = Server::start(Guard::new(store), listen, None, ServerOptions::default()).unwrap();
     let rig = Rig { node, server, client, folder };
     rig.until_no_descriptors().await;
     // The next read opens the file again, and gets new ones.
@@ -415,6 +416,7 @@ async fn a_node_keeps_no_descriptor_of_a_client() {
     let hello = stoker_client::wire::ClientHello {
         version: stoker_client::wire::VERSION,
         version_min: stoker_client::wire::VERSION_MIN,
+        token: 0,
         nonce: [1; 32],
         cluster: stoker_format::ClusterId::ZERO,
     };

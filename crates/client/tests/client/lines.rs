@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::memory::Memory;
+use stoker_access::Guard;
 use stoker_client::wire::*;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_format::{ClusterId, crc32c};
@@ -34,7 +35,7 @@ async fn many_threads(options: ServerOptions) {
     let folder = tempfile::tempdir().unwrap();
     let listen = vec![Endpoint::Unix(folder.path().join("s"))];
     let memory = Memory::new();
-    let server = Server::start(Arc::new(memory.clone()), listen, None, options).unwrap();
+    let server = Server::start(Guard::new(Arc::new(memory.clone())), listen, None, options).unwrap();
     let client = Client::connect(&server.addresses()[0], None).await.unwrap();
     for number in 0..24 {
         put(&client, &format!("f{number}")).await;
@@ -75,7 +76,8 @@ async fn answers_of_several_frames_come_whole() {
     let folder = tempfile::tempdir().unwrap();
     let listen = vec![Endpoint::Unix(folder.path().join("s"))];
     let memory = Memory::new();
-    let server = Server::start(Arc::new(memory.clone()), listen, None, ServerOptions::default()).unwrap();
+    let server =
+        Server::start(Guard::new(Arc::new(memory.clone())), listen, None, ServerOptions::default()).unwrap();
     let client = Client::connect(&server.addresses()[0], None).await.unwrap();
     let counters = alone_with(&client, async |client| client.counters().await.unwrap()).await;
     assert!(encode(&counters).len() > CONTROL_LEN_MAX);

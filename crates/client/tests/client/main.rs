@@ -10,3 +10,4 @@ mod memory;
 mod node;
 mod open_reads;
 mod tls;
+mod users;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use stoker_access::Guard;
 use stoker_client::{Client, Endpoint, Server, ServerOptions};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::*;
@@ -23,7 +24,8 @@ async fn open(folder: &tempfile::TempDir) -> (Arc<Node>, Server) {
     let node = Node::open(options).await.unwrap();
     let store: Arc<dyn Store> = node.clone();
     let listen = vec![Endpoint::Unix(folder.path().join("stoker.sock")), Endpoint::Tcp("127.0.0.1:0".into())];
-    let server = Server::start(store, listen, Some("token".into()), ServerOptions::default()).unwrap();
+    let server =
+        Server::start(Guard::new(store), listen, Some("token".into()), ServerOptions::default()).unwrap();
     (node, server)
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stoker_access::Guard;
 use stoker_client::{Client, Endpoint, Server, ServerOptions};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::*;
@@ -45,7 +46,7 @@ impl Rig {
         options.chunk_bytes = MIB as u32;
         let node = Node::open(options).await.unwrap();
         let listen = vec![Endpoint::Unix(at.join("stoker.sock"))];
-        let server = Server::start(node.clone(), listen, None, ServerOptions::default()).unwrap();
+        let server = Server::start(Guard::new(node.clone()), listen, None, ServerOptions::default()).unwrap();
         self.running = Some((node, server));
     }
 

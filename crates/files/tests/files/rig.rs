@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use stoker_access::Guard;
 use stoker_client::{Client, Endpoint, Server, ServerOptions};
 use stoker_files::{Errno, Files, Handle, Kind, Make, Options, ROOT};
 use stoker_node::{DriveOptions, Node, NodeOptions};
@@ -45,7 +46,8 @@ impl Rig {
         options.memory_bytes = 512 << 20;
         let node = Node::open(options).await.unwrap();
         let listen = vec![Endpoint::Unix(folder.join("stoker.sock"))];
-        self.server = Some(Server::start(node.clone(), listen, None, ServerOptions::default()).unwrap());
+        self.server =
+            Some(Server::start(Guard::new(node.clone()), listen, None, ServerOptions::default()).unwrap());
         self.node = Some(node);
     }
 

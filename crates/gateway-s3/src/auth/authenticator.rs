@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::request::Parts as Head;
-use stoker_store::Store;
+use stoker_access::Guard;
 
 use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
@@ -13,7 +13,7 @@ use crate::refusal::{Code, Refusal, Result};
 use super::SKEW_S_MAX;
 use super::canonical::{self, Parts, Spelling};
 use super::claim::{Claim, Means, Scope};
-use super::keyring::{Credential, Keyring};
+use super::keyring::{Credential, Keyring, Signer};
 use super::legacy::{self, LegacyClaim};
 use super::payload::{Declared, Payload};
 use super::signature::ChunkSigner;
@@ -43,9 +43,9 @@ thread_local! {
 }
 
 impl Authenticator {
-    /// Takes access keys from the store.
-    pub(crate) fn new(store: Arc<dyn Store>, takes_legacy: bool) -> Authenticator {
-        Authenticator { keyring: Keyring::new(store), takes_legacy }
+    /// Takes access keys from behind the guard.
+    pub(crate) fn new(guard: Guard, takes_legacy: bool) -> Authenticator {
+        Authenticator { keyring: Keyring::new(guard), takes_legacy }
     }
 
     /// Checks a request at this time. `volume` is the one that the host names, if it does.
@@ -62,7 +62,7 @@ impl Authenticator {
         let claimed = Claimed::of(head, query, now_s)?;
         let credential = self.keyring.find(claimed.claim.scope.access_key).await?;
         let region = claimed.claim.scope.region.to_owned();
-        let payload = claimed.verify(head, query, &credential)?;
+        let payload = claimed.verify(head, query, &credential.signer)?;
         Ok(Verified { credential, payload, region })
     }
 
@@ -77,7 +77,7 @@ impl Authenticator {
             return None;
         }
         Some(self.keyring.find(access_key).await.and_then(|credential| {
-            match legacy::is_policy_right(policy, theirs, credential.secret_key()) {
+            match legacy::is_policy_right(policy, theirs, credential.signer.secret_key()) {
                 true => Ok(credential),
                 false => Err(mismatch(&credential.access_key)),
             }
@@ -104,7 +104,7 @@ impl Authenticator {
             }
         };
         let credential = self.keyring.find(claim.access_key).await?;
-        if !claim.is_right(head, query, volume, credential.secret_key()) {
+        if !claim.is_right(head, query, volume, credential.signer.secret_key()) {
             return Err(mismatch(&credential.access_key));
         }
         Ok(Verified { credential, payload, region: LEGACY_REGION.to_owned() })
@@ -118,7 +118,7 @@ impl Authenticator {
         theirs: &str,
     ) -> Result<Arc<Credential>> {
         let credential = self.keyring.find(scope.access_key).await?;
-        let key = credential.signing_key(scope.day, scope.region);
+        let key = credential.signer.signing_key(scope.day, scope.region);
         if stoker_sigv4::equal(&key.sign(&[policy]), theirs) {
             Ok(credential)
         } else {
@@ -145,9 +145,9 @@ impl<'a> Claimed<'a> {
     }
 
     /// Checks the signature.
-    fn verify(self, head: &Head, query: &Query, credential: &Credential) -> Result<Payload> {
+    fn verify(self, head: &Head, query: &Query, signer: &Signer) -> Result<Payload> {
         let claim = self.claim;
-        let key = credential.signing_key(claim.scope.day, claim.scope.region);
+        let key = signer.signing_key(claim.scope.day, claim.scope.region);
         let scope = stoker_sigv4::scope(claim.scope.day, claim.scope.region);
         let parts = Parts {
             method: &head.method,
@@ -165,14 +165,14 @@ impl<'a> Claimed<'a> {
             })
         });
         let Some(seed) = found else {
-            return Err(mismatch(&credential.access_key));
+            return Err(mismatch(&signer.access_key));
         };
-        let signer = || Some(Box::new(ChunkSigner::new(key, claim.time, scope, seed)));
+        let chunks = || Some(Box::new(ChunkSigner::new(key, claim.time, scope, seed)));
         Ok(match self.declared {
             Declared::Unsigned => Payload::Plain,
             Declared::Sha256(hash) => Payload::Sha256(hash),
-            Declared::Signed => Payload::Chunked { signer: signer(), trailer: false },
-            Declared::SignedTrailer => Payload::Chunked { signer: signer(), trailer: true },
+            Declared::Signed => Payload::Chunked { signer: chunks(), trailer: false },
+            Declared::SignedTrailer => Payload::Chunked { signer: chunks(), trailer: true },
             Declared::UnsignedTrailer => Payload::Chunked { signer: None, trailer: true },
         })
     }

@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use stoker_access::{Guard, Guarded};
 use stoker_sigv4::SigningKey;
-use stoker_store::{Access, Store};
+use stoker_store::{Access, UserName};
 use tokio::time::Instant;
 
+use crate::DOOR;
 use crate::refusal::{Code, Refusal, Result};
 
 /// Access keys that are remembered at the same time.
@@ -25,6 +27,17 @@ pub(crate) struct Credential {
     pub(crate) access_key: String,
     /// What it may do.
     pub(crate) access: Access,
+    /// What it opens.
+    pub(crate) view: Arc<Guarded>,
+    owner: Option<UserName>,
+    /// What checks its signatures.
+    pub(super) signer: Signer,
+}
+
+/// A secret, and the signing keys that follow from it.
+pub(crate) struct Signer {
+    /// Public part of the access key.
+    pub(super) access_key: String,
     secret_key: String,
     signing_keys: Mutex<Vec<KnownKey>>,
 }
@@ -36,9 +49,17 @@ struct KnownKey {
 }
 
 impl Credential {
+    fn new(found: stoker_access::Credential) -> Credential {
+        let stoker_access::Credential { key, owner, view } = found;
+        let signer = Signer::new(key.access_key.clone(), key.secret_key);
+        Credential { access_key: key.access_key, access: key.access, view, owner, signer }
+    }
+}
+
+impl Signer {
     /// An access key and its secret.
-    pub(crate) fn new(access_key: String, secret_key: String, access: Access) -> Credential {
-        Credential { access_key, access, secret_key, signing_keys: Mutex::new(Vec::new()) }
+    pub(super) fn new(access_key: String, secret_key: String) -> Signer {
+        Signer { access_key, secret_key, signing_keys: Mutex::new(Vec::new()) }
     }
 
     /// What the key and nobody else knows.
@@ -69,14 +90,14 @@ struct Remembered {
 
 /// Finds access keys.
 pub(crate) struct Keyring {
-    store: Arc<dyn Store>,
+    guard: Guard,
     remembered: Cache<String, Remembered>,
 }
 
 impl Keyring {
-    /// Looks keys up in this store.
-    pub(crate) fn new(store: Arc<dyn Store>) -> Keyring {
-        Keyring { store, remembered: Cache::new(CREDENTIALS_MAX) }
+    /// Looks keys up behind this guard.
+    pub(crate) fn new(guard: Guard) -> Keyring {
+        Keyring { guard, remembered: Cache::new(CREDENTIALS_MAX) }
     }
 
     /// The access key of this name.
@@ -96,14 +117,16 @@ impl Keyring {
         {
             return known.credential.ok_or_else(unknown);
         }
-        let found = self.store.access_key(access_key).await?;
-        let credential = found.map(|key| {
+        let found = self.guard.credential(access_key, DOOR).await?;
+        let credential = found.map(|found| {
             // Signing keys of an unchanged secret stay good.
             let old = self.remembered.get(access_key).and_then(|known| known.credential);
-            match old.filter(|old| old.secret_key == key.secret_key && old.access == key.access) {
-                Some(old) => old,
-                None => Arc::new(Credential::new(key.access_key, key.secret_key, key.access)),
-            }
+            let is_same = |old: &Arc<Credential>| {
+                old.signer.secret_key == found.key.secret_key
+                    && old.access == found.key.access
+                    && old.owner == found.owner
+            };
+            old.filter(is_same).unwrap_or_else(|| Arc::new(Credential::new(found)))
         });
         let remembered = Remembered { since: now, credential: credential.clone() };
         self.remembered.insert(access_key.to_owned(), remembered);

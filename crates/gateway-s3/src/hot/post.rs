@@ -9,15 +9,16 @@ use s3s::dto::{Tag, Tagging};
 use s3s::xml::{Deserialize as _, Deserializer};
 use stoker_store::{Key, Receipt, Store, WriteRequest};
 
-use crate::access::{self, Intent};
 use crate::answer::{self, Answer};
 use crate::auth::{Authenticator, Credential, Scope};
 use crate::exchange::Exchange;
+use crate::operation::Operation;
 use crate::percent::{self, Keep};
+use crate::query::Query;
 use crate::refusal::{Code, Refusal, Result};
 use crate::sets::{ShardMark, check_plain};
-use crate::target::key_of;
-use crate::{clock, xml};
+use crate::target::{Target, key_of};
+use crate::{clock, rights, xml};
 
 use super::arrivals::{Arrival, Arrivals};
 use super::attributes;
@@ -54,7 +55,7 @@ pub(crate) struct Post<'a> {
 }
 
 /// Writes the file of a form.
-pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: Post<'_>) -> Result<Answer> {
+pub(crate) async fn post_object(auth: &Authenticator, post: Post<'_>) -> Result<Answer> {
     let content_type = post.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let mut decoder = FormDecoder::new(content_type.unwrap_or_default())?;
     let fields = read_form(&mut decoder, post.arrivals, post.volume);
@@ -65,7 +66,8 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
     post.exchange.proves();
     policy.check(&form.fields, post.volume, clock::unix_s())?;
     let key = form.key()?;
-    access::check_key(&credential.access, Intent::Write, post.volume, key.as_bytes())?;
+    let target = Target::Object(post.volume.to_owned(), key.clone());
+    rights::check(&credential, Operation::PostObject, &target, &Query::parse(None)?).await?;
 
     let headers = form.headers()?;
     let attributes = attributes::of_headers(&headers, &credential.access)?;
@@ -73,7 +75,7 @@ pub(crate) async fn post_object(store: &dyn Store, auth: &Authenticator, post: P
     check_plain(&key)?;
     let demands = Demands::of(&headers, None)?;
     let request = WriteRequest { attributes, ..WriteRequest::default() };
-    let writer = store.create(post.volume, &key, request).await?;
+    let writer = credential.view.create(post.volume, &key, request).await?;
 
     let (fewest, most) = (policy.size.0, policy.size.1.min(post.bytes_max));
     let intake = Intake::new(writer, post.arrivals.memory());

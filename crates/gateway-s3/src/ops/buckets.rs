@@ -8,7 +8,6 @@ use s3s::dto::*;
 use stoker_store::{ListRequest, Subject, VolumeOptions};
 use tokio::time::Instant;
 
-use crate::access::{self, Intent};
 use crate::refusal::{Code, Refusal, Result};
 
 use super::seam::{Caller, Operations, owner, timestamp};
@@ -22,17 +21,16 @@ const DELETE_PATIENCE: Duration = Duration::from_secs(10);
 const DELETE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) async fn list_buckets(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: ListBucketsInput,
 ) -> Result<S3Response<ListBucketsOutput>> {
     let after = input.continuation_token.as_deref().map(|token| token::decode("", token)).transpose()?;
     let limit =
         usize::try_from(input.max_buckets.unwrap_or(BUCKETS_MAX as i32)).unwrap_or(0).clamp(1, BUCKETS_MAX);
-    let mut volumes = ops.store.volumes().await?;
+    let mut volumes = caller.store().volumes().await?;
     volumes.retain(|volume| {
-        access::check_glimpse(caller.access(), &volume.name).is_ok()
-            && input.prefix.as_deref().is_none_or(|prefix| volume.name.starts_with(prefix))
+        input.prefix.as_deref().is_none_or(|prefix| volume.name.starts_with(prefix))
             && after.as_deref().is_none_or(|after| volume.name.as_bytes() > after)
     });
     let more = volumes.len() > limit;
@@ -59,7 +57,6 @@ pub(super) async fn create_bucket(
     caller: &Caller,
     input: CreateBucketInput,
 ) -> Result<S3Response<CreateBucketOutput>> {
-    access::check_volume(caller.access(), Intent::Write, &input.bucket)?;
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(Refusal::new(Code::NotImplemented, "Object Lock is not implemented."));
     }
@@ -81,39 +78,38 @@ pub(super) async fn create_bucket(
         ));
     }
     // Many clients create before each upload: the common answer must not depend on what else a creation would find.
-    if ops.store.volume(&input.bucket).await.is_ok() {
+    if caller.store().volume(&input.bucket).await.is_ok() {
         return Err(Refusal::new(
             Code::BucketAlreadyOwnedByYou,
             "Your previous request to create the named bucket succeeded and you already own it.",
         ));
     }
-    ops.store.volume_create(&input.bucket, VolumeOptions::default()).await?;
+    caller.store().volume_create(&input.bucket, VolumeOptions::default()).await?;
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", input.bucket)) }))
 }
 
 pub(super) async fn delete_bucket(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: DeleteBucketInput,
 ) -> Result<S3Response<DeleteBucketOutput>> {
-    access::check_volume(caller.access(), Intent::Write, &input.bucket)?;
     let deadline = Instant::now() + DELETE_PATIENCE;
     loop {
-        match ops.store.volume_delete(&input.bucket).await {
+        match caller.store().volume_delete(&input.bucket).await {
             Ok(()) => return Ok(S3Response::new(DeleteBucketOutput::default())),
             Err(fault) if fault.subject != Subject::VolumeContents || Instant::now() >= deadline => {
                 return Err(fault.into());
             }
-            Err(fault) if !looks_empty(ops, &input.bucket).await? => return Err(fault.into()),
+            Err(fault) if !looks_empty(caller, &input.bucket).await? => return Err(fault.into()),
             Err(_) => tokio::time::sleep(DELETE_PAUSE).await,
         }
     }
 }
 
 /// Whether a client would call the volume empty, though deletes may still be on their way to the lake.
-async fn looks_empty(ops: &Operations, volume: &str) -> Result<bool> {
-    let page = ops.store.list(volume, ListRequest { limit: 1, ..ListRequest::default() }).await?;
-    let uploads = ops.store.uploads(volume, b"", None, 1).await?;
+async fn looks_empty(caller: &Caller, volume: &str) -> Result<bool> {
+    let page = caller.store().list(volume, ListRequest { limit: 1, ..ListRequest::default() }).await?;
+    let uploads = caller.store().uploads(volume, b"", None, 1).await?;
     Ok(page.entries.is_empty() && uploads.uploads.is_empty())
 }
 
@@ -122,8 +118,7 @@ pub(super) async fn head_bucket(
     caller: &Caller,
     input: HeadBucketInput,
 ) -> Result<S3Response<HeadBucketOutput>> {
-    access::check_glimpse(caller.access(), &input.bucket)?;
-    ops.store.volume(&input.bucket).await?;
+    caller.store().volume(&input.bucket).await?;
     let mut headers = HeaderMap::new();
     if let Ok(region) = ops.region.parse() {
         headers.insert("x-amz-bucket-region", region);
@@ -136,8 +131,7 @@ pub(super) async fn get_bucket_location(
     caller: &Caller,
     input: GetBucketLocationInput,
 ) -> Result<S3Response<GetBucketLocationOutput>> {
-    access::check_glimpse(caller.access(), &input.bucket)?;
-    ops.store.volume(&input.bucket).await?;
+    caller.store().volume(&input.bucket).await?;
     // S3's first region has no name here.
     let region = Some(ops.region.clone()).filter(|region| region != "us-east-1");
     let location_constraint = region.map(BucketLocationConstraint::from);
@@ -146,11 +140,10 @@ pub(super) async fn get_bucket_location(
 
 /// There are no versions, and S3 says so with an empty answer.
 pub(super) async fn get_bucket_versioning(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: GetBucketVersioningInput,
 ) -> Result<S3Response<GetBucketVersioningOutput>> {
-    access::check_glimpse(caller.access(), &input.bucket)?;
-    ops.store.volume(&input.bucket).await?;
+    caller.store().volume(&input.bucket).await?;
     Ok(S3Response::new(GetBucketVersioningOutput::default()))
 }

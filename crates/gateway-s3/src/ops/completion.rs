@@ -14,7 +14,6 @@ use stoker_store::{
     Store, StoreError, Subject, UploadId, UploadInfo,
 };
 
-use crate::access::{self, Intent};
 use crate::hot::checksum::{self, Sum};
 use crate::hot::condition::{bare_etag, write_condition};
 use crate::hot::put::add_receipt;
@@ -35,14 +34,13 @@ const READ_BYTES: usize = 4 << 20;
 const COMPLETE_QUIET_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn complete_multipart_upload(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: CompleteMultipartUploadInput,
 ) -> Result<S3Response<CompleteMultipartUploadOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     let choices = choices(input.multipart_upload)?;
     let completion = Completion {
-        store: Arc::clone(&ops.store),
+        store: caller.shared_store(),
         volume: input.bucket,
         key: key_of(input.key)?,
         upload: UploadId(input.upload_id),

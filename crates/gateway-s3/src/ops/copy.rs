@@ -8,7 +8,6 @@ use s3s::dto::{
 };
 use stoker_store::{Condition, CopyRequest, FileInfo, Key, PartSource, UploadId};
 
-use crate::access::{self, Intent};
 use crate::clock;
 use crate::hot::attributes;
 use crate::hot::checksum;
@@ -30,11 +29,10 @@ struct Source {
 }
 
 impl Source {
-    async fn find(ops: &Operations, caller: &Caller) -> Result<Source> {
+    async fn find(caller: &Caller) -> Result<Source> {
         let CopySource { volume, key } = CopySource::of(caller.headers())?;
         attributes::refuse_customer_key(caller.headers())?;
-        access::check_key(caller.access(), Intent::Read, &volume, key.as_bytes())?;
-        let info = ops.store.stat(&volume, &key).await?;
+        let info = caller.store().stat(&volume, &key).await?;
         let condition = source_condition(caller);
         match condition.judge(&info.etag, info.modified_ms) {
             Verdict::Proceed => {}
@@ -73,18 +71,17 @@ fn replaces(caller: &Caller, header: &'static str) -> Result<bool> {
 }
 
 pub(super) async fn copy_object(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: CopyObjectInput,
 ) -> Result<S3Response<CopyObjectOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     let replaces_meta = replaces(caller, "x-amz-metadata-directive")?;
     let replaces_tags = replaces(caller, "x-amz-tagging-directive")?;
     // Also refuses what a copy cannot do.
     let given = attributes::of_headers(caller.headers(), caller.access())?;
     ShardMark::refuse(&given)?;
     let condition = write_condition(caller.headers())?;
-    let source = Source::find(ops, caller).await?;
+    let source = Source::find(caller).await?;
     let to = key_of(input.key)?;
     if source.volume == input.bucket && source.key == to && !replaces_meta {
         return Err(Refusal::new(
@@ -105,7 +102,7 @@ pub(super) async fn copy_object(
         condition,
         attributes: Some(stoker_store::Attributes { tags, owner: given.owner, ..base }),
     };
-    let receipt = ops.store.copy(request).await?;
+    let receipt = caller.store().copy(request).await?;
     let shown = checksum::shown(&receipt.checksums);
     let sum = |kind| shown.filter(|sum| sum.kind == kind).map(checksum::text_of);
     let result = CopyObjectResult {
@@ -128,20 +125,19 @@ pub(super) async fn copy_object(
 }
 
 pub(super) async fn upload_part_copy(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: UploadPartCopyInput,
 ) -> Result<S3Response<UploadPartCopyOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     let number = part_number(&input.part_number.to_string())?;
-    let source = Source::find(ops, caller).await?;
+    let source = Source::find(caller).await?;
     let range = match caller.header("x-amz-copy-source-range") {
         None => None,
         Some(text) => Some(source_range(text, source.info.size)?),
     };
     let part = PartSource { condition: source.condition(), volume: source.volume, key: source.key, range };
     let (key, upload) = (key_of(input.key)?, UploadId(input.upload_id));
-    let receipt = ops.store.upload_part_copy(&input.bucket, &key, &upload, number, part).await?;
+    let receipt = caller.store().upload_part_copy(&input.bucket, &key, &upload, number, part).await?;
     let result = CopyPartResult {
         e_tag: Some(ETag::Strong(receipt.etag)),
         last_modified: Some(Timestamp::from(clock::wall())),

@@ -1,7 +1,7 @@
 //! The header `x-amz-copy-source`. It is a form value, not a path: `+` is a space there, and a client that means a plus writes `%2B`.
 
 use http::HeaderMap;
-use stoker_store::{Key, check_volume_name};
+use stoker_store::{Key, check_bucket_name};
 
 use crate::percent::{self, Plus};
 use crate::refusal::{Code, Refusal, Result};
@@ -41,7 +41,7 @@ impl CopySource {
         let (volume, key) = name.split_once('/').filter(|(_, key)| !key.is_empty()).ok_or_else(|| {
             invalid("Copy Source must mention the source bucket and key: sourcebucket/sourcekey.")
         })?;
-        if let Err(error) = check_volume_name(volume) {
+        if let Err(error) = check_bucket_name(volume) {
             return Err(Refusal::from(error).with("BucketName", volume));
         }
         Ok(CopySource { volume: volume.to_owned(), key: key_of(key.to_owned())? })

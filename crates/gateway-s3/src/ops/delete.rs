@@ -4,7 +4,6 @@ use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{Condition, Key};
 
-use crate::access::{self, Intent};
 use crate::hot::condition::parse_etags;
 use crate::refusal::{Code, Refusal, Result};
 use crate::target::key_of;
@@ -27,11 +26,10 @@ fn not_implemented() -> Refusal {
 
 /// A key that is not there is deleted already.
 pub(super) async fn delete_object(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: DeleteObjectInput,
 ) -> Result<S3Response<DeleteObjectOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     check_version(input.version_id.as_deref())?;
     if caller.header("x-amz-if-match-last-modified-time").is_some()
         || caller.header("x-amz-if-match-size").is_some()
@@ -41,7 +39,7 @@ pub(super) async fn delete_object(
     let condition =
         Condition { if_match: caller.header("if-match").map(parse_etags), ..Condition::default() };
     let key = key_of(input.key)?;
-    let answers = ops.store.delete(&input.bucket, vec![(key, condition)]).await?;
+    let answers = caller.store().delete(&input.bucket, vec![(key, condition)]).await?;
     for answer in answers {
         answer?;
     }
@@ -49,15 +47,10 @@ pub(super) async fn delete_object(
 }
 
 pub(super) async fn delete_objects(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: DeleteObjectsInput,
 ) -> Result<S3Response<DeleteObjectsOutput>> {
-    // Whoever may delete nothing at all is told once.
-    access::check_glimpse(caller.access(), &input.bucket)?;
-    if caller.access().read_only {
-        access::check_volume(caller.access(), Intent::Write, &input.bucket)?;
-    }
     let objects = input.delete.objects;
     if objects.is_empty() || objects.len() > KEYS_MAX {
         return Err(Refusal::new(
@@ -69,7 +62,7 @@ pub(super) async fn delete_objects(
     let (mut deleted, mut errors, mut wanted, mut names) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for object in objects {
         let name = object.key.clone();
-        match wish(caller, &input.bucket, object) {
+        match wish(object) {
             Ok(wish) => {
                 wanted.push(wish);
                 names.push(name);
@@ -78,9 +71,9 @@ pub(super) async fn delete_objects(
         }
     }
     if wanted.is_empty() {
-        ops.store.volume(&input.bucket).await?;
+        caller.store().volume(&input.bucket).await?;
     } else {
-        let answers = ops.store.delete(&input.bucket, wanted).await?;
+        let answers = caller.store().delete(&input.bucket, wanted).await?;
         for (name, answer) in names.into_iter().zip(answers) {
             match answer {
                 Ok(_) if quiet => {}
@@ -96,8 +89,7 @@ pub(super) async fn delete_objects(
     }))
 }
 
-fn wish(caller: &Caller, volume: &str, object: ObjectIdentifier) -> Result<(Key, Condition)> {
-    access::check_key(caller.access(), Intent::Write, volume, object.key.as_bytes())?;
+fn wish(object: ObjectIdentifier) -> Result<(Key, Condition)> {
     check_version(object.version_id.as_deref())?;
     if object.last_modified_time.is_some() || object.size.is_some() {
         return Err(not_implemented());

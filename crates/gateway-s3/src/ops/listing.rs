@@ -4,7 +4,6 @@ use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{FileInfo, ListEntry, ListPage, ListRequest};
 
-use crate::access::{self, Intent};
 use crate::hot::checksum;
 use crate::percent::{self, Keep};
 use crate::refusal::{Code, Refusal, Result};
@@ -62,12 +61,12 @@ pub(super) fn invalid(name: &'static str, message: &'static str) -> Refusal {
 }
 
 /// One page; an empty one costs nothing but the look at the volume.
-async fn page(ops: &Operations, volume: &str, request: ListRequest) -> Result<ListPage> {
+async fn page(caller: &Caller, volume: &str, request: ListRequest) -> Result<ListPage> {
     if request.limit == 0 {
-        ops.store.volume(volume).await?;
+        caller.store().volume(volume).await?;
         return Ok(ListPage::default());
     }
-    Ok(ops.store.list(volume, request).await?)
+    Ok(caller.store().list(volume, request).await?)
 }
 
 fn object(info: FileInfo, spelling: Spelling, with_owner: bool) -> Object {
@@ -98,12 +97,11 @@ fn split(page: ListPage, spelling: Spelling, with_owner: bool) -> (Vec<Object>, 
 }
 
 pub(super) async fn list_objects(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: ListObjectsInput,
 ) -> Result<S3Response<ListObjectsOutput>> {
     let prefix = input.prefix.unwrap_or_default();
-    access::check_key(caller.access(), Intent::Read, &input.bucket, prefix.as_bytes())?;
     let spelling = Spelling::of(input.encoding_type.as_ref())?;
     let limit = limit("max-keys", input.max_keys, KEYS_MAX)?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -113,7 +111,7 @@ pub(super) async fn list_objects(
         after: input.marker.clone().filter(|marker| !marker.is_empty()).map(String::into_bytes),
         limit,
     };
-    let page = page(ops, &input.bucket, request).await?;
+    let page = page(caller, &input.bucket, request).await?;
     let more = page.more;
     // Without a delimiter the last key is the marker, and S3 does not repeat it.
     let next =
@@ -136,12 +134,11 @@ pub(super) async fn list_objects(
 
 /// Every file is its own only version, as in a bucket that never had versions.
 pub(super) async fn list_object_versions(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: ListObjectVersionsInput,
 ) -> Result<S3Response<ListObjectVersionsOutput>> {
     let prefix = input.prefix.unwrap_or_default();
-    access::check_key(caller.access(), Intent::Read, &input.bucket, prefix.as_bytes())?;
     let spelling = Spelling::of(input.encoding_type.as_ref())?;
     let limit = limit("max-keys", input.max_keys, KEYS_MAX)?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -158,7 +155,7 @@ pub(super) async fn list_object_versions(
         after: after.map(String::into_bytes),
         limit,
     };
-    let page = page(ops, &input.bucket, request).await?;
+    let page = page(caller, &input.bucket, request).await?;
     let more = page.more;
     let next = page.entries.last().filter(|_| more);
     let next_version = next.and_then(|last| match last {
@@ -198,12 +195,11 @@ pub(super) async fn list_object_versions(
 }
 
 pub(super) async fn list_objects_v2(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: ListObjectsV2Input,
 ) -> Result<S3Response<ListObjectsV2Output>> {
     let prefix = input.prefix.unwrap_or_default();
-    access::check_key(caller.access(), Intent::Read, &input.bucket, prefix.as_bytes())?;
     let spelling = Spelling::of(input.encoding_type.as_ref())?;
     let limit = limit("max-keys", input.max_keys, KEYS_MAX)?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -217,7 +213,7 @@ pub(super) async fn list_objects_v2(
         after,
         limit,
     };
-    let page = page(ops, &input.bucket, request).await?;
+    let page = page(caller, &input.bucket, request).await?;
     let more = page.more;
     let next = page.entries.last().filter(|_| more).map(|last| token::encode(&input.bucket, last.name()));
     let count = page.entries.len();

@@ -4,7 +4,6 @@ use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{AttributesChange, ChecksumKind, FileInfo, Key};
 
-use crate::access::{self, Intent};
 use crate::hot::attributes::check_tags;
 use crate::hot::checksum;
 use crate::hot::get::part_checksums;
@@ -24,56 +23,52 @@ fn no_version(version: Option<&str>) -> Result<()> {
     }
 }
 
-async fn set_tags(ops: &Operations, volume: &str, key: &Key, tags: Vec<(String, String)>) -> Result<()> {
+async fn set_tags(caller: &Caller, volume: &str, key: &Key, tags: Vec<(String, String)>) -> Result<()> {
     let change = AttributesChange { tags: Some(tags), ..AttributesChange::default() };
-    ops.store.set_attributes(volume, key, change).await?;
+    caller.store().set_attributes(volume, key, change).await?;
     Ok(())
 }
 
 pub(super) async fn get_object_tagging(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: GetObjectTaggingInput,
 ) -> Result<S3Response<GetObjectTaggingOutput>> {
-    access::check_key(caller.access(), Intent::Read, &input.bucket, input.key.as_bytes())?;
     no_version(input.version_id.as_deref())?;
-    let info = ops.store.stat(&input.bucket, &key_of(input.key)?).await?;
+    let info = caller.store().stat(&input.bucket, &key_of(input.key)?).await?;
     let tag = |(key, value)| Tag { key: Some(key), value: Some(value) };
     let tag_set = info.attributes.tags.into_iter().map(tag).collect();
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
 }
 
 pub(super) async fn put_object_tagging(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: PutObjectTaggingInput,
 ) -> Result<S3Response<PutObjectTaggingOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     no_version(input.version_id.as_deref())?;
     let tag = |tag: Tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default());
     let tags: Vec<_> = input.tagging.tag_set.into_iter().map(tag).collect();
     check_tags(&tags)?;
-    set_tags(ops, &input.bucket, &key_of(input.key)?, tags).await?;
+    set_tags(caller, &input.bucket, &key_of(input.key)?, tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
 pub(super) async fn delete_object_tagging(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: DeleteObjectTaggingInput,
 ) -> Result<S3Response<DeleteObjectTaggingOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     no_version(input.version_id.as_deref())?;
-    set_tags(ops, &input.bucket, &key_of(input.key)?, Vec::new()).await?;
+    set_tags(caller, &input.bucket, &key_of(input.key)?, Vec::new()).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }
 
 pub(super) async fn get_object_attributes(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: GetObjectAttributesInput,
 ) -> Result<S3Response<GetObjectAttributesOutput>> {
-    access::check_key(caller.access(), Intent::Read, &input.bucket, input.key.as_bytes())?;
     no_version(input.version_id.as_deref())?;
     let wanted: Vec<String> = caller
         .headers()
@@ -87,11 +82,11 @@ pub(super) async fn get_object_attributes(
     if wanted.is_empty() {
         return Err(Refusal::new(Code::InvalidRequest, "The header x-amz-object-attributes is missing."));
     }
-    let info = ops.store.stat(&input.bucket, &key_of(input.key)?).await?;
+    let info = caller.store().stat(&input.bucket, &key_of(input.key)?).await?;
     let mut output =
         GetObjectAttributesOutput { last_modified: Some(timestamp(info.modified_ms)), ..Default::default() };
     let sums = match wanted.iter().any(|name| name == "ObjectParts") && !info.part_sizes.is_empty() {
-        true => part_checksums(ops.store.as_ref(), &input.bucket, &info).await?,
+        true => part_checksums(caller.store(), &input.bucket, &info).await?,
         false => Vec::new(),
     };
     for name in &wanted {

@@ -14,7 +14,6 @@ use stoker_store::{Access, Store};
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber as _;
 
-use crate::access::{self, Intent};
 use crate::answer::{Answer, AnswerBody};
 use crate::auth::{Credential, Payload};
 use crate::hot::arrivals::Arrivals;
@@ -78,6 +77,16 @@ impl Caller {
         &self.credential.access
     }
 
+    /// The store as the caller may use it.
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.credential.view
+    }
+
+    /// The same, for what outlives the request.
+    pub(super) fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.credential.view) as Arc<dyn Store>
+    }
+
     /// The public part of the key.
     pub(super) fn access_key(&self) -> &str {
         &self.credential.access_key
@@ -106,17 +115,15 @@ impl Caller {
 
 /// The way to the control operations.
 pub(crate) struct Seam {
-    store: Arc<dyn Store>,
     service: S3Service,
     room: Room,
 }
 
 impl Seam {
-    /// Operations on this store.
-    pub(crate) fn new(store: Arc<dyn Store>, region: String) -> Seam {
-        let operations = Operations { store: Arc::clone(&store), region };
-        let service = S3ServiceBuilder::new(operations).build();
-        Seam { store, service, room: Room::new() }
+    /// Operations in this region.
+    pub(crate) fn new(region: String) -> Seam {
+        let service = S3ServiceBuilder::new(Operations { region }).build();
+        Seam { service, room: Room::new() }
     }
 
     /// Answers a request.
@@ -127,7 +134,7 @@ impl Seam {
         if let Some(of) = settings::asked_of(call.operation) {
             let asked =
                 Asked { operation: call.operation, of, target: call.target, query: call.query, headers };
-            return self.answer_setting(asked, &call.credential.access, &document.bytes).await;
+            return answer_setting(&*call.credential.view, asked, &document.bytes).await;
         }
         let log = tracing::dispatcher::get_default(Dispatch::clone);
         let refused = Arc::new(Mutex::new(None));
@@ -178,33 +185,24 @@ struct Asked<'a> {
     headers: &'a HeaderMap,
 }
 
-impl Seam {
-    /// Answers what a bucket or an object is asked about itself.
-    async fn answer_setting(&self, asked: Asked<'_>, access: &Access, document: &[u8]) -> Result<Answer> {
-        let Asked { operation, of, target, query, headers } = asked;
-        let intent = if settings::is_change(operation) { Intent::Write } else { Intent::Read };
-        match (of, target) {
-            (Of::Bucket, Target::Volume(volume)) => {
-                match intent {
-                    Intent::Read => access::check_glimpse(access, volume)?,
-                    Intent::Write => access::check_volume(access, intent, volume)?,
-                }
-                self.store.volume(volume).await?;
-                let store = self.store.as_ref();
-                if let Some(answer) = configured::answer(store, operation, volume, document).await? {
-                    return Ok(answer);
-                }
+/// Answers what a bucket or an object is asked about itself.
+async fn answer_setting(store: &dyn Store, asked: Asked<'_>, document: &[u8]) -> Result<Answer> {
+    let Asked { operation, of, target, query, headers } = asked;
+    match (of, target) {
+        (Of::Bucket, Target::Volume(volume)) => {
+            store.volume(volume).await?;
+            if let Some(answer) = configured::answer(store, operation, volume, document).await? {
+                return Ok(answer);
             }
-            (Of::Object, Target::Object(volume, key)) => {
-                access::check_key(access, intent, volume, key.as_bytes())?;
-                check_version(query)?;
-                self.store.stat(volume, key).await?;
-            }
-            _ => return Err(Refusal::new(Code::MethodNotAllowed, "The specified method is not allowed.")),
         }
-        let acl = headers.get("x-amz-acl").map(HeaderValue::as_bytes);
-        settings::answer(operation, query.get("id"), acl, document)
+        (Of::Object, Target::Object(volume, key)) => {
+            check_version(query)?;
+            store.stat(volume, key).await?;
+        }
+        _ => return Err(Refusal::new(Code::MethodNotAllowed, "The specified method is not allowed.")),
     }
+    let acl = headers.get("x-amz-acl").map(HeaderValue::as_bytes);
+    settings::answer(operation, query.get("id"), acl, document)
 }
 
 /// The request in path style, without what signed it.
@@ -304,7 +302,6 @@ fn named(document: &Bytes, resource: &str, request_id: &str) -> Bytes {
 
 /// The operations themselves; each is in a file with its kin.
 pub(super) struct Operations {
-    pub(super) store: Arc<dyn Store>,
     pub(super) region: String,
 }
 

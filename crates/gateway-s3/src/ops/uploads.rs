@@ -4,7 +4,6 @@ use s3s::S3Response;
 use s3s::dto::*;
 use stoker_store::{Checksum, ChecksumKind, PartInfo, SetState, UploadId, UploadInfo};
 
-use crate::access::{self, Intent};
 use crate::hot::attributes;
 use crate::hot::checksum;
 use crate::refusal::{Code, Refusal, Result};
@@ -20,26 +19,25 @@ const COMPOSITE: &str = "COMPOSITE";
 const PAGE_MAX: usize = 1000;
 
 pub(super) async fn create_multipart_upload(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: CreateMultipartUploadInput,
 ) -> Result<S3Response<CreateMultipartUploadOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
     let attributes = attributes::of_headers(caller.headers(), caller.access())?;
     let kind = caller.header("x-amz-checksum-algorithm").map(checksum::kind_named).transpose()?;
     let kind_type = checksum_type(kind, caller.header("x-amz-checksum-type"))?;
     let key = key_of(input.key)?;
     if let Some(mark) = ShardMark::take(&mut attributes.clone())? {
         // Whoever is refused now has not sent the parts yet.
-        let set = mark.set(ops.store.as_ref(), &input.bucket).await?;
-        let info = ops.store.set_status(&input.bucket, set).await?.info;
+        let set = mark.set(caller.store(), &input.bucket).await?;
+        let info = caller.store().set_status(&input.bucket, set).await?.info;
         if info.state != SetState::Open {
             return Err(Refusal::new(Code::OperationAborted, "The checkpoint set takes no more shards."));
         }
     }
     let info = match kind.filter(|_| kind_type == Some(FULL_OBJECT)) {
-        Some(kind) => ops.store.upload_create_full(&input.bucket, &key, attributes, kind).await?,
-        None => ops.store.upload_create(&input.bucket, &key, attributes, kind).await?,
+        Some(kind) => caller.store().upload_create_full(&input.bucket, &key, attributes, kind).await?,
+        None => caller.store().upload_create(&input.bucket, &key, attributes, kind).await?,
     };
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
@@ -83,25 +81,23 @@ fn initiator() -> Initiator {
 }
 
 pub(super) async fn abort_multipart_upload(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: AbortMultipartUploadInput,
 ) -> Result<S3Response<AbortMultipartUploadOutput>> {
-    access::check_key(caller.access(), Intent::Write, &input.bucket, input.key.as_bytes())?;
-    ops.store.upload_abort(&input.bucket, &key_of(input.key)?, &UploadId(input.upload_id)).await?;
+    caller.store().upload_abort(&input.bucket, &key_of(input.key)?, &UploadId(input.upload_id)).await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
 }
 
 pub(super) async fn list_parts(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: ListPartsInput,
 ) -> Result<S3Response<ListPartsOutput>> {
-    access::check_key(caller.access(), Intent::Read, &input.bucket, input.key.as_bytes())?;
     let limit = limit("max-parts", input.max_parts, PAGE_MAX)?;
     let marker = input.part_number_marker.unwrap_or(0).max(0);
     let (key, upload) = (key_of(input.key)?, UploadId(input.upload_id));
-    let page = ops.store.upload_parts(&input.bucket, &key, &upload, marker as u32, limit.max(1)).await?;
+    let page = caller.store().upload_parts(&input.bucket, &key, &upload, marker as u32, limit.max(1)).await?;
     let (kind, checksum_type) = (page.upload.checksum, type_of(&page.upload));
     let more = limit > 0 && page.more;
     let parts: Vec<Part> = page.parts.iter().take(limit).map(|part| listed(part, kind)).collect();
@@ -142,12 +138,11 @@ fn listed(part: &PartInfo, kind: Option<ChecksumKind>) -> Part {
 }
 
 pub(super) async fn list_multipart_uploads(
-    ops: &Operations,
+    _: &Operations,
     caller: &Caller,
     input: ListMultipartUploadsInput,
 ) -> Result<S3Response<ListMultipartUploadsOutput>> {
     let prefix = input.prefix.unwrap_or_default();
-    access::check_key(caller.access(), Intent::Read, &input.bucket, prefix.as_bytes())?;
     let spelling = Spelling::of(input.encoding_type.as_ref())?;
     let limit = limit("max-uploads", input.max_uploads, PAGE_MAX)?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -159,7 +154,8 @@ pub(super) async fn list_multipart_uploads(
     let mut last: Option<(Vec<u8>, Option<UploadId>)> = None;
     'pages: loop {
         let room = limit - uploads.len() - prefixes.len();
-        let page = ops.store.uploads(&input.bucket, prefix.as_bytes(), after.take(), room.max(1)).await?;
+        let page =
+            caller.store().uploads(&input.bucket, prefix.as_bytes(), after.take(), room.max(1)).await?;
         for info in page.uploads {
             if uploads.len() + prefixes.len() == limit {
                 more = limit > 0;

@@ -9,7 +9,7 @@ use crate::client::{Client, Response, amz_date, hex, now_s};
 use crate::rig::{Rig, client, pattern, volume};
 
 /// A form whose policy allows keys below `user/` of at most `size_max` bytes.
-fn post(
+pub fn post(
     client: &Client,
     volume: &str,
     key: &str,

@@ -9,6 +9,7 @@ mod forms;
 mod hostile;
 mod limits;
 mod listings;
+mod matrix;
 mod presigned;
 mod reads;
 mod rig;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use stoker_access::Guard;
 use stoker_gateway_s3::{Gateway, GatewayOptions};
 use stoker_node::{DriveOptions, Node, NodeOptions};
 use stoker_store::{Access, AccessKey, DrainPolicy, Store, VolumeOptions, VolumePolicy};
@@ -44,14 +45,14 @@ impl Rig {
                 node
             });
             let options = GatewayOptions { domains: vec!["s3.test".to_owned()], ..GatewayOptions::default() };
-            let gateway = Gateway::start(node.clone(), options).unwrap();
+            let gateway = Gateway::start(Guard::new(node.clone()), options).unwrap();
             Rig { runtime, node, gateway, _dir: dir }
         })
     }
 
     /// Another gateway in front of the same node.
     pub fn other_gateway(&self, options: GatewayOptions) -> Gateway {
-        Gateway::start(self.node.clone(), options).unwrap()
+        Gateway::start(Guard::new(self.node.clone()), options).unwrap()
     }
 
     /// Adds an access key.

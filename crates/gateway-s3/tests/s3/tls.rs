@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use stoker_access::Guard;
 use stoker_gateway_s3::{CertificateSource, Gateway, GatewayOptions};
 
 use crate::client::{Client, Response, connect, exchange, read_response};
@@ -78,7 +79,7 @@ fn a_gateway_does_not_start_with_bad_files() {
     let start = |cert: &str, key: &str| {
         let tls = CertificateSource::Files { cert: dir.path().join(cert), key: dir.path().join(key) };
         let options = GatewayOptions { tls: Some(tls), ..GatewayOptions::default() };
-        Gateway::start(Rig::get().node.clone(), options).map(|_| ()).unwrap_err().to_string()
+        Gateway::start(Guard::new(Rig::get().node.clone()), options).map(|_| ()).unwrap_err().to_string()
     };
     assert!(start("missing.pem", "key.pem").contains("missing.pem"));
     assert!(start("key.pem", "key.pem").contains("holds no certificate"));

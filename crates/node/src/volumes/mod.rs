@@ -13,8 +13,8 @@ use stoker_lake::{Lake, LakeErrorKind, LakeOptions, Place};
 use stoker_schema::names;
 use stoker_schema::rows::{ImportRow, RowValue, VolumeRow, keys};
 use stoker_store::{
-    DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, VolumeInfo, VolumeOptions, VolumePolicy,
-    check_volume_name,
+    DrainPolicy, ErrorKind, LakeMode, Result, StoreError, Subject, TENANT_DEFAULT, VolumeInfo, VolumeOptions,
+    VolumePolicy, check_volume_name, volume_tenant,
 };
 use tokio::sync::OnceCell;
 
@@ -320,6 +320,9 @@ impl Volumes {
     /// The same, encrypted or not.
     pub async fn create_as(&self, name: &str, options: VolumeOptions, form: Form) -> Result<Arc<Volume>> {
         check_volume_name(name)?;
+        let tenant = volume_tenant(name).0;
+        // As nobody else, the default tenant is there always. (D146)
+        let tenant = (tenant != TENANT_DEFAULT).then(|| keys::tenant(tenant));
         let lake = match options.lake.as_deref() {
             Some("none") => None,
             Some(url) => Some(url.to_owned()),
@@ -355,9 +358,18 @@ impl Volumes {
         }
         loop {
             let next_key = keys::NEXT_VOLUME;
-            let rows = self.catalog.get(&[next_key, &keys::volume(name)]).await.map_err(error::catalog)?;
+            let volume_key = keys::volume(name);
+            let asked = [next_key, &volume_key, tenant.as_deref().unwrap_or(next_key)];
+            let rows = self.catalog.get(&asked).await.map_err(error::catalog)?;
             if rows[1].is_some() {
                 return Err(exists());
+            }
+            if tenant.is_some() && rows[2].is_none() {
+                let message = format!(
+                    "there is no tenant `{}`; `stoker tenant list` lists them",
+                    volume_tenant(name).0
+                );
+                return Err(StoreError::about(ErrorKind::NotFound, Subject::Volume, message));
             }
             let id = match &rows[0] {
                 Some(row) => u64::from_le_bytes(row.value[..].try_into().unwrap_or_default()) as u32,
@@ -382,6 +394,7 @@ impl Volumes {
                 let first = data_keys::first(&self.vault, VolumeId(id))?;
                 commit = commit.put(keys::data_keys(VolumeId(id)), first.encode());
             }
+            let commit = tenant.iter().fold(commit, |commit, tenant| commit.present(tenant.clone()));
             match self.catalog.commit(commit).await.map_err(error::catalog)? {
                 Outcome::Done { seq } => return self.keep(name, &row, seq).await,
                 Outcome::Failed { .. } => continue,

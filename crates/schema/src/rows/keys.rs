@@ -486,6 +486,48 @@ pub const LEVEL: &[u8] = b"!level";
 /// What nodes can read (R14).
 pub const READS: &[u8] = b"!reads/";
 
+/// Every tenant.
+pub const TENANTS: &[u8] = b"!tenant/";
+/// Every project.
+pub const PROJECTS: &[u8] = b"!project/";
+/// Every user.
+pub const USERS: &[u8] = b"!user/";
+
+/// `!tenant/` name: a tenant.
+pub fn tenant(name: &str) -> Vec<u8> {
+    [TENANTS, name.as_bytes()].concat()
+}
+
+/// `!project/` tenant `/` name: a project.
+pub fn project(tenant: &str, name: &str) -> Vec<u8> {
+    [&projects(tenant)[..], name.as_bytes()].concat()
+}
+
+/// Every project of a tenant.
+pub fn projects(tenant: &str) -> Vec<u8> {
+    [PROJECTS, tenant.as_bytes(), b"/"].concat()
+}
+
+/// `!user/` tenant `/` name: a user.
+pub fn user(tenant: &str, name: &str) -> Vec<u8> {
+    [&users(tenant)[..], name.as_bytes()].concat()
+}
+
+/// Every user of a tenant.
+pub fn users(tenant: &str) -> Vec<u8> {
+    [USERS, tenant.as_bytes(), b"/"].concat()
+}
+
+/// Every volume of a tenant that is not the default one.
+pub fn volumes_of(tenant: &str) -> Vec<u8> {
+    [b"V", tenant.as_bytes(), b"_"].concat()
+}
+
+/// The name, or tenant and name, behind such a prefix.
+pub fn who_behind<'k>(prefix: &[u8], key: &'k [u8]) -> Option<&'k str> {
+    std::str::from_utf8(key.strip_prefix(prefix)?).ok()
+}
+
 /// `!unreached/` node: no other node has reached it yet.
 pub fn unreached(node: NodeId) -> Vec<u8> {
     [UNREACHED, &node.0].concat()

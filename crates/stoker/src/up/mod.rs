@@ -317,6 +317,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         view_token_file: None,
         metrics_open: false,
         door: Vec::new(),
+        users: std::collections::HashMap::new(),
         telemetry: TelemetryPlan::default(),
         hangup: Hangup::Stop,
         check_only: args.check,

@@ -97,6 +97,7 @@ impl Door {
                 let hello = ClientHello {
                     version: VERSION,
                     version_min: VERSION_MIN,
+                    token: 0,
                     nonce: [1; 32],
                     cluster: ClusterId::ZERO,
                 };

@@ -1,7 +1,6 @@
 //! The examples of AWS's documentation, and what must not pass.
 
 use http::Request;
-use stoker_store::Access;
 
 use super::*;
 use crate::clock;
@@ -46,8 +45,8 @@ impl Example {
 
 fn check_head(head: &Head, now_s: i64) -> Result<Payload> {
     let query = Query::parse(head.uri.query())?;
-    let credential = Credential::new("AKIAIOSFODNN7EXAMPLE".to_owned(), SECRET.to_owned(), Access::default());
-    Claimed::of(head, &query, now_s)?.verify(head, &query, &credential)
+    let signer = Signer::new("AKIAIOSFODNN7EXAMPLE".to_owned(), SECRET.to_owned());
+    Claimed::of(head, &query, now_s)?.verify(head, &query, &signer)
 }
 
 fn get_object() -> Example {

@@ -1,0 +1,189 @@
+//! What endpoints are given: views of a store, each for whoever asks.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use stoker_store::{
+    AccessKey, Context, ErrorKind, Order, Principal, Report, Result, Store, StoreError, TENANT_DEFAULT,
+    TokenCheck, UserName, split_owner,
+};
+use tokio::time::Instant;
+
+use crate::decide::{Member, Rights, Scope};
+use crate::guarded::{Guarded, Who};
+use crate::members::{KeyRights, Members};
+
+/// How old what is known of users may be.
+const KNOWN_AGE_MAX: Duration = Duration::from_secs(3);
+
+/// A store that nobody reaches without a decision.
+#[derive(Clone)]
+pub struct Guard(Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    known: RwLock<Option<Known>>,
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Known {
+    members: Arc<Members>,
+    /// None: somebody changed it since.
+    fresh_since: Option<Instant>,
+}
+
+/// An access key, and the view that it opens.
+pub struct Credential {
+    /// The key; its prefixes are those of the key alone.
+    pub key: AccessKey,
+    /// Whose it is; none for a key of the default tenant that is nobody's.
+    pub owner: Option<UserName>,
+    /// What it opens.
+    pub view: Arc<Guarded>,
+}
+
+/// Who users of this machine are.
+#[derive(Clone, Debug, Default)]
+pub struct Peers {
+    /// Users of Stoker, by the numbers of users of this machine.
+    pub users: HashMap<u32, UserName>,
+}
+
+impl Peers {
+    /// The view of a user of this machine. Root and the user of this process run the cluster; others are who they are mapped to, or belong to the
+    /// default tenant.
+    pub fn view(&self, guard: &Guard, uid: u32, own: Option<u32>) -> Arc<Guarded> {
+        match self.users.get(&uid) {
+            _ if uid == 0 || Some(uid) == own => guard.operator(CLIENT),
+            Some(name) => guard.user(name.clone(), CLIENT),
+            None => guard.member(Principal::Uid(uid), CLIENT, Member::of(TENANT_DEFAULT)),
+        }
+    }
+}
+
+/// The client port, as a context names it.
+const CLIENT: &str = "client";
+
+impl Guard {
+    /// In front of this store.
+    pub fn new(store: Arc<dyn Store>) -> Guard {
+        Guard(Arc::new(Shared { store, known: RwLock::default(), asking: tokio::sync::Mutex::default() }))
+    }
+
+    /// For whoever runs the cluster.
+    pub fn operator(&self, door: &'static str) -> Arc<Guarded> {
+        self.fixed(Context::new(Principal::Operator, door), Rights::Operator)
+    }
+
+    /// For whoever may look at it.
+    pub fn viewer(&self, door: &'static str) -> Arc<Guarded> {
+        self.fixed(Context::new(Principal::Viewer, door), Rights::Viewer)
+    }
+
+    /// For nobody who is known.
+    pub fn anonymous(&self, door: &'static str) -> Arc<Guarded> {
+        self.fixed(Context::new(Principal::Anonymous, door), Rights::Nobody)
+    }
+
+    /// For a user.
+    pub fn user(&self, name: UserName, door: &'static str) -> Arc<Guarded> {
+        self.user_by(name, KeyRights::default(), door)
+    }
+
+    /// For somebody whose rights do not change.
+    pub fn member(&self, principal: Principal, door: &'static str, member: Member) -> Arc<Guarded> {
+        self.fixed(Context::new(principal, door), Rights::Member(member))
+    }
+
+    /// For an endpoint that says itself who its callers are, in the default tenant and in these volumes of others.
+    pub fn service(&self, door: &'static str, also: Vec<String>) -> Arc<Guarded> {
+        self.member(Principal::Service(door), door, Member { also, ..Member::of(TENANT_DEFAULT) })
+    }
+
+    /// For what an endpoint has to know of volumes before it knows who asks: of the default tenant, and nothing is changed.
+    pub fn lookup(&self, door: &'static str) -> Arc<Guarded> {
+        let member = Member { read_only: true, ..Member::of(TENANT_DEFAULT) };
+        self.member(Principal::Service(door), door, member)
+    }
+
+    /// An access key; none if there is none of this name. Whether the caller has its secret, the caller has to find out.
+    pub async fn credential(&self, access_key: &str, door: &'static str) -> Result<Option<Credential>> {
+        let Some(mut key) = self.0.store.access_key(access_key).await? else { return Ok(None) };
+        let (owner, prefixes) = split_owner(&key.access.prefixes);
+        key.access.prefixes = prefixes;
+        let rights = KeyRights { read_only: key.access.read_only, prefixes: key.access.prefixes.clone() };
+        let view = match &owner {
+            Some(name) => self.user_by(name.clone(), rights, door),
+            None => {
+                let scopes = vec![rights.prefixes.iter().map(|prefix| Scope::parse(prefix)).collect()];
+                let member = Member { read_only: rights.read_only, scopes, ..Member::of(TENANT_DEFAULT) };
+                self.member(Principal::Key(key.access_key.clone()), door, member)
+            }
+        };
+        Ok(Some(Credential { key, owner, view }))
+    }
+
+    /// The user of a token for the client port, and what checks it.
+    pub async fn of_token(&self, id: u32) -> Result<Option<(UserName, TokenCheck)>> {
+        Ok(self.0.members().await?.of_token(id))
+    }
+
+    fn fixed(&self, context: Context, rights: Rights) -> Arc<Guarded> {
+        Arc::new(Guarded::new(Arc::clone(&self.0), context, Who::Fixed(Arc::new(rights))))
+    }
+
+    fn user_by(&self, name: UserName, key: KeyRights, door: &'static str) -> Arc<Guarded> {
+        let context = Context::new(Principal::User(name.clone()), door);
+        Arc::new(Guarded::new(Arc::clone(&self.0), context, Who::user(name, key)))
+    }
+}
+
+impl Shared {
+    /// Everybody, known a few seconds ago at most, or for as long as the catalog does not answer.
+    pub async fn members(&self) -> Result<Arc<Members>> {
+        if let Some(members) = self.fresh() {
+            return Ok(members);
+        }
+        let _asking = self.asking.lock().await;
+        if let Some(members) = self.fresh() {
+            return Ok(members);
+        }
+        let now = Instant::now();
+        let members = match self.store.operate(Order::People).await {
+            Ok(Report::People(people)) => Arc::new(Members::of(people)),
+            Ok(_) => return Err(StoreError::new(ErrorKind::Unavailable, "the node answered something else")),
+            Err(fault) => match self.read() {
+                Some(old) => {
+                    tracing::debug!("users are not looked up: {}", fault.message);
+                    old.members
+                }
+                None => return Err(fault),
+            },
+        };
+        let known = Known { members: Arc::clone(&members), fresh_since: Some(now) };
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        Ok(members)
+    }
+
+    /// Somebody changed users: what is known is not good any more.
+    pub fn forget(&self) {
+        if let Some(known) = self.known.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            known.fresh_since = None;
+        }
+    }
+
+    fn read(&self) -> Option<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn fresh(&self) -> Option<Arc<Members>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = known.as_ref()?;
+        known
+            .fresh_since
+            .is_some_and(|since| since.elapsed() < KNOWN_AGE_MAX)
+            .then(|| Arc::clone(&known.members))
+    }
+}

@@ -1,0 +1,177 @@
+//! Every operation of everybody: nothing passes that should not, and to another tenant a bucket is as one that is not there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use stoker_gateway_s3::{operations, questions};
+use stoker_store::{
+    Access, ErrorKind, Order, PeopleChange, Store, UserName, UserRights, VolumeOptions, owner_entry,
+};
+
+use crate::client::{Client, Response};
+use crate::forms;
+use crate::rig::{Rig, client};
+
+/// A request of one operation.
+struct Case {
+    name: &'static str,
+    method: &'static str,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: &'static [u8],
+}
+
+const DELETE: &[u8] = b"<Delete><Object><Key>a/none</Key></Object></Delete>";
+const TAGS: &[u8] = b"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>";
+const COMPLETE: &[u8] =
+    b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\"x\"</ETag></Part></CompleteMultipartUpload>";
+
+/// One for each operation but those that are not signed; the form is sent on its own.
+fn cases(bucket: &str) -> Vec<Case> {
+    let upload = "partNumber=1&uploadId=000000000000000000000001";
+    let rows: [(&str, &str, String, &[u8]); 27] = [
+        ("ListBuckets", "GET", String::new(), b""),
+        ("CreateBucket", "PUT", "{bucket}".into(), b""),
+        ("DeleteBucket", "DELETE", "{bucket}".into(), b""),
+        ("HeadBucket", "HEAD", "{bucket}".into(), b""),
+        ("GetBucketLocation", "GET", "{bucket}?location".into(), b""),
+        ("GetBucketVersioning", "GET", "{bucket}?versioning".into(), b""),
+        ("ListObjects", "GET", "{bucket}".into(), b""),
+        ("ListObjectsV2", "GET", "{bucket}?list-type=2".into(), b""),
+        ("ListMultipartUploads", "GET", "{bucket}?uploads".into(), b""),
+        ("DeleteObjects", "POST", "{bucket}?delete".into(), DELETE),
+        ("GetObject", "GET", "{bucket}/a/b".into(), b""),
+        ("HeadObject", "HEAD", "{bucket}/a/b".into(), b""),
+        ("GetObjectAttributes", "GET", "{bucket}/a/b?attributes".into(), b""),
+        ("GetObjectTagging", "GET", "{bucket}/a/b?tagging".into(), b""),
+        ("PutObjectTagging", "PUT", "{bucket}/a/b?tagging".into(), TAGS),
+        ("DeleteObjectTagging", "DELETE", "{bucket}/a/b?tagging".into(), b""),
+        ("PutObject", "PUT", "{bucket}/a/new".into(), b"new"),
+        ("CopyObject", "PUT", "{bucket}/a/copy".into(), b""),
+        ("DeleteObject", "DELETE", "{bucket}/a/copy".into(), b""),
+        ("CreateMultipartUpload", "POST", "{bucket}/a/up?uploads".into(), b""),
+        ("UploadPart", "PUT", format!("{{bucket}}/a/up?{upload}"), b"part"),
+        ("UploadPartCopy", "PUT", format!("{{bucket}}/a/up?{upload}"), b""),
+        ("ListParts", "GET", format!("{{bucket}}/a/up?{}", &upload[13..]), b""),
+        ("CompleteMultipartUpload", "POST", format!("{{bucket}}/a/up?{}", &upload[13..]), COMPLETE),
+        ("AbortMultipartUpload", "DELETE", format!("{{bucket}}/a/up?{}", &upload[13..]), b""),
+        // A set is begun and given up under a name that stands for it.
+        ("PutObject", "PUT", "{bucket}/run/.stoker-set".into(), br#"{"action":"begin","shards":1}"#),
+        ("DeleteObject", "DELETE", "{bucket}/run/.stoker-set".into(), b""),
+    ];
+    let asked = questions().into_iter().map(|(name, method, path)| {
+        let method = ["GET", "PUT", "POST", "DELETE"].into_iter().find(|known| *known == method).unwrap();
+        (name, method, path.trim_start_matches('/').to_owned(), &b""[..])
+    });
+    let case = |(name, method, path, body): (&'static str, &'static str, String, &'static [u8])| Case {
+        name,
+        method,
+        path: format!("/{}", path.replace("{bucket}", bucket)),
+        headers: match name.contains("Copy") {
+            true => vec![("x-amz-copy-source".to_owned(), format!("{bucket}/a/b"))],
+            false => Vec::new(),
+        },
+        body,
+    };
+    rows.into_iter().chain(asked).map(case).collect()
+}
+
+fn send(client: &Client, case: &Case) -> Response {
+    let mut request = client.request(case.method, &case.path).body(case.body);
+    for (name, value) in &case.headers {
+        request = request.header(name, value);
+    }
+    client.send(request)
+}
+
+/// What an answer says, with the name of the bucket left out. A HEAD says its status alone.
+fn said(answer: &Response, bucket: &str) -> (u16, Option<String>, Option<String>) {
+    let message = answer.element("Message").map(|text| text.replace(bucket, "BUCKET"));
+    (answer.status, answer.element("Code"), message)
+}
+
+struct Tenants {
+    alice: Client,
+    reader: Client,
+    bob: Client,
+}
+
+fn tenants() -> Tenants {
+    let rig = Rig::get();
+    let node = Arc::clone(&rig.node);
+    let change = |change: PeopleChange| rig.runtime.block_on(node.operate(Order::PeopleChange(change)));
+    let name = |text: &str| UserName::parse(text).unwrap();
+    for tenant in ["acme", "beta"] {
+        // The level of a new node rises within its first moments.
+        while let Err(fault) = change(PeopleChange::TenantCreate { tenant: tenant.into() }) {
+            assert_eq!(fault.kind, ErrorKind::Invalid, "{fault}");
+            std::thread::yield_now();
+        }
+    }
+    for (user, read_only) in [("acme/alice", false), ("acme/reader", true), ("beta/bob", false)] {
+        let rights = UserRights { read_only, ..UserRights::default() };
+        change(PeopleChange::UserCreate { name: name(user), rights }).unwrap();
+    }
+    rig.runtime.block_on(rig.node.volume_create("acme_data", VolumeOptions::default())).unwrap();
+    let key = |access_key: &str, user: &str| {
+        rig.add_key(access_key, Access { prefixes: vec![owner_entry(&name(user))], ..Access::default() })
+    };
+    Tenants {
+        alice: key("ALICE", "acme/alice"),
+        reader: key("READER", "acme/reader"),
+        bob: key("BOB", "beta/bob"),
+    }
+}
+
+#[test]
+fn nothing_passes_that_should_not() {
+    let Tenants { alice, reader, bob } = tenants();
+    alice.put("/data/a/b", b"bytes").expect(200);
+    let old = client();
+
+    let listed: BTreeSet<&str> = cases("data").iter().map(|case| case.name).collect();
+    let unsigned = ["PostObject", "Preflight", "Unknown"];
+    let all: BTreeSet<&str> = operations().into_iter().filter(|name| !unsigned.contains(name)).collect();
+    assert_eq!(listed, all, "an operation without a request, or the other way round");
+
+    let (there, missing) = (cases("data"), cases("no-such-bucket"));
+    for (case, missing) in there.iter().zip(&missing) {
+        let about = format!("{} {} {}", case.name, case.method, case.path);
+        let is_read = ["Get", "Head", "List"].iter().any(|verb| case.name.starts_with(verb));
+
+        let mut headers = String::new();
+        case.headers.iter().for_each(|(name, value)| headers += &format!("{name}: {value}\r\n"));
+        let answer = old.plain(case.method, &case.path, &headers, case.body);
+        assert_eq!(answer.status, 403, "anonymous: {about}");
+
+        let answer = send(&reader, case);
+        assert_eq!(answer.status == 403, !is_read, "read-only: {about}: {}", answer.text());
+
+        // A bucket that both could make; what they may do with their own is not asked here.
+        if !matches!(case.name, "CreateBucket" | "ListBuckets") {
+            for (who, other) in [("another tenant", &bob), ("a key of the default tenant", &old)] {
+                let (answer, expect) = (send(other, case), send(other, missing));
+                assert_eq!(said(&answer, "data"), said(&expect, "no-such-bucket"), "{who}: {about}");
+                assert!(answer.status >= 400, "{who}: {about}");
+            }
+        }
+
+        let answer = send(&alice, case);
+        assert_ne!(answer.status, 403, "right: {about}: {}", answer.text());
+        assert!(!answer.text().contains("acme_"), "right: {about}: {}", answer.text());
+    }
+    assert_eq!(alice.get("/data/a/b").expect(200).body, b"bytes");
+    // The full name is one that no bucket has.
+    for other in [&alice, &bob, &old] {
+        other.get("/acme_data/a/b").refused(400, "InvalidBucketName");
+    }
+    let buckets = |client: &Client| client.get("/").expect(200).elements("Name");
+    assert_eq!(buckets(&bob), ["beta"]);
+    assert!(!buckets(&old).iter().any(|name| name.contains("data") || name.contains('_')));
+    let stolen = bob.request("PUT", "/beta/stolen").header("x-amz-copy-source", "data/a/b");
+    bob.send(stolen).refused(404, "NoSuchBucket");
+    let form = |client: &Client| forms::post(client, "data", "user/x", b"form", 100, &[]);
+    form(&alice).expect(201);
+    form(&reader).refused(403, "AccessDenied");
+    form(&bob).refused(404, "NoSuchBucket");
+}
