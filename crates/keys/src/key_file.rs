@@ -10,9 +10,6 @@ use zeroize::Zeroizing;
 
 use crate::Secret;
 
-/// The file in the directory of a node that is in no cluster.
-pub const OWN: &str = "volume.key";
-
 /// Longest file that is read.
 const LEN_MAX: u64 = 4 << 10;
 

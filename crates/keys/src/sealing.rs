@@ -246,6 +246,34 @@ mod tests {
         }
     }
 
+    /// `cargo test -p stoker-keys --release -- --ignored --nocapture how_fast`
+    #[test]
+    #[ignore = "prints figures of this machine"]
+    #[expect(clippy::disallowed_methods, reason = "figures are what it is for")]
+    fn how_fast() {
+        let key = key(1);
+        for len in [4 << 10, 64 << 10, 4 << 20] {
+            let (place, rounds) = (place(len), (256 << 20) / len);
+            let mut bytes = plain(len);
+            let begun = std::time::Instant::now();
+            let mut seal = None;
+            for _ in 0..rounds {
+                seal = Some(key.seal(&place, &mut bytes).unwrap());
+            }
+            let sealed = begun.elapsed();
+            let (seal, sealed_bytes) = (seal.unwrap(), bytes.clone());
+            let mut spent = std::time::Duration::ZERO;
+            for _ in 0..rounds {
+                bytes.copy_from_slice(&sealed_bytes);
+                let begun = std::time::Instant::now();
+                assert!(key.open(&place, &seal, 0, &mut bytes));
+                spent += begun.elapsed();
+            }
+            let rate = |took: std::time::Duration| 256.0 / took.as_secs_f64();
+            eprintln!("{len} bytes: seal {:.0} MiB/s, open {:.0} MiB/s", rate(sealed), rate(spent));
+        }
+    }
+
     #[test]
     fn a_key_is_not_shown() {
         assert_eq!(format!("{:?}", key(3)), "DataKey(epoch 3)");

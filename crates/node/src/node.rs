@@ -79,7 +79,7 @@ impl Node {
             Some(given) => given.0.clone(),
             None => crate::cluster::secrets(&options.dir, identity)?,
         };
-        let vault = crate::sealing::Vault::open(&options.dir, &options.key_files, &secrets)?;
+        let vault = crate::sealing::Vault::open(&options.key_files, &secrets)?;
         let vault = Arc::new(vault);
         let memory = MemoryPlan::of(options.memory_bytes, drives_wanted.len());
         let (catalog, engine) = open_catalog(&options, identity, &memory).await?;

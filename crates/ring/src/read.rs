@@ -119,6 +119,11 @@ pub fn record_of(chunk: &ChunkId, entry: &Entry, life: &Life, bytes: &[u8]) -> O
     same.then_some(record)
 }
 
+/// The CRC table of the same.
+pub fn table_of(chunk: &ChunkId, entry: &Entry, life: &Life, bytes: &[u8]) -> Option<Vec<u32>> {
+    record_of(chunk, entry, life, bytes).map(|record| record.table)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

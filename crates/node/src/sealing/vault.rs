@@ -1,46 +1,38 @@
 //! The keys that a node has open, and the key-encryption keys that open them.
 
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::path::Path;
+use std::sync::Arc;
 
 use stoker_format::{KeyId, RecordKind, VolumeId};
-use stoker_keys::key_file::{self, KeyFileError, OWN as FILE};
+use stoker_keys::key_file::{self, KeyFileError};
 use stoker_keys::{DataKey, Keyring, Secret, VolumeKeys, WrappingKey};
 use stoker_ring::Put;
 use stoker_schema::rows::{DataKeyRow, DataKeysRow};
 use stoker_store::{ErrorKind, Result, StoreError, Subject};
 
 use super::{SEALED_LEN_MAX, place_of};
-use crate::identity::write_durable;
 use crate::options::KeyFiles;
 
 /// What seals and opens.
 pub(crate) struct Vault {
     keyring: Arc<Keyring>,
-    /// The first wraps, all of them unwrap. None of a node in no cluster that never made an encrypted volume.
-    keks: RwLock<Vec<Arc<WrappingKey>>>,
-    dir: PathBuf,
+    /// The first wraps, all of them unwrap.
+    keks: Vec<WrappingKey>,
 }
 
 impl Vault {
-    /// With the key of a file if one is named, of the cluster if the node is in one, else of a file in its directory.
-    /// Those of former files unwrap only.
-    pub fn open(dir: &Path, files: &KeyFiles, secrets: &[[u8; 32]]) -> Result<Vault> {
+    /// With the key of a file if one is named, and that of the cluster. Those of former files unwrap only.
+    pub fn open(files: &KeyFiles, secrets: &[[u8; 32]]) -> Result<Vault> {
         let mut keks = Vec::new();
         if let Some(file) = &files.file {
-            keks.push(Arc::new(WrappingKey::of_file(&read_key(file)?)));
+            keks.push(WrappingKey::of_file(&read_key(file)?));
         }
         let secret = |bytes: &[u8; 32]| Secret::of(bytes).expect("32 bytes");
-        keks.extend(secrets.iter().map(|bytes| Arc::new(WrappingKey::of_cluster(&secret(bytes)))));
+        keks.extend(secrets.iter().map(|bytes| WrappingKey::of_cluster(&secret(bytes))));
         for file in &files.former {
-            keks.push(Arc::new(WrappingKey::of_file(&read_key(file)?)));
+            keks.push(WrappingKey::of_file(&read_key(file)?));
         }
-        let own = dir.join(FILE);
-        if own.exists() {
-            keks.push(Arc::new(WrappingKey::of_file(&read_key(&own)?)));
-        }
-        Ok(Vault { keyring: Arc::default(), keks: RwLock::new(keks), dir: dir.to_owned() })
+        Ok(Vault { keyring: Arc::default(), keks })
     }
 
     pub fn keyring(&self) -> &Arc<Keyring> {
@@ -59,22 +51,14 @@ impl Vault {
 
     /// Whether a key was wrapped by another key-encryption key than that which wraps now.
     pub fn is_former(&self, row: &DataKeyRow) -> bool {
-        self.keks.read().unwrap().first().is_some_and(|kek| kek.id() != row.kek)
-    }
-
-    /// The key that wraps; made now if there is none.
-    fn kek(&self) -> Result<Arc<WrappingKey>> {
-        let mut keks = self.keks.write().unwrap();
-        if keks.is_empty() {
-            keks.push(Arc::new(WrappingKey::of_file(&make_key(&self.dir.join(FILE))?)));
-        }
-        Ok(keks[0].clone())
+        self.keks.first().is_some_and(|kek| kek.id() != row.kek)
     }
 
     /// Wraps a key for the catalog.
     pub fn wrap(&self, volume: VolumeId, key: &DataKey, created_ms: u64) -> Result<DataKeyRow> {
         let broken = |fault| StoreError::new(ErrorKind::Unavailable, format!("a data key: {fault}"));
-        let kek = self.kek()?;
+        let none = || StoreError::new(ErrorKind::Unavailable, "this node has no key-encryption key");
+        let kek = self.keks.first().ok_or_else(none)?;
         let wrapped = kek.wrap(volume, key).map_err(broken)?;
         Ok(DataKeyRow { epoch: key.epoch().0, wrapped, kek: kek.id().to_owned(), created_ms })
     }
@@ -92,9 +76,8 @@ impl Vault {
     }
 
     fn unwrap(&self, volume: VolumeId, row: &DataKeyRow) -> std::result::Result<DataKey, String> {
-        let keks = self.keks.read().unwrap();
-        let kek = keks.iter().find(|kek| kek.id() == row.kek).ok_or_else(|| {
-            let here: Vec<&str> = keks.iter().map(|kek| kek.id()).collect();
+        let kek = self.keks.iter().find(|kek| kek.id() == row.kek).ok_or_else(|| {
+            let here: Vec<&str> = self.keks.iter().map(WrappingKey::id).collect();
             let here = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
             format!("it is wrapped by the key-encryption key {}, and this node has {here}", row.kek)
         })?;
@@ -196,39 +179,4 @@ fn read_key(path: &Path) -> Result<Secret> {
         };
         StoreError::new(kind, message)
     })
-}
-
-/// Makes one, private from its first moment.
-fn make_key(path: &PathBuf) -> Result<Secret> {
-    let broken = |fault: std::io::Error| {
-        StoreError::new(ErrorKind::Unavailable, format!("making {}: {fault}", path.display()))
-    };
-    let random = |fault| StoreError::new(ErrorKind::Unavailable, format!("no random bytes: {fault}"));
-    let secret = Secret::draw().map_err(random)?;
-    let text: zeroize::Zeroizing<String> =
-        zeroize::Zeroizing::new(secret.bytes().iter().map(|byte| format!("{byte:02x}")).collect());
-    // It gets its rights before it has contents; the durable write keeps them.
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).open(path).map_err(broken)?;
-    write_durable(path, text.as_bytes()).map_err(broken)?;
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).map_err(broken)?;
-    Ok(secret)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn a_made_key_is_private() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        let made = make_key(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(read_key(&path).unwrap().bytes(), made.bytes());
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(read_key(&path).unwrap_err().kind, ErrorKind::Invalid);
-    }
 }

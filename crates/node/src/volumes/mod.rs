@@ -481,8 +481,7 @@ mod tests {
     async fn an_older_row_brings_no_volume_back() {
         let catalog = Arc::new(Memory::new());
         let lakes = Lakes { options: Default::default(), opener: None };
-        let dir = tempfile::tempdir().unwrap();
-        let vault = Arc::new(Vault::open(dir.path(), &Default::default(), &[[1; 32]]).unwrap());
+        let vault = Arc::new(Vault::open(&Default::default(), &[[1; 32]]).unwrap());
         let volumes = Volumes::new(catalog.clone(), None, lakes, VolumePolicy::default(), vault);
         for has_work in [false, true] {
             let volume = volumes.create("data", VolumeOptions::default()).await.unwrap();

@@ -19,7 +19,7 @@ use serde::Serialize;
 use stoker_catalog::engine::{self, Embedded, EmbeddedOptions};
 use stoker_catalog::{Epoch, Row};
 use stoker_format::{KeyId, VolumeId};
-use stoker_keys::{Keyring, Secret, VolumeKeys, WrappingKey, key_file};
+use stoker_keys::{Keyring, Secret, VolumeKeys, WrappingKey};
 use stoker_lake::LakeOptions;
 use stoker_schema::rows::{DataKeysRow, ImportRow, RowValue, keys};
 use stoker_store::{ErrorKind, Result, StoreError};
@@ -200,15 +200,12 @@ pub async fn salvage(options: &SalvageOptions, tell: Tell<'_>) -> Result<Salvage
     Ok(report)
 }
 
-/// The data keys of encrypted volumes that can be opened by what the nodes keep: the secrets of their cluster, or a file of their own.
+/// The data keys of encrypted volumes that can be opened by what the nodes keep: the secrets of their cluster.
 fn keyring(options: &SalvageOptions, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Keyring> {
     let mut keks = Vec::new();
     for place in std::iter::once(&options.home).chain(&options.others) {
         let secrets = place.secrets.iter().filter_map(|secret| Secret::of(secret));
         keks.extend(secrets.map(|secret| WrappingKey::of_cluster(&secret)));
-        if let Ok(secret) = key_file::read(&place.dir.join(key_file::OWN)) {
-            keks.push(WrappingKey::of_file(&secret));
-        }
     }
     let keyring = Keyring::default();
     for (key, value) in rows {

@@ -6,7 +6,7 @@ use stoker_ring::engine::{Append, Crcs, Retention};
 use stoker_ring::index::{Entry, Marks};
 
 use super::model::Known;
-use super::world::{Ask, Plan, World};
+use super::world::{Ask, Plan, World, seal_of};
 use crate::rng::Rng;
 
 /// Chooses what is asked next.
@@ -159,7 +159,8 @@ impl Workload {
         }
         let payload = Buf::copy_of(bytes);
         let crcs = Crcs::of(bytes);
-        let append = Append { chunk, volume, kind: RecordKind::Chunk, retention, payload, crcs, seal: None };
+        let (kind, seal) = (RecordKind::Chunk, seal_of(&chunk, bytes.len()));
+        let append = Append { chunk, volume, kind, retention, payload, crcs, seal };
         world.engine.append(append, Ask::Put { chunk, evictable });
     }
 

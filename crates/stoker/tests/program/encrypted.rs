@@ -77,7 +77,8 @@ fn s3(node: &Value, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
 fn up(home: &Path) -> Node {
     let mut command = binary();
     command.args(["up", "--nodes", "2", "--json", "--size", "128MiB", "--memory", "512MiB"]);
-    Node::start(command.arg("--dir").arg(home), home)
+    command.arg("--dir").arg(home);
+    Node::start(command, home)
 }
 
 #[test]
