@@ -172,7 +172,7 @@ impl Mounts {
         Err(Status::internal(format!("mounting {} on {}: {}", place.volume, path.display(), said.trim())))
     }
 
-    /// Takes everything on a path away, and the path.
+    /// Takes everything on a path away; the path stays.
     pub fn clear(&self, path: &Path) -> Answer<()> {
         for _ in 0..16 {
             match state(path) {
@@ -182,6 +182,12 @@ impl Mounts {
                     .map_err(|error| failed("unmounting", path, &error))?,
             }
         }
+        Ok(())
+    }
+
+    /// Takes everything on a path away, and the path: who publishes makes it, and removes it.
+    pub fn clear_target(&self, path: &Path) -> Answer<()> {
+        self.clear(path)?;
         match fs::remove_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", path, &error)),
             _ => Ok(()),

@@ -235,7 +235,7 @@ impl Node {
             let at = path.clone();
             blocking(move || {
                 check_owner(&mounts, &at, &request.volume_id)?;
-                mounts.clear(&at)
+                mounts.clear_target(&at)
             })
             .await?;
             if let Some(Mounted { what: What::Ephemeral { place, .. }, .. }) = known {
@@ -252,7 +252,12 @@ impl Node {
         request: NodeGetVolumeStatsRequest,
     ) -> Answer<NodeGetVolumeStatsResponse> {
         check_id(&request.volume_id)?;
-        let path = checked(&request.volume_path, "volume")?;
+        if request.volume_path.is_empty() {
+            return Err(Status::invalid_argument("the volume path is missing"));
+        }
+        // Any other path is one that shows nothing.
+        let path =
+            checked(&request.volume_path, "volume").map_err(|error| Status::not_found(error.message()))?;
         let mounts = self.mounts.clone();
         blocking(move || {
             let known = mounts.get(&path).filter(|known| known.volume_id == request.volume_id);

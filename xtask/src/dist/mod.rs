@@ -142,7 +142,7 @@ fn make(options: &Options) -> Result<(), String> {
     }
     fs::remove_dir_all(&dist.work).map_err(said(&dist.work))?;
     release::seal(&dist, options.signer.as_ref())?;
-    println!("{}", dist.out.display());
+    eprintln!("dist: made {}", dist.out.display());
     Ok(())
 }
 
