@@ -53,7 +53,7 @@ def main():
     args = parse()
     started = time.monotonic()
     try:
-        names = tools.ENVIRONMENTS if args.tier == "quick" else (*tools.ENVIRONMENTS, "moto")
+        names = tools.ENVIRONMENTS if args.tier == "quick" else (*tools.ENVIRONMENTS, "moto", "matrix")
         programs = {name: str(path) for name, path in tools.install(names).items()}
     except tools.Missing as missing:
         print(f"clients: cannot run: {missing}", flush=True)
@@ -65,7 +65,7 @@ def main():
             return transfer.measure(args.stoker, folder, programs, args.transfer)
         if args.listing:
             return listing.measure(args.stoker, folder, programs, args.listing)
-        failed = run_suites(args, folder, programs) + run_lakes(args, folder, programs)
+        failed = run_suites(args, folder, programs) + run_matrix(args, folder, programs) + run_lakes(args, folder, programs)
         failed += run_cell(args, folder, programs)
     finally:
         if args.keep:
@@ -110,6 +110,25 @@ def run_suites(args, folder, programs):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             failed = [name for name in pool.map(lambda suite: run_suite(suite, target, programs, args), suites) if name]
         return failed + stopped_badly(node)
+
+
+def run_matrix(args, folder, programs):
+    """The clients that people bring, against `up` and against `up --tls`, whose authority they are told to trust; a few of the others in TLS, too."""
+    failed = []
+    if args.tier == "quick":
+        return failed
+    for name, more in [("matrix", []), ("matrix-https", ["--tls"])]:
+        if not wanted(args, name):
+            continue
+        place = folder / name
+        place.mkdir()
+        with Node(args.stoker, place, args=more) as node:
+            target = describe(node, place, programs, args)
+            trust = {"AWS_CA_BUNDLE": node.ready["ca"]} if more else {}
+            suites = [(name, "matrix.py", "matrix")] + ([("boto3-https", "boto3_basic.py", "boto3")] if more else [])
+            names = [run_suite(suite, target, programs, args, trust) for suite in suites]
+            failed += [name for name in names if name] + stopped_badly(node)
+    return failed
 
 
 def run_lakes(args, folder, programs):

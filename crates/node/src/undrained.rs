@@ -96,6 +96,13 @@ impl Core {
                 (names.remove(&version).unwrap_or_default(), layouts.remove(&version).unwrap_or_default());
             let is_whole = layout.first().is_none_or(|first| usize::from(first.rows) == layout.len());
             if !is_whole {
+                // It went between two pages of the catalog.
+                let first = [keys::version(version, 0)];
+                let first = self.catalog.get(&[&first[0]]).await.map_err(error::catalog)?;
+                if first.first().is_none_or(Option::is_none) {
+                    all.push(DirtyVersion { version, names: Vec::new(), layout: Vec::new() });
+                    continue;
+                }
                 let message = format!("the layout of version {version} is not complete");
                 return Err(StoreError::new(ErrorKind::Corrupt, message));
             }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use stoker_catalog::kv::{Check, Commit, Outcome, Range, Write};
 use stoker_format::{ChunkId, ChunkRun, DriveId, NodeId, VersionId, VolumeId};
-use stoker_lake::{Condition, Lake, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
+use stoker_lake::{Condition, Lake, LakeError, LakeErrorKind, ObjectInfo, PartTag, PutOptions};
 use stoker_schema::names::{Located, Spot, dirty_writes};
 use stoker_schema::rows::{
     ConflictRow, Drain, EntryRow, FileRow, LakeRef, RekeyRow, RowValue, TombstoneRow, keys,
@@ -43,6 +43,11 @@ const USERS_MAX: usize = 64;
 
 /// Pause before a key that something else holds is tried again.
 pub(super) const HELD_MS: u64 = 500;
+
+/// What went wrong before the lake was asked.
+fn before_lake(fault: StoreError) -> LakeError {
+    LakeError::new(LakeErrorKind::Unavailable, format!("before the lake: {}", fault.message))
+}
 
 impl Core {
     /// Drains one name of a version.
@@ -92,8 +97,20 @@ impl Core {
         if !self.keep_for_readers(lake.as_ref(), volume, &claim, &located.file).await? {
             return Ok(soon);
         }
+        // Opened here: one that is deleted while its layout is read is nobody's fault, and no fault of the lake.
+        let open = match located.file.layout.has_rows() && located.file.source.is_none() {
+            false => None,
+            true => {
+                let pin = self.pins.pin(version);
+                match self.file(volume, &claim.key, &located.file, pin).await {
+                    Ok(open) => Some(open),
+                    Err(_) if !self.still_has(&located, &key).await? => return Ok(soon),
+                    Err(fault) => return Err(fault),
+                }
+            }
+        };
         for _ in 0..RIGHTED_MAX {
-            match self.send(lake.as_ref(), volume, &located.file, &mut claim, None).await {
+            match self.send(lake.as_ref(), volume, &located.file, &mut claim, open.as_ref()).await {
                 Ok((object, sums)) => {
                     return self.make_clean(volume, lake.as_ref(), located, claim, (object, sums)).await;
                 }
@@ -240,14 +257,8 @@ impl Core {
         file: &FileRow,
         claim: &mut Claim,
         open: Option<&NodeFile>,
-    ) -> std::result::Result<(ObjectInfo, Option<Sums>), stoker_lake::LakeError> {
-        let wrap = |fault: StoreError| {
-            stoker_lake::LakeError::new(
-                LakeErrorKind::Unavailable,
-                format!("before the lake: {}", fault.message),
-            )
-        };
-        let properties = Properties::decode(&file.properties).map_err(wrap)?;
+    ) -> std::result::Result<(ObjectInfo, Option<Sums>), LakeError> {
+        let properties = Properties::decode(&file.properties).map_err(before_lake)?;
         let options = PutOptions {
             attributes: attributes::to_lake(&self.signer, &claim.key, file, &properties, self.seq_known()),
             condition: match &claim.row.etag {
@@ -283,13 +294,13 @@ impl Core {
                     Some(source) => self
                         .sums_of(volume.id, &source.key, &source.etag, &(0..file.size))
                         .await
-                        .map_err(wrap)?
+                        .map_err(before_lake)?
                         .map(|sums| Sums::clone(&sums)),
                     None => summer.into_inner().unwrap().finish(file.size),
                 };
                 Ok((object, sums))
             }
-            _ => Err(stoker_lake::LakeError::new(
+            _ => Err(LakeError::new(
                 LakeErrorKind::Changed,
                 "the lake holds something else under this key than what was expected or sent",
             )),
@@ -304,13 +315,7 @@ impl Core {
         claim: &mut Claim,
         (open, summer): (Option<&NodeFile>, &Mutex<Summer>),
         options: PutOptions,
-    ) -> std::result::Result<String, stoker_lake::LakeError> {
-        let wrap = |fault: StoreError| {
-            stoker_lake::LakeError::new(
-                LakeErrorKind::Unavailable,
-                format!("before the lake: {}", fault.message),
-            )
-        };
+    ) -> std::result::Result<String, LakeError> {
         if let Some(source) = file.source.as_ref().filter(|source| source.volume == volume.id.0) {
             return lake.copy(&source.key, &source.etag, &claim.key, options).await;
         }
@@ -319,12 +324,12 @@ impl Core {
             Some(open) => open,
             None => {
                 let pin = self.pins.pin(file.version());
-                looked_up = self.file(volume, &claim.key, file, pin).await.map_err(wrap)?;
+                looked_up = self.file(volume, &claim.key, file, pin).await.map_err(before_lake)?;
                 &looked_up
             }
         };
         if file.size <= SINGLE_BYTES.min(lake.capabilities().put_bytes_max) {
-            let body = self.load(open, 0..file.size, summer).await.map_err(wrap)?;
+            let body = self.load(open, 0..file.size, summer).await.map_err(before_lake)?;
             return lake.put(&claim.key, body, options).await;
         }
         self.send_parts(lake, (open, summer), file, claim, options).await
@@ -337,13 +342,7 @@ impl Core {
         file: &FileRow,
         claim: &mut Claim,
         options: PutOptions,
-    ) -> std::result::Result<String, stoker_lake::LakeError> {
-        let wrap = |fault: StoreError| {
-            stoker_lake::LakeError::new(
-                LakeErrorKind::Unavailable,
-                format!("before the lake: {}", fault.message),
-            )
-        };
+    ) -> std::result::Result<String, LakeError> {
         let can = lake.capabilities();
         let part_bytes =
             PART_BYTES.max(file.size.div_ceil(u64::from(can.parts_max.max(1)))).max(can.part_bytes_min);
@@ -370,7 +369,7 @@ impl Core {
                 if let Err(fault) = noted.await {
                     // Nobody would know of it: it must not be left behind.
                     lake.upload_abort(&claim.key, &upload).await?;
-                    return Err(wrap(fault));
+                    return Err(before_lake(fault));
                 }
                 upload
             }
@@ -386,7 +385,7 @@ impl Core {
                 let (known, upload) = (known.cloned(), &upload);
                 async move {
                     // What is there already is summed as well.
-                    let body = self.load(open, range, summer).await.map_err(wrap)?;
+                    let body = self.load(open, range, summer).await.map_err(before_lake)?;
                     if let Some(part) = known {
                         return Ok(part);
                     }

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::{StreamExt, stream};
 
 use crate::harness::*;
+use stoker_catalog::Result as CatalogResult;
 use stoker_catalog::engine::Memory;
-use stoker_catalog::kv::{Catalog, Commit};
+use stoker_catalog::kv::{BoxFuture, Catalog, Commit, Outcome, Page, Range, Row, Watch};
+use stoker_format::VersionId;
 use stoker_lake::{Attributes, Condition as LakeCondition, Faults, Lake, PutOptions, TwinLake};
 use stoker_node::{CatalogChoice, LakeOpener, Node, NodeOptions};
 use stoker_schema::rows::{LakeKeyRow, RowValue, keys};
 use stoker_store::{
-    Condition, CopyRequest, DrainState, ErrorKind, RenameMode, Store, Subject, VolumeOptions,
+    Condition, CopyRequest, DrainState, ErrorKind, PartChoice, RenameMode, Store, Subject, VolumeOptions,
 };
 
 const MIB: usize = 1 << 20;
@@ -59,7 +62,7 @@ async fn settled(cell: &Cell, node: &Arc<Node>) {
         let status = node.status().await.unwrap();
         let rows = |table: &'static [u8]| {
             let catalog = cell.catalog.clone();
-            async move { catalog.range(stoker_catalog::Range::prefix(table, 1)).await.unwrap().rows.len() }
+            async move { catalog.range(Range::prefix(table, 1)).await.unwrap().rows.len() }
         };
         if status.dirty_files == 0 && rows(b"t").await == 0 && rows(b"R").await == 0 && rows(b"a").await == 0
         {
@@ -68,13 +71,13 @@ async fn settled(cell: &Cell, node: &Arc<Node>) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for table in [b"t", b"R", b"a", b"L", b"x"] {
-        for row in cell.catalog.range(stoker_catalog::Range::prefix(table, 20)).await.unwrap().rows {
+        for row in cell.catalog.range(Range::prefix(table, 20)).await.unwrap().rows {
             eprintln!("left: {}", String::from_utf8_lossy(&row.key).escape_debug());
         }
     }
     for conflict in node.conflicts(None).await.unwrap() {
         eprintln!("in conflict: {conflict:?}");
-        for row in cell.catalog.range(stoker_catalog::Range::prefix(b"k", 100)).await.unwrap().rows {
+        for row in cell.catalog.range(Range::prefix(b"k", 100)).await.unwrap().rows {
             if row.key.ends_with(conflict.file.key.as_bytes()) {
                 eprintln!("claim: {:?}", LakeKeyRow::of(&row).unwrap());
             }
@@ -165,7 +168,7 @@ async fn a_volume_goes_before_the_lake_has_seen_its_deletes() {
     node.volume_delete("data").await.unwrap();
     settled(&cell, &node).await;
     for _ in 0..2_000 {
-        let rows = cell.catalog.range(stoker_catalog::Range::prefix(b"V", 1)).await.unwrap().rows;
+        let rows = cell.catalog.range(Range::prefix(b"V", 1)).await.unwrap().rows;
         if rows.is_empty() {
             assert!(cell.lake.objects().is_empty());
             return node.stop().await;
@@ -372,4 +375,86 @@ async fn a_lake_that_fails_now_and_then_ends_up_right() {
         tokio::spawn(storm(seed)).await.unwrap_or_else(|_| panic!("seed {seed} failed"));
     });
     stream::iter(storms).buffer_unordered(4).collect::<Vec<()>>().await;
+}
+
+/// A catalog in which a file is deleted right before the layout of a version is read for the n-th time.
+struct Deleting {
+    inner: Arc<Memory>,
+    node: std::sync::OnceLock<Arc<Node>>,
+    /// How many reads of layouts are still let through; below zero it is over.
+    left: std::sync::atomic::AtomicI64,
+}
+
+impl Catalog for Deleting {
+    fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, CatalogResult<Vec<Option<Row>>>> {
+        self.inner.get(keys)
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, CatalogResult<Page>> {
+        Box::pin(async move {
+            if range.start.starts_with(&keys::version_all(VersionId::ZERO)[..1])
+                && self.left.fetch_sub(1, Ordering::SeqCst) == 0
+                && let Some(node) = self.node.get()
+            {
+                delete(node, "f").await.unwrap();
+            }
+            self.inner.range(range).await
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, CatalogResult<Outcome>> {
+        self.inner.commit(commit)
+    }
+
+    fn watch(&self, prefix: Vec<u8>) -> Watch {
+        self.inner.watch(prefix)
+    }
+
+    fn seq(&self) -> BoxFuture<'_, CatalogResult<u64>> {
+        self.inner.seq()
+    }
+
+    fn now_ms(&self) -> BoxFuture<'_, CatalogResult<u64>> {
+        self.inner.now_ms()
+    }
+
+    fn describe(&self) -> String {
+        "deleting".into()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_deleted_as_its_drain_begins_is_no_trouble_of_the_lake() {
+    let cell = Cell { home: Home::new(lazy()), ..Cell::new(7) };
+    let catalog =
+        Arc::new(Deleting { inner: cell.catalog.clone(), node: Default::default(), left: (-1).into() });
+    let node = NodeOptions { catalog: CatalogChoice::Given(catalog.clone()), ..cell.options() };
+    let node = Node::open(node).await.unwrap();
+    let _ = catalog.node.set(node.clone());
+    node.volume_create("data", VolumeOptions::default()).await.unwrap();
+    let mut deleted = 0;
+    for before in 0..4 {
+        // In two parts, so that its layout has rows of its own.
+        let upload = node.upload_create("data", &key("f"), Default::default(), None).await.unwrap().upload;
+        let mut parts = Vec::new();
+        for (number, len) in [(1, 5 * MIB), (2, 1000)] {
+            let size = Some(len as u64);
+            let mut writer = node.upload_part("data", &key("f"), &upload, number, size).await.unwrap();
+            write(&mut writer, &pattern(before as u64, len)).await.unwrap();
+            let etag = writer.finish(Default::default()).await.unwrap().etag;
+            parts.push(PartChoice { number, etag, checksum: None });
+        }
+        let done = Condition::default();
+        node.upload_complete("data", &key("f"), &upload, parts, done, Default::default()).await.unwrap();
+        catalog.left.store(before, Ordering::SeqCst);
+        node.drain("data", b"").await.unwrap();
+        settled(&cell, &node).await;
+        deleted += usize::from(get(&node, "f").await.is_err());
+        catalog.left.store(-1, Ordering::SeqCst);
+        assert_eq!(node.status().await.unwrap().lake_trouble, None, "deleted before read {before}");
+        let _ = delete(&node, "f").await;
+        settled(&cell, &node).await;
+    }
+    assert!(deleted > 0, "the drain reads layouts");
+    node.stop().await;
 }
