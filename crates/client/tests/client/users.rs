@@ -17,17 +17,17 @@ fn name(text: &str) -> UserName {
     UserName::parse(text).unwrap()
 }
 
-async fn change(node: &Node, change: PeopleChange) {
+async fn change(operator: &dyn Store, change: PeopleChange) {
     // The level of a new node rises within its first moments.
-    while let Err(fault) = node.operate(Order::PeopleChange(change.clone())).await {
+    while let Err(fault) = operator.operate(Order::PeopleChange(change.clone())).await {
         assert_eq!(fault.kind, ErrorKind::Invalid, "{fault}");
         tokio::task::yield_now().await;
     }
 }
 
-async fn token(node: &Node, user: &str) -> String {
+async fn token(operator: &dyn Store, user: &str) -> String {
     let token = UserToken::random().unwrap();
-    change(node, PeopleChange::UserToken { name: name(user), token: Some(token.check()) }).await;
+    change(operator, PeopleChange::UserToken { name: name(user), token: Some(token.check()) }).await;
     token.text()
 }
 
@@ -39,25 +39,26 @@ async fn a_token_makes_a_user_of_a_client() {
     options.memory_bytes = 256 << 20;
     options.volume_defaults = VolumePolicy { drain: DrainPolicy::OnDemand, ..VolumePolicy::default() };
     let node = Node::open(options).await.unwrap();
+    let guard = Guard::new(Arc::clone(&node) as Arc<dyn Store>);
+    let boss = guard.operator("test");
     for tenant in ["acme", "beta"] {
-        change(&node, PeopleChange::TenantCreate { tenant: tenant.into() }).await;
+        change(&*boss, PeopleChange::TenantCreate { tenant: tenant.into() }).await;
     }
     for (user, read_only) in [("acme/alice", false), ("acme/reader", true), ("beta/bob", false)] {
         let rights = UserRights { read_only, ..UserRights::default() };
-        change(&node, PeopleChange::UserCreate { name: name(user), rights }).await;
+        change(&*boss, PeopleChange::UserCreate { name: name(user), rights }).await;
     }
     node.volume_create("acme_data", VolumeOptions::default()).await.unwrap();
-    let guard = Guard::new(Arc::clone(&node) as Arc<dyn Store>);
     let listen = vec![Endpoint::Tcp("127.0.0.1:0".into())];
     let server =
         Server::start(guard, listen, Some("operators-word".into()), ServerOptions::default()).unwrap();
     let at = server.addresses()[0].clone();
     let connect = async |token: &str| Client::connect(&at, Some(token)).await;
 
-    let alice_token = token(&node, "acme/alice").await;
+    let alice_token = token(&*boss, "acme/alice").await;
     let alice = connect(&alice_token).await.unwrap();
-    let reader = connect(&token(&node, "acme/reader").await).await.unwrap();
-    let bob = connect(&token(&node, "beta/bob").await).await.unwrap();
+    let reader = connect(&token(&*boss, "acme/reader").await).await.unwrap();
+    let bob = connect(&token(&*boss, "beta/bob").await).await.unwrap();
     let operator = connect("operators-word").await.unwrap();
 
     let file = Key::new("a/b").unwrap();
@@ -104,8 +105,8 @@ async fn a_token_makes_a_user_of_a_client() {
     for wrong in ["wrong", others.as_str(), UserToken::random().unwrap().text().as_str()] {
         assert_eq!(connect(wrong).await.err().unwrap().kind, ErrorKind::Denied, "{wrong}");
     }
-    change(&node, PeopleChange::UserToken { name: name("acme/alice"), token: None }).await;
-    let again = token(&node, "acme/alice").await;
+    change(&*boss, PeopleChange::UserToken { name: name("acme/alice"), token: None }).await;
+    let again = token(&*boss, "acme/alice").await;
     assert_ne!(again, alice_token);
     // What an open connection may do ends with its user, a few seconds later at most; here the node is asked at once.
     operator.operate(Order::PeopleChange(PeopleChange::UserDelete { name: name("beta/bob") })).await.unwrap();

@@ -1,47 +1,20 @@
-//! The store as somebody may use it. Every method says what it is about, and is decided before it goes on.
-//!
-//! A call of somebody whose rights do not change, about a volume that is called as they call it, goes on without a copy and without waiting. Of
-//! others the rights are looked up and the name is made whole first. Files and writers that are open stay open: a decision is about the opening.
-
-use std::sync::{Arc, Mutex, PoisonError};
+//! Every call of the store: what it is about, whether it may be, and then the call.
 
 use bytes::Bytes;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
-    Context, CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key,
-    ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
+    CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
+    ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
     Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
-    StoreError, Subject, TENANT_DEFAULT, UploadId, UploadInfo, UploadsPage, UserName, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest, Writer, volume_tenant,
+    StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
+    WriteRequest, Writer,
 };
 
+use super::{Guarded, Who, full_of, is_limited, own_is_full, own_of, told};
 use crate::action::{Action, order_action};
-use crate::decide::{Reason, Resource, Rights, Verdict, decide, full_name};
-use crate::guard::Shared;
-use crate::members::{KeyRights, Members};
+use crate::decide::{Reason, Resource, Rights, decide};
 use crate::told::Told;
-
-/// Who a view is for.
-pub(crate) enum Who {
-    /// Somebody whose rights do not change.
-    Fixed(Arc<Rights>),
-    /// A user, whose rights may.
-    User { name: UserName, key: KeyRights, last: Mutex<Option<(Arc<Members>, Arc<Rights>)>> },
-}
-
-impl Who {
-    pub fn user(name: UserName, key: KeyRights) -> Who {
-        Who::User { name, key, last: Mutex::default() }
-    }
-}
-
-/// A store that does what its caller may do.
-pub struct Guarded {
-    shared: Arc<Shared>,
-    context: Context,
-    who: Who,
-}
 
 /// Decides, and calls the store behind with the full name of the volume.
 macro_rules! at {
@@ -120,106 +93,6 @@ macro_rules! on_cluster {
 
 fn refused<'a, T: Send + 'a>(fault: StoreError) -> BoxFuture<'a, Result<T>> {
     Box::pin(std::future::ready(Err(fault)))
-}
-
-fn is_limited(rights: &Rights) -> bool {
-    matches!(rights, Rights::Member(member) if member.is_limited())
-}
-
-/// Whether a volume is called as its caller calls it.
-fn own_is_full(rights: &Rights, volume: &str) -> bool {
-    match rights {
-        Rights::Member(member) if member.tenant == TENANT_DEFAULT => full_name(member, volume).is_none(),
-        Rights::Member(_) => false,
-        Rights::Operator | Rights::Viewer | Rights::Nobody => true,
-    }
-}
-
-fn full_of<'v>(rights: &Rights, volume: &'v str) -> std::borrow::Cow<'v, str> {
-    match rights {
-        Rights::Member(member) => full_name(member, volume).map_or(volume.into(), Into::into),
-        Rights::Operator | Rights::Viewer | Rights::Nobody => volume.into(),
-    }
-}
-
-/// The name by which a caller calls a volume of theirs.
-fn own_of<'v>(rights: &Rights, full: &'v str) -> &'v str {
-    match rights {
-        Rights::Member(member) if member.tenant != TENANT_DEFAULT => volume_tenant(full).1,
-        _ => full,
-    }
-}
-
-fn told<T: Told>(answer: Result<T>, full: &str, own: &str) -> Result<T> {
-    if full == own {
-        return answer;
-    }
-    match answer {
-        Ok(mut answer) => {
-            answer.rename(full, own);
-            Ok(answer)
-        }
-        Err(mut fault) => {
-            fault.rename(full, own);
-            Err(fault)
-        }
-    }
-}
-
-impl Guarded {
-    pub(crate) fn new(shared: Arc<Shared>, context: Context, who: Who) -> Guarded {
-        Guarded { shared, context, who }
-    }
-
-    /// Who asks.
-    pub fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// Decides about a volume as the caller calls it, for an endpoint that wants to know before it goes on. The store decides again.
-    pub async fn permit(
-        &self,
-        action: Action,
-        volume: &str,
-        resource: impl Fn(&str) -> Resource<'_>,
-    ) -> Result<()> {
-        let rights = self.rights().await?;
-        self.judge(&rights, action, resource(&full_of(&rights, volume)))
-    }
-
-    /// The same about a key, or all keys that start so.
-    pub async fn permit_key(&self, action: Action, volume: &str, key: &[u8]) -> Result<()> {
-        let rights = self.rights().await?;
-        self.judge(&rights, action, Resource::Key(&full_of(&rights, volume), key))
-    }
-
-    async fn rights(&self) -> Result<Arc<Rights>> {
-        let (name, key, last) = match &self.who {
-            Who::Fixed(rights) => return Ok(Arc::clone(rights)),
-            Who::User { name, key, last } => (name, key, last),
-        };
-        let members = self.shared.members().await?;
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, rights)) = last.as_ref()
-            && Arc::ptr_eq(of, &members)
-        {
-            return Ok(Arc::clone(rights));
-        }
-        let rights = Arc::new(members.rights(name, key));
-        *last = Some((members, Arc::clone(&rights)));
-        Ok(rights)
-    }
-
-    fn judge(&self, rights: &Rights, action: Action, resource: Resource<'_>) -> Result<()> {
-        match decide(rights, action, resource) {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(reason) => {
-                let Context { principal, door, class } = &self.context;
-                tracing::debug!(%principal, door, ?class, action = action.name(), ?reason, "refused");
-                Err(reason.fault())
-            }
-        }
-    }
 }
 
 impl Store for Guarded {
