@@ -15,7 +15,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "upgrade", "join-token"]),
     ("Drives", &["drive", "ring"]),
-    ("Operations", &["config", "doctor", "gate", "slo", "support-bundle"]),
+    ("Operations", &["config", "doctor", "gate", "slo", "audit", "support-bundle"]),
     ("Measure", &["plan", "bench"]),
 ];
 
@@ -41,6 +41,8 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("csi node", &["stoker csi node --endpoint unix:///csi/csi.sock --node-id gpu-01"]),
     ("csi all", &["stoker csi all --endpoint unix:///run/stoker/csi.sock"]),
     ("csi probe", &["stoker csi probe --endpoint unix:///csi/csi.sock"]),
+    ("audit query", &["stoker audit query --path data/run-7/ --from 2026-11-19 --result denied"]),
+    ("audit verify", &["stoker audit verify", "stoker audit verify --files ./copy"]),
     ("wait", &["stoker wait data/model.bin --drained --timeout 5m"]),
     ("volume ls", &["stoker volume ls"]),
     (
