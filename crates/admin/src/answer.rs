@@ -212,7 +212,9 @@ async fn ready(asked: &Asked) -> Response<Full<Bytes>> {
         match asked.health.recent(asked.ready_age_max).await {
             Health::Good => recently_ready(asked).await.map(|()| String::new()),
             Health::Warned(why) => recently_ready(asked).await.map(|()| format!(", but: {why}")),
-            Health::Degraded(why) | Health::Failed(why) => Err(why),
+            // What is known of the others says more than what the catalog's own part notices: which of them is away.
+            Health::Degraded(why) => Err(lost_catalog(&api::outages(asked).await).unwrap_or(why)),
+            Health::Failed(why) => Err(why),
         }
     };
     match is_ready {
@@ -243,14 +245,20 @@ pub fn reasons(status: &NodeStatus, outages: &Outages) -> String {
         let why = ring.poisoned.as_ref()?;
         Some(format!("drive {} takes no more writes: {why}", ring.path))
     });
-    let lost = outages.lost.iter().filter(|outage| outage.what == "catalog");
-    let lost = lost.map(|outage| format!("{}; {}", outage.summary, outage.cure));
-    let reasons: Vec<String> = lost.chain(poisoned).chain(status.lake_trouble.clone()).collect();
+    let reasons: Vec<String> =
+        lost_catalog(outages).into_iter().chain(poisoned).chain(status.lake_trouble.clone()).collect();
     if reasons.is_empty() {
         format!("still starting; catalog: {}", status.catalog)
     } else {
         reasons.join("; ")
     }
+}
+
+/// What is known of a catalog that does not answer, and what helps.
+fn lost_catalog(outages: &Outages) -> Option<String> {
+    let lost = outages.lost.iter().filter(|outage| outage.what == "catalog");
+    let lost: Vec<String> = lost.map(|outage| format!("{}; {}", outage.summary, outage.cure)).collect();
+    (!lost.is_empty()).then(|| lost.join("; "))
 }
 
 async fn numbers(asked: &Arc<Asked>) -> Response<Full<Bytes>> {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use stoker_access::Guard;
 use stoker_client::{Client, ClientOptions, Endpoint, Server, ServerOptions};
 use stoker_store::*;
 use stoker_tls::{CertificateSource, Issue, Issued, pem_of};
@@ -61,7 +62,8 @@ impl Rig {
         Authority::new(&[]).write(&folder.path().join("other.pem"));
         let options = ServerOptions { certificate, ..ServerOptions::default() };
         let listen = vec![Endpoint::Tcp("127.0.0.1:0".into())];
-        let server = Server::start(Arc::new(memory.clone()), listen, Some(TOKEN.into()), options).unwrap();
+        let server =
+            Server::start(Guard::new(Arc::new(memory.clone())), listen, Some(TOKEN.into()), options).unwrap();
         Rig { memory, folder, server }
     }
 
@@ -109,7 +111,7 @@ async fn files_of_all_sizes_pass_in_tls() {
     assert!(matches!(rig.server.addresses()[0], Endpoint::Tls(_)));
     let client = rig.connect(&format!("tls://{}", rig.address()), "ca.pem").await.unwrap();
     for len in [0, 1, 4096, CHUNK + 1, 3 * CHUNK + 17, 9 << 20] {
-        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..len).map(|at| ((at * 31) >> 3) as u8).collect();
         put(&client, "file", &bytes).await;
         assert!(get(&client, "file").await == bytes, "{len}");
         assert!(get(&rig.memory, "file").await == bytes, "{len}");

@@ -168,16 +168,17 @@ pub fn bytes_of(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Names and contents below a folder.
+/// Names and contents of the files below a folder; sockets have none.
 pub fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
+            let entry = entry.unwrap();
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            if kind.is_dir() {
                 folders.push(path);
-            } else {
+            } else if kind.is_file() {
                 found.push((path.strip_prefix(folder).unwrap().to_owned(), fs::read(&path).unwrap()));
             }
         }
