@@ -196,7 +196,7 @@ async fn no_secret_is_in_a_line() {
     let rig = Rig::new(|options| options.is_full = true).await;
     let operator = rig.guard.operator("client");
     let secret = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY";
-    let access = Access { read_only: false, prefixes: Vec::new() };
+    let access = Access::default();
     let made = AccessKey { access_key: "AKIA2".into(), secret_key: secret.into(), created_ms: 0, access };
     operator.access_key_put(made).await.unwrap();
     operator.access_keys().await.unwrap();

@@ -177,6 +177,7 @@ fn mutate(dir: &Path, number: usize) -> String {
             let text = String::from_utf8(lines[at].clone()).unwrap();
             let changed = text.replace("acme", "evil");
             let changed = if changed == text { text.replace("node", "nude") } else { changed };
+            let changed = if changed == text { text.replace("audit", "tidua") } else { changed };
             lines[at] = changed.into_bytes();
             "a name changed"
         }

@@ -118,7 +118,6 @@ fn every_acknowledged_operation_has_its_line_after_kills() {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let endpoint = Endpoint::Unix(home.join("stoker.sock"));
-            let store = Client::connect(&endpoint, None).await.unwrap();
             if round == 1 {
                 set_full(&node, &home);
             }

@@ -76,7 +76,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     // Lines and files; what they are about are texts.
     ("stoker-audit", &[]),
     // Decides in front of the door, so it knows the door alone; its tests run against a real node. Writes down what it decided.
-    ("stoker-access", &["stoker-audit", "stoker-buffer", "stoker-format", "stoker-store", "stoker-node"]),
+    ("stoker-access", &["stoker-audit", "stoker-format", "stoker-store", "stoker-node"]),
     // The tests of what stands in front of the door run against a real node.
     (
         "stoker-client",

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stoker_audit::{Event, Log, OK, Ticket, Unwritable};
-use stoker_buffer::Buf;
 use stoker_format::VersionId;
 use stoker_store::{
-    BoxFuture, ErrorKind, File, FileInfo, Finish, Leased, Receipt, Result, Seek, StoreError, SummedBytes,
-    Writer,
+    BoxFuture, Buf, ErrorKind, File, FileInfo, Finish, Leased, Receipt, Result, Seek, StoreError,
+    SummedBytes, Writer,
 };
 
 use super::{Decided, full_of};
