@@ -89,7 +89,9 @@ async fn changes_and_denials_have_lines_and_reads_have_none() {
     origin.clone().scope(rig.put(&*member, "a/b")).await;
     member.open("data", &key("a/b")).await.unwrap().read(0, 10).await.unwrap();
     member.stat("data", &key("a/b")).await.unwrap();
-    assert!(member.stat("acme_data", &key("secret")).await.is_err());
+    let reader = Member { read_only: true, ..Member::of("default") };
+    let reader = rig.guard.member(Principal::Key("AKIA2".into()), "s3", reader);
+    assert!(reader.set_attributes("data", &key("a/b"), Default::default()).await.is_err());
     member.rename("data", &key("a/b"), &key("a/c"), Default::default()).await.unwrap();
     let both = vec![(key("a/c"), Condition::default()), (key("a/none"), Condition::default())];
     member.delete("data", both).await.unwrap();
@@ -100,7 +102,7 @@ async fn changes_and_denials_have_lines_and_reads_have_none() {
         rig.told(),
         [
             "key AKIA1 Create data/a/b 10 ok",
-            "key AKIA1 Stat _acme_data/secret 0 denied",
+            "key AKIA2 SetAttributes data/a/b 0 denied",
             "key AKIA1 Rename data/a/b 0 ok",
             "key AKIA1 Delete data/a/c 0 ok",
             "key AKIA1 Delete data/a/none 0 ok",
