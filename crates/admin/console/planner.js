@@ -134,7 +134,7 @@ export async function page(context) {
 /** One input: a name, a slider, and a text that takes units. */
 function knob(field, state, soon) {
   const id = `knob-${field.name}`;
-  const name = field.name.replaceAll("_", " ");
+  const name = field.name.replaceAll("_", " ").replace(/\b(gpu|mtbf|kv)(?=s?\b)/g, (word) => word.toUpperCase());
   const hint = h("span", { class: "muted small", id: `${id}-words` }, field.words);
   const set = (value) => {
     if (value === "" || value == null) delete state.given[field.name];
