@@ -26,7 +26,7 @@ STATES = ("drive", "memory", "lake")
 #: How samples are kept and read, as the planner names it, in each state.
 PATTERNS = {"drive": ("blocks", "samples", "shards", "files"), "memory": ("blocks", "samples"), "lake": ("blocks", "shards")}
 #: Options of the volume of each state. Who may not read the drive itself asks the node, which has what was read twice in memory.
-VOLUMES = {"drive": ("--drain", "on-demand"), "memory": ("--drain", "on-demand", "--leases", "false"), "lake": ("--leases", "false")}
+VOLUMES = {"drive": ("--drain", "on-demand", "--leases", "true"), "memory": ("--drain", "on-demand", "--leases", "false"), "lake": ("--leases", "false")}
 BATCH = 64
 BLOCK_BYTES = 4 << 20
 #: Bytes and samples of one run at most.
