@@ -16,5 +16,6 @@ export const PAGES = [
   ["planner", "#/planner?kind=io&guess=50", "What would help most"],
   ["planner-guess", "#/planner?kind=design", "Your prediction"],
   ["log", "#/log", "Changes through this node"],
+  ["audit", "#/audit?result=ok", "Calls"],
   ["access", "#/access", "Access keys"],
 ];

@@ -108,6 +108,8 @@ pub enum Reason {
     ReadOnly,
     /// It is a place that they do not see.
     Elsewhere,
+    /// It is the audit log, which nobody changes.
+    AuditLog,
 }
 
 impl Reason {
@@ -118,8 +120,16 @@ impl Reason {
             Reason::Operators => "Access Denied: this is for operators of the cluster.",
             Reason::ReadOnly => "Access Denied: this access key may only read.",
             Reason::Elsewhere => "Access Denied: this access key is limited to other prefixes.",
+            Reason::AuditLog => "Access Denied: the cluster alone writes its audit log.",
         };
         StoreError::new(ErrorKind::Denied, message)
+    }
+
+    /// Whether an error is one of a decision.
+    pub(crate) fn is_of(fault: &StoreError) -> bool {
+        use Reason as R;
+        let all = [R::Stranger, R::Operators, R::ReadOnly, R::Elsewhere, R::AuditLog];
+        all.into_iter().any(|reason| reason.fault().message == fault.message)
     }
 }
 
@@ -147,8 +157,18 @@ impl Verdict {
     }
 }
 
+/// The volume that closed segments of the audit log are put into. Operators and viewers read it, nobody changes it, and for others it is not there.
+pub const AUDIT_VOLUME: &str = "stoker-audit";
+
 /// Whether somebody may do this. What no rule allows is refused.
 pub fn decide(rights: &Rights, action: Action, resource: Resource<'_>) -> Verdict {
+    if resource.volume() == Some(AUDIT_VOLUME) {
+        match rights {
+            Rights::Operator if action.kind() == Kind::Write => return Verdict::Deny(Reason::AuditLog),
+            Rights::Member(_) => return Verdict::Deny(Reason::Elsewhere),
+            Rights::Operator | Rights::Viewer | Rights::Nobody => {}
+        }
+    }
     let member = match rights {
         Rights::Operator => return Verdict::Allow,
         Rights::Nobody => return Verdict::Deny(Reason::Stranger),
@@ -218,6 +238,7 @@ mod tests {
                         Verdict::Deny(Reason::Elsewhere) => 'e',
                         Verdict::Deny(Reason::Operators) => 'o',
                         Verdict::Deny(Reason::Stranger) => 's',
+                        Verdict::Deny(Reason::AuditLog) => 'a',
                     };
                     assert_eq!(found, expect, "{who}: {action:?}");
                 }
@@ -252,6 +273,23 @@ mod tests {
             (Resource::Key("acme_data", b"x"), false),
         ] {
             assert_eq!(decide(&both, Action::Open, resource).is_allowed(), fine, "{resource:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_changes_the_audit_log_and_tenants_do_not_see_it() {
+        let of = |rights: &Rights, action| decide(rights, action, Resource::Key(AUDIT_VOLUME, b"n/segment"));
+        assert_eq!(of(&Rights::Operator, Action::Open), Verdict::Allow);
+        assert_eq!(of(&Rights::Operator, Action::VolumeSet), Verdict::Allow);
+        assert_eq!(of(&Rights::Viewer, Action::List), Verdict::Allow);
+        for action in
+            [Action::Create, Action::Delete, Action::Rename, Action::VolumeDelete, Action::SetAttributes]
+        {
+            assert_eq!(of(&Rights::Operator, action), Verdict::Deny(Reason::AuditLog), "{action:?}");
+        }
+        for action in [Action::Open, Action::List, Action::Create, Action::Volume] {
+            let member = member("default", false, &[]);
+            assert_eq!(of(&member, action), Verdict::Deny(Reason::Elsewhere), "{action:?}");
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use stoker_audit::Log;
 use stoker_store::{
     AccessKey, Context, ErrorKind, Order, Principal, Report, Result, Store, StoreError, TENANT_DEFAULT,
     TokenCheck, UserName, split_owner,
@@ -11,7 +12,7 @@ use stoker_store::{
 use tokio::time::Instant;
 
 use crate::decide::{Member, Rights, Scope};
-use crate::guarded::{Guarded, Who};
+use crate::guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded, Who};
 use crate::members::{KeyRights, Members};
 
 /// How old what is known of users may be.
@@ -23,6 +24,10 @@ pub struct Guard(Arc<Shared>);
 
 pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
+    /// Where calls are written down.
+    pub log: Option<Arc<Log>>,
+    /// Volumes whose every read is written down, or not, as it was a moment ago.
+    full: RwLock<HashMap<String, (Instant, bool)>>,
     known: RwLock<Option<Known>>,
     asking: tokio::sync::Mutex<()>,
 }
@@ -69,7 +74,22 @@ const CLIENT: &str = "client";
 impl Guard {
     /// In front of this store.
     pub fn new(store: Arc<dyn Store>) -> Guard {
-        Guard(Arc::new(Shared { store, known: RwLock::default(), asking: tokio::sync::Mutex::default() }))
+        Guard::with(store, None)
+    }
+
+    /// In front of this store, with calls written down.
+    pub fn audited(store: Arc<dyn Store>, log: Arc<Log>) -> Guard {
+        Guard::with(store, Some(log))
+    }
+
+    fn with(store: Arc<dyn Store>, log: Option<Arc<Log>>) -> Guard {
+        let (known, full, asking) = (RwLock::default(), RwLock::default(), tokio::sync::Mutex::default());
+        Guard(Arc::new(Shared { store, log, full, known, asking }))
+    }
+
+    /// Where calls are written down.
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.0.log.as_ref()
     }
 
     /// For whoever runs the cluster.
@@ -130,6 +150,20 @@ impl Guard {
         Ok(self.0.members().await?.of_token(id))
     }
 
+    /// Writes down that somebody was sent away before it was known who they are.
+    pub fn refused_stranger(
+        &self,
+        door: &'static str,
+        action: &str,
+        volume: &str,
+        key: Option<&[u8]>,
+        why: &str,
+    ) {
+        if self.0.log.is_some() {
+            self.anonymous(door).write_stranger(action, volume, key, why);
+        }
+    }
+
     fn fixed(&self, context: Context, rights: Rights) -> Arc<Guarded> {
         Arc::new(Guarded::new(Arc::clone(&self.0), context, Who::Fixed(Arc::new(rights))))
     }
@@ -140,7 +174,45 @@ impl Guard {
     }
 }
 
+/// Volumes of which it is remembered whether their reads are written down.
+const FULL_MAX: usize = 4096;
+
 impl Shared {
+    /// Whether every read of a volume is written down; none if that has to be looked up.
+    pub fn known_full(&self, log: &Log, volume: &str) -> Option<bool> {
+        if log.is_full() {
+            return Some(true);
+        }
+        let full = self.full.read().unwrap_or_else(PoisonError::into_inner);
+        full.get(volume).filter(|(since, _)| since.elapsed() < KNOWN_AGE_MAX).map(|(_, is_full)| *is_full)
+    }
+
+    /// The same. While the catalog does not answer, what was known stays.
+    pub async fn is_full(&self, log: &Log, volume: &str) -> bool {
+        if let Some(is_full) = self.known_full(log, volume) {
+            return is_full;
+        }
+        let is_full = match self.store.volume_setting(volume, AUDIT_SETTING).await {
+            Ok(document) => document.is_some_and(|document| document == AUDIT_FULL),
+            Err(fault) if fault.kind == ErrorKind::NotFound => false,
+            Err(_) => {
+                let full = self.full.read().unwrap_or_else(PoisonError::into_inner);
+                return full.get(volume).is_some_and(|(_, is_full)| *is_full);
+            }
+        };
+        let mut full = self.full.write().unwrap_or_else(PoisonError::into_inner);
+        if full.len() >= FULL_MAX {
+            full.clear();
+        }
+        full.insert(volume.to_owned(), (Instant::now(), is_full));
+        is_full
+    }
+
+    /// Somebody changed whether reads of a volume are written down.
+    pub fn forget_full(&self, volume: &str) {
+        self.full.write().unwrap_or_else(PoisonError::into_inner).remove(volume);
+    }
+
     /// Everybody, known a few seconds ago at most, or for as long as the catalog does not answer.
     pub async fn members(&self) -> Result<Arc<Members>> {
         if let Some(members) = self.fresh() {

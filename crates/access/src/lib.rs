@@ -7,6 +7,8 @@
 //! A volume of a tenant has a full name, `tenant_volume`, and its own name in the tenant. Whoever belongs to a tenant says its own name and is
 //! understood within the tenant, so there are no words for the volume of somebody else, and nothing has to be looked up to tell whose a volume is. (D143)
 //!
+//! With an audit log ([`Guard::audited`]), what changes something and what is denied is written down here, and nowhere else (`guarded/record.rs`).
+//!
 //! It must not do I/O in a decision, and must not know a protocol.
 
 #![forbid(unsafe_code)]
@@ -16,10 +18,12 @@ mod decide;
 mod guard;
 mod guarded;
 mod members;
+mod origin;
 pub mod token;
 mod told;
 
 pub use action::{Action, Kind, order_action};
-pub use decide::{Member, Reason, Resource, Rights, Scope, Verdict, decide};
+pub use decide::{AUDIT_VOLUME, Member, Reason, Resource, Rights, Scope, Verdict, decide};
 pub use guard::{Credential, Guard, Peers};
-pub use guarded::Guarded;
+pub use guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded};
+pub use origin::Origin;

@@ -297,7 +297,7 @@ fn every_method_of_the_store_is_decided() {
         names
     };
     let wanted = methods(include_str!("../../store/src/store.rs"), "pub trait Store: ");
-    let decided = methods(include_str!("../src/guarded/calls.rs"), "impl Store for Guarded");
+    let decided = methods(include_str!("../src/guarded/calls.rs"), "impl Store for Decided");
     assert!(wanted.len() > 40);
     assert_eq!(wanted, decided);
 }

@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { failure, loading, pageHead } from "./parts.js";
 import { toast } from "./dialog.js";
 import * as access from "./access.js";
+import * as audit from "./audit.js";
 import * as file from "./file.js";
 import * as lake from "./lake.js";
 import * as log from "./log.js";
@@ -29,6 +30,7 @@ const PAGES = [
   ["reads", "Reads", reads.page],
   ["planner", "Planner", planner.page],
   ["log", "Log", log.page],
+  ["audit", "Audit", audit.page],
   ["access", "Access", access.page],
 ];
 

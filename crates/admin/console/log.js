@@ -3,7 +3,7 @@
 import { h, place } from "./dom.js";
 import { date } from "./units.js";
 import { badge, card, empty, loading, paged, pageHead, table } from "./parts.js";
-import { callWords, kindWords, namer } from "./words.js";
+import { apiCalls, callWords, kindWords, namer } from "./words.js";
 
 export async function page(context) {
   const events = place("div");
@@ -11,9 +11,9 @@ export async function page(context) {
   const lost = place("div");
   events.append(loading());
   audit.append(loading());
-  context.show(pageHead([], "Log"), lost, card("Events", {}, events), card("Changes through this node", { note: "the log of the node has all of them" }, audit));
+  context.show(pageHead([], "Log"), lost, card("Events", {}, events), card("Changes through this node", { note: h("a", { href: "#/audit" }, "all calls") }, audit));
   await context.poll(4000, async () => {
-    const [told, calls, gone] = await Promise.all([context.get("events?limit=200"), context.get("audit?limit=200"), context.get("lost").catch(() => ({ files: [] }))]);
+    const [told, calls, gone] = await Promise.all([context.get("events?limit=200"), context.get("audit?door=admin&limit=200").then(apiCalls), context.get("lost").catch(() => ({ files: [] }))]);
     const [nodes, drives] = await Promise.all(["nodes", "drives"].map((path) => context.get(path).catch(() => ({}))));
     const named = namer(nodes.nodes, drives.drives);
     lost.update(gone.files, (files) =>
@@ -53,12 +53,12 @@ export async function page(context) {
         table(
           [
             ["when", (entry) => date(entry.at_ms)],
-            ["who", (entry) => `${entry.role}, ${entry.address} (${entry.by})`],
-            ["what", (entry) => h("div", {}, h("span", { class: "break" }, callWords(entry)), h("div", { class: "muted small" }, h("code", { class: "break" }, entry.call)), entry.request && entry.request !== "{}" && h("div", { class: "muted small break" }, entry.request)), "wide"],
-            ["outcome", (entry) => h("div", {}, badge(entry.status < 400 ? "ok" : "error", entry.status < 400 ? "done" : `refused (${entry.status})`), entry.error && h("div", { class: "small" }, entry.error))],
+            ["who", (entry) => `${entry.principal}, ${entry.address}`],
+            ["what", (entry) => h("div", {}, h("span", { class: "break" }, callWords(entry)), h("div", { class: "muted small" }, h("code", { class: "break" }, entry.action)), entry.detail && entry.detail !== "{}" && h("div", { class: "muted small break" }, entry.detail)), "wide"],
+            ["outcome", (entry) => badge(entry.result === "ok" ? "ok" : "error", entry.result === "ok" ? "done" : entry.result)],
           ],
           entries,
-          "Nobody changed anything through this node since it started.",
+          "Nobody changed anything through the console or the API of this node.",
         ),
       ),
     );

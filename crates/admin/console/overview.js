@@ -5,7 +5,7 @@ import { bytes, count, percent, rate, seconds, span, things } from "./units.js";
 import { agedNote, ago, badge, byName, card, copyLine, DRIVE_LEGEND, empty, failure, foldable, legend, loading, meter, paged, sentence, stateOf, table, tone } from "./parts.js";
 import { history } from "./history.js";
 import { objectives } from "./objectives.js";
-import { callWords, kindWords, namer } from "./words.js";
+import { apiCalls, callWords, kindWords, namer } from "./words.js";
 
 const TIERS_MAX = 12;
 /** Volumes of a page of the list. */
@@ -252,9 +252,9 @@ export function volumeTable(volumes, tiers) {
 }
 
 async function lately(context, named) {
-  const [told, audit] = await Promise.all([context.get("events?limit=8"), context.get("audit?limit=8")]);
+  const [told, audit] = await Promise.all([context.get("events?limit=8"), context.get("audit?door=admin&limit=50").then(apiCalls)]);
   const events = told.events.map((event) => ({ at: event.at_ms, kind: event.level, words: named(event.words.startsWith(event.name) && event.name ? event.words : `${event.name || kindWords(event.subject)}: ${event.words}`) }));
-  const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.status < 400 ? "info" : "warn", words: `${entry.role}: ${callWords(entry)}${entry.status < 400 ? "" : `, refused: ${entry.error}`}` }));
+  const calls = audit.entries.map((entry) => ({ at: entry.at_ms, kind: entry.result === "ok" ? "info" : "warn", words: `${entry.principal}: ${callWords(entry)}${entry.result === "ok" ? "" : `, ${entry.result}`}` }));
   return [...events, ...calls].sort((a, b) => b.at - a.at).slice(0, 8);
 }
 

@@ -59,9 +59,14 @@ function plain(text) {
   }
 }
 
+/** Of the lines of the audit log through this endpoint, the calls that somebody made; what they did to files has lines of its own. */
+export function apiCalls(told) {
+  return { ...told, entries: told.entries.filter((entry) => /^[A-Z]+ \//.test(entry.action)) };
+}
+
 /** What a changing call was. */
-export function callWords({ call }) {
-  const path = call.replace("POST /api/v1/", "");
+export function callWords({ action }) {
+  const path = action.replace("POST /api/v1/", "");
   for (const [pattern, words] of CALLS) {
     const found = path.match(pattern);
     if (found) return words(...found.slice(1).map(plain));

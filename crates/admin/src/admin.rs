@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stoker_access::Guard;
+use stoker_audit::Log;
 use stoker_store::{Place, Places};
 use stoker_tls::{Accepted, Certificate};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -130,7 +131,8 @@ pub struct Admin {
 impl Admin {
     /// Listens and serves from then on.
     pub async fn start(guard: &Guard, options: AdminOptions) -> io::Result<Admin> {
-        Admin::watch(Box::new(Views::of(guard)), options).await
+        let listener = TcpListener::bind(options.listen).await?;
+        Admin::serve(Box::new(Views::of(guard)), guard.log().cloned(), options, listener)
     }
 
     /// The same at the first of these addresses that is free.
@@ -142,7 +144,10 @@ impl Admin {
         let mut failed = io::Error::other("there is no address");
         for address in addresses {
             match TcpListener::bind(address).await {
-                Ok(listener) => return Admin::serve(Box::new(Views::of(guard)), options, listener),
+                Ok(listener) => {
+                    let views = Box::new(Views::of(guard));
+                    return Admin::serve(views, guard.log().cloned(), options, listener);
+                }
                 Err(error) => {
                     failed = io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
                 }
@@ -152,12 +157,18 @@ impl Admin {
     }
 
     /// [`Self::start`] on the part of the door that is needed here.
+    #[cfg(test)]
     pub(crate) async fn watch(watched: Box<dyn Watched>, options: AdminOptions) -> io::Result<Admin> {
         let listener = TcpListener::bind(options.listen).await?;
-        Admin::serve(watched, options, listener)
+        Admin::serve(watched, None, options, listener)
     }
 
-    fn serve(watched: Box<dyn Watched>, options: AdminOptions, listener: TcpListener) -> io::Result<Admin> {
+    fn serve(
+        watched: Box<dyn Watched>,
+        log: Option<Arc<Log>>,
+        options: AdminOptions,
+        listener: TcpListener,
+    ) -> io::Result<Admin> {
         let address = listener.local_addr()?;
         let asked = Arc::new(Asked {
             watched,
@@ -173,7 +184,7 @@ impl Admin {
             is_secure: options.tls.is_some(),
             rates: Rates::new(options.rate),
             guesses: Rates::new(options.guess_rate),
-            audit: Audit::default(),
+            audit: Audit::new(log),
             recent: Recent::default(),
             series: Series::default(),
             series_every: options.series_every,

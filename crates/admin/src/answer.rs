@@ -33,7 +33,7 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const PATHS: &str = "there are /healthz, /readyz, /metrics, /api/v1/openapi.json and the console at /\n";
 
 /// How this endpoint is called where somebody says by which one a call came.
-const DOOR: &str = "admin";
+pub const DOOR: &str = "admin";
 
 /// The calls of the door that are made here.
 pub trait Watched: Send + Sync {

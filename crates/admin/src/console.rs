@@ -74,6 +74,7 @@ const ASSETS: &[Asset] = &[
     asset!("/console/planner.js", "planner.js", SCRIPT),
     asset!("/console/curve.js", "curve.js", SCRIPT),
     asset!("/console/log.js", "log.js", SCRIPT),
+    asset!("/console/audit.js", "audit.js", SCRIPT),
     asset!("/console/access.js", "access.js", SCRIPT),
 ];
 

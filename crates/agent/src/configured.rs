@@ -86,6 +86,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         door: config.door.listen.clone(),
         users: config.door.users.iter().map(|user| (user.uid, user.name.clone())).collect(),
         telemetry: telemetry(config)?,
+        audit: config.audit.clone(),
         hangup: Hangup::Reload,
         check_only: false,
     })

@@ -3,11 +3,13 @@
 //!
 //! It must not hold logic of others: it starts parts, hands them to each other and stops them. It must not link the benches.
 
+mod audit;
 #[expect(missing_docs, reason = "fields are the settings that deploy/stoker.toml explains")]
 pub mod config;
 pub mod configured;
 mod drain_policy;
 pub mod drives;
+mod health;
 mod joined;
 mod keys;
 mod lake;
@@ -35,8 +37,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stoker_access::{Guard, Peers};
-use stoker_admin::{Admin, AdminOptions, Health, HealthSource, Source};
-use stoker_catalog::Health as CatalogHealth;
+use stoker_admin::{Admin, AdminOptions, Source};
+use stoker_audit::Log;
 use stoker_client::{Endpoint, Server, ServerOptions};
 use stoker_node::{ClusterOptions, Lost, Member, Node, NodeOptions, Promote, RebuildOptions};
 use stoker_store::{
@@ -47,8 +49,10 @@ use stoker_reflex_driver::PartGate;
 use stoker_terminal::{clock, failure, journal, out, shell, size, small_file, span, sys};
 use stoker_tls::Certificate;
 
+pub use audit::{AUDIT_DIR, audit_keys};
 pub use drain_policy::parse_drain;
 use failure::Failure;
+use health::health;
 pub use joined::{FILE as JOINED, default_host, default_name, join};
 pub use keys::{CREDENTIALS, Credentials, replace_credentials};
 use limits::Cores;
@@ -292,6 +296,7 @@ struct Daemon {
     certificates: Vec<(&'static str, Arc<Certificate>)>,
     telemetry: Telemetry,
     member: Arc<Member>,
+    log: Option<Arc<Log>>,
 }
 
 /// What the doors are given.
@@ -338,7 +343,7 @@ impl Daemon {
         mut ports: Ports,
     ) -> Result<(Daemon, Ready), Failure> {
         let store: Arc<dyn Store> = Arc::clone(member.node()) as Arc<dyn Store>;
-        let guard = Guard::new(Arc::clone(&store));
+        let (guard, log) = audit::guard(place, &plan.audit, member, &store)?;
         let credentials = keys::credentials(place, store.as_ref(), plan.first_volume.is_some()).await?;
         let volume = volume::first(&store, plan.first_volume.as_ref()).await?;
         let socket = place.dir().join(SOCKET);
@@ -355,7 +360,7 @@ impl Daemon {
             view_tokens: vec![tokens.view.clone()],
             metrics_open: plan.metrics_open,
             first_line: volume.as_ref().map(|volume| first_line(place.dir(), volume)),
-            extra: numbers(&door, s3.clone(), nfs.clone()),
+            extra: numbers(&door, s3.clone(), nfs.clone(), log.as_ref()),
             aside: telemetry.sources(),
             events: Some(telemetry.events()),
             keep_point: Some(telemetry.point_sink()),
@@ -412,7 +417,7 @@ impl Daemon {
         };
         let both = [("admin", certificates.admin), ("client", certificates.door)];
         let certificates = both.into_iter().filter_map(|(name, one)| Some((name, one?))).collect();
-        Ok((Daemon { s3, nfs, door, admin, certificates, telemetry, member: Arc::clone(member) }, ready))
+        Ok((Daemon { s3, nfs, door, admin, certificates, telemetry, member: Arc::clone(member), log }, ready))
     }
 
     /// Waits until a stop is asked for, or called for.
@@ -463,6 +468,9 @@ impl Daemon {
         self.telemetry.stop().await;
         self.member.stop().await;
         self.admin.stop(Duration::from_secs(1)).await;
+        if let Some(log) = self.log {
+            log.stop();
+        }
     }
 }
 
@@ -579,38 +587,6 @@ async fn keep_known(node: Weak<Node>) {
     }
 }
 
-/// What a node is good for, for `/healthz` and `/readyz`. Keeps no node alive.
-fn health(node: &Arc<Node>) -> HealthSource {
-    let node = Arc::downgrade(node);
-    Box::new(move || {
-        let Some(node) = node.upgrade() else { return Health::Good };
-        match node.catalog_health() {
-            CatalogHealth::Failed(why) => return Health::Failed(format!("the catalog: {why}")),
-            CatalogHealth::ReadOnly(why) => {
-                return Health::Degraded(format!("the catalog takes no changes: {why}"));
-            }
-            CatalogHealth::Stalled => {
-                let why = "the catalog acknowledges nothing: too few nodes that follow it answer";
-                return Health::Degraded(why.to_owned());
-            }
-            CatalogHealth::Good => {}
-        }
-        let unreachable = node.unreachable();
-        let own = node.id().to_string();
-        if let Some(one) = unreachable.iter().find(|one| one.node == own) {
-            return Health::Degraded(one.to_string());
-        }
-        let standby = match node.standby_health() {
-            None | Some(CatalogHealth::Good | CatalogHealth::Stalled) => None,
-            Some(CatalogHealth::ReadOnly(why) | CatalogHealth::Failed(why)) => {
-                Some(format!("the copy of the catalog on this node does not follow: {why}"))
-            }
-        };
-        let warnings: Vec<String> = unreachable.iter().map(ToString::to_string).chain(standby).collect();
-        if warnings.is_empty() { Health::Good } else { Health::Warned(warnings.join("; ")) }
-    })
-}
-
 fn start_door(
     guard: &Guard,
     socket: &Path,
@@ -641,8 +617,14 @@ fn first_line(dir: &Path, volume: &str) -> String {
 }
 
 /// Where numbers of the doors come from.
-fn numbers(door: &Server, s3: Option<Arc<S3Door>>, nfs: Option<Arc<NfsDoor>>) -> Vec<Source> {
+fn numbers(
+    door: &Server,
+    s3: Option<Arc<S3Door>>,
+    nfs: Option<Arc<NfsDoor>>,
+    log: Option<&Arc<Log>>,
+) -> Vec<Source> {
     let mut all: Vec<Source> = vec![Box::new(door.counters())];
+    all.extend(log.map(audit::numbers));
     if let Some(s3) = s3 {
         all.push(Box::new(move || s3.counters()));
     }

@@ -10,6 +10,7 @@ use stoker_lake::LakeOptions;
 use stoker_node::{CatalogChoice, DriveOptions, KeyFiles, Labels, LakePrices, Promote};
 use stoker_store::{UserName, VolumePolicy};
 
+use super::config::Audit;
 use super::signals::Hangup;
 use super::telemetry::TelemetryPlan;
 use super::tls::TlsPlan;
@@ -132,6 +133,8 @@ pub struct Plan {
     /// Users of this machine who are users of Stoker, by their numbers.
     pub users: HashMap<u32, UserName>,
     pub telemetry: TelemetryPlan,
+    /// What is written down of who does what.
+    pub audit: Audit,
     pub hangup: Hangup,
     /// Stop as soon as everything runs.
     pub check_only: bool,

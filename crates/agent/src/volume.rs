@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stoker_access::AUDIT_VOLUME;
 use stoker_store::{ErrorKind, Store, VolumeOptions};
 
 use super::plan::FirstVolume;
@@ -17,6 +18,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// made later, in the background: a volume is not made before anybody knows what its lake holds.
 pub async fn first(store: &Arc<dyn Store>, plan: Option<&FirstVolume>) -> Result<Option<String>, Failure> {
     let volumes = store.volumes().await.map_err(refused)?;
+    let volumes: Vec<_> = volumes.into_iter().filter(|volume| volume.name != AUDIT_VOLUME).collect();
     let Some(plan) = plan else { return Ok(volumes.into_iter().next().map(|volume| volume.name)) };
     if !volumes.is_empty() {
         let named = volumes.iter().find(|volume| volume.name == plan.name);

@@ -380,7 +380,7 @@ pub(crate) async fn receive<T>(
     let foreign = !client.cluster.is_zero() && client.cluster != terms.cluster;
     let (status, admitted, reason) = match (denied, foreign) {
         _ if terms.tls_wanted => (Verdict::TLS_WANTED, None, "a client without TLS"),
-        (true, _) => (Verdict::TOKEN_WRONG, None, "a client without the right token"),
+        (true, _) => (Verdict::TOKEN_WRONG, None, TOKEN_WRONG),
         (false, true) => (Verdict::CLUSTER_OTHER, None, "a client that looks for another cluster"),
         (false, false) => match admit() {
             Some(admitted) => (Verdict::WELCOME, Some(admitted), ""),
@@ -395,6 +395,9 @@ pub(crate) async fn receive<T>(
     stream.write_all(&verdict.encode()).await?;
     admitted.map(|admitted| (admitted, version, client.token)).ok_or_else(|| Fault::broken(reason))
 }
+
+/// What a client is that could not prove who it is.
+pub(crate) const TOKEN_WRONG: &str = "a client without the right token";
 
 fn nonce() -> Result<[u8; 32], Fault> {
     let mut nonce = [0; 32];

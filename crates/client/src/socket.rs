@@ -90,6 +90,16 @@ impl Stream {
         }
     }
 
+    /// Where the other end is.
+    pub fn peer_address(&self) -> String {
+        let address = match self {
+            Stream::Unix(_) => return "unix".to_owned(),
+            Stream::Tcp(stream) => stream.peer_addr(),
+            Stream::Tls(stream) => stream.get_ref().0.peer_addr(),
+        };
+        address.map(|address| address.to_string()).unwrap_or_default()
+    }
+
     /// Two halves that work at the same time. Descriptors that arrive are closed.
     pub fn split(self) -> (ReadHalf, Outgoing) {
         let (read, write) = match self {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
+use stoker_access::Origin;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{mpsc, watch};
@@ -70,7 +71,8 @@ fn requests(input: OwnedReadHalf, client: Arc<NfsClient>, service: Arc<Service>)
         let (mut input, client, service, is_first) = state;
         match record::read(&mut input, &client.input, is_first).await {
             Ok(record) => {
-                let work: Work = Box::pin(answer(service.clone(), client.clone(), record?));
+                let origin = Origin { address: peer.to_string().into(), ..Origin::default() };
+                let work: Work = Box::pin(origin.scope(answer(service.clone(), client.clone(), record?)));
                 Some((work, (input, client, service, false)))
             }
             Err(error) => {

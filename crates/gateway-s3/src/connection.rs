@@ -88,6 +88,7 @@ async fn serve_to_end(
     let (head_max, stall_max, idle_max) =
         (options.header_timeout, options.body_timeout, options.idle_timeout);
     tune(&stream);
+    let from: Arc<str> = stream.peer_addr().map_or_else(|_| "".into(), |peer| peer.to_string().into());
     let Ok(stream) = TcpStream::from_std(stream) else {
         return;
     };
@@ -112,7 +113,8 @@ async fn serve_to_end(
     let io = TokioIo::new(Wire::new(stream, pace.clone(), head_max, stall_max));
     let serve = service_fn(move |request| {
         let (service, pace, place) = (Arc::clone(&service), pace.clone(), Arc::clone(&place));
-        async move { Ok::<_, Infallible>(service.serve(request, pace, place).await) }
+        let from = Arc::clone(&from);
+        async move { Ok::<_, Infallible>(service.serve(request, pace, place, from).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

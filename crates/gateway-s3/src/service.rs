@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts as Head;
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
-use stoker_access::{Guard, Guarded};
+use stoker_access::{Guard, Guarded, Origin};
 use stoker_store::{Place, Places, Store};
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
@@ -36,6 +36,7 @@ use crate::{DOOR, TRACE, clock, cors, rights};
 
 /// What all requests share.
 pub(crate) struct Service {
+    guard: Guard,
     /// What is looked up before it is known who asks.
     lookup: Arc<Guarded>,
     auth: Authenticator,
@@ -55,6 +56,7 @@ impl Service {
     pub(crate) fn new(guard: Guard, options: GatewayOptions) -> Service {
         Service {
             lookup: guard.lookup(DOOR),
+            guard: guard.clone(),
             auth: Authenticator::new(guard, options.signature_v2),
             seam: Seam::new(options.region.clone()),
             ids: RequestIds::new(clock::unix_s().unsigned_abs() << 20),
@@ -66,11 +68,31 @@ impl Service {
     }
 
     /// Answers a request.
-    pub(crate) async fn serve(&self, request: Request<Incoming>, pace: Pace, place: Arc<Place>) -> Answer {
+    pub(crate) async fn serve(
+        &self,
+        request: Request<Incoming>,
+        pace: Pace,
+        place: Arc<Place>,
+        from: Arc<str>,
+    ) -> Answer {
         let id = self.ids.next();
         let span = self.span(&request, &id);
         let exchange = Exchange::begin(Arc::clone(&self.counters), pace, place, span.clone());
-        self.serve_within(request, id, exchange).instrument(span).await
+        let origin = Origin { address: from, request_id: Arc::from(id.as_str()) };
+        origin.scope(self.serve_within(request, id, exchange)).instrument(span).await
+    }
+
+    /// Writes down that somebody did not prove who they are. Of what they sent nothing is written but what they asked for.
+    fn refuses_stranger(&self, operation: Option<Operation>, target: &Target, refusal: &Refusal) {
+        if refusal.code.status() == StatusCode::FORBIDDEN {
+            let action = operation.unwrap_or(Operation::Unknown).name();
+            let (volume, key) = match target {
+                Target::Root => ("", None),
+                Target::Volume(volume) => (volume.as_str(), None),
+                Target::Object(volume, key) => (volume.as_str(), Some(key.as_bytes())),
+            };
+            self.guard.refused_stranger(DOOR, action, volume, key, refusal.code.name());
+        }
     }
 
     /// The span of a request, if somebody listens.
@@ -168,10 +190,19 @@ impl Service {
             let bytes_max = self.options.body_bytes_max;
             let fields_timeout = self.options.header_timeout;
             let post = Post { volume, headers: &head.headers, arrivals, bytes_max, fields_timeout, exchange };
-            return post_object(&self.auth, post).await;
+            let answered = post_object(&self.auth, post).await;
+            if let Err(refusal) = &answered
+                && refusal.code != Code::AccessDenied
+            {
+                self.refuses_stranger(Some(Operation::PostObject), &target, refusal);
+            }
+            return answered;
         }
         let in_host = host.and_then(|host| volume_of_host(host, &self.options.domains));
-        let verified = self.auth.check(head, &query, in_host, clock::unix_s()).await?;
+        let verified = self.auth.check(head, &query, in_host, clock::unix_s()).await;
+        let verified = verified.inspect_err(|refusal| {
+            self.refuses_stranger(asked.as_ref().ok().copied(), &target, refusal);
+        })?;
         exchange.proves();
         // Who asks comes before what is possible.
         let operation = if hoist(head, &query)? {

@@ -16,7 +16,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ("Access", &["key", "tenant", "project", "user", "data-key"]),
     ("Cluster", &["status", "top", "risk", "node", "rebuild", "catalog", "cluster", "upgrade", "join-token"]),
     ("Drives", &["drive", "ring"]),
-    ("Operations", &["config", "doctor", "gate", "slo", "support-bundle"]),
+    ("Operations", &["config", "doctor", "gate", "slo", "audit", "support-bundle"]),
     ("Measure", &["plan", "bench"]),
 ];
 
@@ -42,6 +42,8 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("csi node", &["stoker csi node --endpoint unix:///csi/csi.sock --node-id gpu-01"]),
     ("csi all", &["stoker csi all --endpoint unix:///run/stoker/csi.sock"]),
     ("csi probe", &["stoker csi probe --endpoint unix:///csi/csi.sock"]),
+    ("audit query", &["stoker audit query --path data/run-7/ --from 2026-11-19 --result denied"]),
+    ("audit verify", &["stoker audit verify", "stoker audit verify --files ./copy"]),
     ("wait", &["stoker wait data/model.bin --drained --timeout 5m"]),
     ("volume ls", &["stoker volume ls"]),
     (

@@ -5,6 +5,7 @@
 //! It must not hold logic that another program would want.
 
 mod address;
+mod audit;
 mod catalog;
 mod cluster;
 mod config;
@@ -141,6 +142,9 @@ enum Verb {
     /// Make, list, change and delete users.
     #[command(subcommand)]
     User(user::Verb),
+    /// Search the audit log of a node, and check that nothing of it was changed.
+    #[command(subcommand)]
+    Audit(audit::Verb),
     /// Turn many small files into few tar shards, with a seal that finds each sample.
     Pack(pack::Args),
     /// Make a seal of tar shards that are there.
@@ -232,6 +236,7 @@ fn main() -> ExitCode {
         Verb::Tenant(verb) => tenant::run(&verb),
         Verb::Project(verb) => tenant::run_project(&verb),
         Verb::User(verb) => user::run(&verb),
+        Verb::Audit(verb) => audit::run(&verb),
         Verb::Pack(args) => pack::run(&args),
         Verb::Seal(args) => seal::run(&args),
         Verb::Status(args) => status::run(&args),

@@ -73,8 +73,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-testing",
         ],
     ),
-    // Decides in front of the door, so it knows the door alone; its tests run against a real node.
-    ("stoker-access", &["stoker-format", "stoker-store", "stoker-node"]),
+    // Lines and files; what they are about are texts.
+    ("stoker-audit", &[]),
+    // Decides in front of the door, so it knows the door alone; its tests run against a real node. Writes down what it decided.
+    ("stoker-access", &["stoker-audit", "stoker-buffer", "stoker-format", "stoker-store", "stoker-node"]),
     // The tests of what stands in front of the door run against a real node.
     (
         "stoker-client",
@@ -147,7 +149,10 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // The API knows the door alone; its tests run against a real node.
-    ("stoker-admin", &["stoker-access", "stoker-planner", "stoker-store", "stoker-tls", "stoker-node"]),
+    (
+        "stoker-admin",
+        &["stoker-access", "stoker-audit", "stoker-planner", "stoker-store", "stoker-tls", "stoker-node"],
+    ),
     (
         "stoker-telemetry",
         &[
@@ -178,6 +183,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker-agent",
         &[
             "stoker-access",
+            "stoker-audit",
             "stoker-format",
             "stoker-tls",
             "stoker-ring",
@@ -213,6 +219,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
         "stoker",
         &[
             "stoker-access",
+            "stoker-audit",
             "stoker-format",
             "stoker-buffer",
             "stoker-ring",

@@ -11,7 +11,7 @@ use stoker_store::{
     WriteRequest, Writer,
 };
 
-use super::{Guarded, Who, full_of, is_limited, own_is_full, own_of, told};
+use super::{Decided, Who, full_of, is_limited, own_is_full, own_of, told};
 use crate::action::{Action, order_action};
 use crate::decide::{Reason, Resource, Rights, decide};
 use crate::told::Told;
@@ -95,7 +95,7 @@ fn refused<'a, T: Send + 'a>(fault: StoreError) -> BoxFuture<'a, Result<T>> {
     Box::pin(std::future::ready(Err(fault)))
 }
 
-impl Store for Guarded {
+impl Store for Decided {
     fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>> {
         Box::pin(async move {
             let rights = self.rights().await?;

@@ -4,9 +4,11 @@
 //! others the rights are looked up and the name is made whole first. Files and writers that are open stay open: a decision is about the opening.
 
 mod calls;
+mod record;
+mod recorded;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use stoker_store::{Context, Result, TENANT_DEFAULT, UserName, volume_tenant};
 
@@ -15,6 +17,8 @@ use crate::decide::{Resource, Rights, Verdict, decide, full_name};
 use crate::guard::Shared;
 use crate::members::{KeyRights, Members};
 use crate::told::Told;
+
+pub use recorded::{AUDIT_FULL, AUDIT_SETTING, Guarded};
 
 /// Who a view is for.
 pub(crate) enum Who {
@@ -30,11 +34,13 @@ impl Who {
     }
 }
 
-/// A store that does what its caller may do.
-pub struct Guarded {
+/// A store that does what its caller may do. [`Guarded`] is this one with what was done written down.
+pub(crate) struct Decided {
     shared: Arc<Shared>,
     context: Context,
     who: Who,
+    /// Where it comes from, if the view is of one connection.
+    address: OnceLock<String>,
 }
 
 fn is_limited(rights: &Rights) -> bool {
@@ -81,11 +87,7 @@ fn told<T: Told>(answer: Result<T>, full: &str, own: &str) -> Result<T> {
     }
 }
 
-impl Guarded {
-    pub(crate) fn new(shared: Arc<Shared>, context: Context, who: Who) -> Guarded {
-        Guarded { shared, context, who }
-    }
-
+impl Decided {
     /// Who asks.
     pub fn context(&self) -> &Context {
         &self.context
@@ -131,6 +133,7 @@ impl Guarded {
             Verdict::Deny(reason) => {
                 let Context { principal, door, class } = &self.context;
                 tracing::debug!(%principal, door, ?class, action = action.name(), ?reason, "refused");
+                self.write_denied(action, resource);
                 Err(reason.fault())
             }
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
+use stoker_audit::{Entry, Event, Query};
 use tokio::time::Instant;
 
 use super::given::Given;
@@ -63,6 +64,63 @@ pub async fn events(asked: Arc<Asked>, given: Given) -> Answered {
     Ok(json!({ "configured": events.is_some(), "events": events.unwrap_or_default() }).into())
 }
 
+/// A time of a query; none if it was not given.
+fn time_of(given: &Given, name: &str) -> Result<Option<u64>, Fault> {
+    let Some(text) = given.some_text(name) else { return Ok(None) };
+    let odd = || {
+        Fault::invalid(format!("`{name}` is a time such as 2026-11-19T12:00:00Z, or milliseconds since 1970"))
+    };
+    stoker_audit::time::parse(text).map(Some).ok_or_else(odd)
+}
+
 pub async fn audit(asked: Arc<Asked>, given: Given) -> Answered {
-    Ok(json!({ "entries": asked.audit.newest(limit(&given)) }).into())
+    let Some(log) = asked.audit.log() else {
+        return Ok(json!({ "configured": false, "entries": [], "next": null }).into());
+    };
+    let text = |name| given.some_text(name).map(str::to_owned);
+    let query = Query {
+        path: text("path"),
+        user: text("user"),
+        tenant: text("tenant"),
+        action: text("action"),
+        result: text("result"),
+        door: text("door"),
+        from_ms: time_of(&given, "from")?,
+        to_ms: time_of(&given, "to")?,
+        before: given.number("before"),
+        limit: limit(&given),
+    };
+    let busy = |_| Fault::unavailable("the node stops");
+    let permit = Arc::clone(&asked.gathers).acquire_owned().await.map_err(busy)?;
+    let dir = log.dir().to_path_buf();
+    let found = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        query.run(&dir)
+    });
+    let page = match found.await {
+        Ok(Ok(page)) => page,
+        Ok(Err(fault)) => return Err(Fault::unavailable(format!("the audit log cannot be read: {fault}"))),
+        Err(_) => return Err(Fault::unavailable("the node stops")),
+    };
+    let entry = |entry: &Entry| {
+        let Event { principal, tenant, door, action, path, bytes, result, request_id, address, detail } =
+            &entry.event;
+        json!({
+            "seq": entry.seq,
+            "at_ms": stoker_audit::time::parse(&entry.time).unwrap_or_default(),
+            "time": entry.time,
+            "principal": principal,
+            "tenant": tenant,
+            "door": door,
+            "action": action,
+            "path": path,
+            "bytes": bytes,
+            "result": result,
+            "request_id": request_id,
+            "address": address,
+            "detail": detail,
+        })
+    };
+    let entries: Vec<_> = page.entries.iter().map(entry).collect();
+    Ok(json!({ "configured": true, "entries": entries, "next": page.next }).into())
 }

@@ -31,12 +31,14 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use stoker_access::Origin;
+use stoker_audit::Event;
 use stoker_store::{BoxFuture, Order, Outages, Report, Store, StoreError, patiently};
 use tokio::time::Instant;
 
 use crate::access::{self, CSRF_HEADER, Caller, Role, Stranger};
 use crate::answer::{Asked, JSON, respond};
-use crate::audit::{AuditEntry, STRANGER};
+use crate::audit;
 pub use fault::Fault;
 use given::Given;
 use routes::{ROUTES, Route};
@@ -82,29 +84,43 @@ pub async fn answer(
     request: Request<Incoming>,
     address: std::net::IpAddr,
 ) -> Response<Full<Bytes>> {
+    let origin = asked.audit.origin(address);
+    origin.clone().scope(answer_of(asked, request, address, origin)).await
+}
+
+async fn answer_of(
+    asked: &Arc<Asked>,
+    request: Request<Incoming>,
+    address: std::net::IpAddr,
+    origin: Origin,
+) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    match find(asked, &head.method, head.uri.path(), &head.headers, address) {
+    let path = head.uri.path();
+    match find(asked, &head.method, path, &head.headers, address) {
         Ok((route, names, caller)) => {
             let query = head.uri.query().unwrap_or("");
-            let path = head.uri.path();
-            let mut entry = entry(&head.method, path, &caller);
-            if route.role.is_none() {
-                (entry.role, entry.by) = (STRANGER.to_owned(), "login".to_owned());
-            }
+            let known = route.role.is_some().then_some(&caller);
+            let event = asked.audit.event(&head.method, path, known, &origin);
             let prepared = prepare(asked, route, names, query, caller, &head.headers, body).await;
             let answered = match prepared {
                 Ok(given) if route.changes() && !route.asks => {
-                    return change(asked, route, given, entry).await;
+                    return change(asked, route, given, event, origin).await;
                 }
                 Ok(given) => read(asked, route, given).await,
                 Err(fault) => Err(fault),
             };
             if let (true, Err(fault)) = (route.changes() && !route.asks, &answered) {
-                asked.audit.add(told(entry, fault));
+                asked.audit.add(event, fault.status);
             }
             response(answered)
         }
-        Err(fault) => response(Err(fault)),
+        Err(fault) => {
+            if fault.status == http::StatusCode::UNAUTHORIZED {
+                let event = asked.audit.event(&head.method, path, None, &origin);
+                asked.audit.add(event, fault.status);
+            }
+            response(Err(fault))
+        }
     }
 }
 
@@ -238,55 +254,38 @@ async fn change(
     asked: &Arc<Asked>,
     route: &'static Route,
     given: Given,
-    mut entry: AuditEntry,
+    mut event: Event,
+    origin: Origin,
 ) -> Response<Full<Bytes>> {
     // Nobody's business, not even the log's.
     if route.role.is_some() {
-        entry.request = given.body_text();
+        event.detail = given.body_text();
     }
     let Ok(permit) = Arc::clone(&asked.changes).try_acquire_owned() else {
         let fault = Fault::too_many_changes();
-        asked.audit.add(told(entry, &fault));
+        asked.audit.add(event, fault.status);
         return response(Err(fault));
     };
     let asked_on = Arc::clone(asked);
-    let carried_out = tokio::spawn(async move {
+    let carried_out = tokio::spawn(origin.scope(async move {
         let role = given.caller.role;
         let answered = ROLE.scope(role, (route.call)(Arc::clone(&asked_on), given)).await;
         // Somebody who logs in has a role only then.
         if let (None, Ok(answer)) = (route.role, &answered) {
-            entry.role = answer.value["role"].as_str().unwrap_or_default().to_owned();
+            let is_operator = answer.value["role"] == Role::Operator.as_str();
+            let role = if is_operator { Role::Operator } else { Role::View };
+            event.principal = audit::principal(role).to_owned();
         }
-        asked_on.audit.add(match &answered {
-            Ok(_) => entry,
-            Err(fault) => told(entry, fault),
-        });
+        let status = answered.as_ref().map_or_else(|fault| fault.status, |_| http::StatusCode::OK);
+        asked_on.audit.add(event, status);
         drop(permit);
         answered
-    });
+    }));
     response(match tokio::time::timeout(asked.change_timeout, carried_out).await {
         Ok(Ok(answered)) => answered,
         Ok(Err(_)) => Err(Fault::unavailable("the node stops")),
         Err(_) => Err(Fault::unavailable("it takes long and goes on; /api/v1/audit tells when it ended")),
     })
-}
-
-fn entry(method: &Method, path: &str, caller: &Caller) -> AuditEntry {
-    AuditEntry {
-        seq: 0,
-        at_ms: 0,
-        role: caller.role.as_str().to_owned(),
-        address: caller.address.to_string(),
-        by: caller.by().to_owned(),
-        call: format!("{method} {path}"),
-        request: String::new(),
-        status: 200,
-        error: String::new(),
-    }
-}
-
-fn told(entry: AuditEntry, fault: &Fault) -> AuditEntry {
-    AuditEntry { status: fault.status.as_u16(), error: fault.error.clone(), ..entry }
 }
 
 fn response(answered: Answered) -> Response<Full<Bytes>> {

@@ -215,8 +215,23 @@ pub static ROUTES: &[Route] = &[
     get(
         "/api/v1/audit",
         call!(log::audit),
-        "Who changed what through this node, newest first.",
-        &[LIMIT],
+        "Lines of the audit log of this node, newest first.",
+        &[
+            optional("path", Kind::Text, "Only paths that start with this: a volume, or a volume and a key."),
+            optional(
+                "user",
+                Kind::Text,
+                "Only of this one, such as `acme/alice`, `operator` or an access key.",
+            ),
+            optional("tenant", Kind::Text, "Only of users of this tenant."),
+            optional("action", Kind::Text, "Only this action."),
+            optional("result", Kind::Text, "Only results that start with this: `ok`, `denied` or `failed`."),
+            optional("door", Kind::Text, "Only through this endpoint: `s3`, `client`, `admin` or `nfs`."),
+            optional("from", Kind::Text, "Not before this time, RFC 3339 or milliseconds since 1970."),
+            optional("to", Kind::Text, "Before this time."),
+            optional("before", Kind::Number { min: 0, max: u64::MAX }, "The next page: `next` of this one."),
+            LIMIT,
+        ],
         "Audit",
     ),
     // The cluster.
@@ -427,6 +442,20 @@ pub static ROUTES: &[Route] = &[
         "Change what a volume wants; what is not named stays.",
         "PolicyChange",
         "Volume",
+    ),
+    get(
+        "/api/v1/volumes/{volume}/audit",
+        call!(volumes::audit),
+        "What the audit log has of a volume: what changes something, or every read, too.",
+        NONE,
+        "VolumeAudit",
+    ),
+    post(
+        "/api/v1/volumes/{volume}/audit",
+        call!(volumes::set_audit),
+        "Change what the audit log has of a volume.",
+        "VolumeAudit",
+        "Done",
     ),
     post(
         "/api/v1/volumes/{volume}/remove",

@@ -65,10 +65,12 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("SloWeight", "node:text drive:text? percent:int takes_chunks:bool"),
     ("Events", "configured:bool events:[Event]"),
     ("Event", "seq:int at_ms:int level:info|warn|error subject:text name:text words:text"),
-    ("Audit", "entries:[AuditEntry]"),
+    ("VolumeAudit", "level:changes|full"),
+    ("Audit", "configured:bool entries:[AuditEntry] next:int?"),
     (
         "AuditEntry",
-        "seq:int at_ms:int role:text address:text by:text call:text request:text status:int error:text",
+        "seq:int at_ms:int time:text principal:text tenant:text door:text action:text path:text bytes:int result:text \
+         request_id:text address:text detail:text",
     ),
     ("RiskReport", "nodes:[Risk] cells:[Risk] lost_files:int lost_bytes:int at_least:bool"),
     (

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use stoker_access::Guard;
+use stoker_audit::{Log, LogOptions, SigningKey};
 use stoker_node::{ClusterOptions, DriveOptions, Labels, Member, NodeOptions};
 use stoker_store::{Filler, Finish, SetRequest, ShardRequest, VolumeOptions, WriteRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -68,13 +69,25 @@ impl Rig {
         };
         let member = Member::start(cluster).await.unwrap();
         member.node().volume_create("data", VolumeOptions::default()).await.unwrap();
-        let admin =
-            Admin::start(&Guard::new(Arc::clone(member.node()) as Arc<dyn Store>), options).await.unwrap();
+        let log = LogOptions::new(
+            &folder.path().join("audit"),
+            "alone",
+            vec![SigningKey::of_seed(&[1; 32]).unwrap()],
+        );
+        let log = Arc::new(Log::open(log).unwrap());
+        let guard = Guard::audited(Arc::clone(member.node()) as Arc<dyn Store>, log);
+        let admin = Admin::start(&guard, options).await.unwrap();
         Rig { folder, member, admin }
     }
 
     async fn end(self) {
         self.member.stop().await;
+    }
+
+    /// Lines of the audit log, newest first.
+    async fn audit(&self, query: &str) -> Vec<Value> {
+        let said = self.get(&format!("/api/v1/audit?{query}")).await.json();
+        said["entries"].as_array().unwrap().clone()
     }
 
     async fn put(&self, key: &str) {
@@ -333,16 +346,28 @@ async fn changes_are_made_and_written_down() {
     assert_eq!(rig.post(&format!("/api/v1/keys/{key}/remove"), "{}").await.status, 200);
 
     rig.refused("POST", "/api/v1/volumes/data/remove", VIEW, "", 403, "is for operators").await;
-    let entries = rig.get("/api/v1/audit?limit=3").await.json()["entries"].clone();
+    let entries = rig.audit("door=admin&limit=5").await;
     let entry = |at: usize, name: &str| entries[at][name].clone();
-    assert_eq!(entries.as_array().unwrap().len(), 3);
-    assert_eq!((entry(0, "role"), entry(0, "status")), (json!("view"), json!(403)));
-    assert_eq!(entry(1, "call"), json!(format!("POST /api/v1/keys/{key}/remove")));
-    assert_eq!(
-        (entry(1, "status"), entry(1, "by"), entry(1, "address")),
-        (json!(200), json!("token"), json!("127.0.0.1"))
-    );
-    assert_eq!(entry(2, "request"), json!(r#"{"read_only":true,"prefixes":["data"]}"#));
+    assert_eq!(entries.len(), 5);
+    assert_eq!((entry(0, "principal"), entry(0, "result")), (json!("viewer"), json!("denied")));
+    // What was asked, behind what it did.
+    let remove = format!("POST /api/v1/keys/{key}/remove");
+    assert_eq!((entry(1, "action"), entry(2, "action")), (json!(remove), json!("AccessKeyDelete")));
+    assert_eq!((entry(1, "request_id"), entry(2, "detail")), (entry(2, "request_id"), json!(key)));
+    assert_eq!((entry(1, "result"), entry(1, "address")), (json!("ok"), json!("127.0.0.1")));
+    assert_eq!(entry(3, "detail"), json!(r#"{"read_only":true,"prefixes":["data"]}"#));
+    let gone = rig.audit("path=data/two.txt&action=Delete").await;
+    assert_eq!((gone.len(), &gone[0]["principal"]), (1, &json!("operator")), "{gone:?}");
+    let page = rig.get("/api/v1/audit?limit=2").await.json();
+    let older = rig.audit(&format!("limit=2&before={}", page["next"])).await;
+    assert_eq!(older[0]["seq"].as_u64().unwrap() + 1, page["next"].as_u64().unwrap());
+    assert!(rig.audit("to=2001-01-01").await.is_empty());
+    let level = "/api/v1/volumes/data/audit";
+    assert_eq!(rig.get(level).await.json(), json!({ "level": "changes" }));
+    assert_eq!(rig.post(level, r#"{"level":"full"}"#).await.json(), json!({ "done": true }));
+    assert_eq!(rig.get(level).await.json(), json!({ "level": "full" }));
+    rig.refused("POST", level, VIEW, r#"{"level":"changes"}"#, 403, "is for operators").await;
+    rig.refused("GET", "/api/v1/audit?from=yesterday", VIEW, "", 400, "is a time").await;
     rig.end().await;
 }
 
@@ -431,13 +456,14 @@ async fn a_session_changes_things_only_with_its_word() {
     assert_eq!(rig.ask("GET", "/console/app.js", "", "").await.status, 401);
     assert_eq!(rig.ask("POST", "/api/v1/session/end", &whole, "").await.status, 200);
     rig.refused("GET", "/api/v1/status", &cookie, "", 401, "not known here").await;
-    let audit = rig.get("/api/v1/audit").await;
+    let audit = rig.get("/api/v1/audit?limit=1000").await;
     assert!(!audit.body.contains("operators-word") && !audit.body.contains("guess"), "{}", audit.body);
     let audit = audit.json();
-    let logins: Vec<Value> =
-        audit["entries"].as_array().unwrap().iter().filter(|entry| entry["by"] == "login").cloned().collect();
-    assert_eq!((&logins[0]["role"], &logins[0]["status"]), (&json!("operator"), &json!(200)), "{logins:?}");
-    assert_eq!((&logins[1]["role"], &logins[1]["status"]), (&json!("stranger"), &json!(401)), "{logins:?}");
+    let is_login = |entry: &&Value| entry["action"] == "POST /api/v1/session";
+    let logins: Vec<Value> = audit["entries"].as_array().unwrap().iter().filter(is_login).cloned().collect();
+    let told = |login: &Value| (login["principal"].clone(), login["result"].clone());
+    assert_eq!(told(&logins[0]), (json!("operator"), json!("ok")), "{logins:?}");
+    assert_eq!(told(&logins[1]), (json!("anonymous"), json!("denied")), "{logins:?}");
     rig.end().await;
 }
 
@@ -526,7 +552,7 @@ async fn plans_are_made_by_who_looks_and_written_down_nowhere() {
     ] {
         rig.refused("POST", &format!("/api/v1/plan/{path}"), VIEW, body, 400, words).await;
     }
-    assert_eq!(rig.get("/api/v1/audit").await.json()["entries"], json!([]));
+    assert!(rig.audit("door=admin").await.is_empty());
     // To keep one is a change.
     let keep = r#"{"kind":"io","job":"run-7","inputs":{"gpus":8}}"#;
     rig.refused("POST", "/api/v1/plan-ledger", VIEW, keep, 403, "is for operators").await;

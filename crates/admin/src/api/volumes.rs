@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use stoker_access::{AUDIT_FULL, AUDIT_SETTING};
 use stoker_store::{
     Condition, DrainPolicy, DrainState, Key, ListEntry, ListRequest, RenameMode, Resolution, VolumeInfo,
     VolumeOptions, VolumePolicy, check_volume_name,
@@ -156,6 +157,33 @@ pub async fn set_policy(asked: Arc<Asked>, given: Given) -> Answered {
     let (store, name) = (store(&asked)?, name(&given)?);
     let policy = changed(&store.volume(name).await?.policy, change)?;
     Ok(plain(&store.volume_set(name, policy).await?).into())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Audit {
+    level: AuditLevel,
+}
+
+#[derive(Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum AuditLevel {
+    Changes,
+    Full,
+}
+
+/// Whether every read of a volume has a line in the audit log.
+pub async fn audit(asked: Arc<Asked>, given: Given) -> Answered {
+    let set = store(&asked)?.volume_setting(name(&given)?, AUDIT_SETTING).await?;
+    let is_full = set.is_some_and(|level| level == AUDIT_FULL);
+    Ok(json!({ "level": if is_full { "full" } else { "changes" } }).into())
+}
+
+pub async fn set_audit(asked: Arc<Asked>, given: Given) -> Answered {
+    let Audit { level } = given.body()?;
+    let document = (level == AuditLevel::Full).then(|| AUDIT_FULL.to_vec());
+    store(&asked)?.set_volume_setting(name(&given)?, AUDIT_SETTING, document).await?;
+    done()
 }
 
 pub async fn remove(asked: Arc<Asked>, given: Given) -> Answered {

@@ -3,6 +3,7 @@
 //! A mistake is reported with its line and column. `deploy/stoker.toml` shows every setting; a test keeps it equal to
 //! the defaults here.
 
+mod audit;
 pub mod reference;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::TracesPlan;
 use crate::failure::Failure;
 use crate::log;
 use crate::tls::check_name;
+pub use audit::{Audit, AuditFlush, AuditLevel, AuditUnwritable};
 pub use value::LocalUser;
 pub use value::{Amount, Auto, Broker, Drain, Share, Size, TopicName, WebUrl};
 
@@ -48,6 +50,7 @@ pub struct Config {
     pub telemetry: Telemetry,
     pub events: Events,
     pub slo: stoker_reflex::Slo,
+    pub audit: Audit,
     pub log: Log,
 }
 

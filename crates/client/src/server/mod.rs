@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stoker_access::{Guard, Guarded, Peers};
+use stoker_access::{Guard, Guarded, Origin, Peers};
 use stoker_format::ClusterId;
 use stoker_store::{Counter, Histogram};
 use stoker_tls::{Certificate, CertificateSource};
@@ -341,7 +341,7 @@ async fn greet(shared: &Shared, stream: Stream) -> Option<Admitted> {
 
 async fn meet(shared: &Shared, mut stream: Stream) -> std::result::Result<Admitted, Fault> {
     let options = &shared.options;
-    let peer = stream.peer_uid();
+    let (peer, from) = (stream.peer_uid(), stream.peer_address());
     let token_wanted = options.unix_token || !matches!(stream, Stream::Unix(_));
     if let Some(certificate) = &options.certificate {
         stream = stream.secured(certificate).await?;
@@ -370,7 +370,13 @@ async fn meet(shared: &Shared, mut stream: Stream) -> std::result::Result<Admitt
         }
     };
     let admit = || shared.connections.clone().try_acquire_owned().ok();
-    let (connection, version, token) = hello::receive(&mut stream, &terms, known, admit).await?;
+    let received = hello::receive(&mut stream, &terms, known, admit).await;
+    let (connection, version, token) = received.inspect_err(|fault| {
+        if matches!(fault, Fault::Broken(how) if how == hello::TOKEN_WRONG) {
+            let origin = Origin { address: from.as_str().into(), ..Origin::default() };
+            origin.of_now(|| shared.guard.refused_stranger(DOOR, "Connect", "", None, "unknown token"));
+        }
+    })?;
     let view = match (token_wanted, token, user, peer) {
         (true, 0, ..) => shared.guard.operator(DOOR),
         (true, _, Some(user), _) => shared.guard.user(user, DOOR),
@@ -378,5 +384,6 @@ async fn meet(shared: &Shared, mut stream: Stream) -> std::result::Result<Admitt
         // The kernel says of every peer who it is, and a token that was proved is a user's.
         _ => shared.guard.anonymous(DOOR),
     };
+    view.comes_from(from);
     Ok(Admitted { stream, version, view, _connection: connection })
 }

@@ -9,6 +9,7 @@ use s3s::dto::{
     ChecksumType, CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedMultipartUpload,
     CompletedPart, ETag,
 };
+use stoker_access::Origin;
 use stoker_store::{
     Checksum, ChecksumKind, Condition, ErrorKind, Finish, Key, PartChoice, PartInfo, Receipt, ShardUpload,
     Store, StoreError, Subject, UploadId, UploadInfo,
@@ -62,7 +63,8 @@ pub(super) async fn complete_multipart_upload(
         writer: sets::writer_of(caller.access_key()),
     };
     // Goes on if the client hangs up: the outcome is the store's, not the connection's.
-    let mut running = tokio::spawn(completion.run());
+    let origin = Origin::current().unwrap_or_default();
+    let mut running = tokio::spawn(origin.scope(completion.run()));
     match tokio::time::timeout(COMPLETE_QUIET_MAX, &mut running).await {
         Ok(joined) => {
             let receipt = joined.unwrap_or_else(|_| Err(broken()))?;

@@ -318,6 +318,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         metrics_open: false,
         door: Vec::new(),
         users: std::collections::HashMap::new(),
+        audit: Default::default(),
         telemetry: TelemetryPlan::default(),
         hangup: Hangup::Stop,
         check_only: args.check,
