@@ -96,9 +96,16 @@ class SeaweedFs(Server):
         command += ["-s3", f"-s3.port={self.port}", f"-s3.config={self.folder / 's3.json'}", "-s3.iam=false"]
         command += ["-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port.grpc={free_port()}"]
         command += ["-master.volumeSizeLimitMB=1024", "-volume.max=0"]
-        for part in ("master", "volume", "filer"):
-            command += [f"-{part}.port={free_port()}", f"-{part}.port.grpc={free_port()}"]
+        ports = {part: free_port() for part in ("master", "volume", "filer")}
+        for part, port in ports.items():
+            command += [f"-{part}.port={port}", f"-{part}.port.grpc={free_port()}"]
+        self.master = f"http://127.0.0.1:{ports['master']}"
         return command, {}
+
+    def vacuum(self):
+        """Gives the room of deleted objects back; by itself the server does so every quarter of an hour."""
+        with urllib.request.urlopen(f"{self.master}/vol/vacuum?garbageThreshold=0.01", timeout=600) as answer:
+            answer.read()
 
 
 class Garage(Server):

@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--stoker", required=True, type=pathlib.Path, help="the program")
     parser.add_argument("--keep", type=pathlib.Path, help="where screenshots are left; by default console-shots in the cache")
     parser.add_argument("--shots", type=pathlib.Path, help="only take pictures of every page in every state, and leave them there")
+    parser.add_argument("--states", default="data,catalog-lost,empty", help="with --shots: only these, comma-separated")
     parser.add_argument("--sources", type=pathlib.Path, help="files of the page from this folder instead of those in the program, for whoever changes them")
     args = parser.parse_args()
     try:
@@ -50,10 +51,11 @@ def main() -> int:
     for script in HERE.glob("*.mjs"):
         shutil.copy(script, library)
     shots = (args.shots or args.keep or tools.cache() / "console-shots").resolve()
-    shutil.rmtree(shots, ignore_errors=True)
-    shots.mkdir(parents=True)
+    if not args.shots:
+        shutil.rmtree(shots, ignore_errors=True)
+    shots.mkdir(parents=True, exist_ok=True)
     suite = Suite(args.stoker.resolve(), {"chromium": chromium, "shots": str(shots), "sources": args.sources and str(args.sources.resolve())}, library)
-    passed = suite.pictures() if args.shots else suite.scenarios()
+    passed = suite.pictures(args.states.split(",")) if args.shots else suite.scenarios()
     print(f"console: screenshots are in {shots}")
     return 0 if passed else 1
 
@@ -81,10 +83,12 @@ class Suite:
                     print(sick.log(), file=sys.stderr)
         return passed
 
-    def pictures(self):
+    def pictures(self, states):
         """Every page in every state. What is lost stays lost, so the states have cells of their own."""
         passed = True
         for state, nodes in (("data", 3), ("catalog-lost", 3), ("empty", 1)):
+            if state not in states:
+                continue
             with tempfile.TemporaryDirectory(prefix="stoker-console-") as folder:
                 with Cell(self.stoker, folder, nodes=nodes, more=GRACE if nodes > 1 else ()) as cell:
                     if state == "empty":

@@ -62,9 +62,11 @@ if (state === "empty") {
     await outage(nodes[0], (lost) => lost.some((one) => one.what === "node" && one.action === "remove"));
     await everyPage("node-lost", nodes[0], set, [], [["lost-node", `#/nodes/${nodes[2].name}`]]);
   } else {
+    // Of three nodes that keep it, one can be lost: two cannot.
     process.kill(pids[0], "SIGKILL");
-    await outage(nodes[1], (lost) => lost.some((one) => one.what === "catalog"));
-    await everyPage("catalog-lost", nodes[1], set, [503], [["lost-node", `#/nodes/${nodes[0].name}`]]);
+    process.kill(pids[1], "SIGKILL");
+    await outage(nodes[2], (lost) => lost.some((one) => one.what === "catalog"));
+    await everyPage("catalog-lost", nodes[2], set, [503], [["lost-node", `#/nodes/${nodes[0].name}`]]);
   }
 }
 await finish();

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,7 @@ class Large:
             took = self.timed(command, environment)
             boto3 = [f"{self.programs['boto3']}/python", "-c", "import sys, boto3; boto3.client('s3').delete_object(Bucket=sys.argv[1], Key='raw')"]
             subprocess.run([*boto3, self.server.fields()["bucket"]], env=self.environment, check=True)
+            self.server.vacuum()
             return took
         place = self.folder / "raw"
         took = self.timed(["dd", f"of={place}", "bs=4M", "iflag=fullblock", "conv=fsync", "status=none"], os.environ)
@@ -176,6 +178,8 @@ class Large:
         while time.monotonic() < end:
             left = self.left()
             if not left:
+                if self.server:
+                    self.server.vacuum()
                 return
             time.sleep(0.5)
         raise AssertionError(f"left in the lake: {left[:10]}")
@@ -306,4 +310,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # Whoever ends this early wants its node, its server and its folder ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

@@ -30,7 +30,7 @@ export async function page(context) {
       table(
         [
           ["access key", (key) => h("code", {}, key.access_key)],
-          ["may", (key) => `${key.read_only ? "read" : "read, write"}: ${key.prefixes.length > 0 ? key.prefixes.join(", ") : "everything"}`],
+          ["may", (key) => `${key.read_only ? "read" : "read, write"}: ${scope(key.prefixes)}`],
           ["owner of its files", (key) => `${key.uid}:${key.gid}`],
           ["made", (key) => date(key.created_ms)],
           ["", (key) => h("div", { class: "actions" }, act(context.session, "Rotate", () => rotate(context, key, made)), act(context.session, "Remove", () => remove(context, key), "danger"))],
@@ -40,6 +40,14 @@ export async function page(context) {
       ),
     );
   });
+}
+
+/** What a key is for; the entry with an @ is the user whose key it is. */
+function scope(entries) {
+  const owner = entries.find((entry) => entry.startsWith("@"))?.slice(1);
+  const places = entries.filter((entry) => !entry.startsWith("@")).join(", ");
+  if (owner == null) return places || "everything";
+  return `what ${owner} may do${places && ` in ${places}`}`;
 }
 
 function tellSecret(place, key) {

@@ -20,7 +20,8 @@ export function curve({ title, x_label, x_unit, y_label, y_unit, x, lines, mark 
   const [writeX, writeY] = [formatOf(x_unit), formatOf(y_unit)];
   const values = lines.flatMap((line) => line.y).filter((value) => value != null);
   const wideX = isWide(x);
-  const wideY = y_unit !== "share" && isWide(values);
+  // Nines are a logarithm already.
+  const wideY = y_unit !== "share" && y_unit !== "nines" && isWide(values);
   const scaled = (value, wide) => (wide ? Math.log(Math.max(value, 1e-12)) : value);
   const ends = (all, wide) => {
     const low = wide ? Math.min(...all) : Math.min(0, ...all);

@@ -67,7 +67,7 @@ export function history(context, { title, names, node = null, wrap, told = () =>
     plots.forEach((one) => one.show(data));
     const away = answer.nodes.filter((one) => !one.answers).map((one) => one.name || one.node.slice(0, 8));
     missing.update([answer.nodes.length, away], ([count, away]) => {
-      const whose = node ? "" : count === 1 ? "one node" : `sum of ${count - away.length} nodes`;
+      const whose = node ? "" : count - away.length === 1 ? "one node" : `sum of ${count - away.length} nodes`;
       return [[whose, away.length > 0 && `without ${away.slice(0, 3).join(", ")}${away.length > 3 ? ` and ${away.length - 3} more` : ""}, which ${away.length === 1 ? "does" : "do"} not answer`].filter(Boolean).join(", ")];
     });
     told(answer, window_s);

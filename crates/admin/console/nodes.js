@@ -143,7 +143,7 @@ export async function page(context) {
       removal && removalCard(context, removal),
       evacuation && card("Evacuation", {}, progress(evacuation)),
       h("div", { class: "grid two" }, card("About", {}, about(page.node, isDark)), card(page.node.state === "down" ? "Lost with it" : "If it dies now", {}, isDark ? empty("Not known while the catalog does not answer.") : risk(page.risk))),
-      card("Drives", { actions: !isLost(page.node) && act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path)),
+      card("Drives", { actions: !isLost(page.node) && act(context.session, "Add a drive", () => addDrive(context, page.node.name, path)) }, drives(context, page, path, isDark)),
     ]);
   });
 }
@@ -182,13 +182,13 @@ const progress = (told) =>
         ["trouble", told.trouble],
       ]);
 
-function drives(context, page, path) {
+function drives(context, page, path, isDark) {
   const list = (rows) => table(
     [
       ["drive", (drive) => h("div", {}, h("span", { class: "break" }, drive.path || "a drive"), h("div", { class: "muted small" }, drive.drive))],
       ["state", (drive) => h("div", {}, badge(drive.state), drive.why && h("div", { class: "small" }, sentence(drive.why)))],
       ["use", (drive) => (drive.bytes === 0 ? h("span", { class: "muted" }, "not known") : h("div", { class: "usage" }, driveMeter(drive), h("span", { class: "muted small" }, `${bytes(drive.keep_bytes)} to keep, ${bytes(drive.clean_bytes)} may go, of ${bytes(drive.bytes)}`))), "wide"],
-      ["not in the lake", (drive) => `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`, "number"],
+      ["not in the lake", (drive) => (isDark ? "not known now" : `${things(drive.undrained_files, "file")}, ${bytes(drive.undrained_bytes)}`), "number"],
       !isLost(page.node) && ["", (drive) => h("div", { class: "actions" }, cordon(context, page.node.name, drive, path), act(context.session, "Remove", () => removeDrive(context, page.node.name, drive, path), "danger"))],
     ],
     rows,

@@ -23,8 +23,8 @@ export async function page(context) {
   const events = place("div");
   [alerts, risk, tiles, map, volumes].forEach((part) => part.append(loading()));
   // What tiles are made of comes from three polls; each draws with what the others told last.
-  const seen = { status: null, nodes: null, drives: null, recent: null, capacity: null, report: null };
-  const drawTiles = () => seen.status && seen.nodes && tiles.update([seen.status, seen.nodes, seen.drives, seen.recent?.at_ms.at(-1), seen.capacity, seen.report], () => tileRow(seen));
+  const seen = { status: null, nodes: null, drives: null, recent: null, capacity: null, report: null, isDark: false };
+  const drawTiles = () => seen.status && seen.nodes && tiles.update([seen.status, seen.nodes, seen.drives, seen.recent?.at_ms.at(-1), seen.capacity, seen.report, seen.isDark], () => tileRow(seen));
   context.show(
     alerts,
     risk,
@@ -46,7 +46,7 @@ export async function page(context) {
     const asOf = isDark || stale.has("risk") ? (stale.get("risk") ?? 0) : null;
     risk.update([report.error?.message ?? report, asOf], () => (report.error ? failure(report.error) : drawRisk(report, asOf)));
     if (!status.error && !nodes.error && !drives.error) {
-      Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives, report: report.error ? null : report });
+      Object.assign(seen, { status, nodes: nodes.nodes, drives: drives.drives, report: report.error ? null : report, isDark });
       drawTiles();
       map.update({ nodes: nodes.nodes, drives: drives.drives, peers: status.nodes, isDark }, drawMap);
     }
@@ -134,7 +134,7 @@ function tile(name, value, kind, note, href) {
 /** The newest figures of all nodes together. */
 const newest = (recent) => (name) => recent?.series[name]?.at(-1) ?? null;
 
-function tileRow({ status, nodes, drives, recent, capacity, report }) {
+function tileRow({ status, nodes, drives, recent, capacity, report, isDark }) {
   const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
   const of = (state) => drives.filter((drive) => drive.state === state).length;
@@ -153,7 +153,9 @@ function tileRow({ status, nodes, drives, recent, capacity, report }) {
     tile("Nodes up", `${up} of ${nodes.length}`, up === nodes.length ? "ok" : "bad", status.ready ? "this node is ready" : "this node is not ready", "#/nodes"),
     tile("Drives live", `${live} of ${drives.length}`, live === drives.length ? "ok" : live + cordoned + unknown === drives.length ? "warn" : "bad", notLive || "all in service"),
     tile("Space that must stay", used == null ? "–" : percent(used), used > 80 || (full != null && full < 86400) ? "bad" : "", used == null ? "not known yet" : `${bytes(capacity.keep_bytes)} of ${bytes(capacity.space_bytes)}; ${full != null ? `full in ${span(full * 1000)} at this rate` : capacity.fill_bytes_per_s == null ? "no forecast yet" : "does not fill up"}`),
-    tile("Waiting for the lake", bytes(waits), status.lake_trouble ? "warn" : "", waits > 0 ? `oldest for ${seconds(waitsFor)}` : "all drained", "#/lake"),
+    isDark
+      ? tile("Waiting for the lake", "–", "warn", "not known while the catalog does not answer", "#/lake")
+      : tile("Waiting for the lake", bytes(waits), status.lake_trouble ? "warn" : "", waits > 0 ? `oldest for ${seconds(waitsFor)}` : "all drained", "#/lake"),
     tile("Read", rate(now("read_bytes_per_s")), "", "all nodes"),
     tile("Written", rate(now("write_bytes_per_s")), "", now("commits_per_s") == null ? "all nodes" : `${now("commits_per_s").toFixed(1)} commits/s`),
     tile("Client connections", known.length === 0 ? "–" : count(known.reduce((sum, value) => sum + value, 0)), "", known.length === 0 ? "not known yet" : `S3 ${count(clients[0])}, NFS ${count(clients[1])}, local ${count(clients[2])}`, "#/nodes"),

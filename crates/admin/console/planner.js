@@ -10,6 +10,8 @@ import { curve } from "./curve.js";
 const KINDS = { io: "I/O analyzer", design: "Storage designer", gravity: "Data gravity", kv: "KV cache", slo: "Targets" };
 const TONES = { ok: "good", warn: "watch", bad: "does not work", plain: "" };
 const STEPS = 1000;
+/** Instruments that are always shown. */
+const FIRST = 7;
 const PAUSE_MS = 150;
 
 /** A time as the planner reads it. */
@@ -50,7 +52,7 @@ export async function page(context) {
   for (const { name } of specOf().fields) if (query.has(name)) state.given[name] = query.get(name);
 
   const form = h("div", { class: "knobs" });
-  const wrong = h("p", { class: "bad", role: "alert", hidden: true });
+  const wrong = h("p", { class: "bad", role: "alert" });
   const answer = h("div", { class: "stack" }, loading());
   const bar = place("div", { class: "actions" });
   const ledgerBox = place("div");
@@ -77,14 +79,26 @@ export async function page(context) {
       if (state.measured) body.calibration = calibration;
       const plan = await post(`plan/${state.kind}`, body);
       if (mine !== turn) return;
-      wrong.hidden = true;
+      refuse(null);
       draw(plan);
     } catch (error) {
       if (error.name === "AbortError" || mine !== turn) return;
       if (error.status !== 400) return answer.replaceChildren(failure(error));
-      wrong.textContent = [error.message, error.hint].filter(Boolean).join(" – ");
-      wrong.hidden = false;
+      refuse(error);
     }
+  };
+  // What does not fit is said where the answer would be, and its instrument is marked.
+  const refuse = (error) => {
+    const named = new Set([...(error?.message ?? "").matchAll(/`(\w+)`:/g)].map(([, name]) => name));
+    for (const input of form.querySelectorAll("[data-input]")) {
+      const isNamed = named.has(input.dataset.input);
+      if (isNamed) input.setAttribute("aria-invalid", "true");
+      else input.removeAttribute("aria-invalid");
+      if (isNamed) input.closest("details")?.setAttribute("open", "");
+    }
+    wrong.hidden = error == null;
+    wrong.textContent = error == null ? "" : [error.message, error.hint].filter(Boolean).join(" – ");
+    if (error != null) answer.replaceChildren(card("No answer", { note: "an instrument is set to what cannot be" }, wrong));
   };
   const soon = () => {
     clearTimeout(waiting);
@@ -104,7 +118,13 @@ export async function page(context) {
       h("div", { class: "range", role: "group", "aria-label": "Plan" }, Object.entries(KINDS).map(([kind, words]) => h("button", { type: "button", "data-key": kind, "aria-pressed": String(kind === state.kind), onclick: () => choose(kind, kind === state.kind ? state.model : "stoker") }, words))),
       hasLab && h("div", { class: "range", role: "group", "aria-label": "Model" }, ["stoker", "lab"].map((model) => h("button", { type: "button", "data-key": model, "aria-pressed": String(model === state.model), onclick: () => choose(state.kind, model) }, model === "lab" ? "Lab's model" : "Our model"))),
     ]);
-    form.replaceChildren(...specOf().fields.map((field) => knob(field, state, soon)));
+    const fields = specOf().fields;
+    const knobs = (some) => some.map((field) => knob(field, state, soon));
+    const rest = fields.slice(FIRST);
+    // On a phone the prediction should not be a long way below what it is about.
+    const isOpen = matchMedia("(min-width: 900px)").matches || rest.some(({ name }) => name in state.given);
+    const more = rest.length > 0 && h("details", { class: "more knobs-more", open: isOpen }, h("summary", {}, `${rest.length} more instruments`), h("div", { class: "knobs" }, knobs(rest)));
+    form.replaceChildren(...[...knobs(fields.slice(0, FIRST)), more].filter(Boolean));
   };
 
   const draw = (plan) => {
@@ -114,14 +134,22 @@ export async function page(context) {
     answer.replaceChildren(...answered(plan, state, context, ask));
   };
 
+  const share = async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      toast("The link is in the clipboard: it opens this plan with these instruments.");
+    } catch {
+      toast("This browser gives no clipboard here: copy the address, which is the link.");
+    }
+  };
   const measured = h("input", { type: "checkbox", id: "measured", checked: state.measured, onchange: (event) => ((state.measured = event.target.checked), ask()) });
   context.show(
-    pageHead([], "Planner", null, h("button", { type: "button", onclick: () => print() }, "Print")),
+    pageHead([], "Planner", null, h("div", { class: "actions no-print" }, h("button", { type: "button", onclick: share }, "Copy link"), h("button", { type: "button", onclick: () => print() }, "Print"))),
     bar,
     h(
       "div",
       { class: "grid planner" },
-      card("Instruments", { class: "no-print-break" }, h("p", { class: "muted small" }, specOf().words), form, wrong, h("label", { class: "check" }, measured, h("span", {}, "Use what this cluster measured"))),
+      card("Instruments", { class: "no-print-break" }, h("p", { class: "muted small" }, specOf().words), form, h("label", { class: "check" }, measured, h("span", {}, "Use what this cluster measured"))),
       answer,
     ),
     card("Design ledger", { note: "what was predicted, and what came of it", class: "no-print" }, ledgerBox),
@@ -134,7 +162,7 @@ export async function page(context) {
 /** One input: a name, a slider, and a text that takes units. */
 function knob(field, state, soon) {
   const id = `knob-${field.name}`;
-  const name = field.name.replaceAll("_", " ");
+  const name = field.name.replaceAll("_", " ").replace(/\b(gpu|mtbf|kv)(?=s?\b)/g, (word) => word.toUpperCase());
   const hint = h("span", { class: "muted small", id: `${id}-words` }, field.words);
   const set = (value) => {
     if (value === "" || value == null) delete state.given[field.name];
@@ -144,11 +172,11 @@ function knob(field, state, soon) {
   if (field.kind === "choice") {
     const now = state.given[field.name] ?? field.choices[field.default].word;
     const options = field.choices.map(({ word, words }) => h("option", { value: word, selected: word === now }, `${word}: ${words}`));
-    return h("div", { class: "knob" }, h("label", { for: id }, name), h("select", { id, "aria-describedby": hint.id, onchange: (event) => set(event.target.value) }, options), hint);
+    return h("div", { class: "knob" }, h("label", { for: id }, name), h("select", { id, "data-input": field.name, "aria-describedby": hint.id, onchange: (event) => set(event.target.value) }, options), hint);
   }
   const { at, value } = scale(field);
   const given = state.given[field.name];
-  const text = h("input", { type: "text", id, value: given ?? write(field, field.default), "aria-describedby": hint.id, autocomplete: "off", spellcheck: "false", inputmode: field.kind === "count" ? "numeric" : "text" });
+  const text = h("input", { type: "text", id, "data-input": field.name, value: given ?? write(field, field.default), "aria-describedby": hint.id, autocomplete: "off", spellcheck: "false", inputmode: field.kind === "count" ? "numeric" : "text" });
   const slider = h("input", { type: "range", min: 0, max: STEPS, step: 1, value: at(numberOf(given) ?? field.default), "aria-label": `${name}, slider` });
   const describe = () => slider.setAttribute("aria-valuetext", text.value);
   slider.addEventListener("input", () => {

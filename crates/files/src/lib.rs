@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod ahead;
 mod caches;
 mod content;
@@ -30,6 +31,7 @@ mod recall;
 mod table;
 mod writing;
 
+pub use acl::Acl;
 pub use directory::{DirEntry, Listing};
 pub use error::{Errno, Result};
 pub use files::{Files, Handle, Space};

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use stoker_store::{
-    Condition, CopyRequest, EditRequest, ErrorKind, FileInfo, Key, ListRequest, RenameMode, StoreError,
+    Attributes, Condition, CopyRequest, EditRequest, ErrorKind, FileInfo, Key, ListRequest, RenameMode,
+    StoreError,
 };
 
+use crate::acl;
 use crate::content::{Base, Content};
 use crate::error::{Errno, Result};
 use crate::extras;
@@ -22,6 +24,8 @@ const TARGET_LEN_MAX: usize = 4095;
 pub struct Make {
     /// Permissions.
     pub mode: u32,
+    /// Permissions that it does not get, unless the directory has a list that says what it gets.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group, unless the directory says which one.
@@ -42,6 +46,24 @@ impl Make {
         }
         let inherited = if kind == Kind::Directory { SET_GROUP } else { 0 };
         Make { mode: self.mode | inherited, gid: directory.gid, ..self }
+    }
+
+    /// What is known of it as it is made in a directory.
+    fn meta(self, ino: u64, kind: Kind, directory: &Inode, now_ns: i64) -> Meta {
+        let make = self.within(directory, kind);
+        let mut attributes = Attributes::default();
+        let mode = match kind {
+            Kind::Symlink => make.mode,
+            _ => acl::inherit(
+                &directory.meta.lock().unwrap().attributes,
+                kind,
+                (make.mode, make.umask),
+                &mut attributes,
+            ),
+        };
+        let mut meta = Meta::fresh(ino, kind, Some(mode), (make.uid, make.gid), now_ns);
+        meta.attributes = attributes;
+        meta
     }
 }
 
@@ -86,8 +108,7 @@ impl Files {
         let directory = self.0.table.get(parent)?;
         let key = self.0.table.key_in(&directory, name)?;
         let ino = self.0.new_ino().await?;
-        let make = make.within(&directory, Kind::File);
-        let mut meta = Meta::fresh(ino, Kind::File, Some(make.mode), (make.uid, make.gid), self.0.now_ns());
+        let mut meta = make.meta(ino, Kind::File, &directory, self.0.now_ns());
         let mut content = Content { overlay: crate::overlay::Overlay::emptied(), ..Content::default() };
         if exclusive {
             content.overlay = crate::overlay::Overlay::new(0);
@@ -129,8 +150,7 @@ impl Files {
         };
         let key = self.0.table.key_in(&directory, &name_key)?;
         let ino = self.0.new_ino().await?;
-        let make = make.within(&directory, kind);
-        let mut meta = Meta::fresh(ino, kind, Some(make.mode), (make.uid, make.gid), self.0.now_ns());
+        let mut meta = make.meta(ino, kind, &directory, self.0.now_ns());
         if kind.is_device() {
             meta.attr.rdev = make.rdev;
             extras::set_device(&mut meta.attributes, make.rdev);

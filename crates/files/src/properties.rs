@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use stoker_store::{AttributesChange, Condition, EditRequest, ErrorKind, StoreError};
 
+use crate::acl::{self, Acl};
 use crate::error::{Errno, Result};
 use crate::extras;
 use crate::files::{Core, Files, patiently};
@@ -19,6 +20,19 @@ const XATTR_NAME_LEN_MAX: usize = 255;
 
 /// What their names begin with. The rest of them are the kernel's, or nobody's.
 const XATTR_SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// Those of the kernel that are kept.
+const ACLS: [&[u8]; 2] = [acl::ACCESS, acl::DEFAULT];
+
+/// Refuses names that no extended attribute has here.
+fn check_xattr_name(name: &[u8]) -> Result<()> {
+    match XATTR_SPACES.iter().find_map(|space| name.strip_prefix(*space)) {
+        Some(b"") => Err(Errno::EINVAL),
+        Some(_) => Ok(()),
+        None if ACLS.contains(&name) => Ok(()),
+        None => Err(Errno::EOPNOTSUPP),
+    }
+}
 
 /// A change of properties; what is `None` stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +76,10 @@ impl Files {
             attr.uid = change.uid.unwrap_or(attr.uid);
             attr.gid = change.gid.unwrap_or(attr.gid);
             attr.ctime_ns = self.0.now_ns();
+            let mode = attr.mode;
+            if let Some(list) = Acl::of(&meta.attributes).filter(|_| change.mode.is_some()) {
+                acl::set(&mut meta.attributes, acl::ACCESS, Some(&list.with_permissions(mode)));
+            }
             meta.is_changed = true;
             meta.changes += 1;
             (inode.is_dirty(), meta.changes)
@@ -70,15 +88,18 @@ impl Files {
             // It travels with the bytes, or right behind them.
             return Ok(inode.attr());
         }
-        let (attr, accessed) = {
+        let (attr, xattrs) = {
             let meta = inode.meta.lock().unwrap();
-            (meta.attr, extras::accessed_change(&meta.attributes))
+            let accessed = sets_times.then(|| extras::accessed_change(&meta.attributes));
+            let list = Acl::of(&meta.attributes).filter(|_| change.mode.is_some());
+            let list = list.map(|list| (acl::ACCESS.to_vec(), Some(list.encode())));
+            (meta.attr, accessed.into_iter().chain(list).collect())
         };
         let wish = AttributesChange {
             mode: change.mode.map(|_| attr.mode | attr.kind.bits()),
             owner: (change.uid.is_some() || change.gid.is_some()).then_some((attr.uid, attr.gid)),
             mtime_ns: change.mtime_ns,
-            xattrs: if sets_times { vec![accessed] } else { Vec::new() },
+            xattrs,
             ..AttributesChange::default()
         };
         let _still = self.0.moves.read().await;
@@ -94,10 +115,8 @@ impl Files {
 
     /// An extended attribute.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
         let inode = self.0.table.get(ino)?;
-        if !extras::is_shown(name) {
-            return Err(Errno::ENODATA);
-        }
         let meta = inode.meta.lock().unwrap();
         let found = meta.attributes.xattrs.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.clone()).ok_or(Errno::ENODATA)
@@ -113,9 +132,9 @@ impl Files {
 
     /// Sets an extended attribute.
     pub async fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let is_known = |space: &&[u8]| name.starts_with(space) && name.len() > space.len();
-        if !XATTR_SPACES.iter().any(is_known) {
-            return Err(Errno::EOPNOTSUPP);
+        check_xattr_name(name)?;
+        if ACLS.contains(&name) {
+            return self.set_acl(ino, name, value).await;
         }
         if name.len() > XATTR_NAME_LEN_MAX {
             return Err(Errno::ERANGE);
@@ -132,16 +151,46 @@ impl Files {
         if value.len() > XATTR_LEN_MAX {
             return Err(Errno::ENOSPC);
         }
-        self.change_xattr(ino, name, Some(value)).await
+        self.change_xattr(ino, name, Some(value), None).await
+    }
+
+    /// Sets a list of who may use something, or the one that what is made in a directory gets. The mode says the same.
+    async fn set_acl(&self, ino: u64, name: &[u8], value: &[u8]) -> Result<()> {
+        let list = Acl::decode(value)?;
+        let inode = self.0.table.get(ino)?;
+        let (kind, mode) = (inode.kind, inode.attr().mode);
+        match kind {
+            Kind::Symlink => return Err(Errno::EOPNOTSUPP),
+            Kind::Directory => {}
+            _ if name == acl::DEFAULT => return list.map_or(Ok(()), |_| Err(Errno::EACCES)),
+            _ => {}
+        }
+        let changes_mode = name == acl::ACCESS;
+        let mode = list.as_ref().filter(|_| changes_mode).map(|list| mode & !0o777 | list.permissions());
+        let kept = list.filter(|list| !changes_mode || !list.is_plain()).map(|list| list.encode());
+        self.change_xattr(ino, name, kept.as_deref(), mode).await
+    }
+
+    /// Who may use something, where that is more than its mode says.
+    pub fn acl(&self, ino: u64) -> Option<Acl> {
+        let inode = self.0.table.get(ino).ok()?;
+        let meta = inode.meta.lock().unwrap();
+        Acl::of(&meta.attributes)
     }
 
     /// Removes an extended attribute.
     pub async fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<()> {
         self.xattr(ino, name)?;
-        self.change_xattr(ino, name, None).await
+        self.change_xattr(ino, name, None, None).await
     }
 
-    async fn change_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    async fn change_xattr(
+        &self,
+        ino: u64,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: Option<u32>,
+    ) -> Result<()> {
         let inode = self.0.table.get(ino)?;
         inode.check_kept()?;
         let _still = self.0.moves.read().await;
@@ -150,7 +199,8 @@ impl Files {
         content.stream = None;
         if inode.is_published() && !inode.is_unlinked() {
             let xattrs = vec![(name.to_vec(), value.map(<[u8]>::to_vec))];
-            let change = AttributesChange { xattrs, ..AttributesChange::default() };
+            let mode = mode.map(|mode| mode | inode.kind.bits());
+            let change = AttributesChange { mode, xattrs, ..AttributesChange::default() };
             self.0.publish_change(&inode, change).await.map_err(|errno| match errno {
                 // The lake can hold no more properties of one file.
                 Errno::ENAMETOOLONG | Errno::EINVAL => Errno::ENOSPC,
@@ -160,6 +210,7 @@ impl Files {
         let mut meta = inode.meta.lock().unwrap();
         meta.attributes.xattrs.retain(|(known, _)| known != name);
         meta.attributes.xattrs.extend(value.map(|value| (name.to_vec(), value.to_vec())));
+        meta.attr.mode = mode.unwrap_or(meta.attr.mode);
         meta.attr.ctime_ns = self.0.now_ns();
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::passes::{Passes, Use};
 
 /// Permissions that end when somebody else writes to a file, and the attribute that stands for others of the kind.
 const PRIVILEGES: u32 = 0o6000;
+const SET_GROUP: u32 = 0o2000;
 const CAPABILITIES: &[u8] = b"security.capability";
 
 /// A `stat` by name is a lookup and then a question for properties, by the same thread and at once. What the lookup found
@@ -187,11 +188,22 @@ impl Adapter {
         has_bits || self.files.xattr(ino, CAPABILITIES).is_ok()
     }
 
+    /// Takes the bit of its group from a file whose list was set by who is not in the group: as chmod does. Which other groups a
+    /// program is in is not said here.
+    fn end_set_group(&self, req: &Request, ino: u64) -> Result<()> {
+        let attr = self.files.peek(ino)?;
+        if req.uid() == 0 || req.gid() == attr.gid || attr.mode & SET_GROUP == 0 {
+            return Ok(());
+        }
+        let change = Change { mode: Some(attr.mode & !SET_GROUP), ..Change::default() };
+        self.wait(self.files.set(ino, change)).map(drop)
+    }
+
     /// Takes from a file what a write ends, if it was given while the writer was there.
     async fn end_privileges(&self, ino: u64, ends_bits: bool) -> Result<()> {
         let mode = self.files.peek(ino)?.mode;
         // The bit of a group that may not run the file stands for something else.
-        let ended = if mode & 0o010 != 0 { PRIVILEGES } else { PRIVILEGES & !0o2000 };
+        let ended = if mode & 0o010 != 0 { PRIVILEGES } else { PRIVILEGES & !SET_GROUP };
         if ends_bits && mode & ended != 0 {
             let change = Change { mode: Some(mode & !ended), ..Change::default() };
             self.files.set(ino, change).await?;

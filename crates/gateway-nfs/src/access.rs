@@ -1,6 +1,6 @@
-//! Who may do what, by mode bits: what a local file system would say.
+//! Who may do what, by mode bits and access control lists: what a local file system would say.
 
-use stoker_files::{Attr, Kind};
+use stoker_files::{Acl, Attr, Kind};
 
 /// Who asks, as the network says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,13 +31,15 @@ impl Identity {
     }
 
     /// Whether all of these may be done.
-    pub fn may(&self, attr: &Attr, wish: u32) -> bool {
+    pub fn may(&self, attr: &Attr, acl: Option<&Acl>, wish: u32) -> bool {
         if self.is_root() {
             // As elsewhere, what nobody may execute is not for root to execute either.
             return wish & EXECUTE == 0 || attr.kind == Kind::Directory || attr.mode & 0o111 != 0;
         }
         let granted = if self.uid == attr.uid {
             attr.mode >> 6
+        } else if let Some(acl) = acl {
+            return acl.allows(self.uid, |gid| self.is_in(gid), attr.gid, wish);
         } else if self.is_in(attr.gid) {
             attr.mode >> 3
         } else {
@@ -48,18 +50,18 @@ impl Identity {
 
     /// Whether bytes may be read. NFS knows no open files: who owns one may go on after taking the right away, and what
     /// may be executed must be read for that.
-    pub fn may_read(&self, attr: &Attr) -> bool {
-        self.owns(attr) || self.may(attr, READ) || self.may(attr, EXECUTE)
+    pub fn may_read(&self, attr: &Attr, acl: Option<&Acl>) -> bool {
+        self.owns(attr) || self.may(attr, acl, READ) || self.may(attr, acl, EXECUTE)
     }
 
     /// The same for writing.
-    pub fn may_write(&self, attr: &Attr) -> bool {
-        self.owns(attr) || self.may(attr, WRITE)
+    pub fn may_write(&self, attr: &Attr, acl: Option<&Acl>) -> bool {
+        self.owns(attr) || self.may(attr, acl, WRITE)
     }
 
     /// Whether names in a directory may be changed.
-    pub fn may_change(&self, directory: &Attr) -> bool {
-        self.may(directory, WRITE | EXECUTE)
+    pub fn may_change(&self, directory: &Attr, acl: Option<&Acl>) -> bool {
+        self.may(directory, acl, WRITE | EXECUTE)
     }
 
     /// Whether one that hangs in a directory may be taken away, by the directory's sticky bit.
@@ -105,7 +107,7 @@ mod tests {
     #[test]
     fn mode_bits_hold() {
         let check = |who: &Identity, mode, wish, may| {
-            assert_eq!(who.may(&attr(Kind::File, mode), wish), may, "{who:?} {mode:o} {wish}");
+            assert_eq!(who.may(&attr(Kind::File, mode), None, wish), may, "{who:?} {mode:o} {wish}");
         };
         let (owner, member, other) = (who(1000, 1, &[]), who(7, 1, &[100]), who(7, 1, &[]));
         check(&owner, 0o600, READ | WRITE, true);
@@ -116,8 +118,8 @@ mod tests {
         check(&other, 0o640, READ, false);
         check(&who(0, 0, &[]), 0o000, READ | WRITE, true);
         check(&who(0, 0, &[]), 0o666, EXECUTE, false);
-        assert!(owner.may_write(&attr(Kind::File, 0o400)), "the owner may have it open");
-        assert!(other.may_read(&attr(Kind::File, 0o711)));
+        assert!(owner.may_write(&attr(Kind::File, 0o400), None), "the owner may have it open");
+        assert!(other.may_read(&attr(Kind::File, 0o711), None));
     }
 
     #[test]

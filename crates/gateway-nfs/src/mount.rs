@@ -81,7 +81,7 @@ async fn mount(
     for name in names {
         // Otherwise a path would lead where handles do not.
         let directory = volume.files.getattr(at).await.map_err(code)?;
-        if !who.may(&directory, EXECUTE) {
+        if !who.may(&directory, volume.files.acl(at).as_ref(), EXECUTE) {
             return Err(Status::Access as u32);
         }
         let attr = volume.files.lookup(at, name).await.map_err(code)?;

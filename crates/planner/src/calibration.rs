@@ -120,6 +120,66 @@ impl Calibration {
     }
 }
 
+/// Which constants a workload of `stoker bench ring` measures.
+const WORKLOADS: [(&str, &[(&str, Taken)]); 4] = [
+    ("read_4m", &[("drive_read", Taken::Rate), ("read_efficiency", Taken::Ratio)]),
+    (
+        "append_4m",
+        &[
+            ("drive_write", Taken::Rate),
+            ("write_efficiency", Taken::Ratio),
+            ("write_latency_ratio", Taken::P99),
+        ],
+    ),
+    ("read_1m", &[("read_latency_ratio", Taken::P99)]),
+    ("read_4k", &[("drive_iops", Taken::Reads4k)]),
+];
+
+/// What is taken of a workload.
+#[derive(Clone, Copy)]
+enum Taken {
+    /// Bytes per second of the bare drive.
+    Rate,
+    /// Stoker's rate by that of the bare drive.
+    Ratio,
+    /// The same of the P99 latencies.
+    P99,
+    /// Reads of 4 KiB per second of the bare drive.
+    Reads4k,
+}
+
+impl Calibration {
+    /// What `stoker bench ring --json` found on a drive: the bare drive, and which share of it comes through Stoker.
+    pub fn of_bench(text: &str, at_ms: u64) -> Result<Calibration, Vec<Misfit>> {
+        let hint = "`stoker bench ring --dir D --json` prints one";
+        let wrong = |message: String| vec![Misfit::new("bench", message, hint)];
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
+        let rows = value.get("workloads").and_then(serde_json::Value::as_array);
+        let rows = rows.ok_or_else(|| wrong("it has no `workloads`".into()))?;
+        let mut calibration = Calibration { at_ms, ..Calibration::default() };
+        for row in rows {
+            let name = row.get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
+            let number = |field: &str| row.get(field).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+            let Some((name, all)) = WORKLOADS.iter().find(|(known, _)| *known == name) else { continue };
+            for (constant, taken) in *all {
+                let value = match taken {
+                    Taken::Rate => number("raw_mb_s") * 1e6,
+                    Taken::Ratio => number("ratio"),
+                    Taken::P99 => number("stoker_p99_us") / number("raw_p99_us"),
+                    Taken::Reads4k => number("raw_mb_s") * 1e6 / 4096.0,
+                };
+                calibration.take(constant, value, format!("bench ring, {name}"));
+            }
+        }
+        if calibration.values.is_empty() {
+            let known: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
+            return Err(wrong(format!("it measured none of {}", known.join(", "))));
+        }
+        Ok(calibration)
+    }
+}
+
 fn misfit(name: &str, value: f64) -> Option<Misfit> {
     let Some(constant) = CONSTANTS.iter().find(|one| one.name == name) else {
         let hint = nearest(name, CONSTANTS.iter().map(|one| one.name));

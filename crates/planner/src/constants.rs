@@ -52,11 +52,43 @@ pub const CONSTANTS: &[Constant] = &[
         (1e-7, 1.0),
         "what the loader spends on one batch beside its samples",
     ),
+    constant(
+        "cache_overhead",
+        60e-6,
+        "s",
+        (1e-7, 1.0),
+        "what the loader spends on one read that the node's memory answers",
+    ),
+    constant(
+        "worker_cores",
+        1.0,
+        "cores",
+        (0.05, 1024.0),
+        "cores that one worker keeps busy, with its reads and the node's part of them",
+    ),
+    constant(
+        "cache_cores",
+        1.0,
+        "cores",
+        (0.05, 1024.0),
+        "cores that one worker and the node keep busy for it, out of the node's memory",
+    ),
+    constant("lake_stream_rate", 400e6, "B/s", (1e3, 1e12), "bytes that one worker brings from the lake"),
     constant("stream_rate", 2e9, "B/s", (1e5, 1e12), "bytes that one worker brings in large reads"),
     constant("cache_rate", 6e9, "B/s", (1e5, 1e12), "bytes that one worker brings out of memory"),
     constant("open_time", 250e-6, "s", (1e-7, 10.0), "an open, a stat and a close of a file by a worker"),
     constant("metadata_rate", 50_000.0, "/s", (1.0, 1e9), "metadata operations of one server or catalog"),
     constant("lake_latency", 40e-3, "s", (1e-5, 100.0), "time to the first byte of a lake"),
+    constant("read_rate", 2e9, "B/s", (1e5, 1e12), "bytes of one large read of a drive, alone"),
+    constant("cache_latency", 80e-6, "s", (1e-7, 10.0), "a small read out of the node's memory, alone"),
+    constant(
+        "cache_read_rate",
+        3e9,
+        "B/s",
+        (1e5, 1e12),
+        "bytes of one large read out of the node's memory, alone",
+    ),
+    constant("lake_read_rate", 200e6, "B/s", (1e3, 1e12), "bytes of one large read of the lake, alone"),
     constant("network_efficiency", 0.9, "share", (0.05, 1.0), "of a rail's rate that payload gets"),
     constant("read_efficiency", 0.9, "share", (0.01, 1.5), "of a drive's raw reads that come through Stoker"),
     constant(
@@ -81,6 +113,14 @@ pub const CONSTANTS: &[Constant] = &[
         "P99 of commits through Stoker, of the drive's own",
     ),
     constant("checkpoint_overhead", 50e-3, "s", (0.0, 100.0), "begin and publish of a checkpoint set"),
+    constant(
+        "shard_overhead",
+        0.5e-3,
+        "s",
+        (0.0, 10.0),
+        "what one shard adds to a checkpoint beside its bytes",
+    ),
+    constant("shard_rate", 1.5e9, "B/s", (1e5, 1e12), "bytes that the writer of one shard brings"),
 ];
 
 /// The constants of a plan.

@@ -53,6 +53,13 @@ pub static SPEC: Spec = Spec {
         ),
         field("checkpoint_size", Kind::Bytes, 2e12, (0.0, 1e18), "bytes of a checkpoint of the whole job"),
         field(
+            "checkpoint_shards",
+            Kind::Count,
+            512.0,
+            (1.0, 1e7),
+            "files of a checkpoint, which are written side by side",
+        ),
+        field(
             "blocked_share",
             Kind::Share,
             1.0,
@@ -146,7 +153,10 @@ fn write_rate(inputs: &Inputs, constants: &Constants) -> f64 {
 /// What checkpoints cost.
 pub fn checkpoints(inputs: &Inputs, constants: &Constants) -> Checkpoints {
     let size = inputs.get("checkpoint_size");
-    let time_s = size / write_rate(inputs, constants) + constants.get("checkpoint_overhead");
+    let shards = inputs.get("checkpoint_shards");
+    let rate = write_rate(inputs, constants).min(shards * constants.get("shard_rate"));
+    let time_s =
+        size / rate + constants.get("checkpoint_overhead") + shards * constants.get("shard_overhead");
     let blocked_s = time_s * inputs.get("blocked_share");
     let mtbf_s = inputs.get("node_mtbf") / inputs.get("nodes");
     // Not more often than one can be written.
@@ -222,6 +232,7 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
         get("drain_lag") + get("checkpoint_size") / get("lake_rate")
     };
     let dirty = if lag.is_finite() { saved_rate * lag * copies(inputs) } else { space * 0.5 };
+    let full_in = if saved_rate > 0.0 { space / (saved_rate * copies(inputs)) } else { f64::INFINITY };
     let rebuild = rebuild_s(inputs, constants, dirty / nodes);
     let window_years = rebuild.min(if lag.is_finite() { lag } else { f64::INFINITY }) / YEAR;
     let rate = get("drive_failures") + get("node_losses");
@@ -262,6 +273,7 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
         .figure("overhead_cost", "The same in dollars per day", saves.overhead * hour_cost * 24.0, "usd")
         .figure("lake_use", "Use of the lake by drains", drains, "share")
         .figure("dirty", "Bytes that the lake lacks", dirty, "B")
+        .figure("full_in", "Until drives are full if the lake stands still", full_in, "s")
         .figure("rebuild", "Until a lost node's bytes are safe again", rebuild, "s")
         .toned("loss", "Chance of a loss in a year", own, "share", loss_tone)
         .figure("loss_one", "The same with class one", losses[0], "share")
@@ -366,6 +378,8 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
             "network_efficiency",
             "metadata_rate",
             "checkpoint_overhead",
+            "shard_overhead",
+            "shard_rate",
         ],
     );
     plan.assumes(&[
@@ -455,7 +469,7 @@ fn loss_curve(inputs: &Inputs, rate: f64, dirty_time: f64, window_years: f64) ->
         x_label: "nodes",
         x_unit: "",
         y_label: "nines",
-        y_unit: "",
+        y_unit: "nines",
         lines: vec![line("one", 1), line("two", 2), line("three", 3)],
         x,
         mark: inputs.get("nodes"),

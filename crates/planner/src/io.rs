@@ -122,11 +122,17 @@ pub fn step(inputs: &Inputs, constants: &Constants) -> Step {
     let by_rate = bytes * warm / (get("drives") * drive_rate);
     let by_count = samples * reads * warm / (get("drives") * constant("drive_iops"));
     let rails = get("rails") * get("rail_rate") * constant("network_efficiency");
-    let cpu_each = get("decode_time") + constant("sample_overhead") + reads * constant("read_overhead");
+    let read_each = hot * constant("cache_overhead") + (1.0 - hot) * constant("read_overhead");
+    let loader_each = constant("sample_overhead") + reads * read_each;
     let ahead = if pattern == "files" { 1.0 } else { AHEAD };
     let latency = reads * (warm * constant("drive_latency") + cold * constant("lake_latency")) / ahead;
-    let carried = size * (hot / constant("cache_rate") + (1.0 - hot) / constant("stream_rate"));
-    let worker_each = cpu_each + carried + latency + opens * constant("open_time");
+    let carried = size
+        * (hot / constant("cache_rate")
+            + warm / constant("stream_rate")
+            + cold / constant("lake_stream_rate"));
+    let busy = hot * constant("cache_cores") + (1.0 - hot) * constant("worker_cores");
+    let worker_each = get("decode_time") + loader_each + carried + latency + opens * constant("open_time");
+    let cpu_each = get("decode_time") + (loader_each + carried) * busy;
     let workers = get("workers").max(1.0);
     let times = [
         f64::max(by_rate, by_count),
@@ -150,6 +156,17 @@ pub fn step(inputs: &Inputs, constants: &Constants) -> Step {
         supply: all / io_s,
         demand: all / compute,
     }
+}
+
+/// Seconds of one read of a sample while nothing else is asked for.
+pub fn read_alone(inputs: &Inputs, constants: &Constants) -> f64 {
+    let size = inputs.get("sample_size");
+    let hot = inputs.get("cached");
+    let cold = (1.0 - hot) * inputs.get("cold");
+    let of = |latency: &str, rate: &str| constants.get(latency) + size / constants.get(rate);
+    hot * of("cache_latency", "cache_read_rate")
+        + (1.0 - hot - cold) * of("drive_latency", "read_rate")
+        + cold * of("lake_latency", "lake_read_rate")
 }
 
 fn tone(utilization: f64) -> Tone {
@@ -256,6 +273,7 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
         .figure("wait", "Wait of each step", now.wait_s, "s")
         .figure("io_time", "Loading of a step", now.io_s, "s")
         .figure("samples", "Samples of the job", now.samples_per_s, "/s")
+        .figure("read_latency", "One sample read alone", read_alone(inputs, constants), "s")
         .figure("supply", "Bytes that loading can bring", now.supply, "B/s")
         .figure("demand", "Bytes that the GPUs would take", now.demand, "B/s");
     const NAMES: [&str; 6] =
@@ -291,11 +309,19 @@ pub fn plan(inputs: &Inputs, constants: &Constants) -> Plan {
             "stream_rate",
             "cache_rate",
             "read_overhead",
+            "cache_overhead",
+            "worker_cores",
+            "cache_cores",
+            "lake_stream_rate",
             "sample_overhead",
             "batch_overhead",
             "open_time",
             "metadata_rate",
             "lake_latency",
+            "read_rate",
+            "cache_latency",
+            "cache_read_rate",
+            "lake_read_rate",
             "network_efficiency",
         ],
     );

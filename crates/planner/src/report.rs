@@ -110,7 +110,7 @@ fn is_wide(values: &[f64]) -> bool {
 fn svg(curve: &Curve) -> String {
     let ys: Vec<f64> =
         curve.lines.iter().flat_map(|line| &line.y).copied().filter(|value| value.is_finite()).collect();
-    let (wide_x, wide_y) = (is_wide(&curve.x), is_wide(&ys) && curve.y_unit != "share");
+    let (wide_x, wide_y) = (is_wide(&curve.x), is_wide(&ys) && !matches!(curve.y_unit, "share" | "nines"));
     let scale = |value: f64, is_wide: bool| if is_wide { value.max(1e-12).ln() } else { value };
     let span = |values: &[f64], is_wide: bool| {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);

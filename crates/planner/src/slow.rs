@@ -1,7 +1,8 @@
 //! Why a run was slow: from what it measured to one cause, what it explains, and what to do.
 //!
 //! First what is used up: a resource that is at its limit explains the waiting, whatever the workers did meanwhile. If none is, the time of
-//! the workers is divided among what they were seen doing. What no number explains is said to be unexplained.
+//! the workers is divided among what they were seen doing: waiting for opens and reads, decoding, and the rest, which is the work for
+//! samples and batches. What no number explains is said to be unexplained.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +24,10 @@ const COLD: f64 = 0.3;
 const BUSY: f64 = 0.35;
 /// A mean read below this is a small one.
 const SMALL: f64 = 64.0 * 1024.0;
+/// A batch of no more samples is a small one.
+const FEW: f64 = 8.0;
+/// Below this use a drive that is waited for is not at its limit.
+const HALF: f64 = 0.5;
 
 /// What a run measured. What is not known is zero.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -38,16 +43,22 @@ pub struct Recorded {
     pub waited_s: f64,
     /// Loader workers of the rank; 0 if the loop loads itself.
     pub workers: f64,
+    /// Cores that the rank may use.
+    pub cores: f64,
     /// Batches, samples and bytes that came.
     pub batches: f64,
     #[allow(missing_docs)]
     pub samples: f64,
     #[allow(missing_docs)]
     pub bytes: f64,
-    /// Reads that the loader made, and their bytes.
+    /// Reads that the loader made, their bytes, and the time that they took one by one; many are under way at once.
     pub reads: f64,
     #[allow(missing_docs)]
     pub read_bytes: f64,
+    #[allow(missing_docs)]
+    pub read_s: f64,
+    /// Time that workers waited for bytes, of all workers together.
+    pub bytes_waited_s: f64,
     /// Time in the decode hook, of all workers together.
     pub decode_s: f64,
     /// Files that were opened, and the time of that, of all workers together; the time is estimated if it is zero.
@@ -64,10 +75,12 @@ pub struct Recorded {
     pub drive_read_s: f64,
     #[allow(missing_docs)]
     pub drive_bytes: f64,
-    /// Drives of the node, and what one did when it was sound.
+    /// Drives of the node, and what one did when it was sound: what was calibrated, if it is zero.
     pub drives: f64,
     #[allow(missing_docs)]
     pub drive_rate: f64,
+    #[allow(missing_docs)]
+    pub drive_iops: f64,
     #[allow(missing_docs)]
     pub drive_latency_s: f64,
     /// Bytes that came from the lake, and from other nodes.
@@ -222,7 +235,7 @@ pub fn verdict(run: &Recorded, constants: &Constants) -> Verdict {
             evidence,
         };
     }
-    let mut all = resources(run);
+    let mut all = resources(run, constants);
     let is_full = !all.is_empty();
     if !is_full {
         all = work(run, constants);
@@ -230,8 +243,11 @@ pub fn verdict(run: &Recorded, constants: &Constants) -> Verdict {
     }
     all.sort_by(|a, b| b.share.total_cmp(&a.share));
     evidence.extend(all.iter().map(|found| found.evidence.clone()));
-    let Some(found) = all.first() else {
-        return few_workers(run, waited, evidence);
+    // Decoding alone is no limit while cores are free for more workers.
+    let is_alone = run.workers <= 1.0 && run.cores > run.workers.max(1.0);
+    let found = match all.first() {
+        Some(found) if !(is_alone && found.cause == Cause::DecodeBound) => found,
+        _ => return few_workers(run, waited, evidence),
     };
     let explained = if is_full { found.share.clamp(0.5, 0.95) } else { found.share.min(0.95) };
     let predicted = 1.0 - waited * (1.0 - explained);
@@ -256,7 +272,7 @@ pub fn verdict(run: &Recorded, constants: &Constants) -> Verdict {
 }
 
 /// What is at its limit.
-fn resources(run: &Recorded) -> Vec<Found> {
+fn resources(run: &Recorded, constants: &Constants) -> Vec<Found> {
     let mut all = Vec::new();
     let network = part(run.network_bytes / run.elapsed_s, run.network_rate);
     if network >= FULL {
@@ -269,7 +285,8 @@ fn resources(run: &Recorded) -> Vec<Found> {
             evidence,
         });
     }
-    let metadata = part(run.metadata_per_s, run.metadata_capacity);
+    let capacity = known(run.metadata_capacity, constants, "metadata_rate");
+    let metadata = part(run.metadata_per_s, capacity);
     if metadata >= FULL {
         let evidence = format!("metadata is asked for {} of what it can do", human(metadata, "share"));
         all.push(Found {
@@ -282,7 +299,7 @@ fn resources(run: &Recorded) -> Vec<Found> {
     }
     let cold = part(run.lake_bytes, run.bytes.max(run.read_bytes));
     if cold >= COLD {
-        let evidence = format!("{} of the bytes came from the lake", human(cold, "share"));
+        let evidence = format!("{} of the bytes came from the lake", human(cold.min(1.0), "share"));
         all.push(Found {
             cause: Cause::ColdLake,
             share: cold.min(1.0),
@@ -291,67 +308,128 @@ fn resources(run: &Recorded) -> Vec<Found> {
             evidence,
         });
     }
-    let mean = part(run.drive_read_s, run.drive_reads);
-    let sound = run.drive_latency_s + part(part(run.drive_bytes, run.drive_reads), run.drive_rate);
-    let use_of_drives = part(run.drive_bytes / run.elapsed_s, run.drives * run.drive_rate);
-    if sound > 0.0 && mean >= SLOWER * sound && use_of_drives < FULL {
-        let evidence = format!(
-            "a read of a drive takes {}, and took {} when it was sound",
-            human(mean, "s"),
-            human(sound, "s")
-        );
-        let advice = "look at the drive (`stoker slo`, `stoker doctor`), cordon it if it stays so";
-        all.push(Found {
-            cause: Cause::ThrottledDrive,
-            share: 1.0 - sound / mean,
-            what: "a drive that is slower than it was",
-            advice,
-            evidence,
-        });
-    }
-    if use_of_drives >= FULL {
-        let evidence = format!("drives bring {} of what they can", human(use_of_drives, "share"));
-        all.push(Found {
-            cause: Cause::DriveBound,
-            share: use_of_drives,
-            what: "drives at their limit",
-            advice: "add drives, or spread the data over more nodes",
-            evidence,
-        });
+    // What is slow farther away, or waits for opens, says nothing of drives.
+    if all.is_empty() && !is_opened(run) {
+        all.extend(drives(run, constants));
     }
     all
 }
 
+/// What the run says, or what was measured before; zero if nobody knows.
+fn known(said: f64, constants: &Constants, name: &str) -> f64 {
+    match said {
+        said if said > 0.0 => said,
+        _ if constants.is_measured(name) => constants.get(name),
+        _ => 0.0,
+    }
+}
+
+/// Whether drives bring all they can, or less than they could.
+fn drives(run: &Recorded, constants: &Constants) -> Option<Found> {
+    // A loader that reads the drives itself makes the reads that the node does not see.
+    let by_node = run.drive_reads > 0.0;
+    let of = |node: f64, loader: f64| if by_node { node } else { loader };
+    let (reads, read_s) = (of(run.drive_reads, run.reads), of(run.drive_read_s, run.read_s));
+    let bytes = of(run.drive_bytes, run.read_bytes);
+    let rate = known(run.drive_rate, constants, "drive_read");
+    let iops = known(run.drive_iops, constants, "drive_iops");
+    let latency = known(run.drive_latency_s, constants, "drive_latency");
+    let one = part(bytes, rate) + part(reads, iops);
+    let used = part(one, run.drives.max(1.0) * run.elapsed_s);
+    let (mean, sound) = (part(read_s, reads), latency + part(part(bytes, reads), rate));
+    let small = part(bytes, reads) <= SMALL;
+    if rate > 0.0 && used >= FULL {
+        let evidence = format!("drives bring {} of what they can", human(used, "share"));
+        let (cause, what, advice) = match small {
+            true => (
+                Cause::RandomReads,
+                "small reads at random",
+                "shuffle in blocks, so that neighbours are read together",
+            ),
+            false => {
+                (Cause::DriveBound, "drives at their limit", "add drives, or spread the data over more nodes")
+            }
+        };
+        return Some(Found { cause, share: used, what, advice, evidence });
+    }
+    // Reads that are waited for one after the other in a burst are slow on a sound drive, too: what counts is that the workers wait
+    // for bytes most of the time, and get few.
+    let waits = run.bytes_waited_s <= 0.0 || part(run.bytes_waited_s, time_of(run)) >= HALF;
+    let is_slow = sound > 0.0 && mean >= SLOWER * sound && used < HALF && waits;
+    is_slow.then(|| Found {
+        cause: Cause::ThrottledDrive,
+        share: 1.0 - sound / mean,
+        what: "a drive that is slower than it was",
+        advice: "look at the drive (`stoker slo`, `stoker doctor`), cordon it if it stays so",
+        evidence: format!(
+            "a read of a drive takes {}, and took {} when it was sound",
+            human(mean, "s"),
+            human(sound, "s")
+        ),
+    })
+}
+
+/// Whether samples are files of their own.
+fn is_opened(run: &Recorded) -> bool {
+    part(run.opens, run.samples) >= 0.5
+}
+
+/// The time that the loader had: of its workers, or of the loop that loads itself.
+fn time_of(run: &Recorded) -> f64 {
+    if run.workers >= 1.0 { run.workers * run.elapsed_s } else { run.waited_s.max(run.elapsed_s * 1e-3) }
+}
+
 /// What the workers did with their time.
 fn work(run: &Recorded, constants: &Constants) -> Vec<Found> {
-    let time = run.workers.max(1.0) * run.elapsed_s;
-    let mut all = Vec::new();
+    // Who did not measure waits for bytes gets what the counts tell.
+    let is_timed = run.bytes_waited_s > 0.0 && run.read_s + run.open_s > 0.0;
+    let time = if is_timed { time_of(run) } else { run.workers.max(1.0) * run.elapsed_s };
+    let waiting = part(run.bytes_waited_s, time);
     let decode = part(run.decode_s, time);
-    all.push(Found {
+    let is_opened = is_opened(run);
+    let mut all = vec![Found {
         cause: Cause::DecodeBound,
         share: decode,
         what: "decoding",
         advice: "more workers if cores are free, smaller images, or decoding on the GPU",
         evidence: format!("decoding took {} of the workers' time", human(decode, "share")),
-    });
-    let is_opened = part(run.opens, run.samples) >= 0.5;
-    let open_s = if run.open_s > 0.0 { run.open_s } else { run.opens * constants.get("open_time") };
-    let opening = if is_opened { part(open_s, time) } else { 0.0 };
+    }];
+    // Opens and reads are under way side by side, so their sums say how the waiting is shared out, not how long it was.
+    let opens = part(run.open_s, run.open_s + run.read_s);
+    let guessed = run.opens * constants.get("open_time");
+    let opening = match is_opened {
+        // The first read of a file that was just opened asks the node once more.
+        true if is_timed => waiting,
+        true => part(if run.open_s > 0.0 { run.open_s } else { guessed }, time),
+        false => 0.0,
+    };
     all.push(Found {
         cause: Cause::TinyFiles,
         share: opening,
         what: "opens",
         advice: "pack the dataset (`stoker pack`)",
-        evidence: format!(
-            "{:.1} opens for each sample took {} of the workers' time",
-            part(run.opens, run.samples),
-            human(opening, "share")
-        ),
+        evidence: match is_timed {
+            true => format!(
+                "{:.1} opens for each sample; the workers waited for bytes {} of their time, and {} of that is opens, the rest first reads",
+                part(run.opens, run.samples),
+                human(waiting, "share"),
+                human(opens, "share")
+            ),
+            false => format!(
+                "{:.1} opens for each sample took {} of the workers' time",
+                part(run.opens, run.samples),
+                human(opening, "share")
+            ),
+        },
     });
     let mean = part(run.read_bytes, run.reads);
     let is_small = run.reads > 0.0 && mean <= SMALL && !is_opened;
     let each = constants.get("read_overhead") + constants.get("drive_latency");
-    let reading = if is_small { part(run.reads * each, time) } else { 0.0 };
+    let reading = match is_small {
+        true if is_timed => waiting,
+        true => part(run.reads * each, time),
+        false => 0.0,
+    };
     all.push(Found {
         cause: Cause::RandomReads,
         share: reading,
@@ -359,7 +437,13 @@ fn work(run: &Recorded, constants: &Constants) -> Vec<Found> {
         advice: "shuffle in blocks, so that neighbours are read together",
         evidence: format!("{} reads of {} on average", human(run.reads, ""), human(mean, "B")),
     });
-    let per_batch = part(run.batches * constants.get("batch_overhead"), time.min(run.elapsed_s));
+    let is_few = part(run.samples, run.batches) <= FEW;
+    let per_batch = match is_timed {
+        // What is neither waiting nor decoding is work for samples and batches.
+        true if is_few => (1.0 - waiting - decode).max(0.0),
+        true => 0.0,
+        false => part(run.batches * constants.get("batch_overhead"), time.min(run.elapsed_s)),
+    };
     all.push(Found {
         cause: Cause::SmallBatch,
         share: per_batch,

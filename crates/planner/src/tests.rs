@@ -150,6 +150,98 @@ fn what_nodes_measured_becomes_constants() {
 }
 
 #[test]
+fn a_bench_of_the_ring_becomes_constants() {
+    let text = r#"{"bench":"ring","workloads":[
+        {"name":"read_4m","raw_mb_s":3760.0,"ratio":1.02},
+        {"name":"append_4m","raw_mb_s":3970.0,"ratio":0.98,"stoker_p99_us":1300.0,"raw_p99_us":1000.0},
+        {"name":"read_4k","raw_mb_s":707.0},
+        {"name":"mixed_4m","ratio":0.77}]}"#;
+    let found = Calibration::of_bench(text, 7).unwrap();
+    let value = |name: &str| found.value(name).unwrap();
+    assert_eq!((value("drive_read"), value("read_efficiency")), (3.76e9, 1.02));
+    assert_eq!((value("write_efficiency"), value("write_latency_ratio")), (0.98, 1.3));
+    assert_eq!((value("drive_iops").round(), found.value("read_latency_ratio")), (172_607.0, None));
+    let slo = slo::plan(&inputs("slo", &[]), &Constants::with(found));
+    assert_eq!((slo.value("here_read"), slo.value("here_write_share")), (Some(3.76e9), Some(0.98)));
+    for text in [
+        "[",
+        "{}",
+        r#"{"workloads":[{"name":"recovery"}]}"#,
+        r#"{"workloads":[{"name":"read_4m","ratio":"x"}]}"#,
+    ] {
+        assert_eq!(Calibration::of_bench(text, 7).unwrap_err()[0].field, "bench", "{text}");
+    }
+}
+
+#[test]
+fn a_read_alone_is_a_line_for_each_place() {
+    let constants = Constants::default();
+    let at = |size: &str, cached: &str, cold: &str| {
+        io::read_alone(
+            &inputs("io", &[("sample_size", size), ("cached", cached), ("cold", cold)]),
+            &constants,
+        )
+    };
+    assert!((at("2GB", "0", "0") - (100e-6 + 1.0)).abs() < 1e-9);
+    assert!((at("3GB", "100%", "100%") - (80e-6 + 1.0)).abs() < 1e-9);
+    assert!((at("200MB", "0", "100%") - (40e-3 + 1.0)).abs() < 1e-9);
+}
+
+#[test]
+fn a_checkpoint_has_no_more_writers_than_shards() {
+    let constants = Constants::default();
+    let time = |shards: &str| {
+        let given = [("nodes", "4"), ("checkpoint_size", "300GB"), ("checkpoint_shards", shards)];
+        design::checkpoints(&inputs("design", &given), &constants).time_s
+    };
+    // One writer brings 1.5 GB/s; many are held by the drives.
+    assert!((time("1") - (200.0 + 0.05 + 0.0005)).abs() < 1e-6);
+    assert!((time("1k") - time("2k") + 0.5).abs() < 1e-6 && time("1k") < 10.0);
+}
+
+/// What a loader that times its reads and opens tells, and a drive that it reads itself.
+#[test]
+fn timed_runs_are_divided_among_what_was_seen() {
+    let base = Recorded {
+        elapsed_s: 10.0,
+        waited_s: 9.0,
+        batches: 1000.0,
+        samples: 64_000.0,
+        cores: 2.0,
+        read_s: 10.0,
+        ..Recorded::default()
+    };
+    let mut sound = Calibration::default();
+    sound.take("drive_read", 2e9, "a test");
+    sound.take("drive_iops", 50_000.0, "a test");
+    sound.take("drive_latency", 1e-4, "a test");
+    let sound = Constants::with(sound);
+    let small =
+        Recorded { reads: 64_000.0, read_bytes: 64_000.0 * 4096.0, bytes_waited_s: 4.0, ..base.clone() };
+    let large = Recorded { reads: 200.0, read_bytes: 200.0 * 1e6, bytes_waited_s: 8.0, ..base.clone() };
+    for (cause, run) in [
+        (Cause::RandomReads, Recorded { reads: 450_000.0, ..small.clone() }),
+        (Cause::RandomReads, small.clone()),
+        (Cause::ThrottledDrive, large.clone()),
+        // A burst of reads is slow on a sound drive, too: nobody waits for it.
+        (Cause::DecodeBound, Recorded { bytes_waited_s: 0.5, decode_s: 17.0, workers: 2.0, ..large.clone() }),
+        (Cause::OneWorker, Recorded { bytes_waited_s: 0.5, decode_s: 8.0, ..large.clone() }),
+        (
+            Cause::SmallBatch,
+            Recorded { bytes_waited_s: 0.5, batches: 64_000.0, workers: 0.0, ..large.clone() },
+        ),
+        (Cause::TinyFiles, Recorded { opens: 64_000.0, open_s: 90.0, bytes_waited_s: 8.0, ..small.clone() }),
+        (Cause::ColdLake, Recorded { lake_bytes: 150e6, ..large.clone() }),
+        (Cause::DriveBound, Recorded { read_bytes: 18e9, reads: 18_000.0, ..large }),
+    ] {
+        let found = verdict(&run, &sound);
+        assert_eq!(found.cause, cause, "{found:?}");
+    }
+    // Nothing is said of a drive whose sound state nobody knows.
+    assert_ne!(verdict(&small, &Constants::default()).cause, Cause::ThrottledDrive);
+}
+
+#[test]
 fn checkpoints_and_losses_are_those_of_the_textbook() {
     // Young: the square root of 2 x 60 s x 1 day.
     assert!((design::young_daly(60.0, 86_400.0) - 3219.937887599698).abs() < 1e-9);

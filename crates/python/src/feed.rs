@@ -97,6 +97,13 @@ impl Feed {
         Ok(self.fetcher(py)?.files_open())
     }
 
+    /// What this process spent on its files, summed over threads: opens, their seconds, reads, their seconds.
+    #[getter]
+    fn spent(&self, py: Python<'_>) -> PyResult<(u64, f64, u64, f64)> {
+        let sums = self.fetcher(py)?.spent();
+        Ok((sums.opens, sums.open_s, sums.reads, sums.read_s))
+    }
+
     /// Begins an iteration. The plan gives pairs of samples and sizes of steps; sizes say how many samples come together.
     fn run(self_: Py<Self>, py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<Run> {
         let budget = self_.get().limits.memory;

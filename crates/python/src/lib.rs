@@ -13,6 +13,7 @@ mod kv;
 mod members;
 mod order;
 mod places;
+mod planner;
 mod process;
 mod sets;
 mod writer;
@@ -40,5 +41,9 @@ fn _stoker(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(members::crc64, module)?)?;
     module.add_function(wrap_pyfunction!(members::members, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::seal, module)?)?;
+    module.add_function(wrap_pyfunction!(planner::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(planner::plan_models, module)?)?;
+    module.add_function(wrap_pyfunction!(planner::plan_what_if, module)?)?;
+    module.add_function(wrap_pyfunction!(planner::explain_slow, module)?)?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! How a subcommand reaches a node.
 
 use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -137,9 +138,22 @@ impl Target {
             }
         }
         let cause = format!("no node answers; tried{}", tried.concat());
-        Err(Failure::new(cause)
-            .hint("start a node with `stoker up`, or name one with --dir, --endpoint or STOKER_DIR"))
+        let advice = match candidates.iter().any(|candidate| is_closed_to_us(&candidate.endpoint)) {
+            true => CLOSED,
+            false => "start a node with `stoker up`, or name one with --dir, --endpoint or STOKER_DIR",
+        };
+        Err(Failure::new(cause).hint(advice))
     }
+}
+
+/// What somebody does for whom the socket is not.
+const CLOSED: &str = "its socket is for root and the user of the node: be one of them, or name an address of the node with --endpoint \
+                      and a token (`Who reaches it` in docs/install.md)";
+
+/// Whether there is a socket, or a folder of one, that this user may not use.
+fn is_closed_to_us(endpoint: &Endpoint) -> bool {
+    let Endpoint::Unix(path) = endpoint else { return false };
+    UnixStream::connect(path).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// A place where a node may be.
@@ -208,6 +222,7 @@ fn refused(endpoint: &Endpoint, error: StoreError) -> Failure {
         (_, ErrorKind::Denied) => {
             "give the node's token with --token-file, --token or STOKER_TOKEN".to_owned()
         }
+        (Endpoint::Unix(_), ErrorKind::Unavailable) if is_closed_to_us(endpoint) => CLOSED.to_owned(),
         (Endpoint::Unix(path), ErrorKind::Unavailable) => {
             let dir = path.parent().unwrap_or(path);
             if dir.exists() && !dir.is_dir() {

@@ -121,7 +121,7 @@ pub fn summary(keys: Option<&DataKeysInfo>) -> String {
         Some(DataKeysInfo { locked: Some(why), .. }) => format!("encrypted, and locked: {why}"),
         Some(keys) => {
             let epoch = keys.epochs.last().map_or(0, |key| key.epoch);
-            format!("encrypted on drives by {}, data key {epoch}; plain in the lake", keys.cipher)
+            format!("encrypted on drives by {}, data key {epoch}", keys.cipher)
         }
     }
 }

@@ -10,7 +10,7 @@ use stoker_store::{
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{clock, out, size};
+use crate::{clock, out, show, size};
 
 /// What to do with tenants.
 #[derive(clap::Subcommand)]
@@ -149,9 +149,9 @@ impl Usage<'_> {
     fn row(&self) -> Vec<String> {
         vec![
             self.tenant.name.clone(),
-            format!("{} volumes", self.volumes),
-            format!("{} users", self.users),
-            format!("{} files", self.files),
+            show::count(self.volumes as u64, "volume"),
+            show::count(self.users as u64, "user"),
+            show::count(self.files, "file"),
             size::human(self.bytes),
         ]
     }

@@ -295,7 +295,11 @@ async fn tell(client: &Client, volume: &VolumeInfo, json: bool) -> Result<ExitCo
         };
         let mut rows = show::volume_rows(volume, copies);
         let keys = data_key::of_volume(client, &volume.name).await;
-        rows.push(("encryption", data_key::summary(keys.as_ref())));
+        let mut summary = data_key::summary(keys.as_ref());
+        if keys.is_some_and(|keys| keys.destroyed_ms.is_none()) && volume.lake.is_some() {
+            summary.push_str("; plain in the lake");
+        }
+        rows.push(("encryption", summary));
         out::fields(&rows)?
     }
     Ok(ExitCode::SUCCESS)

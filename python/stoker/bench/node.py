@@ -52,14 +52,14 @@ class Node:
     def __exit__(self, *fault: object) -> None:
         self.stop()
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         args = ["up", "--dir", str(self.folder), "--size", str(self.ring), "--memory", str(self.memory), "--json"]
         if self.nodes > 1:
             args += ["--nodes", str(self.nodes)]
         else:
             args += ["--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peers", "127.0.0.1:0"]
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen([program(), *args], stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen([program(), *args, *more], stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

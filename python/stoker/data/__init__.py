@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .order import Order, Permutation
+from .recorder import Recorder
 from .samples import SKIP, BadSample
 from .seal import Seal, Shard
 from .shares import Progress, Share
@@ -34,6 +35,7 @@ __all__ = [
     "Order",
     "Permutation",
     "Progress",
+    "Recorder",
     "Seal",
     "SealSource",
     "Shard",

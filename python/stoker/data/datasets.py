@@ -159,11 +159,13 @@ class MapDataset(Dataset[Any]):
             raise IndexError(f"{self.source.path}: a sample outside of {count}")
         fetcher, maker, tally = self._tools_here()
         tally.begin()
+        spent = fetcher.spent
         run = fetcher.read(numbers)
         made: list[Any] = []
         for step in steps_of(run):
             made, size = maker.make(run, step, tally)
             tally.gave(len(made), size, step[3], 0.0)
+        tally.spent(spent, fetcher.spent)
         return made
 
     def _tools_here(self) -> tuple[Fetcher, Maker, Tally]:

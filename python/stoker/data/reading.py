@@ -56,6 +56,11 @@ class Fetcher:
         """Files that this process has open."""
         return self._feed.files_open
 
+    @property
+    def spent(self) -> tuple[int, float, int, float]:
+        """Opens and their seconds, reads and their seconds: of all threads of this process, one by one."""
+        return self._feed.spent
+
     def run(self, plan: Iterable[tuple[Samples, list[int]]]) -> Run:
         """One iteration over the steps of a plan."""
         return self._feed.run(iter(plan))

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-COLUMNS = ("samples", "bytes", "batches", "skipped", "reads", "read_bytes", "waited_s", "decode_s", "started_s", "ended_s")
+COLUMNS = (
+    *("samples", "bytes", "batches", "skipped", "reads", "read_bytes", "opens"),
+    *("waited_s", "decode_s", "open_s", "read_s", "started_s", "ended_s"),
+)
 #: Workers with a number above this share rows.
 ROWS = 256
 
@@ -34,6 +37,11 @@ class Stats:
     #: Time that was spent waiting for bytes, and in the decode hook; of all workers together.
     waited_s: float
     decode_s: float
+    #: Files that were opened.
+    opens: int
+    #: Time of opens and of reads, one by one: as many are under way at once as there are threads.
+    open_s: float
+    read_s: float
     #: From the first sample that was asked for to the last one that was given.
     elapsed_s: float
 
@@ -60,6 +68,12 @@ class Tally:
 
     def add(self, column: str, amount: float) -> None:
         self.row[_AT[column]] += amount
+
+    def spent(self, before: tuple[int, float, int, float], after: tuple[int, float, int, float]) -> None:
+        """Files were opened and read."""
+        self.row[_AT["opens"]] += after[0] - before[0]
+        self.row[_AT["open_s"]] += after[1] - before[1]
+        self.row[_AT["read_s"]] += after[3] - before[3]
 
     def begin(self) -> None:
         """Time runs from the first call."""
@@ -88,6 +102,6 @@ def stats_of(rows: Sequence[Any]) -> Stats:
             started.append(numbers[_AT["started_s"]])
             ended.append(numbers[_AT["ended_s"]])
     elapsed = max(ended) - min(started) if ended else 0.0
-    samples, size, batches, skipped, reads, read_bytes = (int(sums[_AT[name]]) for name in COLUMNS[:6])
-    waited, decoding = sums[_AT["waited_s"]], sums[_AT["decode_s"]]
-    return Stats(samples, size, batches, skipped, reads, read_bytes, waited, decoding, elapsed)
+    samples, size, batches, skipped, reads, read_bytes, opens = (int(sums[_AT[name]]) for name in COLUMNS[:7])
+    waited, decoding, opening, reading = (sums[_AT[name]] for name in COLUMNS[7:11])
+    return Stats(samples, size, batches, skipped, reads, read_bytes, waited, decoding, opens, opening, reading, elapsed)

@@ -106,9 +106,12 @@ class Stream(Course):
         fetcher, maker = self._tools_here(leg.share.workers)
         tally = self._tally
         tally.begin()
+        spent = fetcher.spent
         run = fetcher.run(leg.plan())
         for step in steps_of(run):
             clock = time.monotonic()
+            before, spent = spent, fetcher.spent
+            tally.spent(before, spent)
             taken = len(step[0])
             batch, size = maker.make(run, step, tally)
             self._gave(turn, taken)

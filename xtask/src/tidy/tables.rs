@@ -112,7 +112,11 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     // A cache of blocks knows the door alone; its tests run against a real node.
     ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
     // The binding to Python is a client, and never a node.
-    ("stoker-python", &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv"]),
+    // Plans come to Python from the models themselves, so a notebook shows what the command line shows.
+    (
+        "stoker-python",
+        &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv", "stoker-planner"],
+    ),
     (
         "stoker-files",
         &["stoker-access", "stoker-format", "stoker-buffer", "stoker-store", "stoker-node", "stoker-client"],

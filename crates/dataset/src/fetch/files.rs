@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use stoker_store::{ErrorKind, File, Key, Store, StoreError};
 use tokio::sync::OnceCell;
 
+use super::spent::{Spent, now};
+
 /// A file as a dataset knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
@@ -83,10 +85,17 @@ impl Files {
         store: &dyn Store,
         number: u64,
         wanted: &Wanted,
+        spent: &Spent,
     ) -> Result<Arc<dyn File>, Unread> {
         let (slot, gone) = self.known.lock().unwrap().slot(number, self.max);
         drop(gone);
-        slot.get_or_try_init(|| open(store, wanted)).await.cloned()
+        let timed = async || {
+            let begun = now();
+            let file = open(store, wanted).await;
+            spent.opened(begun);
+            file
+        };
+        slot.get_or_try_init(timed).await.cloned()
     }
 }
 

@@ -6,6 +6,7 @@
 mod files;
 mod group;
 mod memory;
+mod spent;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,9 +22,11 @@ use tokio::runtime::Handle;
 
 use files::Files;
 use memory::Memory;
+use spent::Spent;
 
 pub use files::{Unread, Wanted};
 pub use group::{GAP_MAX, GROUP_BYTES_MAX, GROUP_SAMPLES_MAX, Gatherer, Group, Place, READ_LEN_MAX};
+pub use spent::Sums;
 
 /// Least budget: less would not hold a few samples.
 pub const MEMORY_MIN: usize = 64 << 10;
@@ -53,6 +56,7 @@ struct Shared {
     runtime: Handle,
     files: Files,
     memory: Mutex<Memory>,
+    spent: Spent,
     threads_max: usize,
     queue: Mutex<Queue>,
     work: Condvar,
@@ -101,6 +105,7 @@ impl Fetcher {
             runtime,
             files: Files::new(limits.files),
             memory: Mutex::new(Memory::new(limits.memory.max(MEMORY_MIN))),
+            spent: Spent::default(),
             threads_max: limits.threads.clamp(1, THREADS_MAX),
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -117,6 +122,11 @@ impl Fetcher {
     /// The most memory that was used at once.
     pub fn memory_peak(&self) -> usize {
         self.shared.memory.lock().unwrap().peak()
+    }
+
+    /// What opens and reads took so far, one by one.
+    pub fn spent(&self) -> Sums {
+        self.shared.spent.sums()
     }
 
     /// Files that are open.
@@ -243,8 +253,11 @@ impl Shared {
         if read.len == 0 {
             return Ok(0..0);
         }
-        let file = self.files.get(self.store.as_ref(), read.file, wanted).await?;
-        fill(file.as_ref(), read.offset, read.len, room).await
+        let file = self.files.get(self.store.as_ref(), read.file, wanted, &self.spent).await?;
+        let begun = spent::now();
+        let found = fill(file.as_ref(), read.offset, read.len, room).await;
+        self.spent.read(begun);
+        found
     }
 
     /// Once for each group: whoever finds its buffers gone finds nothing to give.

@@ -33,8 +33,8 @@ async fn special_files_are_what_they_are_on_every_node() {
         // What they are kept by is nobody's extended attribute.
         assert_eq!(there.xattrs(seen.ino).unwrap(), [b"trusted.a"]);
         let own = b"system.stoker.rdev";
-        assert_eq!(there.xattr(seen.ino, own), Err(Errno::ENODATA));
-        assert_eq!(there.remove_xattr(seen.ino, own).await, Err(Errno::ENODATA));
+        assert_eq!(there.xattr(seen.ino, own), Err(Errno::EOPNOTSUPP));
+        assert_eq!(there.remove_xattr(seen.ino, own).await, Err(Errno::EOPNOTSUPP));
         assert_eq!(there.set_xattr(seen.ino, own, b"", XattrMode::Any).await, Err(Errno::EOPNOTSUPP));
         assert_eq!(there.open_file(seen.ino, false).await.err(), Some(Errno::EINVAL));
         assert_eq!(there.truncate(seen.ino, 0).await.err(), Some(Errno::EINVAL));
@@ -270,4 +270,65 @@ async fn nothing_is_made_in_a_directory_that_is_gone() {
     put(&there, sub, "f", b"bytes").await.unwrap();
     mkdir(&there, sub, "d").await.unwrap();
     assert_eq!(here.rmdir(walk(&here, "dir").await.unwrap(), b"sub").await, Err(Errno::ENOTEMPTY));
+}
+
+/// A list as Linux has it: who it is for, what they may do, and which user or group that is.
+fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let entry = |(tag, bits, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_who_may_use_something_go_with_it() {
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    const DEFAULT: &[u8] = b"system.posix_acl_default";
+    const NOBODY: u32 = u32::MAX;
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    let rich = |own: u16, mask: u16, others: u16| {
+        let named = [(0x02, 6, 5), (0x04, 4, NOBODY), (0x10, mask, NOBODY), (0x20, others, NOBODY)];
+        list(&[&[(0x01, own, NOBODY)][..], &named].concat())
+    };
+    let dir = mkdir(&here, ROOT, "dir").await.unwrap();
+    here.set_xattr(dir, DEFAULT, &rich(7, 6, 0), XattrMode::Any).await.unwrap();
+    // What is made gets no more than it asks for; the umask counts elsewhere alone.
+    let make = Make { mode: 0o666, umask: 0o077, ..MAKE };
+    let (made, handle) = here.create(dir, b"file", make, false).await.unwrap();
+    assert_eq!(made.mode, 0o660);
+    here.write(&handle, 0, b"bytes", false).await.unwrap();
+    // Also while its bytes wait.
+    here.set(made.ino, Change { mode: Some(0o640), ..Change::default() }).await.unwrap();
+    close(&here, handle).await.unwrap();
+    let below = here.make(dir, b"below", Kind::Directory, make, b"").await.unwrap();
+    assert_eq!(here.xattr(below.ino, DEFAULT).unwrap(), rich(7, 6, 0));
+    let (plain, handle) = here.create(ROOT, b"plain", make, true).await.unwrap();
+    close(&here, handle).await.unwrap();
+    assert_eq!(plain.mode, 0o600);
+    let seen = attr(&there, "dir/file").await;
+    assert_eq!((seen.mode, there.xattr(seen.ino, ACCESS).unwrap()), (0o640, rich(6, 4, 0)));
+    assert!(there.acl(seen.ino).unwrap().allows(5, |_| false, seen.gid, 4));
+    assert!(!there.acl(seen.ino).unwrap().allows(5, |_| false, seen.gid, 2), "the mask");
+
+    // Mode and list change together, and one that the mode can say goes.
+    there.set_xattr(seen.ino, ACCESS, &rich(7, 7, 5), XattrMode::Any).await.unwrap();
+    let again = attr(&here, "dir/file").await;
+    assert_eq!(again.mode, 0o775);
+    here.set(again.ino, Change { mode: Some(0o2751), ..Change::default() }).await.unwrap();
+    let again = attr(&there, "dir/file").await;
+    assert_eq!((again.mode, there.xattr(again.ino, ACCESS).unwrap()), (0o2751, rich(7, 5, 1)));
+    let small = list(&[(0x01, 6, NOBODY), (0x04, 4, NOBODY), (0x20, 2, NOBODY)]);
+    there.set_xattr(again.ino, ACCESS, &small, XattrMode::Any).await.unwrap();
+    let again = attr(&here, "dir/file").await;
+    assert_eq!((again.mode, here.xattr(again.ino, ACCESS)), (0o2642, Err(Errno::ENODATA)));
+    assert!(here.acl(again.ino).is_none());
+
+    let refused = async |name: &[u8], value: &[u8], errno| {
+        assert_eq!(here.set_xattr(again.ino, name, value, XattrMode::Any).await, Err(errno));
+    };
+    refused(DEFAULT, &small, Errno::EACCES).await;
+    refused(ACCESS, &small[..10], Errno::EINVAL).await;
+    refused(ACCESS, &list(&[(0x01, 6, NOBODY)]), Errno::EINVAL).await;
+    refused(ACCESS, b"", Errno::EINVAL).await;
 }

@@ -19,7 +19,7 @@ pub fn now_ns() -> i64 {
     CLOCK.fetch_add(1000, Ordering::Relaxed)
 }
 
-pub const MAKE: Make = Make { mode: 0o640, uid: 7, gid: 8, rdev: 0 };
+pub const MAKE: Make = Make { mode: 0o640, umask: 0, uid: 7, gid: 8, rdev: 0 };
 
 pub struct Rig {
     pub folder: tempfile::TempDir,

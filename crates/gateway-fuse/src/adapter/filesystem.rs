@@ -32,6 +32,12 @@ const DOTS: u64 = 2;
 /// What the file system shows as its block size.
 const BLOCK: u32 = 4096;
 
+/// An extended attribute must be there, and must not.
+const XATTR_BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+
+/// The attribute with the list of who may use a file. Whoever sets it changes the mode.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
 fn empty(done: Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
@@ -49,19 +55,23 @@ fn xattr(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
 }
 
 fn make(req: &Request, mode: u32, umask: u32) -> Make {
-    Make { mode: mode & !umask & 0o7777, uid: req.uid(), gid: req.gid(), rdev: 0 }
+    Make { mode: mode & 0o7777, umask, uid: req.uid(), gid: req.gid(), rdev: 0 }
 }
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Not FUSE_ATOMIC_O_TRUNC: with it the kernel opens, and thereby cuts, a file before it looks whether it may be cut: a program
+        // that runs lost its bytes, and nobody took set-id bits away. (D151)
         let wishes = [
             InitFlags::FUSE_ASYNC_READ,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_BIG_WRITES,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
+            // The kernel asks for lists of who may do what, and decides by them.
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
         ];
         for wish in wishes {
             // An older kernel does without.
@@ -453,7 +463,7 @@ impl Filesystem for Adapter {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -466,9 +476,19 @@ impl Filesystem for Adapter {
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,
+            // Nothing fulfils both.
+            XATTR_BOTH => {
+                let fault = self.files.xattr(ino.0, name.as_bytes()).err().unwrap_or(Errno::EEXIST);
+                return reply.error(convert::errno(fault));
+            }
             _ => return reply.error(convert::errno(Errno::EINVAL)),
         };
-        empty(self.wait(self.files.set_xattr(ino.0, name.as_bytes(), value, mode)), reply);
+        let set = self.files.set_xattr(ino.0, name.as_bytes(), value, mode);
+        let done = self.wait(set).and_then(|()| match name == ACCESS_LIST {
+            true => self.end_set_group(req, ino.0),
+            false => Ok(()),
+        });
+        empty(done, reply);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

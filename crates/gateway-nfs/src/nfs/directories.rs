@@ -85,13 +85,13 @@ impl Asked<'_> {
         if directory.kind != Kind::Directory {
             return Err(Status::NotDirectory);
         }
-        if !at.who.may(&directory, READ) {
+        if !at.may(&directory, READ) {
             return Err(Status::Access);
         }
         if wish.cookie != 0 && wish.verifier != VERIFIER {
             return Err(Status::BadCookie);
         }
-        let wish = &Wish { shows_inside: at.who.may(&directory, EXECUTE), ..*wish };
+        let wish = &Wish { shows_inside: at.may(&directory, EXECUTE), ..*wish };
         self.make_room(wish.bytes as u32).await?;
         let mut out = Writer::default();
         attr::write_after(&mut out, volume, Some(&directory));

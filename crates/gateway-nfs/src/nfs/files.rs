@@ -244,13 +244,16 @@ fn check_file(at: &At, attr: Attr, wish: u32) -> Outcome<()> {
         Kind::Directory => return Err(Status::IsDirectory),
         _ => return Err(Status::Invalid),
     }
-    let may = if wish == READ { at.who.may_read(&attr) } else { at.who.may_write(&attr) };
+    let may = match wish {
+        READ => at.who.may_read(&attr, at.acl(&attr).as_ref()),
+        _ => at.who.may_write(&attr, at.acl(&attr).as_ref()),
+    };
     if may { Ok(()) } else { Err(Status::Access) }
 }
 
 /// What a caller may do, as `ACCESS` says it.
 fn granted(at: &At, attr: &Attr) -> u32 {
-    let may = |wish, bits: u32| if at.who.may(attr, wish) { bits } else { 0 };
+    let may = |wish, bits: u32| if at.may(attr, wish) { bits } else { 0 };
     let granted = match attr.kind {
         Kind::Directory => {
             may(READ, ACCESS_READ)
@@ -280,7 +283,9 @@ pub(super) async fn apply(at: &At, found: &Attr, wish: Wish) -> Outcome<()> {
     if !who.is_root() && (chown || wish.gid.is_some_and(|gid| chgrp && !who.is_in(gid))) {
         return Err(Status::Permission);
     }
-    if (wish.size.is_some() || times.contains(&Some(Time::Now))) && !who.may_write(found) {
+    if (wish.size.is_some() || times.contains(&Some(Time::Now)))
+        && !who.may_write(found, at.acl(found).as_ref())
+    {
         return Err(Status::Access);
     }
     let open = match found.kind {

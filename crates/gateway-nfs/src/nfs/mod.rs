@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use stoker_files::{Acl, Attr};
 use tokio::time::Instant;
 
 use crate::access::Identity;
@@ -46,6 +47,16 @@ impl At {
     /// another node meanwhile, and have gone on from there: it is told to ask again, if it is still there.
     fn is_fresh(&self) -> bool {
         self.begun.elapsed() < AGE_MAX
+    }
+
+    /// The list that says more than the mode.
+    fn acl(&self, attr: &Attr) -> Option<Acl> {
+        self.volume.files.acl(attr.ino)
+    }
+
+    /// Whether who asks may do all of this.
+    fn may(&self, attr: &Attr, wish: u32) -> bool {
+        self.who.may(attr, self.acl(attr).as_ref(), wish)
     }
 }
 

@@ -273,7 +273,7 @@ async fn look(at: &At, name: &[u8]) -> Outcome<Attr> {
     if directory.kind != Kind::Directory {
         return Err(Status::NotDirectory);
     }
-    if !at.who.may(&directory, EXECUTE) {
+    if !at.may(&directory, EXECUTE) {
         return Err(Status::Access);
     }
     match name {
@@ -293,7 +293,7 @@ fn check_directory(at: &At) -> Outcome<Attr> {
     if directory.kind != Kind::Directory {
         return Err(Status::NotDirectory);
     }
-    if !at.who.may_change(&directory) {
+    if !at.who.may_change(&directory, at.acl(&directory).as_ref()) {
         return Err(Status::Access);
     }
     Ok(directory)
@@ -306,7 +306,7 @@ fn check_plain(name: &[u8]) -> Outcome<()> {
 
 fn make(at: &At, directory: &Attr, kind: Kind, mode: u32) -> Make {
     let (gid, inherited) = at.who.group_in(directory, kind);
-    Make { mode: mode & 0o7777 | inherited, uid: at.who.uid, gid, rdev: 0 }
+    Make { mode: mode & 0o7777 | inherited, umask: 0, uid: at.who.uid, gid, rdev: 0 }
 }
 
 /// Makes a file, durably.

@@ -83,11 +83,13 @@ pub(super) async fn copy_object(
     let condition = write_condition(caller.headers())?;
     let source = Source::find(caller).await?;
     let to = key_of(input.key)?;
-    if source.volume == input.bucket && source.key == to && !replaces_meta {
+    // Another class is a change, though none is kept here: tools move objects between classes in this way.
+    let changes = replaces_meta || caller.header("x-amz-storage-class").is_some();
+    if source.volume == input.bucket && source.key == to && !changes {
         return Err(Refusal::new(
             Code::InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's \
-             metadata.",
+             metadata, storage class, website redirect location or encryption attributes.",
         ));
     }
     let kept = source.info.attributes.clone();

@@ -123,6 +123,7 @@ fn a_copy_onto_itself_must_change_something() {
     let path = format!("/{volume}/self");
     client.put(&path, b"x").expect(200);
     copy(&client, &path, &path, &[]).refused(400, "InvalidRequest");
+    copy(&client, &path, &path, &[("x-amz-storage-class", "STANDARD_IA")]).expect(200);
     copy(&client, &path, &path, &[("x-amz-metadata-directive", "REPLACE"), ("x-amz-meta-a", "b")])
         .expect(200);
     let get = client.get(&path).expect(200);

@@ -151,12 +151,9 @@ fn unknown(volume: VolumeId, epoch: KeyId) -> StoreError {
 /// Why there is no key.
 fn missing(volume: VolumeId, keys: &VolumeKeys, epoch: Option<KeyId>) -> StoreError {
     match (keys, epoch) {
-        (VolumeKeys::Destroyed(at_ms), _) => {
-            let message = format!(
-                "the data keys of volume {} were destroyed at {at_ms} (milliseconds since 1970): what they encrypted on drives \
-                 cannot be read by anybody any more; delete the volume to free its space",
-                volume.0
-            );
+        (VolumeKeys::Destroyed(_), _) => {
+            let message = "the data keys of this volume were destroyed (`stoker data-key ls` says when): what they encrypted on drives \
+                           cannot be read by anybody any more; delete the volume to free its space";
             StoreError::about(ErrorKind::Denied, Subject::Volume, message)
         }
         (VolumeKeys::Locked(why), _) => {

@@ -129,7 +129,7 @@ async fn an_abort_and_a_deadline_free_what_was_written() {
     about_set(&set_add(&node, set, 1, "a/y", b"late").await.unwrap_err(), ErrorKind::Conflict);
     about_set(&node.set_publish("data", set).await.unwrap_err(), ErrorKind::Conflict);
     until("the chunks of the aborted set are freed", async || keep_bytes(&node).await < 1 << 20).await;
-    let request = SetRequest { target: key("b/"), owner: "job".into(), shards: 2, deadline_s: Some(1) };
+    let request = SetRequest { target: key("b/"), owner: "job".into(), shards: 2, deadline_s: Some(4) };
     let short = node.set_begin("data", request).await.unwrap().set;
     set_add(&node, short, 0, "b/x", &pattern(2, 6 << 20)).await.unwrap();
     until("the set is given up", async || {

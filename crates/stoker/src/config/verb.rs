@@ -105,6 +105,15 @@ fn known(dir: &Path) -> Result<Known, Failure> {
         return Err(Failure::new(format!("{} is not the directory of a node", dir.display()))
             .hint("name it with --dir, or a configuration with --config; `stoker up` makes one"));
     }
+    // What `up` starts leaves its settings there or, for several nodes, beside them. Without them, defaults would be told as facts.
+    let is_kept = |dir: &Path| dir.join(settings::file::FILE).exists();
+    if !is_kept(&dir) && !dir.parent().is_some_and(is_kept) {
+        return Err(Failure::new(format!(
+            "{} has no settings of `stoker up`: its node is started by a configuration file",
+            dir.display()
+        ))
+        .hint("name that with --config, such as `stoker config show --config /etc/stoker/stoker.toml`"));
+    }
     let settings = Effective::of(&Values::default(), &Values::of_environment()?, &file);
     Ok(Known { ports: Ports::read_in(&dir)?, settings, dir })
 }

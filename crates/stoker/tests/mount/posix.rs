@@ -162,6 +162,7 @@ def fresh():
     put("program", b"code", 0o6777); is_(mode("program"), 0o6777)
 def write(flags):
     fd = os.open("program", flags); os.write(fd, b"more"); os.close(fd)
+fresh(); is_(as_user(1000, 1000, lambda: os.close(os.open("program", os.O_WRONLY | os.O_TRUNC))), None); is_(mode("program"), 0o777)
 for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_TRUNC):
     fresh(); is_(as_user(1000, 1000, write, flags), None); is_(mode("program"), 0o777)
 fresh(); is_(as_user(1000, 1000, os.truncate, "program", 1), None); is_(mode("program"), 0o777)
@@ -212,6 +213,7 @@ child = subprocess.Popen(["./program", "1000"])
 while os.readlink(f"/proc/{child.pid}/exe") != os.path.realpath("program"):
     pass
 is_(error(os.open, "program", os.O_WRONLY), "ETXTBSY"); is_(error(os.truncate, "program", 0), "ETXTBSY")
+is_(error(os.open, "program", os.O_RDONLY | os.O_TRUNC), "ETXTBSY"); is_(os.stat("program").st_size, os.stat("/bin/sleep").st_size)
 child.kill(); child.wait()
 # As deep as paths are, name by name: 4,095 bytes.
 deep = ["p" * 255] * 15
@@ -229,6 +231,51 @@ for name in reversed(deep):
 fn names_and_paths_get_the_errors_of_posix() {
     let Some(rig) = Rig::new() else { return };
     python(&rig, NAMES);
+}
+
+const LISTS: &str = r#"
+import struct
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+U, NAMED, G, NAMED_G, MASK, O = 1, 2, 4, 8, 16, 32
+def acl(*entries):
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *(entry if len(entry) == 3 else (*entry, -1))) for entry in entries)
+def bits(path, name=ACCESS):
+    value = os.getxattr(path, name)
+    return [struct.unpack_from("<HH", value, at) for at in range(4, len(value), 8)]
+RICH = acl((U, 7), (NAMED, 6, 1001), (G, 4), (NAMED_G, 5, 60), (MASK, 6), (O, 0))
+"#;
+
+const LISTS_BEFORE: &str = r#"
+os.umask(0o022); os.chmod(".", 0o777)
+put("f", b"bytes", 0o640); os.chown("f", 1000, 50); os.mkdir("d", 0o777); os.chmod("d", 0o777)
+is_(as_user(1001, 1001, os.setxattr, "f", ACCESS, RICH), "EPERM"); is_(as_user(1000, 1000, os.setxattr, "f", ACCESS, RICH), None)
+is_(mode("f"), 0o760); os.setxattr("d", DEFAULT, RICH)
+put_new = lambda name, how: os.close(os.open(name, os.O_CREAT | os.O_WRONLY | how, 0o666))
+put_new("d/f", 0); put_new("d/x", os.O_EXCL); os.mkdir("d/s"); os.mkfifo("d/p", 0o600)
+is_([mode("d/" + name) for name in "fxsp"], [0o660, 0o660, 0o760, 0o600])
+os.setxattr("d/x", ACCESS, acl((U, 6), (G, 0), (O, 4))); is_((mode("d/x"), error(os.getxattr, "d/x", ACCESS)), (0o604, "ENODATA"))
+is_(error(os.setxattr, "f", DEFAULT, RICH), "EACCES"); is_(error(os.setxattr, "f", ACCESS, acl((U, 6), (O, 4))), "EINVAL")
+os.setxattr("d", ACCESS, acl((U, 7), (NAMED, 7, 1001), (G, 5), (MASK, 7), (O, 0)))
+"#;
+
+const LISTS_AFTER: &str = r#"
+is_(bits("f"), [(U, 7), (NAMED, 6), (G, 4), (NAMED_G, 5), (MASK, 6), (O, 0)]); is_(bits("d/s", DEFAULT), bits("f"))
+def opens(path, uid, flags, groups=()):
+    return as_user(uid, uid, lambda: os.close(os.open(path, flags)), groups=groups)
+is_(opens("f", 1001, os.O_RDWR), None); is_(opens("f", 1002, os.O_RDONLY), "EACCES")
+is_(opens("f", 1002, os.O_RDONLY, [60]), None); is_(opens("f", 1002, os.O_WRONLY, [60]), "EACCES"); is_(opens("f", 1002, os.O_WRONLY, [50]), "EACCES")
+is_(as_user(1001, 1001, os.mkdir, "d/mine"), None); is_(as_user(1002, 1002, os.mkdir, "d/no"), "EACCES")
+os.chmod("f", 0o700); is_(bits("f")[4], (MASK, 0)); is_(opens("f", 1001, os.O_RDONLY), "EACCES")
+os.removexattr("f", ACCESS); is_((mode("f"), error(os.getxattr, "f", ACCESS)), (0o700, "ENODATA"))
+"#;
+
+#[test]
+fn lists_of_who_may_use_a_file_hold() {
+    let Some(mut rig) = Rig::new() else { return };
+    if python(&rig, &[LISTS, LISTS_BEFORE].concat()) {
+        rig.remount();
+        python(&rig, &[LISTS, LISTS_AFTER].concat());
+    }
 }
 
 const CALLS: &str = r#"
@@ -257,8 +304,6 @@ is_(error(os.setxattr, "f", "user.a", b"v" * 16385), "ENOSPC"); is_(error(os.set
 is_(error(os.setxattr, "f", "user." + "n" * 251, b""), "ERANGE"); is_(error(os.setxattr, "f", "other.a", b""), "EOPNOTSUPP")
 is_(error(os.setxattr, "f", "user.a", b"", os.XATTR_REPLACE), "ENODATA"); os.setxattr("f", "user.a", b"", os.XATTR_CREATE)
 is_(error(os.setxattr, "f", "user.a", b"", os.XATTR_CREATE), "EEXIST"); is_(os.listxattr("f"), ["user.a"])
-acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in [(1, 6, 0xFFFFFFFF), (4, 4, 0xFFFFFFFF), (32, 4, 0xFFFFFFFF)])
-is_(error(os.setxattr, "f", "system.posix_acl_access", acl), "EOPNOTSUPP")
 is_(error(os.setxattr, "f", "system.stoker.rdev", b"\0\0\0\1"), "EOPNOTSUPP")
 is_(error(os.link, "d", "e"), "EPERM")
 space = os.statvfs("."); is_((space.f_namemax, space.f_bsize), (255, 4096)); assert 0 < space.f_bavail <= space.f_blocks and space.f_favail > 0

@@ -202,6 +202,16 @@ fn a_node_comes_back_as_it_was_told_to_be() {
         shown.text().lines().any(|line| line.starts_with("lake.drains_max ") && line.ends_with("default"))
     );
 
+    // Where only `serve` ran nothing is guessed.
+    let aside = folder.path().join("aside");
+    fs::rename(&kept, &aside).unwrap();
+    for args in ["config show", "config export"] {
+        let refused = ask(&dir, args);
+        assert!(refused.code == 1 && refused.out.is_empty(), "{args}: {}", refused.text());
+        assert!(refused.err.contains("name that with --config"), "{args}: {}", refused.err);
+    }
+    fs::rename(&aside, &kept).unwrap();
+
     // A setting can be taken back.
     assert_eq!(ask(&dir, "config unset nfs nfs-export name").code, 0);
     let refused = ask(&dir, "config unset nfs");
