@@ -23,6 +23,7 @@ from .store import Store
 
 if TYPE_CHECKING:
     from . import kv as kv
+    from . import planner as planner
     from . import safetensors as safetensors
     from . import torch as torch
     from .torch.files import load as load
@@ -46,6 +47,7 @@ __all__ = [
     "connect",
     "kv",
     "pack",
+    "planner",
 ]
 
 
@@ -55,7 +57,7 @@ def __getattr__(name: str) -> Any:
         from .torch import files
 
         return getattr(files, name)
-    if name in ("torch", "safetensors", "kv"):
+    if name in ("torch", "safetensors", "kv", "planner"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

@@ -46,6 +46,8 @@ class World:
         self.large = want("drive", "packed", 128 << 10)[0]
         self.small = want("drive", "packed", 4 << 10)[0]
         self.files = want("drive", "files", 4 << 10)[0]
+        #: What nobody reads before it is to come from the drive.
+        self.fresh = want("drive", "packed", 96 << 10)[0]
         self.warm = want("memory", "packed", 128 << 10)[0]
         self.cold = want("lake", "packed", 128 << 10)[0]
         bare = Bare(self.ground)
@@ -255,7 +257,7 @@ def _carry(one: socket.socket, other: socket.socket, rate: float) -> None:
 
 def test_the_network(world: World) -> None:
     """A node that is reached by TCP, over a port that carries little."""
-    rate, folder = 20e6, world.folder / "far"
+    rate, folder = 8e6, world.folder / "far"
     (folder / "drive").mkdir(parents=True)
     config = folder / "stoker.toml"
     config.write_text(
@@ -273,7 +275,7 @@ def test_the_network(world: World) -> None:
             volume = [program(), "volume", "create", "far", "--lake", "none", "--dir", str(folder / "node")]
             subprocess.run(volume, check=True, capture_output=True)
             tree = folder / "tree"
-            _write_tree(Scale("far", 256, 128 << 10, 32, 0, 0), tree)
+            _write_tree(Scale("far", 128, 128 << 10, 32, 0, 0), tree)
             stoker.pack(tree, "far/train", store=stoker.connect(dir=folder / "node"))
             stream = Stream(open_seal("far/train.seal", store=store), batch_size=32, block=32, seed=1, rank=0, world=1)
             recorder = Recorder(stream, store=store, network_rate=rate)
@@ -323,7 +325,7 @@ def test_a_throttled_drive(world: World) -> None:
     rate = int(world.calibration["values"]["drive_read"]["value"] / 20)
     throttle = Throttle(world.node.dir, max(rate, 1 << 20), pids)
     try:
-        stream = world.seal(world.large, batch_size=8, memory=4 << 20)
+        stream = world.seal(world.fresh, batch_size=8, memory=4 << 20)
         recorder = Recorder(stream, store=world.store)
         train(recorder, stream, steps=6)
     finally:

@@ -63,7 +63,8 @@ class Recorder:
         self._ended = self._waited = 0.0
         self._batches = 0
         self._stats: list[Stats] = []
-        self._first = self._now = {}  # type: dict[str, float]
+        self._first: dict[str, float] = {}
+        self._now: dict[str, float] = {}
         self._before: Stats | None = None
 
     def __call__(self, batches: Iterable[T]) -> Iterator[T]:
