@@ -138,7 +138,12 @@ impl Filesystem for Adapter {
         let _at_work = self.crew.begin();
         let now_ns = convert::now_ns();
         let ns = |time: Option<TimeOrNow>| time.map(|time| convert::ns(time, now_ns));
-        let change = Change { mode, uid, gid, mtime_ns: ns(mtime), atime_ns: ns(atime) };
+        // A cut comes with the time of the change. It is not to leave an access time that nobody set.
+        let is_cut = size.is_some() && atime.is_none() && matches!(mtime, Some(TimeOrNow::Now));
+        let follows = is_cut && self.files.peek(ino.0).is_ok_and(|attr| attr.atime_ns == attr.mtime_ns);
+        let (mtime_ns, atime_ns) = (ns(mtime), ns(atime));
+        let atime_ns = if follows { mtime_ns } else { atime_ns };
+        let change = Change { mode, uid, gid, mtime_ns, atime_ns };
         let believed = match (fh, size) {
             (Some(_), _) => Ok(()),
             (None, Some(_)) => self.check(req, ino.0),

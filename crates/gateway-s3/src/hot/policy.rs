@@ -42,6 +42,9 @@ impl Policy {
     fn add(&mut self, condition: &Value) -> Result<()> {
         let odd = || invalid("a condition has an unknown form");
         if let Some(map) = condition.as_object() {
+            if map.len() != 1 {
+                return Err(invalid("a simple condition has exactly one property"));
+            }
             for (name, value) in map {
                 let value = value.as_str().ok_or_else(odd)?;
                 self.rules.push(Rule::Equal(name.to_ascii_lowercase(), value.to_owned()));
@@ -163,6 +166,8 @@ mod tests {
             r#"{"expiration":"2013-05-24T00:00:00Z"}"#,
             r#"{"expiration":"soon","conditions":[]}"#,
             r#"{"expiration":"2013-05-24T00:00:00Z","conditions":[1]}"#,
+            r#"{"expiration":"2013-05-24T00:00:00Z","conditions":[{}]}"#,
+            r#"{"expiration":"2013-05-24T00:00:00Z","conditions":[{"acl":"private","bucket":"vol"}]}"#,
             r#"{"expiration":"2013-05-24T00:00:00Z","conditions":[["eq","key","a"]]}"#,
             r#"{"expiration":"2013-05-24T00:00:00Z","conditions":[["ends-with","$key","a"]]}"#,
             r#"{"expiration":"2013-05-24T00:00:00Z","conditions":[["content-length-range",-1,5]]}"#,

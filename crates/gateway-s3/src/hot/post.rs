@@ -64,7 +64,12 @@ pub(crate) async fn post_object(auth: &Authenticator, post: Post<'_>) -> Result<
     })??;
     let credential = form.signer(auth).await?;
     post.exchange.proves();
-    policy.check(&form.fields, post.volume, clock::unix_s())?;
+    // A condition holds of the field as it was sent, or of what becomes of it.
+    let now_s = clock::unix_s();
+    let filled = form.filled();
+    let checked = policy.check(&filled.fields, post.volume, now_s);
+    checked.or_else(|refusal| policy.check(&form.fields, post.volume, now_s).map_err(|_| refusal))?;
+    let form = filled;
     let key = form.key()?;
     let target = Target::Object(post.volume.to_owned(), key.clone());
     rights::check(&credential, Operation::PostObject, &target, &Query::parse(None)?).await?;
@@ -196,10 +201,16 @@ impl Form {
         auth.check_policy(&scope, self.want("policy")?, self.want("x-amz-signature")?).await
     }
 
-    fn key(&self) -> Result<Key> {
+    /// The same with the name of the file where fields ask for it.
+    fn filled(&self) -> Form {
         // Some browsers give the whole path on the user's machine.
         let name = self.filename.rsplit(['/', '\\']).next().unwrap_or_default();
-        key_of(self.want("key")?.replace("${filename}", name))
+        let fill = |(field, value): &(String, String)| (field.clone(), value.replace("${filename}", name));
+        Form { fields: self.fields.iter().map(fill).collect(), filename: self.filename.clone() }
+    }
+
+    fn key(&self) -> Result<Key> {
+        key_of(self.want("key")?.to_owned())
     }
 
     /// The fields that are headers in a PutObject.

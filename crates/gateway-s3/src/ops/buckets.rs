@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use s3s::S3Response;
 use s3s::dto::*;
-use stoker_store::{ListRequest, Subject, VolumeOptions};
+use stoker_store::{ErrorKind, ListRequest, Subject, VolumeOptions};
 use tokio::time::Instant;
 
 use crate::refusal::{Code, Refusal, Result};
@@ -17,6 +17,8 @@ use super::token;
 const BUCKETS_MAX: usize = 10_000;
 /// How long a deletion waits for the lake to confirm the deletes of keys that are gone already.
 const DELETE_PATIENCE: Duration = Duration::from_secs(10);
+/// Uploads that are aborted at once.
+const UPLOADS_PAGE: usize = 1000;
 /// How often it looks.
 const DELETE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -63,6 +65,11 @@ pub(super) async fn create_bucket(
     if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
         return Err(Refusal::new(Code::AccessControlListNotSupported, "The bucket does not allow ACLs."));
     }
+    // Each part between dots is a name of its own where buckets are hosts. Volumes that others made may have such names.
+    if input.bucket.contains(".-") || input.bucket.contains("-.") {
+        return Err(Refusal::new(Code::InvalidBucketName, "The specified bucket is not valid.")
+            .with("BucketName", input.bucket));
+    }
     let constraint = input.create_bucket_configuration.and_then(|config| config.location_constraint);
     if let Some(constraint) = constraint
         && !constraint.as_str().is_empty()
@@ -101,6 +108,8 @@ pub(super) async fn delete_bucket(
                 return Err(fault.into());
             }
             Err(fault) if !looks_empty(caller, &input.bucket).await? => return Err(fault.into()),
+            // Uploads that nobody finished keep no bucket of S3.
+            Err(_) if abort_uploads(caller, &input.bucket).await? => {}
             Err(_) => tokio::time::sleep(DELETE_PAUSE).await,
         }
     }
@@ -109,8 +118,20 @@ pub(super) async fn delete_bucket(
 /// Whether a client would call the volume empty, though deletes may still be on their way to the lake.
 async fn looks_empty(caller: &Caller, volume: &str) -> Result<bool> {
     let page = caller.store().list(volume, ListRequest { limit: 1, ..ListRequest::default() }).await?;
-    let uploads = caller.store().uploads(volume, b"", None, 1).await?;
-    Ok(page.entries.is_empty() && uploads.uploads.is_empty())
+    Ok(page.entries.is_empty())
+}
+
+/// Aborts uploads of a volume that is to go; false if there were none.
+async fn abort_uploads(caller: &Caller, volume: &str) -> Result<bool> {
+    let page = caller.store().uploads(volume, b"", None, UPLOADS_PAGE).await?;
+    for info in &page.uploads {
+        match caller.store().upload_abort(volume, &info.key, &info.upload).await {
+            // Somebody else was faster.
+            Err(fault) if fault.kind == ErrorKind::NotFound => {}
+            aborted => aborted?,
+        }
+    }
+    Ok(!page.uploads.is_empty())
 }
 
 pub(super) async fn head_bucket(

@@ -203,7 +203,8 @@ pub(super) async fn list_objects_v2(
     let spelling = Spelling::of(input.encoding_type.as_ref())?;
     let limit = limit("max-keys", input.max_keys, KEYS_MAX)?;
     let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-    let after = match &input.continuation_token {
+    // An empty token is none: clients that go from page to page begin with it.
+    let after = match input.continuation_token.as_ref().filter(|token| !token.is_empty()) {
         Some(text) => Some(token::decode(&input.bucket, text)?),
         None => input.start_after.clone().filter(|after| !after.is_empty()).map(String::into_bytes),
     };

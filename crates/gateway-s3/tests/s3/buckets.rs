@@ -19,6 +19,8 @@ fn a_bucket_lives_and_dies() {
     client.put(&format!("/{name}/a"), b"x").expect(200);
     client.send(client.request("DELETE", &format!("/{name}"))).refused(409, "BucketNotEmpty");
     client.send(client.request("DELETE", &format!("/{name}/a"))).expect(204);
+    // Uploads that nobody finishes keep no bucket.
+    client.send(client.request("POST", &format!("/{name}/begun?uploads"))).expect(200);
     client.send(client.request("DELETE", &format!("/{name}"))).expect(204);
     assert_eq!(client.send(client.request("HEAD", &format!("/{name}"))).expect(404).body, b"");
     client.get(&format!("/{name}?list-type=2")).refused(404, "NoSuchBucket");
@@ -27,7 +29,7 @@ fn a_bucket_lives_and_dies() {
 #[test]
 fn names_and_places_are_checked() {
     let client = client();
-    for name in ["ab", "Upper", "a..b", "192.168.0.1"] {
+    for name in ["ab", "Upper", "a..b", "192.168.0.1", "a.-b", "a-.b"] {
         create(&client, name, "").refused(400, "InvalidBucketName");
     }
     let elsewhere = "<CreateBucketConfiguration><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>";

@@ -136,6 +136,9 @@ fn a_form_sends_the_browser_on_and_sets_tags() {
 fn a_form_may_only_what_its_policy_says() {
     let (client, volume) = (client(), volume());
     post(&client, &volume, "other/a", b"x", 10, &[]).refused(403, "AccessDenied");
+    post(&client, &volume, "${filename}", b"x", 10, &[]).refused(403, "AccessDenied");
+    let named = r#"["starts-with","$key","photo"],"#;
+    post_with(&client, &volume, "${filename}", b"x", 10, &[], named).refused(403, "AccessDenied");
     post(&client, &volume, "user/a", b"too long for it", 10, &[]).refused(400, "EntityTooLarge");
     post(&client, &volume, "user/a", b"", 10, &[]).refused(400, "EntityTooSmall");
     post(&client, &volume, "user/a", b"x", 10, &[("x-amz-meta-extra", "1")]).refused(403, "AccessDenied");
