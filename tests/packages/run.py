@@ -2,14 +2,15 @@
 """The packages on machines that have never seen Rust: a clean Debian root, and the database of an RPM.
 
   python3 tests/packages/run.py --stoker target/debug/stoker
-  python3 tests/packages/run.py --stoker ... --only deb          deb, rpm, image, chart
+  python3 tests/packages/run.py --stoker ... --only deb          deb, rpm, image, chart, wheel
 
 deb    installs the package into a debootstrap root, writes a file through a node that runs there as the packaged user, upgrades to
        the next package, removes it and purges it: the data survives all but the purge. The packaged pages and completions are looked at.
 rpm    the same files, owners and configuration by `rpm --root`; what Debian's rpm cannot resolve (glibc of another system) is not asked.
 image  `deploy/image/build` twice gives the same layers; run as 65532 without capabilities, S3 in and out, and a health check.
 chart  helm lint and template of every values file, and the plain manifests, against the schemas of two releases of Kubernetes.
-Needs root and Debian (debootstrap, dpkg-deb, rpm, buildah, podman) for all but chart.
+wheel  the Python package built by maturin, installed into a clean environment without Rust and network, used against a node.
+Needs root and Debian (debootstrap, dpkg-deb, rpm, buildah, podman) for all but chart and wheel.
 Exit code: 0 passed, 1 something failed, 3 nothing of it could be run here.
 """
 
@@ -34,7 +35,7 @@ from steps import NOT_HERE, Failed, Missing, run, say  # noqa: E402
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stoker", type=pathlib.Path, required=True, help="the program that is packed")
-    parser.add_argument("--only", default="deb,rpm,image,chart")
+    parser.add_argument("--only", default="deb,rpm,image,chart,wheel")
     parser.add_argument("--dir", help="where the roots are made")
     args = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stoker-packages-", dir=args.dir))

@@ -39,6 +39,7 @@ Usage: cargo xtask <command>
   dist [--binary PATH] [--out DIR] [--release N] [--only KINDS] [--sign gpg:KEY | minisign:FILE] [--wheel]
                               archives, Debian package, RPM, SBOM, notes and checksums of a release
   packages [...]              the packages in clean roots; arguments go to tests/packages/run.py
+  kubernetes [...]            the CSI driver below an API server and a kubelet; arguments go to tests/kubernetes/run.py
   upgrade                     builds the release before, and upgrades a cell of it node by node, under load
   fuzz [--seconds N] [TARGET ...]
                               every decoder on random bytes, N seconds each (needs cargo-fuzz)
@@ -87,6 +88,7 @@ fn dispatch(args: &[String]) -> Result<(), Failure> {
         "open" => suites::OPEN.run(rest),
         "python" => suites::PYTHON.run(rest),
         "packages" => suites::PACKAGES.run(rest),
+        "kubernetes" => suites::KUBERNETES.run(rest),
         "dist" => dist::run(rest),
         "upgrade" => upgrade::run(rest),
         "fuzz" => fuzz::run(rest),

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `packages`, `large` and `open`: programs of others against real
+//! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `packages`, `kubernetes`, `large` and `open`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
 use std::path::PathBuf;
@@ -45,6 +45,9 @@ pub const PATRONI: Suite = suite("patroni", "tests/patroni/run.py", "PostgreSQL 
 
 /// What machines without Rust install: packages, image, chart.
 pub const PACKAGES: Suite = suite("packages", "tests/packages/run.py", "packages in clean roots");
+
+/// The CSI driver below an API server and a kubelet.
+pub const KUBERNETES: Suite = suite("kubernetes", "tests/kubernetes/run.py", "an API server and a kubelet");
 
 /// Files that are larger than the rings, by every way, cut in the middle.
 pub const LARGE: Suite = Suite {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stoker_client::Client;
-use stoker_store::{DrainPolicy, ErrorKind, LakeMode, Store, VolumeInfo, VolumePolicy};
+use stoker_store::{DrainPolicy, Store, VolumeInfo, VolumePolicy};
 use tonic::Status;
 
 use crate::answer::{Answer, fault, is_missing, to_the_end};
@@ -11,9 +11,10 @@ use crate::capability::check_all;
 use crate::copying;
 use crate::door::Door;
 use crate::locks::Locks;
-use crate::parameters::{Parameters, SIZE_MAX, apply, fits, size};
+use crate::parameters::{FOREIGN, Parameters, SIZE_MAX, apply, fits, size};
 use crate::proto::*;
 use crate::record::{Place, Records, SnapshotRecord, Source, VolumeRecord, handle};
+use crate::tenants;
 
 /// CREATE_DELETE_VOLUME, LIST_VOLUMES, GET_CAPACITY, CREATE_DELETE_SNAPSHOT, LIST_SNAPSHOTS, CLONE_VOLUME, EXPAND_VOLUME,
 /// VOLUME_CONDITION, GET_VOLUME, SINGLE_NODE_MULTI_WRITER, MODIFY_VOLUME, GET_SNAPSHOT.
@@ -67,7 +68,7 @@ impl Controller {
                 None => {
                     self.check_new(&handle, &parameters, size, source.as_ref()).await?;
                     let place = match &parameters.volume {
-                        None => Place { volume: handle.clone(), directory: None },
+                        None => Place { volume: parameters.full_name(&handle), directory: None },
                         Some(volume) => Place { volume: volume.clone(), directory: Some(handle.clone()) },
                     };
                     let record = VolumeRecord {
@@ -87,93 +88,6 @@ impl Controller {
             Ok(CreateVolumeResponse { volume: Some(self.volume(&handle, &record).await?) })
         })
         .await
-    }
-
-    /// Refuses what cannot be made, before anything of it is.
-    async fn check_new(
-        &self,
-        handle: &str,
-        parameters: &Parameters,
-        size: u64,
-        source: Option<&Source>,
-    ) -> Answer<()> {
-        let store = self.door.open().await?;
-        match source {
-            Some(Source::Volume(id)) => {
-                let place = self.records.place(id).await?;
-                place.ok_or_else(|| Status::not_found(format!("there is no volume {id} to be cloned")))?;
-            }
-            Some(Source::Snapshot(id)) => {
-                self.snapshot(id)
-                    .await?
-                    .ok_or_else(|| Status::not_found(format!("there is no snapshot {id}")))?;
-            }
-            None => {}
-        }
-        if let Some(volume) = &parameters.volume {
-            let found = store.volume(volume).await.map_err(fault)?;
-            return match found.policy.lake_mode {
-                LakeMode::ReadOnly => Err(Status::failed_precondition(format!("{volume} is read-only"))),
-                _ => Ok(()),
-            };
-        }
-        match store.volume(handle).await {
-            Ok(_) => {
-                return Err(Status::already_exists(format!(
-                    "the volume {handle} is there, and this driver did not make it"
-                )));
-            }
-            Err(error) if !is_missing(&error) => return Err(fault(error)),
-            Err(_) => {}
-        }
-        let free = free(&store, &parameters.policy).await?;
-        if size > free {
-            return Err(Status::out_of_range(format!(
-                "{size} bytes are more than the {free} that such volumes can have"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Makes what a record tells of.
-    async fn finish(
-        &self,
-        handle: &str,
-        mut record: VolumeRecord,
-        parameters: &Parameters,
-    ) -> Answer<VolumeRecord> {
-        if record.is_ready {
-            return Ok(record);
-        }
-        let store = self.door.open().await?;
-        match record.place.directory {
-            Some(_) => copying::make_directory(&store, &record.place).await?,
-            None => match store.volume_create(&record.place.volume, parameters.options(record.size)).await {
-                // From the try before.
-                Err(error) if error.kind == ErrorKind::Conflict => {}
-                Err(error) => {
-                    // Nothing is there of it: the next try may have other parameters.
-                    if error.kind == ErrorKind::Invalid {
-                        self.records.remove::<VolumeRecord>(handle).await?;
-                    }
-                    return Err(fault(error));
-                }
-                Ok(_) => {}
-            },
-        }
-        let from = match &record.source {
-            None => None,
-            Some(Source::Volume(id)) => self.records.place(id).await?,
-            Some(Source::Snapshot(id)) => self.snapshot(id).await?.map(|(_, snapshot)| snapshot.place),
-        };
-        match (&record.source, from) {
-            (Some(_), None) => return Err(Status::not_found("what the volume is filled from is gone")),
-            (_, Some(from)) => drop(copying::copy(&store, &from, &record.place).await?),
-            (None, None) => {}
-        }
-        record.is_ready = true;
-        self.records.put(handle, &record, false).await?;
-        Ok(record)
     }
 
     /// A snapshot by its id.
@@ -224,7 +138,7 @@ impl Controller {
         // Parameters that are not those of the volume are not confirmed.
         let record = self.records.get::<VolumeRecord>(&handle).await?;
         let is_other = |given: &std::collections::HashMap<String, String>| {
-            given.iter().any(|(name, value)| {
+            given.iter().filter(|(name, _)| !name.starts_with(FOREIGN)).any(|(name, value)| {
                 record.as_ref().is_some_and(|record| record.parameters.get(name) != Some(value))
             })
         };
@@ -375,7 +289,7 @@ impl Controller {
         Ok(Volume {
             capacity_bytes: record.size as i64,
             volume_id: self.records.id(handle).await?,
-            volume_context: Default::default(),
+            volume_context: tenants::context(&record.place),
             content_source,
             accessible_topology: vec![self.topology().await?],
         })
@@ -428,7 +342,7 @@ fn full(volume: &VolumeInfo) -> Option<String> {
 }
 
 /// Bytes that a new volume can have: the lake's, or what is free on the drives if nothing leaves them.
-async fn free(store: &Client, policy: &VolumePolicy) -> Answer<u64> {
+pub(crate) async fn free(store: &Client, policy: &VolumePolicy) -> Answer<u64> {
     if policy.drain != DrainPolicy::Never {
         return Ok(SIZE_MAX);
     }

@@ -74,6 +74,12 @@ async fn one(store: Client, from_volume: String, from: Key, to_volume: String, t
     }
 }
 
+/// True if there is no file below a place.
+pub async fn is_empty(store: &Client, place: &Place) -> Answer<bool> {
+    let request = ListRequest { prefix: place.prefix(), limit: 1, ..ListRequest::default() };
+    store.list(&place.volume, request).await.map(|page| page.entries.is_empty()).map_err(fault)
+}
+
 /// Makes a directory.
 pub async fn make_directory(store: &Client, place: &Place) -> Answer<()> {
     let key = Key::new(place.prefix()).map_err(fault)?;

@@ -11,6 +11,7 @@
 //! It must not hold durable state of its own beside that folder, nor know a node: it asks the door as every client does.
 
 mod answer;
+mod authority;
 mod capability;
 mod client;
 mod controller;
@@ -18,6 +19,7 @@ mod copying;
 mod door;
 mod identity;
 mod locks;
+mod making;
 mod mounts;
 mod node;
 mod parameters;
@@ -29,6 +31,7 @@ mod server;
 mod snapshots;
 mod sys;
 mod table;
+mod tenants;
 
 use std::path::PathBuf;
 
@@ -58,6 +61,15 @@ pub struct Options {
     pub node: Option<NodeOptions>,
 }
 
+/// The address that takes tokens of users: the socket of a machine takes users of the machine alone.
+#[derive(Clone, Debug)]
+pub struct TenantDoor {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Authorities to trust there, if not those of the system.
+    pub ca: Option<PathBuf>,
+}
+
 /// What shows volumes on a machine.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -69,6 +81,8 @@ pub struct NodeOptions {
     pub program: PathBuf,
     /// Arguments that tell that verb which node it asks.
     pub target: Vec<String>,
+    /// How volumes of tenants are asked for, if they can be.
+    pub tenants: Option<TenantDoor>,
     /// Volumes that one machine shows.
     pub volumes_max: i64,
     /// The folder in which a kubelet looks for drivers, if the driver registers itself.

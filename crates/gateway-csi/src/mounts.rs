@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,12 +15,15 @@ use tonic::Status;
 use crate::answer::Answer;
 use crate::record::{Place, hash};
 use crate::sys::{self, Limits};
+use crate::{NodeOptions, TenantDoor, tenants};
 
 /// Longest path that is taken.
 const PATH_LEN_MAX: usize = 4096;
 /// Tells boots apart: what was mounted in another one is not mounted any more.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 const MOUNTS: &str = "/proc/self/mountinfo";
+/// What the source of a mount of ours begins with; its volume follows.
+const SOURCE: &str = "stoker:";
 
 /// One path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -44,7 +48,13 @@ pub struct Mounted {
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// A volume, by a process.
-    Staged { place: Place, arguments: Vec<String> },
+    Staged {
+        place: Place,
+        arguments: Vec<String>,
+        /// By the token of a user, not as the driver.
+        #[serde(default)]
+        by_token: bool,
+    },
     /// A volume that goes with its pod, by a process.
     Ephemeral { place: Place, arguments: Vec<String> },
     /// Something that is staged, shown once more.
@@ -60,21 +70,39 @@ pub enum State {
     Dead,
 }
 
+/// What a mount shows, and of whom it asks it.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    volume: &'a str,
+    target: &'a [String],
+}
+
 /// The folder of those files, and the program that mounts.
 pub struct Mounts {
     folder: PathBuf,
+    tokens: PathBuf,
     program: PathBuf,
     target: Vec<String>,
+    tenants: Option<TenantDoor>,
     boot: String,
 }
 
 impl Mounts {
     /// Opens the folder, and makes it.
-    pub fn open(state: &Path, program: &Path, target: &[String]) -> io::Result<Mounts> {
-        let folder = state.join("mounts");
-        fs::create_dir_all(&folder)?;
+    pub fn open(options: &NodeOptions) -> io::Result<Mounts> {
+        let (folder, tokens) = (options.state.join("mounts"), options.state.join("tokens"));
+        for folder in [&folder, &tokens] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
         let boot = fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned();
-        Ok(Mounts { folder, program: program.to_owned(), target: target.to_vec(), boot })
+        Ok(Mounts {
+            folder,
+            tokens,
+            program: options.program.clone(),
+            target: options.target.clone(),
+            tenants: options.tenants.clone(),
+            boot,
+        })
     }
 
     fn file(&self, path: &Path) -> PathBuf {
@@ -97,6 +125,9 @@ impl Mounts {
             }
         }
         let _ = fs::remove_file(file);
+        if let Some(name) = file.file_stem() {
+            let _ = fs::remove_file(self.tokens.join(name));
+        }
         None
     }
 
@@ -107,6 +138,15 @@ impl Mounts {
         let mut all: Vec<Mounted> = files.filter_map(|file| self.read(&file)).collect();
         all.sort_by_key(|one| (matches!(one.what, What::Published { .. }), one.path.clone()));
         all
+    }
+
+    /// A target that shows what is staged on a path, if there is one.
+    pub fn shown_from(&self, path: &Path) -> Option<PathBuf> {
+        let is_of = |one: &Mounted| matches!(&one.what, What::Published { staging, .. } if staging == path);
+        self.all()
+            .into_iter()
+            .find(|one| is_of(one) && state(&one.path) != State::Nothing)
+            .map(|one| one.path)
     }
 
     /// Writes one down, durably.
@@ -125,22 +165,62 @@ impl Mounts {
         write().map_err(|error: io::Error| failed("writing down", &file, &error))
     }
 
-    /// Forgets one.
+    /// Keeps the token that a path is mounted with, for the process of the mount and for the one after it.
+    pub fn put_token(&self, path: &Path, token: &str) -> Answer<()> {
+        let (file, new) = (self.token(path), self.token(path).with_extension("new"));
+        let write = || {
+            let _ = fs::remove_file(&new);
+            let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+            out.write_all(token.as_bytes())?;
+            fs::rename(&new, &file)
+        };
+        write().map_err(|error| failed("writing", &file, &error))
+    }
+
+    fn token(&self, path: &Path) -> PathBuf {
+        self.tokens.join(hash(&path.to_string_lossy()))
+    }
+
+    /// Forgets one, and its token.
     pub fn remove(&self, path: &Path) -> Answer<()> {
-        let file = self.file(path);
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", &file, &error)),
-            _ => Ok(()),
+        for file in [self.token(path), self.broken(path), self.file(path)] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("removing", &file, &error));
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// Mounts what is written down.
     pub fn make(&self, mounted: &Mounted) -> Answer<()> {
         match &mounted.what {
-            What::Staged { place, arguments } | What::Ephemeral { place, arguments } => {
-                self.start(place, &mounted.path, arguments, mounted.read_only)
+            What::Ephemeral { place, arguments } => {
+                let asked = Asked { volume: &place.volume, target: &self.target };
+                self.start(asked, &mounted.path, arguments, mounted.read_only)
+            }
+            What::Staged { place, arguments, by_token } => {
+                let of_tenant = match (by_token, &self.tenants) {
+                    (false, _) => None,
+                    (true, Some(door)) => Some(door.arguments(&self.token(&mounted.path))),
+                    (true, None) => {
+                        let why = "tokens of users need --tenant-endpoint of this driver";
+                        return Err(Status::failed_precondition(why));
+                    }
+                };
+                let asked = match &of_tenant {
+                    None => Asked { volume: &place.volume, target: &self.target },
+                    Some(target) => Asked { volume: tenants::own_name(&place.volume), target },
+                };
+                self.start(asked, &mounted.path, arguments, mounted.read_only)
             }
             What::Published { staging, directory } => {
+                // Below a mount that is gone is the machine's own disk, which is nobody's volume.
+                if state(staging) != State::Alive {
+                    return Err(Status::unavailable(format!("{} is not mounted now", staging.display())));
+                }
                 let from = directory.as_ref().map_or(staging.clone(), |directory| staging.join(directory));
                 if !from.is_dir() {
                     return Err(Status::not_found(format!("{} is gone", from.display())));
@@ -160,16 +240,16 @@ impl Mounts {
     }
 
     /// Starts the process. It returns when the volume can be used, and the one that serves it goes on.
-    fn start(&self, place: &Place, path: &Path, arguments: &[String], read_only: bool) -> Answer<()> {
+    fn start(&self, asked: Asked<'_>, path: &Path, arguments: &[String], read_only: bool) -> Answer<()> {
         let mut mount = Command::new(&self.program);
-        mount.arg("mount").args(read_only.then_some("--read-only")).args(arguments).args(&self.target);
-        mount.arg("--").arg(&place.volume).arg(path).stdin(Stdio::null());
+        mount.arg("mount").args(read_only.then_some("--read-only")).args(arguments).args(asked.target);
+        mount.arg("--").arg(asked.volume).arg(path).stdin(Stdio::null());
         let done = mount.output().map_err(|error| failed("starting", &self.program, &error))?;
         if done.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&done.stderr);
-        Err(Status::internal(format!("mounting {} on {}: {}", place.volume, path.display(), said.trim())))
+        Err(Status::internal(format!("mounting {} on {}: {}", asked.volume, path.display(), said.trim())))
     }
 
     /// Takes everything on a path away; the path stays.
@@ -194,16 +274,38 @@ impl Mounts {
         }
     }
 
+    /// True if a mount died, or was taken away because it died and could not be made again since.
+    pub fn is_broken(&self, path: &Path) -> bool {
+        match state(path) {
+            State::Dead => true,
+            State::Nothing => self.broken(path).exists(),
+            State::Alive => false,
+        }
+    }
+
+    fn broken(&self, path: &Path) -> PathBuf {
+        self.file(path).with_extension("broken")
+    }
+
     /// Mounts what died again. What somebody else took away is forgotten when the orchestrator says so, and not made.
     pub fn repair(&self, mounted: &Mounted) -> Answer<()> {
-        if state(&mounted.path) != State::Dead {
+        if !self.is_broken(&mounted.path) {
             return Ok(());
         }
+        // A dead mount gives errors; without it and without another one a pod would write to what is below.
+        if let What::Published { staging, .. } = &mounted.what
+            && state(staging) != State::Alive
+        {
+            return Err(Status::unavailable(format!("{} is not mounted now", staging.display())));
+        }
         tracing::warn!(path = %mounted.path.display(), "a mount whose process is gone is mounted again");
+        let broken = self.broken(&mounted.path);
+        fs::write(&broken, []).map_err(|error| failed("writing", &broken, &error))?;
         while state(&mounted.path) == State::Dead {
             sys::unmount(&mounted.path, true).map_err(|error| failed("unmounting", &mounted.path, &error))?;
         }
-        self.make(mounted)
+        self.make(mounted)?;
+        fs::remove_file(&broken).map_err(|error| failed("removing", &broken, &error))
     }
 }
 
@@ -223,14 +325,23 @@ pub fn state(path: &Path) -> State {
 /// Options of the mount on top of a path; none if nothing is mounted there.
 fn options(path: &Path) -> Option<String> {
     let table = fs::read_to_string(MOUNTS).unwrap_or_default();
-    options_in(&table, path)
+    on_top(&table, path).map(|(options, _)| options.to_owned())
 }
 
-fn options_in(table: &str, path: &Path) -> Option<String> {
+/// True if what is on top of a path is a mount of a volume of Stoker.
+pub fn is_served_by_us(path: &Path) -> bool {
+    let table = fs::read_to_string(MOUNTS).unwrap_or_default();
+    on_top(&table, path).is_some_and(|(_, source)| source.starts_with(SOURCE))
+}
+
+/// Options and source of the mount on top of a path.
+fn on_top<'a>(table: &'a str, path: &Path) -> Option<(&'a str, &'a str)> {
     table.lines().rev().find_map(|line| {
         let mut fields = line.split(' ');
         let (place, options) = (fields.nth(4)?, fields.next()?);
-        (Path::new(&plain(place)) == path).then(|| options.to_owned())
+        // Behind a mark, for there may be any number of fields before it.
+        let source = fields.skip_while(|field| *field != "-").nth(2)?;
+        (Path::new(&plain(place)) == path).then_some((options, source))
     })
 }
 
@@ -287,9 +398,9 @@ mod tests {
     fn the_mount_on_top_counts() {
         let table = "25 1 0:22 / /a ro,nosuid - tmpfs t rw\n26 25 0:50 / /a rw,nodev - fuse.stoker stoker:x rw\n\
                      27 1 0:51 / /with\\040space rw - fuse x rw\nbroken\n";
-        assert_eq!(options_in(table, Path::new("/a")).as_deref(), Some("rw,nodev"));
-        assert_eq!(options_in(table, Path::new("/with space")).as_deref(), Some("rw"));
-        assert_eq!(options_in(table, Path::new("/b")), None);
+        assert_eq!(on_top(table, Path::new("/a")), Some(("rw,nodev", "stoker:x")));
+        assert_eq!(on_top(table, Path::new("/with space")), Some(("rw", "x")));
+        assert_eq!(on_top(table, Path::new("/b")), None);
         assert_eq!(plain("\\0\\999x\\134"), "\\0\\999x\\");
     }
 
@@ -308,11 +419,25 @@ mod tests {
     #[test]
     fn records_survive_the_driver_and_not_the_boot() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || Mounts::open(folder.path(), Path::new("stoker"), &[]).unwrap();
+        let options = NodeOptions {
+            id: "machine".into(),
+            state: folder.path().into(),
+            program: "stoker".into(),
+            target: vec![],
+            tenants: None,
+            volumes_max: 1,
+            registry: None,
+            kubelet_socket: None,
+        };
+        let open = || Mounts::open(&options).unwrap();
         let staged = |path: &str| Mounted {
             volume_id: "c/v".into(),
             path: path.into(),
-            what: What::Staged { place: Place { volume: "v".into(), directory: None }, arguments: vec![] },
+            what: What::Staged {
+                place: Place { volume: "v".into(), directory: None },
+                arguments: vec![],
+                by_token: false,
+            },
             read_only: false,
             single_writer: false,
             boot: String::new(),
@@ -320,6 +445,10 @@ mod tests {
         let what = What::Published { staging: "/s".into(), directory: None };
         open().put(&Mounted { what, ..staged("/a") }).ok().unwrap();
         open().put(&staged("/s")).ok().unwrap();
+        for token in ["one", "two"] {
+            open().put_token(Path::new("/a"), token).ok().unwrap();
+        }
+        assert_eq!(fs::read_to_string(open().token(Path::new("/a"))).unwrap(), "two");
         let all = open().all();
         assert_eq!(all.iter().map(|one| one.path.to_str().unwrap()).collect::<Vec<_>>(), ["/s", "/a"]);
         let mut other = open();
@@ -329,6 +458,6 @@ mod tests {
         assert!(open().get(Path::new("/x")).is_none());
         open().remove(Path::new("/a")).ok().unwrap();
         open().remove(Path::new("/a")).ok().unwrap();
-        assert!(open().all().is_empty());
+        assert!(open().all().is_empty() && !open().token(Path::new("/a")).exists());
     }
 }

@@ -8,17 +8,18 @@ use std::time::Duration;
 use stoker_store::{Class, DrainPolicy, ErrorKind, Order, Report, Store, VolumeOptions, VolumePolicy};
 use tonic::Status;
 
-use crate::NodeOptions;
 use crate::answer::{Answer, blocking, fault, to_the_end};
 use crate::capability::Use;
 use crate::copying;
 use crate::door::Door;
 use crate::locks::Locks;
-use crate::mounts::{Mounted, Mounts, State, What, checked, failed, state};
+use crate::mounts::{Mounted, Mounts, State, What, checked, failed, is_served_by_us, state};
 use crate::parameters::quantity;
 use crate::proto::*;
-use crate::record::{Place, Records, hash};
+use crate::record::{Place, Records, SCRATCH, hash};
 use crate::sys;
+use crate::tenants;
+use crate::{NodeOptions, TenantDoor};
 
 /// STAGE_UNSTAGE_VOLUME, GET_VOLUME_STATS, VOLUME_CONDITION, SINGLE_NODE_MULTI_WRITER.
 const CAPABILITIES: &[i32] = &[1, 2, 4, 5];
@@ -40,6 +41,7 @@ pub struct Node {
     mounts: Arc<Mounts>,
     locks: Locks,
     driver: String,
+    tenants: Option<TenantDoor>,
     id: String,
     volumes_max: i64,
 }
@@ -48,7 +50,8 @@ impl Node {
     pub fn open(door: Arc<Door>, driver: &str, options: &NodeOptions) -> std::io::Result<Node> {
         Ok(Node {
             records: Records::new(door.clone()),
-            mounts: Arc::new(Mounts::open(&options.state, &options.program, &options.target)?),
+            mounts: Arc::new(Mounts::open(options)?),
+            tenants: options.tenants.clone(),
             locks: Locks::default(),
             driver: driver.to_owned(),
             id: options.id.clone(),
@@ -95,12 +98,19 @@ impl Node {
         check_id(&request.volume_id)?;
         let path = checked(&request.staging_target_path, "staging target")?;
         let used = Use::of(request.volume_capability.as_ref())?;
+        let token = tenants::token(&request.volume_context, &request.secrets)?;
         let place = self.place(&request.volume_id).await?;
         let held = self.locks.take(&request.volume_id)?;
+        if let Some(token) = &token {
+            let door = self.tenants.as_ref().ok_or_else(|| {
+                Status::failed_precondition("tokens of users need --tenant-endpoint of this driver")
+            })?;
+            door.check(token, &place.volume).await?;
+        }
         let mounted = Mounted {
             volume_id: request.volume_id,
             path,
-            what: What::Staged { place, arguments: used.arguments },
+            what: What::Staged { place, arguments: used.arguments, by_token: token.is_some() },
             read_only: used.read_only,
             single_writer: false,
             boot: String::new(),
@@ -108,7 +118,7 @@ impl Node {
         let mounts = self.mounts.clone();
         to_the_end(blocking(move || {
             let _held = held;
-            show(&mounts, &mounted)?;
+            show(&mounts, &mounted, token.as_deref())?;
             Ok(NodeStageVolumeResponse {})
         }))
         .await
@@ -125,6 +135,13 @@ impl Node {
         to_the_end(blocking(move || {
             let _held = held;
             check_owner(&mounts, &path, &request.volume_id)?;
+            // What is bound to it would show the machine's own disk to its pod the next time that the mount dies.
+            if let Some(target) = mounts.shown_from(&path) {
+                return Err(Status::failed_precondition(format!(
+                    "the volume is published on {} still",
+                    target.display()
+                )));
+            }
             mounts.clear(&path)?;
             mounts.remove(&path)?;
             Ok(NodeUnstageVolumeResponse {})
@@ -149,9 +166,15 @@ impl Node {
         }
         let staging = checked(&request.staging_target_path, "staging target")?;
         let place = self.place(&request.volume_id).await?;
-        // Two targets of one volume do not wait for each other, unless there may be one only.
-        let name = if used.single_writer { request.volume_id.clone() } else { path.display().to_string() };
-        let held = self.locks.take(&name)?;
+        // Two targets of one volume do not wait for each other, unless there may be one only; nobody unstages it meanwhile.
+        let of_path = self.locks.take(&path.display().to_string())?;
+        let is_alone = used.single_writer || self.mounts.is_broken(&staging);
+        let of_volume = if is_alone {
+            self.locks.take(&request.volume_id)?
+        } else {
+            self.locks.share(&request.volume_id)?
+        };
+        let held = [of_path, of_volume];
         let mounted = Mounted {
             volume_id: request.volume_id,
             path,
@@ -177,7 +200,7 @@ impl Node {
                     "the volume has its only writer already, on another target",
                 ));
             }
-            show(&mounts, &mounted)?;
+            show(&mounts, &mounted, None)?;
             Ok(NodePublishVolumeResponse {})
         }))
         .await
@@ -192,7 +215,7 @@ impl Node {
     ) -> Answer<NodePublishVolumeResponse> {
         let size = ephemeral_size(&request.volume_context)?;
         let held = self.locks.take(&request.volume_id)?;
-        let place = Place { volume: format!("eph-{}", hash(&request.volume_id)), directory: None };
+        let place = scratch(&request.volume_id);
         let mounted = Mounted {
             volume_id: request.volume_id,
             path: path.to_owned(),
@@ -215,7 +238,7 @@ impl Node {
                 _ => {}
             }
             let mounts = self.mounts.clone();
-            blocking(move || show(&mounts, &mounted)).await?;
+            blocking(move || show(&mounts, &mounted, None)).await?;
             Ok(NodePublishVolumeResponse {})
         })
         .await
@@ -233,12 +256,19 @@ impl Node {
             let mounts = self.mounts.clone();
             let known = mounts.get(&path);
             let at = path.clone();
+            let id = request.volume_id.clone();
             blocking(move || {
-                check_owner(&mounts, &at, &request.volume_id)?;
+                check_owner(&mounts, &at, &id)?;
                 mounts.clear_target(&at)
             })
             .await?;
-            if let Some(Mounted { what: What::Ephemeral { place, .. }, .. }) = known {
+            let scratch = match known {
+                Some(Mounted { what: What::Ephemeral { place, .. }, .. }) => Some(place),
+                Some(_) => None,
+                // The machine was started anew since: what was scratch of this pod has to go nevertheless.
+                None => Some(scratch(&request.volume_id)),
+            };
+            if let Some(place) = scratch {
                 copying::remove(&self.door.open().await?, &place).await?;
             }
             self.mounts.remove(&path)?;
@@ -306,7 +336,7 @@ impl Node {
                 let me = self.clone();
                 let looked = blocking(move || {
                     let _probe = probe;
-                    if state(&mounted.path) == State::Dead { me.revive(&mounted) } else { Ok(()) }
+                    if me.mounts.is_broken(&mounted.path) { me.revive(&mounted) } else { Ok(()) }
                 });
                 match tokio::time::timeout(PROBE, looked).await {
                     Ok(Err(error)) => {
@@ -333,8 +363,13 @@ impl Node {
     }
 }
 
+/// The volume of a pod's inline scratch.
+fn scratch(id: &str) -> Place {
+    Place { volume: format!("{SCRATCH}{}", hash(id)), directory: None }
+}
+
 /// Makes what is wanted, or finds it made. What is there with other options is another one.
-fn show(mounts: &Mounts, wanted: &Mounted) -> Answer<()> {
+fn show(mounts: &Mounts, wanted: &Mounted, token: Option<&str>) -> Answer<()> {
     let path = &wanted.path;
     if let Some(known) = mounts.get(path) {
         if (Mounted { boot: String::new(), ..known.clone() }) != *wanted {
@@ -355,6 +390,9 @@ fn show(mounts: &Mounts, wanted: &Mounted) -> Answer<()> {
     if !is_empty {
         return Err(Status::failed_precondition(format!("{} is not empty", path.display())));
     }
+    if let Some(token) = token {
+        mounts.put_token(path, token)?;
+    }
     mounts.put(wanted)?;
     mounts.make(wanted).inspect_err(|_| {
         let _ = mounts.remove(path);
@@ -367,7 +405,8 @@ fn check_owner(mounts: &Mounts, path: &Path, id: &str) -> Answer<()> {
         Some(known) if known.volume_id != id => {
             Err(Status::not_found(format!("{} shows another volume than {id}", path.display())))
         }
-        None if state(path) == State::Alive => {
+        // The folder that tells what is mounted was lost; what serves it says whose it is.
+        None if state(path) == State::Alive && !is_served_by_us(path) => {
             Err(Status::failed_precondition(format!("{} is a mount that is not ours", path.display())))
         }
         _ => Ok(()),

@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::de::DeserializeOwned;
-use stoker_store::{DrainPolicy, LakeMode, VolumeOptions, VolumePolicy, check_volume_name};
+use stoker_store::{
+    DrainPolicy, LakeMode, TENANT_DEFAULT, VolumeOptions, VolumePolicy, check_volume_name, check_who_name,
+    full_volume_name,
+};
 use tonic::Status;
 
 use crate::answer::{Answer, fault};
 use crate::proto::CapacityRange;
+use crate::record::is_reserved;
 
 /// Parameters that orchestrators add for their own use.
-const FOREIGN: &str = "csi.storage.k8s.io/";
+pub const FOREIGN: &str = "csi.storage.k8s.io/";
 /// Largest volume: what a mount shows as its size if nothing limits it.
 pub const SIZE_MAX: u64 = 1 << 50;
 
@@ -19,8 +23,12 @@ pub const SIZE_MAX: u64 = 1 << 50;
 pub struct Parameters {
     /// The volume in which a directory is made; none: a volume of its own.
     pub volume: Option<String>,
+    /// The tenant that it belongs to; none: the default one.
+    pub tenant: Option<String>,
     /// Where a volume drains.
     pub lake: Option<String>,
+    /// Its bytes are encrypted on drives.
+    pub encrypt: bool,
     /// What stays when it is deleted.
     pub retain: bool,
     /// What the volume wants.
@@ -38,8 +46,19 @@ impl Parameters {
             match name.as_str() {
                 "volume" => {
                     check_volume_name(value).map_err(fault)?;
+                    if is_reserved(value) {
+                        return Err(wrong(name, value, "a volume that a person made"));
+                    }
                     read.volume = Some(value.clone());
                 }
+                "tenant" => {
+                    check_who_name("tenant", value).map_err(fault)?;
+                    read.tenant = Some(value.clone()).filter(|tenant| tenant != TENANT_DEFAULT);
+                }
+                "encrypt" => match value.as_str() {
+                    "aes-256-gcm" => read.encrypt = true,
+                    _ => return Err(wrong(name, value, "aes-256-gcm")),
+                },
                 "lake" => read.lake = Some(value.clone()),
                 "onDelete" => {
                     retain = Some(match value.as_str() {
@@ -70,6 +89,11 @@ impl Parameters {
         Ok(read)
     }
 
+    /// What a volume is called in the cluster, of its handle.
+    pub fn full_name(&self, handle: &str) -> String {
+        full_volume_name(self.tenant.as_deref().unwrap_or(TENANT_DEFAULT), handle)
+    }
+
     /// The volume that they describe.
     pub fn options(&self, quota_bytes: u64) -> VolumeOptions {
         VolumeOptions {
@@ -96,7 +120,7 @@ pub fn apply(policy: &mut VolumePolicy, name: &str, value: &str) -> Answer<()> {
         "drainLagMaxSeconds" => policy.drain_lag_max_s = number(name, value)?,
         "leases" => policy.leases = value.parse().map_err(|_| wrong(name, value, "true or false"))?,
         _ => {
-            let known = "volume, lake, onDelete, class, spread, whenAlone, lakeMode, drain, drainQuietSeconds, drainLagMaxSeconds, leases";
+            let known = "volume, tenant, lake, encrypt, onDelete, class, spread, whenAlone, lakeMode, drain, drainQuietSeconds, drainLagMaxSeconds, leases";
             return Err(Status::invalid_argument(format!(
                 "the parameter {name:?} is not known; known are {known}"
             )));
@@ -203,6 +227,12 @@ mod tests {
             &[("drain", "every:0")],
             &[("leases", "yes")],
             &[("onDelete", "")],
+            &[("encrypt", "rot13")],
+            &[("volume", "stoker-csi")],
+            &[("tenant", "A_b")],
+            &[("tenant", "acme"), ("volume", "data")],
+            &[("volume", "snap-pvc-1")],
+            &[("volume", "data"), ("encrypt", "aes-256-gcm")],
             &[("volume", "a/b")],
             &[("volume", "data"), ("class", "two")],
             &[("drainQuietSeconds", "-1")],

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stoker_store::{
     Condition, ErrorKind, Filler, Finish, Key, ListRequest, Store, VolumeOptions, WriteRequest,
-    check_volume_name,
+    check_volume_name, volume_tenant,
 };
 use tonic::Status;
 
@@ -19,6 +19,10 @@ use crate::door::Door;
 
 /// The volume of the records.
 pub const HOME: &str = "stoker-csi";
+/// What names of volumes of snapshots begin with.
+pub const SNAPSHOT: &str = "snap-";
+/// What names of volumes of inline scratch begin with.
+pub const SCRATCH: &str = "eph-";
 /// Longest name and id of the specification.
 pub const NAME_LEN_MAX: usize = 128;
 /// A record is small; more is not ours.
@@ -111,11 +115,18 @@ pub fn handle(prefix: &str, name: &str) -> Answer<String> {
         return Err(Status::invalid_argument(format!("a name has at most {NAME_LEN_MAX} bytes")));
     }
     let plain = format!("{prefix}{name}");
-    let is_ours = [HOME, "snap-", "eph-", "csi-"].iter().any(|taken| name.starts_with(taken));
+    let is_ours = [HOME, SNAPSHOT, SCRATCH, "csi-"].iter().any(|taken| name.starts_with(taken));
     if check_volume_name(&plain).is_ok() && !is_ours {
         return Ok(plain);
     }
     Ok(format!("{prefix}csi-{}", hash(name)))
+}
+
+/// True for what is no volume for pods: the records, snapshots, and scratch of another pod.
+pub fn is_reserved(volume: &str) -> bool {
+    let is_scratch = |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (_, own) = volume_tenant(volume);
+    volume == HOME || own.starts_with(SNAPSHOT) || volume.strip_prefix(SCRATCH).is_some_and(is_scratch)
 }
 
 /// 128 bits that tell texts apart.
@@ -255,7 +266,7 @@ impl Records {
         if let Some(record) = self.get::<VolumeRecord>(&handle).await? {
             return Ok(record.is_ready.then_some(record.place));
         }
-        if handle == HOME {
+        if is_reserved(&handle) {
             return Ok(None);
         }
         match self.door.open().await?.volume(&handle).await {

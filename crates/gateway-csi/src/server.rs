@@ -10,6 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
+use crate::authority::AnyHost;
 use crate::controller::Controller;
 use crate::door::Door;
 use crate::identity::Identity;
@@ -112,7 +113,7 @@ async fn converse(stream: UnixStream, services: Arc<Services>) {
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_concurrent_streams(STREAMS_MAX);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), served).await {
+    if let Err(error) = builder.serve_connection(TokioIo::new(AnyHost::new(stream)), served).await {
         tracing::debug!(%error, "a connection ended");
     }
 }

@@ -5,28 +5,27 @@
 
 use std::sync::Arc;
 
-use stoker_store::{ErrorKind, Store, VolumeOptions, VolumePolicy};
+use stoker_store::{ErrorKind, Store, VolumeOptions, VolumePolicy, full_volume_name, volume_tenant};
 use tonic::Status;
 
-use crate::answer::{Answer, fault, to_the_end};
+use crate::answer::{Answer, fault, is_missing, to_the_end};
 use crate::controller::Controller;
 use crate::copying;
+use crate::making::{is_encrypted, is_final, make_volume};
+use crate::parameters::FOREIGN;
 use crate::proto::*;
-use crate::record::{Place, SnapshotRecord, handle};
-
-/// What names of their volumes begin with.
-const PREFIX: &str = "snap-";
+use crate::record::{Place, SNAPSHOT, SnapshotRecord, handle};
 
 impl Controller {
     pub async fn snapshot_create(
         self: Arc<Self>,
         request: CreateSnapshotRequest,
     ) -> Answer<CreateSnapshotResponse> {
-        let handle = handle(PREFIX, &request.name)?;
+        let handle = handle(SNAPSHOT, &request.name)?;
         if request.source_volume_id.is_empty() {
             return Err(Status::invalid_argument("the id of the source volume is missing"));
         }
-        if let Some(name) = request.parameters.keys().find(|name| !name.starts_with("csi.storage.k8s.io/")) {
+        if let Some(name) = request.parameters.keys().find(|name| !name.starts_with(FOREIGN)) {
             return Err(Status::invalid_argument(format!(
                 "the parameter {name:?} is not known: snapshots have none"
             )));
@@ -41,10 +40,21 @@ impl Controller {
                 }
                 Some(record) => record,
                 None => {
-                    self.found(&request.source_volume_id).await?;
+                    let (_, from) = self.found(&request.source_volume_id).await?;
+                    // It belongs to whom the volume belongs to.
+                    let name = full_volume_name(volume_tenant(&from.volume).0, &handle);
+                    match self.door.open().await?.volume(&name).await {
+                        Err(error) if is_missing(&error) => {}
+                        Err(error) => return Err(fault(error)),
+                        Ok(_) => {
+                            return Err(Status::already_exists(format!(
+                                "the volume {name} is there, and this driver did not make it"
+                            )));
+                        }
+                    }
                     let record = SnapshotRecord {
                         name: request.name,
-                        place: Place { volume: handle.clone(), directory: None },
+                        place: Place { volume: name, directory: None },
                         source: request.source_volume_id,
                         size: 0,
                         created_ms: 0,
@@ -65,21 +75,36 @@ impl Controller {
         if record.is_ready {
             return Ok(record);
         }
+        let filled = self.snapshot_fill(&mut record).await;
+        if let Err(why) = filled {
+            // Asking again would not help: nothing of it stays.
+            if is_final(why.code()) {
+                copying::remove(&self.door.open().await?, &record.place).await?;
+                self.records.remove::<SnapshotRecord>(handle).await?;
+            }
+            return Err(why);
+        }
+        record.is_ready = true;
+        self.records.put(handle, &record, false).await?;
+        Ok(record)
+    }
+
+    async fn snapshot_fill(&self, record: &mut SnapshotRecord) -> Answer<()> {
         let store = self.door.open().await?;
         let (_, from) = self.found(&record.source).await?;
         let source = store.volume(&from.volume).await.map_err(fault)?;
         // As durable as what it is of, in the node's own lake.
         let policy = VolumePolicy { quota_bytes: 0, lake_mode: Default::default(), ..source.policy };
         let lake = source.lake.is_none().then(|| "none".to_owned());
-        match store.volume_create(handle, VolumeOptions { lake, policy: Some(policy) }).await {
+        let options = VolumeOptions { lake, policy: Some(policy) };
+        let encrypt = is_encrypted(&store, &from.volume).await?;
+        match make_volume(&store, &record.place.volume, options, encrypt).await {
             Err(error) if error.kind != ErrorKind::Conflict => return Err(fault(error)),
             _ => {}
         }
         record.size = copying::copy(&store, &from, &record.place).await?;
-        record.created_ms = store.volume(handle).await.map_err(fault)?.created_ms;
-        record.is_ready = true;
-        self.records.put(handle, &record, false).await?;
-        Ok(record)
+        record.created_ms = store.volume(&record.place.volume).await.map_err(fault)?.created_ms;
+        Ok(())
     }
 
     pub async fn snapshot_delete(

@@ -20,6 +20,9 @@ use crate::identity::Identity;
 use crate::node::Node;
 use crate::registration::Registration;
 
+/// Letters of a refusal; ids that are cited can be of any length.
+const MESSAGE_LEN_MAX: usize = 1000;
+
 /// What is served on a socket.
 pub struct Services {
     pub identity: Identity,
@@ -116,6 +119,14 @@ where
     tonic::server::Grpc::new(codec).unary(Unary(Some(act)), request).await
 }
 
+/// A refusal that fits into the headers of an answer, whatever it cites.
+fn short(status: Status) -> Status {
+    match status.message().char_indices().nth(MESSAGE_LEN_MAX) {
+        None => status,
+        Some((at, _)) => Status::new(status.code(), format!("{} ...", &status.message()[..at])),
+    }
+}
+
 struct Unary<F>(Option<F>);
 
 impl<Q, A, F, G> Service<Request<Q>> for Unary<F>
@@ -137,6 +148,6 @@ where
             return Box::pin(std::future::ready(Err(Status::internal("one call had two messages"))));
         };
         let done = act(request.into_inner());
-        Box::pin(async move { done.await.map(Response::new) })
+        Box::pin(async move { done.await.map(Response::new).map_err(short) })
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use stoker_client::Endpoint;
 use stoker_gateway_csi::proto::{ProbeRequest, ProbeResponse};
-use stoker_gateway_csi::{Caller, DRIVER, NodeOptions, Options};
+use stoker_gateway_csi::{Caller, DRIVER, NodeOptions, Options, TenantDoor};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
@@ -61,6 +61,12 @@ pub struct NodeArgs {
     /// The folder that tells what is mounted; it has to survive the driver.
     #[arg(long, value_name = "PATH", default_value = "/var/lib/stoker-csi")]
     state: PathBuf,
+    /// The address of the node for volumes of tenants, which users mount by the token in a Secret; tls://HOST:PORT for one in TLS.
+    #[arg(long, value_name = "HOST:PORT")]
+    tenant_endpoint: Option<Endpoint>,
+    /// Certificates (PEM) of the authorities to trust there, if not those of the system.
+    #[arg(long, value_name = "FILE", requires = "tenant_endpoint")]
+    tenant_ca: Option<PathBuf>,
     /// Volumes that this machine shows at most; each is a process.
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     volumes_max: u32,
@@ -108,6 +114,10 @@ async fn serve(args: &ServeArgs, controller: bool, node: Option<&NodeArgs>) -> R
             state: node.state.clone(),
             program: std::env::current_exe().map_err(|error| Failure::io("this program", &error))?,
             target,
+            tenants: node
+                .tenant_endpoint
+                .clone()
+                .map(|endpoint| TenantDoor { endpoint, ca: node.tenant_ca.clone() }),
             volumes_max: i64::from(node.volumes_max),
             registry: node.register.clone(),
             kubelet_socket: node.kubelet_socket.clone(),

@@ -2,9 +2,13 @@
 
 #[path = "csi/controller.rs"]
 mod controller;
+#[path = "csi/hostile.rs"]
+mod hostile;
 #[path = "csi/node.rs"]
 mod node;
 mod storm;
+#[path = "csi/tenants.rs"]
+mod tenants;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -26,6 +30,8 @@ struct Rig {
     node: Option<Node>,
     driver: Option<Child>,
     caller: Option<Caller>,
+    /// Arguments of the driver beside those that it always has.
+    more: Vec<String>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -33,8 +39,31 @@ impl Rig {
     fn new() -> Rig {
         let dir = tempfile::TempDir::new().unwrap();
         let node = Node::up(&dir.path().join("node"));
+        Rig::of(dir, node, vec![])
+    }
+
+    /// A node that takes tokens of users, and a driver that uses them.
+    fn with_tenants() -> Rig {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (home, drive) = (dir.path().join("node"), dir.path().join("drive"));
+        std::fs::create_dir(&drive).unwrap();
+        let config = format!(
+            "[node]\ndir = {home:?}\n[s3]\nlisten = [\"{LOCAL}\"]\n[admin]\nlisten = \"{LOCAL}\"\n\
+             [door]\nlisten = [\"{LOCAL}\"]\n[[drive]]\npath = {drive:?}\nsize = \"1GiB\"\n",
+            LOCAL = storm::LOCAL,
+        );
+        let file = dir.path().join("stoker.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+        command.args(["serve", "--json", "--config"]).arg(file);
+        let node = Node::run(command, &home);
+        let door = node.ready["door"][0].as_str().unwrap().to_owned();
+        Rig::of(dir, node, vec!["--tenant-endpoint".to_owned(), door])
+    }
+
+    fn of(dir: tempfile::TempDir, node: Node, more: Vec<String>) -> Rig {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let mut rig = Rig { dir, node: Some(node), driver: None, caller: None, runtime };
+        let mut rig = Rig { dir, node: Some(node), driver: None, caller: None, more, runtime };
         rig.start();
         rig
     }
@@ -59,6 +88,7 @@ impl Rig {
             .arg("--state")
             .arg(self.dir.path().join("state"))
             .args(["--node-id", "machine-1"])
+            .args(&self.more)
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()

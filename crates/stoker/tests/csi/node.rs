@@ -12,7 +12,12 @@ use super::*;
 const POLLS_MAX: u32 = 600;
 const POLL: Duration = Duration::from_millis(100);
 
-fn stage(rig: &mut Rig, id: &str, path: &str, capability: Option<VolumeCapability>) -> Result<(), Status> {
+pub fn stage(
+    rig: &mut Rig,
+    id: &str,
+    path: &str,
+    capability: Option<VolumeCapability>,
+) -> Result<(), Status> {
     let request = NodeStageVolumeRequest {
         volume_id: id.to_owned(),
         staging_target_path: path.to_owned(),
@@ -22,21 +27,21 @@ fn stage(rig: &mut Rig, id: &str, path: &str, capability: Option<VolumeCapabilit
     rig.call::<_, NodeStageVolumeResponse>("/csi.v1.Node/NodeStageVolume", request).map(drop)
 }
 
-fn unstage(rig: &mut Rig, id: &str, path: &str) -> Result<(), Status> {
+pub fn unstage(rig: &mut Rig, id: &str, path: &str) -> Result<(), Status> {
     let request = NodeUnstageVolumeRequest { volume_id: id.to_owned(), staging_target_path: path.to_owned() };
     rig.call::<_, NodeUnstageVolumeResponse>("/csi.v1.Node/NodeUnstageVolume", request).map(drop)
 }
 
-fn publish(rig: &mut Rig, request: NodePublishVolumeRequest) -> Result<(), Status> {
+pub fn publish(rig: &mut Rig, request: NodePublishVolumeRequest) -> Result<(), Status> {
     rig.call::<_, NodePublishVolumeResponse>("/csi.v1.Node/NodePublishVolume", request).map(drop)
 }
 
-fn unpublish(rig: &mut Rig, id: &str, path: &str) -> Result<(), Status> {
+pub fn unpublish(rig: &mut Rig, id: &str, path: &str) -> Result<(), Status> {
     let request = NodeUnpublishVolumeRequest { volume_id: id.to_owned(), target_path: path.to_owned() };
     rig.call::<_, NodeUnpublishVolumeResponse>("/csi.v1.Node/NodeUnpublishVolume", request).map(drop)
 }
 
-fn stats(rig: &mut Rig, id: &str, path: &str) -> Result<NodeGetVolumeStatsResponse, Status> {
+pub fn stats(rig: &mut Rig, id: &str, path: &str) -> Result<NodeGetVolumeStatsResponse, Status> {
     let request = NodeGetVolumeStatsRequest {
         volume_id: id.to_owned(),
         volume_path: path.to_owned(),
@@ -45,7 +50,7 @@ fn stats(rig: &mut Rig, id: &str, path: &str) -> Result<NodeGetVolumeStatsRespon
     rig.call("/csi.v1.Node/NodeGetVolumeStats", request)
 }
 
-fn to_publish(id: &str, staging: &str, target: &str, mode: i32) -> NodePublishVolumeRequest {
+pub fn to_publish(id: &str, staging: &str, target: &str, mode: i32) -> NodePublishVolumeRequest {
     NodePublishVolumeRequest {
         volume_id: id.to_owned(),
         staging_target_path: staging.to_owned(),
@@ -241,7 +246,7 @@ fn a_mount_whose_process_is_killed_comes_back() {
 }
 
 /// Kills the process that serves a path.
-fn kill_mount(path: &str) {
+pub fn kill_mount(path: &str) {
     let mut killed = 0;
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
