@@ -36,8 +36,10 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// Its key.
+    #[serde(with = "crate::wire::whole")]
     pub key: Vec<u8>,
     /// Its value.
+    #[serde(with = "crate::wire::whole")]
     pub value: Vec<u8>,
     /// The commit that wrote it last.
     pub seq: u64,
@@ -70,18 +72,20 @@ pub struct Range {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Check {
     /// No row has this key.
-    Absent(Vec<u8>),
+    Absent(#[serde(with = "crate::wire::whole")] Vec<u8>),
     /// A row has this key.
-    Present(Vec<u8>),
+    Present(#[serde(with = "crate::wire::whole")] Vec<u8>),
     /// The row exists and was last written by this commit.
-    Seq(Vec<u8>, u64),
+    Seq(#[serde(with = "crate::wire::whole")] Vec<u8>, u64),
     /// The row exists with this value.
-    Value(Vec<u8>, Vec<u8>),
+    Value(#[serde(with = "crate::wire::whole")] Vec<u8>, #[serde(with = "crate::wire::whole")] Vec<u8>),
     /// At most `max` rows lie in `start..end`.
     AtMost {
         /// The lowest key.
+        #[serde(with = "crate::wire::whole")]
         start: Vec<u8>,
         /// The key to stop before.
+        #[serde(with = "crate::wire::whole")]
         end: Vec<u8>,
         /// How many rows are allowed.
         max: usize,
@@ -92,18 +96,18 @@ pub enum Check {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Write {
     /// Sets the value of a row.
-    Put(Vec<u8>, Vec<u8>),
+    Put(#[serde(with = "crate::wire::whole")] Vec<u8>, #[serde(with = "crate::wire::whole")] Vec<u8>),
     /// Removes a row; one that is not there is fine.
-    Delete(Vec<u8>),
+    Delete(#[serde(with = "crate::wire::whole")] Vec<u8>),
     /// Removes every row in `start..end`.
-    DeleteRange(Vec<u8>, Vec<u8>),
+    DeleteRange(#[serde(with = "crate::wire::whole")] Vec<u8>, #[serde(with = "crate::wire::whole")] Vec<u8>),
     /// Adds to a little-endian i64 value; a missing row is 0. Never conflicts by itself.
     ///
     /// A value of another length, or a sum that an i64 cannot hold, makes the whole commit fail with
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). Several to one key count as their sum.
     /// One that is wrong whatever is stored fails before the checks, one that is wrong for the stored value
     /// after them.
-    Add(Vec<u8>, i64),
+    Add(#[serde(with = "crate::wire::whole")] Vec<u8>, i64),
 }
 
 /// All checks hold, then all writes happen, or none.

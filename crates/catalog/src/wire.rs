@@ -28,7 +28,14 @@ pub trait Wire: Send + Sync + 'static {
 
 /// The bytes of a message.
 pub(crate) fn encode<M: Serialize>(message: &M) -> Vec<u8> {
-    postcard::to_extend(message, vec![VERSION]).expect("plain data encodes")
+    encode_large(message, 0)
+}
+
+/// The same for a message that takes about as many bytes, so that they need not move.
+pub(crate) fn encode_large<M: Serialize>(message: &M, bytes: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(bytes.max(16));
+    head.push(VERSION);
+    postcard::to_extend(message, head).expect("plain data encodes")
 }
 
 /// Reads a message; bytes that are none are `Invalid`.
@@ -86,6 +93,21 @@ where
     bytes.deserialize_seq(Limited::<T, MAX>(PhantomData))
 }
 
+/// Has a list of bytes copied whole and not one by one, in the same form.
+pub(crate) mod whole {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Blob;
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Blob::deserialize(from).map(|Blob(bytes)| bytes)
+    }
+}
+
 /// Bytes that are copied whole and not one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blob(pub Vec<u8>);
@@ -113,5 +135,23 @@ impl<'de> Deserialize<'de> for Blob {
         }
 
         from.deserialize_bytes(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::{Check, Write};
+
+    #[test]
+    fn bytes_that_are_copied_whole_have_the_form_of_a_list() {
+        for len in [0, 1, 127, 128, 300, 70_000] {
+            let (key, value) = (vec![200u8; len], vec![7u8; len]);
+            let write = encode(&Write::Put(key.clone(), value.clone()));
+            assert_eq!(write, encode(&(0u32, key.clone(), value.clone())));
+            assert_eq!(decode::<Write>(&write).unwrap(), Write::Put(key.clone(), value));
+            let check = encode(&Check::AtMost { start: key.clone(), end: vec![1], max: 9 });
+            assert_eq!(check, encode(&(4u32, key, vec![1u8], 9usize)));
+        }
     }
 }

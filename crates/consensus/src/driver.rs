@@ -105,20 +105,20 @@ impl<T> Driver<T> {
         }
     }
 
-    /// Takes a message. One of another incarnation of the group is not heeded; gives its number if that is higher, for then this replica is
-    /// what is left of a group that was begun anew.
-    pub fn step(&mut self, envelope: Envelope) -> Option<u64> {
-        let incarnation = envelope.incarnation;
-        if self.group.members.is_empty() {
-            // Whoever is new to a group learns it from a copy of everything, and answers until then to whoever writes.
-            self.group.incarnation = self.group.incarnation.max(incarnation);
+    /// Takes a message. One of another group is not heeded. True if that group took the place of this one: then this replica is what is left
+    /// of a group that was begun anew.
+    pub fn step(&mut self, envelope: Envelope) -> bool {
+        let is_replaced = envelope.former.contains(&self.group.id);
+        if self.group.members.is_empty() && (self.group.id == 0 || is_replaced) {
+            // Whoever is new to a group learns it from a copy of everything, and answers until then to whoever wrote first.
+            self.group.id = envelope.group;
             self.group_version += 1;
         }
-        if incarnation != self.group.incarnation {
-            return Some(incarnation).filter(|other| *other > self.group.incarnation);
+        if envelope.group != self.group.id {
+            return is_replaced;
         }
         self.replica.step(envelope);
-        None
+        false
     }
 
     /// Writes an entry. Gives `who` back if this replica does not lead; otherwise it is told how it ended.

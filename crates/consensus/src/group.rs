@@ -7,6 +7,9 @@ use stoker_format::NodeId;
 /// Most replicas of a group, with those that do not vote.
 pub const REPLICAS_MAX: usize = 16;
 
+/// Most groups before it of which a group knows that it took their place.
+pub const FORMER_MAX: usize = 16;
+
 /// A replica of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
@@ -19,7 +22,12 @@ pub struct Member {
 /// Who is in a group, as its log says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
-    /// Rises when a group that lost its majority is begun anew; nothing of a lower one is listened to.
+    /// Drawn when it was begun, so that no two groups have one, also where both sides of a partition begin the group before anew. Nothing of
+    /// another group is listened to.
+    pub id: u64,
+    /// The groups whose place it took, the oldest first.
+    pub former: Vec<u64>,
+    /// Rises when a group that lost its majority is begun anew.
     pub incarnation: u64,
     /// By their numbers. Whoever begins a replica draws its number, which nobody else has or had.
     pub members: BTreeMap<u64, Member>,
@@ -48,16 +56,18 @@ pub enum Change {
 }
 
 impl Group {
-    /// A group of one.
-    pub fn alone(id: u64, node: NodeId) -> Group {
+    /// A group of one; `group` is drawn.
+    pub fn alone(group: u64, id: u64, node: NodeId) -> Group {
         let members = BTreeMap::from([(id, Member { node, votes: true })]);
-        Group { incarnation: 1, members }
+        Group { id: group, former: Vec::new(), incarnation: 1, members }
     }
 
-    /// The group that goes on with this replica alone.
+    /// The group that goes on with this replica alone; `group` is drawn.
     #[must_use]
-    pub fn begun_anew(&self, id: u64, node: NodeId) -> Group {
-        Group { incarnation: self.incarnation + 1, ..Group::alone(id, node) }
+    pub fn begun_anew(&self, group: u64, id: u64, node: NodeId) -> Group {
+        let forgotten = (self.former.len() + 1).saturating_sub(FORMER_MAX);
+        let former = self.former.iter().skip(forgotten).copied().chain([self.id]).collect();
+        Group { former, incarnation: self.incarnation + 1, ..Group::alone(group, id, node) }
     }
 
     /// Numbers of those that vote.
@@ -127,7 +137,7 @@ mod tests {
     #[test]
     fn a_node_has_one_replica_and_the_last_voter_stays() {
         let (a, b) = (NodeId([1; 16]), NodeId([2; 16]));
-        let mut group = Group::alone(1, a);
+        let mut group = Group::alone(70, 1, a);
         assert!(group.is_alone(1) && group.majority() == 1);
         assert!(!group.allows(&Change::Remove { id: 1 }) && !group.allows(&Change::Voter { id: 1 }));
         assert!(!group.allows(&Change::Learner { id: 2, node: a }), "the node has a replica");
@@ -139,7 +149,17 @@ mod tests {
         }
         group.change(&Change::Learner { id: 3, node: b });
         assert_eq!((group.voters(), group.learners(), group.id_of(b)), (vec![1], vec![3], Some(3)));
-        let anew = group.begun_anew(3, b);
+        let anew = group.begun_anew(71, 3, b);
         assert!(anew.is_alone(3) && anew.incarnation == 2);
+        assert_eq!((anew.id, anew.former), (71, vec![70]));
+    }
+
+    #[test]
+    fn it_remembers_the_last_groups_before_it() {
+        let begun = (1..=40).fold(Group::alone(100, 1, NodeId([1; 16])), |group, number| {
+            group.begun_anew(100 + number, 1, NodeId([1; 16]))
+        });
+        assert_eq!((begun.id, begun.incarnation), (140, 41));
+        assert_eq!(begun.former, (124..140).collect::<Vec<u64>>());
     }
 }

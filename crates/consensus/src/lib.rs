@@ -10,8 +10,8 @@
 //!   one that was paused finds its lease over.
 //! - A replica that was just started votes for nobody until a lease that it may have confirmed before is over.
 //! - Numbers of replicas are used once. One that lost its drive comes back under another number and cannot vote with amnesia.
-//! - A group that lost its majority is begun anew, by a person, in a higher [incarnation](Group::incarnation); what is left of the old one is
-//!   not listened to.
+//! - A group that lost its majority is begun anew, by a person, as a group with a [number](Group::id) of its own, which every message says;
+//!   what is left of the old one is not listened to, nor is a group that somebody else began anew elsewhere. (D138)
 //!
 //! It must not know tables, transports, clocks or threads, hold `unsafe`, or panic on foreign bytes.
 
@@ -26,7 +26,7 @@ mod replica;
 mod window;
 
 pub use driver::{Done, Driver, Keep};
-pub use group::{Change, Group, Member, REPLICAS_MAX};
+pub use group::{Change, FORMER_MAX, Group, Member, REPLICAS_MAX};
 pub use lease::Lease;
 pub use log::{Log, LogError, LogId, Replayed, SLACK_BYTES, log_paths};
 pub use message::{Envelope, MessageError};

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use serde::{Deserialize, Serialize};
 
+use crate::group::FORMER_MAX;
+
 /// Longest message: the largest entry, and what goes with it.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
@@ -15,8 +17,10 @@ const CHANGE_BYTES_MAX: usize = 64;
 /// What travels from one replica to another, with the group that it belongs to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// The incarnation of the group in which it was sent.
-    pub incarnation: u64,
+    /// The group in which it was sent.
+    pub group: u64,
+    /// The groups whose place that one took.
+    pub former: Vec<u64>,
     pub(crate) message: Message,
 }
 
@@ -35,7 +39,8 @@ impl std::error::Error for MessageError {}
 /// The fields of a message, in the order in which they travel.
 #[derive(Serialize, Deserialize)]
 struct Fields {
-    incarnation: u64,
+    group: u64,
+    former: Vec<u64>,
     kind: u8,
     to: u64,
     from: u64,
@@ -106,7 +111,8 @@ impl Envelope {
             }
         };
         let fields = Fields {
-            incarnation: self.incarnation,
+            group: self.group,
+            former: self.former.clone(),
             kind: kind.map_or(u8::MAX, |kind| kind as u8),
             to: message.to,
             from: message.from,
@@ -139,6 +145,9 @@ impl Envelope {
         let Some(kind) = KINDS.get(usize::from(fields.kind)) else {
             return Err(MessageError(format!("kind {} is not known", fields.kind)));
         };
+        if fields.former.len() > FORMER_MAX {
+            return Err(MessageError(format!("a group that took the place of {}", fields.former.len())));
+        }
         let follow = fields.entries.iter().zip(fields.index + 1..).all(|(entry, index)| entry.index == index);
         if !follow {
             return Err(MessageError("its entries do not follow each other".into()));
@@ -170,7 +179,7 @@ impl Envelope {
             (metadata.index, metadata.term) = (copied.index, copied.term);
             *metadata.mut_conf_state() = ConfState::from((copied.voters, copied.learners));
         }
-        Ok(Envelope { incarnation: fields.incarnation, message })
+        Ok(Envelope { group: fields.group, former: fields.former, message })
     }
 
     /// The number of the replica that sent it.
@@ -237,7 +246,7 @@ mod tests {
                 (metadata.index, metadata.term) = (8, 2);
                 *metadata.mut_conf_state() = ConfState::from((vec![1, 2], vec![3]));
             }
-            let sent = Envelope { incarnation: 5, message };
+            let sent = Envelope { group: 5, former: vec![3, u64::MAX], message };
             let bytes = sent.encode();
             assert_eq!(Envelope::decode(&bytes).unwrap(), sent);
             for len in 0..bytes.len() {
@@ -251,8 +260,15 @@ mod tests {
         let written = Written { is_change: true, term: 1, index: 1, data: vec![0x0b; 65].into() };
         let entries = vec![entry(written)].into();
         let message = Message { msg_type: MessageType::MsgAppend, entries, ..Message::default() };
-        let bytes = Envelope { incarnation: 1, message }.encode();
+        let bytes = Envelope { group: 1, former: Vec::new(), message }.encode();
         assert!(Envelope::decode(&bytes).unwrap_err().to_string().contains("too long"));
+    }
+
+    #[test]
+    fn no_group_took_the_place_of_many() {
+        let of = |count| Envelope { group: 1, former: vec![2; count], message: Message::default() }.encode();
+        assert!(Envelope::decode(&of(FORMER_MAX)).unwrap_err().to_string().contains("kind"));
+        assert!(Envelope::decode(&of(FORMER_MAX + 1)).is_err());
     }
 
     #[test]

@@ -111,8 +111,8 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// As it travels.
-    pub fn envelope(self, incarnation: u64) -> Envelope {
-        Envelope { incarnation, message: self.message }
+    pub fn envelope(self, group: &Group) -> Envelope {
+        Envelope { group: group.id, former: group.former.clone(), message: self.message }
     }
 
     /// The same for a copy that is of another point of the log than the one that was asked for.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use stoker_catalog::engine::{
-    Beginning, Embedded, PrimaryOptions, ReplicaStanding, ReplicaWays, ReplicatedCatalog, Role, inspect,
-    read_file,
+    Beginning, Embedded, PrimaryOptions, ReplicaProgress, ReplicaStanding, ReplicaWays, ReplicatedCatalog,
+    Role, inspect, read_file,
 };
 use stoker_catalog::remote::{CatalogServer, RemoteCatalog, RemoteOptions};
 use stoker_catalog::{BoxFuture, Catalog, CatalogError, Commit, ErrorKind, Health, Outcome, Result, Wire};
@@ -25,6 +25,8 @@ fn node(number: usize) -> NodeId {
 struct Net {
     ends: Mutex<BTreeMap<NodeId, Weak<ReplicatedCatalog>>>,
     cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
+    /// Requests that were answered, by who asked whom.
+    answered: Mutex<BTreeMap<(NodeId, NodeId), u64>>,
 }
 
 /// From one node to another.
@@ -44,6 +46,7 @@ impl Wire for Path {
             }
             let end = self.net.ends.lock().unwrap().get(&self.to).and_then(Weak::upgrade).ok_or_else(gone)?;
             let answer = end.answer(self.from, request).await;
+            *self.net.answered.lock().unwrap().entry((self.from, self.to)).or_default() += 1;
             if cut(self.to, self.from) { Err(gone()) } else { Ok(answer) }
         })
     }
@@ -62,6 +65,12 @@ impl Net {
 
     fn heal(&self) {
         self.cut.lock().unwrap().clear();
+    }
+
+    async fn until_answered(&self, from: usize, to: usize, more: u64) {
+        let count = || self.answered.lock().unwrap().get(&(node(from), node(to))).copied().unwrap_or(0);
+        let enough = count() + more;
+        until("it was answered", || count() >= enough).await;
     }
 }
 
@@ -337,6 +346,45 @@ async fn one_of_two_reads_on_and_goes_on_alone_when_told() {
     nodes.start(1 - kept, Beginning::Wait);
     nodes.join(1 - kept).await;
     assert_eq!(value(&*leader, b"a").await.unwrap(), b"4");
+}
+
+/// Persons on both sides of a partition have their side go on alone: there are two catalogs then, and neither takes anything from the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_groups_that_were_begun_anew_refuse_each_other() {
+    let mut nodes = Nodes::group(3).await;
+    let standing = |nodes: &Nodes, at: usize| nodes.running[at].as_ref().unwrap().standing().borrow().clone();
+    let before = standing(&nodes, 0).group;
+    (0..3).for_each(|at| nodes.net.cut_off(node(at), (0..3).map(node)));
+    for at in 0..2 {
+        let side = nodes.running[at].clone().unwrap();
+        side.begin_anew().await.unwrap();
+        until_leads(&side).await;
+        done(&*side, Commit::new().put("a", format!("{at}"))).await;
+    }
+    let groups = [0, 1].map(|at| standing(&nodes, at));
+    assert!(groups.iter().all(|group| group.former == [before] && group.group != before));
+    assert_ne!(groups[0].group, groups[1].group);
+    nodes.net.heal();
+    // Each has the replicas of the other and of the group before as members, as if nobody had looked: they hear of it all the same.
+    let (one, other) = (nodes.running[0].clone().unwrap(), nodes.running[1].clone().unwrap());
+    assert!(one.take_in(groups[1].id, node(1)).await && other.take_in(groups[0].id, node(0)).await);
+    nodes.net.until_answered(0, 1, 30).await;
+    nodes.net.until_answered(1, 0, 30).await;
+    for (at, side) in [&one, &other].into_iter().enumerate() {
+        assert_eq!(value(&**side, b"a").await.unwrap(), format!("{at}").as_bytes());
+        let heard = |progress: &ReplicaProgress| progress.member.node != node(at) && progress.has > 0;
+        assert!(!side.progress().0.iter().any(heard), "side {at} took an answer of the other one");
+        assert!(!standing(&nodes, at).is_superseded);
+    }
+    // What is left of the group before hears that it is no more; it is the same after a start.
+    let left = standing(&nodes, 2).id;
+    until_async("it is written to", || one.take_in(left, node(2))).await;
+    until("it hears of it", || standing(&nodes, 2).is_superseded).await;
+    drop((one, other));
+    nodes.stop(1).await;
+    until_leads(&nodes.start(1, Beginning::Wait)).await;
+    let again = standing(&nodes, 1);
+    assert_eq!((again.group, again.former), (groups[1].group, groups[1].former.clone()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

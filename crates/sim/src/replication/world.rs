@@ -84,7 +84,7 @@ impl World {
             cut: BTreeSet::new(),
         };
         let mut machines: Vec<Machine> = (0..count).map(machine).collect();
-        let group = Group::alone(1, node_of(0));
+        let group = Group::alone(1, 1, node_of(0));
         let table = Table { group: group.clone(), ..Table::default() };
         // The library begins a log behind entry one.
         let table = Table { point: stoker_consensus::Point { index: 1, term: 1 }, ..table };
@@ -239,7 +239,7 @@ impl World {
                 self.plans.push((self.now + 1, at, at));
             }
         }
-        let incarnation = self.incarnation(at);
+        let group = self.group(at);
         for (message, copy) in deeds.sent {
             let to = message.to;
             let Some(machine) = self.machine_of(at, to) else { continue };
@@ -258,7 +258,7 @@ impl World {
                 (false, 0..3) => self.rng.between(100, 3_000) as u64,
                 _ => self.rng.between(1, 8) as u64,
             };
-            let bytes = message.envelope(incarnation).encode();
+            let bytes = message.envelope(&group).encode();
             if !self.quiet && self.rng.percent(1) {
                 self.sent += 1;
                 self.flying.insert((self.now + 2 * delay, self.sent), (machine, bytes.clone(), copy.clone()));
@@ -278,8 +278,8 @@ impl World {
         Ok(())
     }
 
-    fn incarnation(&self, at: usize) -> u64 {
-        self.machines[at].running.as_ref().map_or(0, |running| running.driver.group().incarnation)
+    fn group(&self, at: usize) -> Group {
+        self.machines[at].running.as_ref().map(|running| running.driver.group().clone()).unwrap_or_default()
     }
 
     /// Where a replica is, as one machine knows it.

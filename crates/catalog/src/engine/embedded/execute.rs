@@ -5,7 +5,7 @@ use redb::WriteTransaction;
 use super::ledger::{CommitName, Found, Ledger};
 use super::table::Draft;
 use super::writer::Answer;
-use crate::engine::apply;
+use crate::engine::apply::{self, RowsMut};
 use crate::engine::changes::Changes;
 use crate::error::{ErrorKind, Result};
 use crate::kv::{Commit, Outcome};
@@ -22,7 +22,7 @@ pub(super) fn opened<'l, 't>(
 }
 
 /// Runs one commit. The inner error is that of the commit, which then changed nothing.
-pub(super) fn run(draft: &mut Draft<'_>, commit: &Commit, seq: &mut u64) -> Result<Result<Outcome>> {
+pub(super) fn run(draft: &mut impl RowsMut, commit: &Commit, seq: &mut u64) -> Result<Result<Outcome>> {
     let mut changes = match Changes::new(&commit.writes) {
         Ok(changes) => changes,
         Err(error) => return Ok(Err(error)),

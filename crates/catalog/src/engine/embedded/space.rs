@@ -102,7 +102,12 @@ impl Space {
 
     /// Takes note of how it stands, and says so once.
     pub(super) fn set(&self, room: Room) {
-        let before = self.room.send_replace(room);
+        let mut before = room;
+        // Every commit that waits listens here.
+        self.room.send_if_modified(|now| {
+            before = std::mem::replace(now, room);
+            before != room
+        });
         match (before, room) {
             (Room::Free, Room::Full | Room::Stuck) => tracing::error!(
                 path = %self.path.display(),

@@ -38,17 +38,22 @@ impl Snapshot {
     }
 
     pub(super) fn page(&self, range: &Range) -> Result<Page> {
+        apply::page(self.rows(range)?, range.limit)
+    }
+
+    /// The rows of a range, whatever its limit is.
+    pub(super) fn rows(&self, range: &Range) -> Result<Box<dyn Iterator<Item = Result<Row>> + '_>> {
         let end = match &range.end {
-            Some(end) if *end <= range.start => return Ok(Page::default()),
+            Some(end) if *end <= range.start => return Ok(Box::new(std::iter::empty())),
             Some(end) => Bound::Excluded(end.as_slice()),
             None => Bound::Unbounded,
         };
         let start = Bound::Included(range.start.as_slice());
         let rows = ReadableTable::range::<&[u8]>(&self.table, (start, end)).map_err(failed)?;
-        match range.reverse {
-            false => apply::page(rows.map(row), range.limit),
-            true => apply::page(rows.rev().map(row), range.limit),
-        }
+        Ok(match range.reverse {
+            false => Box::new(rows.map(row)),
+            true => Box::new(rows.rev().map(row)),
+        })
     }
 
     /// Every row, in order.

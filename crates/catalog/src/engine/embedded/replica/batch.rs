@@ -6,12 +6,13 @@ use std::borrow::Cow;
 use redb::WriteTransaction;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::engine::apply::RowsMut;
 use crate::engine::embedded::execute::{opened, run, run_once};
 use crate::engine::embedded::ledger::CommitName;
 use crate::engine::embedded::table::Draft;
 use crate::engine::embedded::writer::Answer;
 use crate::error::Result;
-use crate::kv::{Commit, Outcome};
+use crate::kv::{Check, Commit, Outcome, Write};
 use crate::wire;
 
 /// Most commits of one entry.
@@ -37,8 +38,9 @@ fn owned<'de, D: Deserializer<'de>>(bytes: D) -> std::result::Result<Cow<'static
 }
 
 impl<'w> Batch<'w> {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        wire::encode(self)
+    /// Its bytes, which are about as many.
+    pub(super) fn encode(&self, bytes: usize) -> Vec<u8> {
+        wire::encode_large(self, bytes)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Batch<'static>> {
@@ -71,7 +73,28 @@ pub(super) fn run_all<'w>(
     Ok(answers)
 }
 
+/// The same on rows that are not those of a transaction, for works that are all [light](Work::is_light).
+pub(super) fn run_light<'w>(
+    works: impl ExactSizeIterator<Item = Work<'w>>,
+    rows: &mut impl RowsMut,
+    seq: &mut u64,
+) -> Result<Vec<Answer>> {
+    let mut answers = Vec::with_capacity(works.len());
+    for work in works {
+        let Work::Commit(commit, None) = work else { unreachable!("looked at before") };
+        answers.push(run(rows, &commit, seq)?.map(Some));
+    }
+    Ok(answers)
+}
+
 impl Work<'_> {
+    /// Whether it reads and writes single rows alone, and has no name to be remembered.
+    pub(super) fn is_light(&self) -> bool {
+        let Work::Commit(commit, None) = self else { return false };
+        !commit.checks.iter().any(|check| matches!(check, Check::AtMost { .. }))
+            && !commit.writes.iter().any(|write| matches!(write, Write::DeleteRange(..)))
+    }
+
     /// The same, lent.
     pub(super) fn lent(&self) -> Work<'_> {
         match self {

@@ -1,4 +1,5 @@
-//! Where a replica keeps things: entries and vote in the log, what is done in the table, which goes to its file once in a while.
+//! Where a replica keeps things: entries and vote in the log, what is done in front of the table ([`recent`](super::recent)) and in it, which
+//! goes to its file once in a while.
 //!
 //! The table's file is always right by itself: rows, the point up to which they go, the group there, and the log that continues it, are
 //! written in one transaction. Entries that it has are skipped in the log.
@@ -11,13 +12,15 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, WriteTransac
 use stoker_consensus::{Committed, Entry, Group, Hard, Keep, Log, LogError, Point, Start, What};
 use stoker_format::{ClusterId, NodeId};
 
-use super::batch::{Batch, Work, run_all};
+use super::batch::{Batch, Work, run_all, run_light};
 use super::meta::{self, Meta};
+use super::recent::Fresh;
 use super::request::{Order, Request};
 use super::state::{Shared, Staged, View};
 use crate::engine::embedded::file::{self, Opened, damaged};
 use crate::engine::embedded::space::Space;
 use crate::engine::embedded::storage::Storage;
+use crate::engine::embedded::table::Draft;
 use crate::engine::embedded::writer::Answer;
 use crate::engine::embedded::{EmbeddedOptions, guarded};
 use crate::epoch::Epoch;
@@ -40,6 +43,10 @@ pub(super) struct Disk {
     /// Entries of the log that are not done.
     tail: VecDeque<Entry>,
     seq: u64,
+    /// What is read now: the table, and what was done since it was written.
+    view: Arc<View>,
+    /// Something was done in front of the table since [`settle_idle`](Disk::settle_idle) looked.
+    is_busy: bool,
     /// The copy of everything that the log is about to name.
     pub(super) staged: Option<Staged>,
     /// What was written by entries that nobody was woken for yet.
@@ -88,6 +95,7 @@ impl Disk {
         };
         let log = Log::open(path, cluster, options.log_bytes, meta.log).map_err(log_failed)?;
         let Opened { database, storage, seq } = opened;
+        let view = Arc::new(guarded(|| View::open(&database, seq))?);
         let point = if is_new { start_of(&meta.group) } else { point };
         let mut disk = Disk {
             path: path.to_owned(),
@@ -103,6 +111,8 @@ impl Disk {
             point,
             tail,
             seq,
+            view,
+            is_busy: false,
             staged: None,
             written: Vec::new(),
             proposed: BTreeMap::new(),
@@ -110,7 +120,7 @@ impl Disk {
         };
         // A log that was in use is read and not written any more.
         disk.checkpoint(0)?;
-        disk.show()?;
+        disk.show();
         Ok(disk)
     }
 
@@ -134,20 +144,50 @@ impl Disk {
         guarded(|| {
             let transaction = self.database.begin_write().map_err(file::failed)?;
             file::replicated_set(&transaction)?;
+            self.view.recent.write(&mut Draft::open(&transaction)?)?;
+            file::seq_set(&transaction, self.seq)?;
             self.meta.log = Some(id);
             self.meta.save(&transaction)?;
             meta::point_set(&transaction, self.point)?;
-            transaction.commit().map_err(file::failed)
+            transaction.commit().map_err(file::failed)?;
+            self.view_open()
         })?;
         self.log.switch();
         Ok(())
     }
 
-    /// Has reads see this table, as it is now.
-    fn show(&self) -> Result<()> {
-        let view = guarded(|| View::open(&self.database, self.seq))?;
-        self.shared.show(&self.storage, view);
+    /// Has reads see this table.
+    fn show(&self) {
+        self.shared.show(&self.storage, Arc::clone(&self.view));
+    }
+
+    /// Has reads see the table as it is now, which has everything.
+    fn view_open(&mut self) -> Result<()> {
+        self.view = Arc::new(View::open(&self.database, self.seq)?);
+        self.shared.view_set(Arc::clone(&self.view));
         Ok(())
+    }
+
+    /// Whether the table has everything that is done.
+    pub(super) fn is_settled(&self) -> bool {
+        self.view.recent.is_empty()
+    }
+
+    /// Brings the table up to date, if nothing was done for a while: a read finds a row sooner there.
+    pub(super) fn settle_idle(&mut self) -> Result<()> {
+        match std::mem::take(&mut self.is_busy) {
+            true => Ok(()),
+            false => self.settle(),
+        }
+    }
+
+    /// Brings the table up to date, in memory: its file follows with the next checkpoint.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        if self.is_settled() {
+            return Ok(());
+        }
+        let group = self.meta.group.clone();
+        guarded(|| self.apply_to_table(Vec::new(), &group))
     }
 
     /// Whether the table should go to its file.
@@ -165,7 +205,7 @@ impl Disk {
             }
         }
         self.apply(&entries, &group)?;
-        self.meta.group = group.begun_anew(self.meta.id, node);
+        self.meta.group = group.begun_anew(meta::draw(), self.meta.id, node);
         self.meta.waits_for_others = false;
         self.hard = Hard { term: self.hard.term.max(self.point.term) + 1, vote: 0, commit: self.point.index };
         self.checkpoint(0)
@@ -176,8 +216,9 @@ impl Disk {
         self.seq
     }
 
-    /// The table as it is now.
-    pub(super) fn snapshot(&self) -> Result<ReadTransaction> {
+    /// The table with everything that is done.
+    pub(super) fn snapshot(&mut self) -> Result<ReadTransaction> {
+        self.settle()?;
         self.database.begin_read().map_err(file::failed)
     }
 
@@ -189,38 +230,109 @@ impl Disk {
         Ok(transaction)
     }
 
-    fn entry(&mut self, transaction: &WriteTransaction, entry: &Committed) -> Result<()> {
-        if entry.point.index != self.point.index + 1 {
-            return Err(damaged(format!("entry {} follows entry {}", entry.point.index, self.point.index)));
+    /// What an entry asks for.
+    fn asked(&mut self, entry: &Committed) -> Result<Asked> {
+        let What::Data(data) = &entry.what else { return Ok(Asked::Nothing) };
+        let index = entry.point.index;
+        // At one place there is one entry: if it is the one that was proposed here, it says what was proposed.
+        if self.proposed.get(&index).is_some_and(|(place, _)| *place == entry.point)
+            && let Some((_, group)) = self.proposed.remove(&index)
+        {
+            return Ok(Asked::Proposed(group));
         }
-        if let What::Data(data) = &entry.what {
-            let index = entry.point.index;
-            // At one place there is one entry: if it is the one that was proposed here, it says what was proposed.
-            if self.proposed.get(&index).is_some_and(|(place, _)| *place == entry.point)
-                && let Some((_, mut group)) = self.proposed.remove(&index)
-            {
-                let answers = run_all(group.iter().map(Request::as_work), transaction, &mut self.seq)?;
+        let batch = Batch::decode(data).map_err(|error| damaged(format!("an entry of the log: {error}")))?;
+        Ok(Asked::Read(batch))
+    }
+
+    /// An entry is done, and nothing behind it.
+    fn did(&mut self, point: Point, asked: Asked, answers: Vec<Answer>) -> Result<()> {
+        if point.index != self.point.index + 1 {
+            return Err(damaged(format!("entry {} follows entry {}", point.index, self.point.index)));
+        }
+        self.point = point;
+        let is_done = |answer: &Answer| matches!(answer, Ok(Some(Outcome::Done { .. })));
+        match asked {
+            Asked::Proposed(mut group) => {
                 for (request, answer) in group.iter_mut().zip(&answers) {
-                    if let (Order::Commit(commit, _), Ok(Some(Outcome::Done { .. }))) =
-                        (&mut request.work, answer)
-                    {
+                    if let (Order::Commit(commit, _), true) = (&mut request.work, is_done(answer)) {
                         self.written.append(&mut commit.writes);
                     }
                 }
                 self.done.push((group, answers));
-            } else {
-                let batch =
-                    Batch::decode(data).map_err(|error| damaged(format!("an entry of the log: {error}")))?;
-                let answers = run_all(batch.works.iter().map(Work::lent), transaction, &mut self.seq)?;
+            }
+            Asked::Read(batch) => {
                 for (work, answer) in batch.works.into_iter().zip(&answers) {
-                    if let (Work::Commit(commit, _), Ok(Some(Outcome::Done { .. }))) = (work, answer) {
+                    if let (Work::Commit(commit, _), true) = (work, is_done(answer)) {
                         self.written.append(&mut commit.into_owned().writes);
                     }
                 }
             }
+            Asked::Nothing => {}
         }
-        self.point = entry.point;
         Ok(())
+    }
+
+    /// Does entries in front of the table.
+    fn apply_in_front(&mut self, asked: Vec<(Point, Asked)>) -> Result<()> {
+        let view = Arc::clone(&self.view);
+        let mut fresh = Fresh::over(&*view);
+        for (point, asked) in asked {
+            let answers = run_light(asked.works().into_iter(), &mut fresh, &mut self.seq)?;
+            self.did(point, asked, answers)?;
+        }
+        if fresh.is_empty() && self.seq == view.seq {
+            return Ok(());
+        }
+        self.is_busy = true;
+        self.view = Arc::new(view.with(fresh, self.seq));
+        match self.view.recent.is_much() {
+            true => self.settle(),
+            false => {
+                self.shared.view_set(Arc::clone(&self.view));
+                Ok(())
+            }
+        }
+    }
+
+    /// Does entries on the table, in one transaction with what was done in front of it.
+    fn apply_to_table(&mut self, asked: Vec<(Point, Asked)>, group: &Group) -> Result<()> {
+        let transaction = self.begin()?;
+        self.view.recent.write(&mut Draft::open(&transaction)?)?;
+        for (point, asked) in asked {
+            let answers = run_all(asked.works().into_iter(), &transaction, &mut self.seq)?;
+            self.did(point, asked, answers)?;
+        }
+        file::seq_set(&transaction, self.seq)?;
+        meta::point_set(&transaction, self.point)?;
+        if *group != self.meta.group {
+            self.meta.group = group.clone();
+            self.meta.waits_for_others &= group.voters().len() < 2;
+            self.meta.save(&transaction)?;
+        }
+        transaction.commit().map_err(file::failed)?;
+        self.view_open()
+    }
+}
+
+/// What an entry asks for.
+enum Asked {
+    Proposed(Vec<Request>),
+    Read(Batch<'static>),
+    Nothing,
+}
+
+impl Asked {
+    fn works(&self) -> Vec<Work<'_>> {
+        match self {
+            Asked::Proposed(group) => group.iter().map(Request::as_work).collect(),
+            Asked::Read(batch) => batch.works.iter().map(Work::lent).collect(),
+            Asked::Nothing => Vec::new(),
+        }
+    }
+
+    /// Whether it can be done in front of the table.
+    fn is_light(&self) -> bool {
+        self.works().iter().all(Work::is_light)
     }
 }
 
@@ -275,7 +387,8 @@ impl Keep for Disk {
         self.log.switch();
         let (opened, _) = file::open_table(&self.path, self.cluster, &self.options, &self.space)?;
         (self.storage, self.database, self.seq) = (opened.storage, Arc::new(opened.database), opened.seq);
-        self.show()?;
+        self.view = Arc::new(guarded(|| View::open(&self.database, self.seq))?);
+        self.show();
         self.shared.watches.wake_all();
         Ok(group)
     }
@@ -283,22 +396,16 @@ impl Keep for Disk {
     fn apply(&mut self, committed: &[Committed], group: &Group) -> Result<()> {
         let Some(last) = committed.last() else { return Ok(()) };
         let last = last.point;
+        // Whoever is told of it reads it: the view is set before this returns.
         guarded(|| {
-            let transaction = self.begin()?;
+            let mut asked = Vec::with_capacity(committed.len());
             for entry in committed {
-                self.entry(&transaction, entry)?;
+                asked.push((entry.point, self.asked(entry)?));
             }
-            file::seq_set(&transaction, self.seq)?;
-            meta::point_set(&transaction, self.point)?;
-            if *group != self.meta.group {
-                self.meta.group = group.clone();
-                self.meta.waits_for_others &= group.voters().len() < 2;
-                self.meta.save(&transaction)?;
+            match *group == self.meta.group && asked.iter().all(|(_, asked)| asked.is_light()) {
+                true => self.apply_in_front(asked),
+                false => self.apply_to_table(asked, group),
             }
-            transaction.commit().map_err(file::failed)?;
-            // Before anybody is told of it.
-            self.shared.view_set(View::open(&self.database, self.seq)?);
-            Ok(())
         })?;
         while self.tail.front().is_some_and(|entry| entry.point().index <= last.index) {
             self.tail.pop_front();

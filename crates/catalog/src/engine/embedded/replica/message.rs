@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use stoker_consensus::{Group, Member, REPLICAS_MAX};
+use stoker_consensus::{FORMER_MAX, Group, Member, REPLICAS_MAX};
 use stoker_format::NodeId;
 
 use super::incoming::Head;
@@ -39,20 +39,29 @@ pub(super) enum FromReplica {
 /// A group as it travels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Members {
+    id: u64,
+    #[serde(deserialize_with = "crate::wire::limited::<_, _, FORMER_MAX>")]
+    former: Vec<u64>,
     incarnation: u64,
     #[serde(deserialize_with = "crate::wire::limited::<_, _, REPLICAS_MAX>")]
     members: Vec<(u64, [u8; 16], bool)>,
 }
 
 impl Members {
+    /// Whether a replica of this group may become one of these.
+    pub(super) fn may_replace(&self, group: u64) -> bool {
+        group == 0 || group == self.id || self.former.contains(&group)
+    }
+
     pub(super) fn of(group: &Group) -> Members {
         let members = group.members.iter().map(|(id, member)| (*id, member.node.0, member.votes));
-        Members { incarnation: group.incarnation, members: members.collect() }
+        let Group { id, former, incarnation, .. } = group;
+        Members { id: *id, former: former.clone(), incarnation: *incarnation, members: members.collect() }
     }
 
     pub(super) fn group(self) -> Group {
         let member = |(id, node, votes)| (id, Member { node: NodeId(node), votes });
         let members: BTreeMap<u64, Member> = self.members.into_iter().map(member).collect();
-        Group { incarnation: self.incarnation, members }
+        Group { id: self.id, former: self.former, incarnation: self.incarnation, members }
     }
 }

@@ -1,6 +1,8 @@
 //! What a replica's table says of itself: which replica it is, who is in the group, which log continues it, and up to where that log is done.
 //! Written in the transaction of whatever it tells of, so that a table is right by itself at any moment.
 
+use std::hash::{BuildHasher, RandomState};
+
 use redb::{ReadTransaction, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use stoker_consensus::{Group, LogId, Point};
@@ -65,6 +67,11 @@ impl Meta {
             log: fields.log.map(LogId),
         }))
     }
+}
+
+/// A number that nobody else has or had: of a replica, or of a group.
+pub(super) fn draw() -> u64 {
+    RandomState::new().hash_one(0u8).max(1)
 }
 
 /// Says up to where the table goes.

@@ -6,7 +6,7 @@
 //!
 //! How a commit flows: [`ReplicatedCatalog::commit`] queues it for the [`worker`], which makes one entry of all that wait ([`batch`]); the
 //! [`Driver`](stoker_consensus::Driver) has it sent ([`post`]) and kept ([`disk`]), hears from the others that they have it, has it done on the
-//! table, and the worker answers. How a read flows: the caller reads the table itself, and looks before and after whether this replica was
+//! table, or in front of it ([`recent`]), and the worker answers. How a read flows: the caller reads the table itself, and looks before and after whether this replica was
 //! sure to lead all the time ([`state`]); if that is not known, a majority is asked.
 //!
 //! A replica that is far behind, or new, gets a copy of everything ([`incoming`]), beside the table that it has, which is replaced once the
@@ -19,11 +19,11 @@ mod incoming;
 mod message;
 mod meta;
 mod post;
+mod recent;
 mod request;
 mod state;
 mod worker;
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -44,13 +44,13 @@ use self::message::{FromReplica, ToReplica};
 use self::meta::Meta;
 use self::post::Post;
 use self::request::{Order, Request};
-use self::state::{Shared, View};
+use self::state::{Shared, Shown, View};
 use self::worker::{Event, Worker};
 use super::ledger::CommitName;
 use super::lineage::{Lineage, Role};
 use super::space::{Room, Space};
 use super::writer::{Answer, COMMIT_OVERHEAD_BYTES, PERMIT_BYTES, QUEUE_BYTES};
-use super::{EmbeddedOptions, Lasting, State, file, guarded, now_ms};
+use super::{EmbeddedOptions, Lasting, file, guarded, now_ms};
 use crate::engine::apply;
 use crate::error::{CatalogError, Result};
 use crate::kv::{self, BoxFuture, Catalog, Commit, Health, Outcome, Page, Range, Row, Snapshot, Watch};
@@ -173,7 +173,7 @@ impl ReplicatedCatalog {
         if let Err(error) = kv::keys_validate(keys) {
             return Some(Err(error));
         }
-        self.read_now(&|view| keys.iter().map(|key| view.rows.row(key)).collect())
+        self.read_now(&|view| keys.iter().map(|key| view.row(key)).collect())
     }
 
     /// How far the members of the group are, and the last entry, as the leader saw it last; only where this replica leads.
@@ -238,6 +238,11 @@ impl ReplicatedCatalog {
                 Ok(FromReplica::Done)
             }
             copy => {
+                if let ToReplica::CopyBegin(head) = &copy
+                    && !head.members.may_replace(self.standing.borrow().group)
+                {
+                    return Err(CatalogError::invalid("a copy of another group's catalog"));
+                }
                 let (incoming, shared) = (Arc::clone(&self.incoming), Arc::clone(&self.shared));
                 let (path, cluster, cache) = (self.path.clone(), self.cluster, self.options.cache_bytes);
                 let is_full = !self.shared.has_room();
@@ -299,7 +304,7 @@ impl ReplicatedCatalog {
 
     /// A commit without writes needs no entry: its checks hold in a snapshot or they do not.
     async fn validate(&self, commit: &Commit) -> Result<Outcome> {
-        self.read(|view| match apply::check_failed(&view.rows, &commit.checks)? {
+        self.read(|view| match apply::check_failed(&**view, &commit.checks)? {
             Some(check) => Ok(Outcome::Failed { check }),
             None => Ok(Outcome::Done { seq: view.seq }),
         })
@@ -326,7 +331,7 @@ impl ReplicatedCatalog {
 /// What a replica is that is made out of a file which is none.
 fn begun(snapshot: &ReadTransaction, seq: u64, node: NodeId, beginning: Beginning) -> Result<Meta> {
     let lineage = Lineage::load(snapshot)?;
-    let id = RandomState::new().hash_one(node.0).max(1);
+    let id = meta::draw();
     let empty = Meta { id, base: 0, group: Group::default(), waits_for_others: false, log: None };
     match (beginning, lineage.role) {
         (Beginning::Wait, Role::Alone) if seq == 0 => Ok(empty),
@@ -341,7 +346,7 @@ fn begun(snapshot: &ReadTransaction, seq: u64, node: NodeId, beginning: Beginnin
             let waits_for_others = lineage.members.known().next().is_some();
             Ok(Meta {
                 base: lineage.epoch().promotions(),
-                group: Group::alone(id, node),
+                group: Group::alone(meta::draw(), id, node),
                 waits_for_others,
                 ..empty
             })
@@ -403,14 +408,14 @@ impl Catalog for ReplicatedCatalog {
     fn get<'a>(&'a self, keys: &'a [&'a [u8]]) -> BoxFuture<'a, Result<Vec<Option<Row>>>> {
         Box::pin(async move {
             kv::keys_validate(keys)?;
-            self.read(|view| keys.iter().map(|key| view.rows.row(key)).collect()).await
+            self.read(|view| keys.iter().map(|key| view.row(key)).collect()).await
         })
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             range.validate()?;
-            self.read(|view| view.rows.page(&range)).await
+            self.read(|view| view.page(&range)).await
         })
     }
 
@@ -444,8 +449,7 @@ impl Catalog for ReplicatedCatalog {
         Box::pin(async move {
             // Whoever gets it knows that this replica led, and reads on while it may not any more: it is one state.
             let view = self.read(|view| Ok(Arc::clone(view))).await?;
-            let (transaction, seq) = (Arc::clone(&view.transaction), view.seq);
-            Ok(Box::new(State { transaction, seq, _database: None }) as Box<dyn Snapshot>)
+            Ok(Box::new(Shown(view)) as Box<dyn Snapshot>)
         })
     }
 

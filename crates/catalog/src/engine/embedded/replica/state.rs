@@ -4,17 +4,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use redb::{Database, ReadTransaction, ReadableDatabase};
+use redb::{Database, ReadableDatabase};
 use stoker_consensus::{Group, Point};
 use stoker_format::NodeId;
 use tokio::sync::watch;
 
 use super::incoming::Draft;
+use super::recent::{Fresh, Recent};
+use crate::engine::apply::{self, Rows};
 use crate::engine::embedded::storage::Storage;
-use crate::engine::embedded::{file, table};
+use crate::engine::embedded::{file, guarded, table};
 use crate::engine::watches::Watches;
 use crate::epoch::Epoch;
 use crate::error::{CatalogError, ErrorKind, Result};
+use crate::kv::{self, BoxFuture, Page, Range, Row, Snapshot};
 
 /// One replica of a group, as another one sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +51,10 @@ pub struct ReplicaStanding {
     pub base: u64,
     /// Who is in the group, as far as it knows.
     pub members: Vec<ReplicaMember>,
+    /// Which group that is; 0 if it was in none yet.
+    pub group: u64,
+    /// The groups whose place that one took.
+    pub former: Vec<u64>,
     /// Rises when a group that lost its majority is begun anew.
     pub incarnation: u64,
 }
@@ -78,19 +85,74 @@ pub(super) struct Staged {
     pub base: u64,
 }
 
-/// One state of the table, opened: a read neither begins a transaction nor looks for the rows.
+/// One state of the catalog: the table, opened, and the rows in front of it. A read neither begins a transaction nor looks for the rows.
 pub(super) struct View {
-    pub rows: table::Snapshot,
     /// The last commit that it has.
     pub seq: u64,
-    pub transaction: Arc<ReadTransaction>,
+    pub recent: Recent,
+    table: Arc<table::Snapshot>,
 }
 
 impl View {
     /// The table as it is now.
     pub(super) fn open(database: &Database, seq: u64) -> Result<View> {
-        let transaction = Arc::new(database.begin_read().map_err(file::failed)?);
-        Ok(View { rows: table::Snapshot::open(&transaction)?, seq, transaction })
+        let transaction = database.begin_read().map_err(file::failed)?;
+        let table = Arc::new(table::Snapshot::open(&transaction)?);
+        Ok(View { seq, recent: Recent::default(), table })
+    }
+
+    /// This with what an entry wrote over it, up to commit `seq`.
+    pub(super) fn with(&self, fresh: Fresh<'_, View>, seq: u64) -> View {
+        View { seq, recent: self.recent.with(fresh), table: Arc::clone(&self.table) }
+    }
+
+    pub(super) fn row(&self, key: &[u8]) -> Result<Option<Row>> {
+        match self.recent.get(key) {
+            Some(found) => {
+                Ok(found.map(|(seq, value)| Row { key: key.to_vec(), value: value.to_vec(), seq }))
+            }
+            None => self.table.row(key),
+        }
+    }
+
+    pub(super) fn page(&self, range: &Range) -> Result<Page> {
+        match self.recent.is_empty() {
+            true => self.table.page(range),
+            false => apply::page(self.recent.over(range, self.table.rows(range)?), range.limit),
+        }
+    }
+}
+
+impl Rows for View {
+    fn read<T>(&self, key: &[u8], read: impl FnOnce(Option<(u64, &[u8])>) -> T) -> Result<T> {
+        match self.recent.get(key) {
+            Some(found) => Ok(read(found)),
+            None => self.table.read(key, read),
+        }
+    }
+
+    fn count(&self, start: &[u8], end: &[u8], stop: usize) -> Result<usize> {
+        let range = Range::between(start, end, 1);
+        let mut count = 0;
+        for row in self.recent.over(&range, self.table.rows(&range)?).take(stop) {
+            row?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// A state that is read page by page.
+pub(super) struct Shown(pub Arc<View>);
+
+impl Snapshot for Shown {
+    fn seq(&self) -> u64 {
+        self.0.seq
+    }
+
+    fn page<'a>(&'a self, after: Option<&'a [u8]>) -> BoxFuture<'a, Result<Page>> {
+        let range = kv::snapshot_range(after);
+        Box::pin(async move { guarded(|| self.0.page(&range)) })
     }
 }
 
@@ -158,15 +220,15 @@ impl Shared {
     }
 
     /// Has reads see this state of the table, which is in this file.
-    pub(super) fn show(&self, storage: &Arc<Storage>, view: View) {
+    pub(super) fn show(&self, storage: &Arc<Storage>, view: Arc<View>) {
         *self.storage.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(storage));
         self.view_set(view);
     }
 
     /// Has reads see this state.
-    pub(super) fn view_set(&self, view: View) {
+    pub(super) fn view_set(&self, view: Arc<View>) {
         let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
-        let before = shown.replace(Arc::new(view));
+        let before = shown.replace(view);
         drop(shown);
         // Letting go of it takes a lock of the store, for which no read has to wait.
         drop(before);

@@ -32,6 +32,8 @@ const ELECTION: usize = 12;
 const LEASE: Duration = Duration::from_millis(1_000);
 /// A replica that knew of no leader for so long says that it is stalled.
 const STALLED: Duration = Duration::from_secs(4);
+/// After so long without a commit, what was done in front of the table goes there.
+const SETTLE: Duration = Duration::from_millis(20);
 /// An entry takes no more commits once it has this many bytes.
 const ENTRY_BYTES: usize = 1 << 20;
 /// Replicas that are answered although they are not known.
@@ -166,10 +168,13 @@ impl Worker {
 
     /// Waits for something to do and does it; false if it was told to stop.
     fn turn(&mut self, inbox: &Receiver<Event>) -> bool {
-        let first = match self.driver.group().members.len() == 1 && self.answers_in.is_some() {
-            true => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => inbox.recv_timeout(self.next_tick.saturating_sub(now())),
+        let is_alone = self.driver.group().members.len() == 1 && self.answers_in.is_some();
+        let first = match (is_alone, self.disk.is_settled()) {
+            (true, true) => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            (true, false) => inbox.recv_timeout(SETTLE),
+            (false, _) => inbox.recv_timeout(self.next_tick.saturating_sub(now())),
         };
+        let is_idle = is_alone && matches!(first, Err(RecvTimeoutError::Timeout));
         let (mut works, mut goes_on) = (Vec::new(), true);
         match first {
             Ok(event) => goes_on &= self.take(event, &mut works),
@@ -181,7 +186,8 @@ impl Worker {
         }
         // Never two ticks for one: time that went by while a drive or a processor was busy is no silence of others.
         let now = now();
-        if now >= self.next_tick {
+        let is_tick = now >= self.next_tick;
+        if is_tick {
             self.next_tick = now + TICK;
             self.is_progress_due = true;
             if self.shared.sound().is_ok() {
@@ -190,11 +196,20 @@ impl Worker {
         }
         self.propose(works);
         if self.shared.sound().is_ok()
-            && let Err(error) = self.advance()
+            && let Err(error) = self.advance().and_then(|()| self.settle(is_idle, is_tick))
         {
             self.fail(&error);
         }
         goes_on
+    }
+
+    /// Brings the table up to date when nobody commits.
+    fn settle(&mut self, is_idle: bool, is_tick: bool) -> Result<()> {
+        match (is_idle, is_tick) {
+            (true, _) => self.disk.settle(),
+            (false, true) => self.disk.settle_idle(),
+            (false, false) => Ok(()),
+        }
     }
 
     /// The replica cannot be trusted any more; nobody waits for it.
@@ -260,9 +275,7 @@ impl Worker {
         if members.is_empty() || members.contains_key(&envelope.from()) || self.senders.len() < SENDERS_MAX {
             self.senders.insert(envelope.from(), from);
         }
-        if self.driver.step(envelope).is_some() {
-            self.is_superseded = true;
-        }
+        self.is_superseded |= self.driver.step(envelope);
     }
 
     /// Makes entries of commits.
@@ -281,7 +294,7 @@ impl Worker {
                 answer_all(group, &error);
                 continue;
             }
-            let entry = Batch { works: group.iter().map(Request::as_work).collect() }.encode();
+            let entry = Batch { works: group.iter().map(Request::as_work).collect() }.encode(bytes);
             match self.driver.propose(entry, Waiter::Group) {
                 Ok(place) => {
                     let before = self.disk.proposed.insert(place.index, (place, group));
@@ -433,6 +446,8 @@ impl Worker {
             is_superseded: now.is_superseded,
             base: now.base,
             members: self.members(),
+            group: group.id,
+            former: group.former.clone(),
             incarnation: group.incarnation,
         };
         self.shared.standing.send_if_modified(|before| {
@@ -514,7 +529,7 @@ fn send(
     let Some(node) = node else { return };
     if !message.is_snapshot {
         // The library hears of it when it hears nothing back.
-        post.send(node, to, message.envelope(group.incarnation).encode());
+        post.send(node, to, message.envelope(group).encode());
         return;
     }
     let Ok(snapshot) = disk.snapshot() else { return };
@@ -528,7 +543,7 @@ fn send(
         base: disk.meta.base,
         members: Members::of(group),
     };
-    let letter = message.with_point(disk.point, group).envelope(group.incarnation).encode();
+    let letter = message.with_point(disk.point, group).envelope(group).encode();
     post.copy(node, to, letter, head, snapshot);
 }
 
