@@ -107,7 +107,7 @@ fn check(home: &Path, acked: &Acked) {
 
 #[test]
 fn every_acknowledged_operation_has_its_line_after_kills() {
-    let rounds = kills(20, 3);
+    let rounds = kills(20, 2);
     let dir = tempfile::TempDir::new().unwrap();
     let home = dir.path().join("node");
     let acked = Arc::new(Mutex::new(Acked::new()));
