@@ -117,12 +117,12 @@ def test_tiny_files(world: World) -> None:
 
 def burn(sample: dict[str, Any]) -> int:
     """A decoder that takes its time."""
-    return sum(sample["bin"][:60_000])
+    return sum(sample["bin"])
 
 
 def test_one_worker(world: World) -> None:
     """The loop decodes by itself while a core stands idle."""
-    stream = world.seal(world.large, decode=burn)
+    stream = world.seal(world.warm, decode=burn)
     recorder = Recorder(stream, store=world.store)
     train(recorder, stream, steps=12)
     run = recorder.record()
@@ -135,7 +135,7 @@ def test_one_worker(world: World) -> None:
 def test_decoding(world: World) -> None:
     """Every core has a worker, and all of them decode."""
     cores = len(os.sched_getaffinity(0))
-    dir, place = world.node.dir, world.large
+    dir, place = world.node.dir, world.warm
 
     def source() -> Any:
         return open_seal(f"{place}.seal", store=stoker.connect(dir=dir))
