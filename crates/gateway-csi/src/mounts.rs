@@ -17,6 +17,8 @@ use crate::record::{Place, hash};
 use crate::sys::{self, Limits};
 use crate::{NodeOptions, TenantDoor, tenants};
 
+/// Mounts on top of each other: one more each time that a mount died under a pod.
+const LAYERS_MAX: usize = 4096;
 /// Longest path that is taken.
 const PATH_LEN_MAX: usize = 4096;
 /// Tells boots apart: what was mounted in another one is not mounted any more.
@@ -254,7 +256,7 @@ impl Mounts {
 
     /// Takes everything on a path away; the path stays.
     pub fn clear(&self, path: &Path) -> Answer<()> {
-        for _ in 0..16 {
+        for _ in 0..LAYERS_MAX {
             match state(path) {
                 State::Nothing => break,
                 // The bytes of a process that is gone are gone from it, too: nobody waits for them.
@@ -301,7 +303,9 @@ impl Mounts {
         tracing::warn!(path = %mounted.path.display(), "a mount whose process is gone is mounted again");
         let broken = self.broken(&mounted.path);
         fs::write(&broken, []).map_err(|error| failed("writing", &broken, &error))?;
-        while state(&mounted.path) == State::Dead {
+        // What a pod sees is a copy of a published mount: a new one reaches it only on top of the dead one, which stays below it.
+        let is_shown = matches!(mounted.what, What::Published { .. });
+        while !is_shown && state(&mounted.path) == State::Dead {
             sys::unmount(&mounted.path, true).map_err(|error| failed("unmounting", &mounted.path, &error))?;
         }
         self.make(mounted)?;

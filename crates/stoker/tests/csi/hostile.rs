@@ -176,15 +176,18 @@ fn copies_of_what_is_encrypted_are_encrypted() {
     let keys = rig.stoker(&["data-key", "ls"]);
     assert!(keys.contains("pvc-sealed") && keys.contains("snap-one"), "{keys}");
     let snapshot = SnapshotSource { snapshot_id: made.snapshot.unwrap().snapshot_id };
-    for source in [
-        VolumeContentSource { snapshot: Some(snapshot.clone()), volume: None },
-        VolumeContentSource { snapshot: None, volume: Some(VolumeSource { volume_id: id.clone() }) },
+    for (name, source) in [
+        ("pvc-one", VolumeContentSource { snapshot: Some(snapshot.clone()), volume: None }),
+        (
+            "pvc-two",
+            VolumeContentSource { snapshot: None, volume: Some(VolumeSource { volume_id: id.clone() }) },
+        ),
     ] {
-        let plain = CreateVolumeRequest { volume_content_source: Some(source.clone()), ..wanted("pvc-copy") };
+        let plain = CreateVolumeRequest { volume_content_source: Some(source.clone()), ..wanted(name) };
         refused(rig.create(plain), Code::InvalidArgument);
-        let copy = CreateVolumeRequest { volume_content_source: Some(source), ..sealed("pvc-copy") };
+        let copy = CreateVolumeRequest { volume_content_source: Some(source), ..sealed(name) };
         let copy = rig.create(copy).unwrap();
-        assert_eq!(rig.stoker(&["get", "pvc-copy/file", "-"]), "secret");
+        assert_eq!(rig.stoker(&["get", &format!("{name}/file"), "-"]), "secret");
         rig.delete(&copy.volume_id).unwrap();
     }
 }
