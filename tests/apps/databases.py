@@ -43,6 +43,86 @@ def sqlite(rig, run):
     return f"{workers} writers, {workers * each * 2:,} transactions"
 
 
+# Two processes write to one map, a third one reads it all the time: what it sees is of one transaction.
+LMDB = """
+import lmdb, os, sys
+count = int(sys.argv[1])
+def opened():
+    return lmdb.open('lmdb', map_size=256 << 20, max_dbs=2, writemap=sys.argv[2] == 'map')
+opened().close()
+children = []
+for worker in range(3):
+    child = os.fork()
+    if child == 0:
+        db = opened()
+        for at in range(count):
+            if worker == 2:
+                with db.begin() as txn:
+                    assert int(txn.get(b'total', b'0')) == txn.stat()['entries'] - (txn.get(b'total') is not None), at
+                continue
+            with db.begin(write=True) as txn:
+                txn.put(b'%d-%06d' % (worker, at), b'x' * (at * 37 % 3000))
+                txn.put(b'total', b'%d' % (int(txn.get(b'total', b'0')) + 1))
+        db.close()
+        os._exit(0)
+    children.append(child)
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+"""
+LMDB_CHECK = """
+import lmdb, sys
+with lmdb.open('lmdb', map_size=256 << 20).begin() as txn:
+    rows = [(key, len(value)) for key, value in txn.cursor() if key != b'total']
+    want = sorted((b'%d-%06d' % (worker, at), at * 37 % 3000) for worker in range(2) for at in range(int(sys.argv[1])))
+    assert rows == want and int(txn.get(b'total')) == len(want), (len(rows), len(want))
+"""
+
+
+def lmdb(rig, run):
+    """A database in shared memory of the file: two writers and a reader, with pages written by write and through the map."""
+    python, count = programs.python(), run.number(50, 2_000, 10_000)
+    for name, text in (("lmdb.py", LMDB), ("check.py", LMDB_CHECK)):
+        (rig.aside / name).write_text(text)
+    for how in ("write", "map"):
+        rig.sh(f"{python} -P {rig.aside}/lmdb.py {count} {how}; {python} -P {rig.aside}/check.py {count}")
+        rig.remount()
+        rig.sh(f"{python} -P {rig.aside}/check.py {count}; rm -rf lmdb")
+    return f"2 writers, {count * 4:,} transactions"
+
+
+DUCKDB = """
+import duckdb, sys
+count = int(sys.argv[1])
+db = duckdb.connect('db.duckdb')
+db.execute("set memory_limit='200MB'; set temp_directory='spill'")
+db.execute('create table t as select range n, repeat(chr(65 + (range % 26)::int), 100) s from range(?)', [count])
+for at in range(10):
+    db.execute(f'begin; update t set n = n + 1 where n % 10 = {at}; delete from t where n % 97 = {at}; commit')
+db.execute("copy t to 't.parquet'; checkpoint")
+print(db.execute('select count(*), sum(n), max(s) from t').fetchone())
+"""
+DUCKDB_CHECK = """
+import duckdb
+want = "select count(*), sum(n), max(s) from "
+db = duckdb.connect('db.duckdb')
+found = db.execute(want + 't').fetchone()
+assert found == db.execute(want + "'t.parquet'").fetchone(), found
+assert db.execute('select count(*) from (select s, n from t order by s, n)').fetchone()[0] == found[0]
+print(found)
+"""
+
+
+def duckdb(rig, run):
+    """Tables with updates in place, a file of Parquet and files of its own for what memory does not hold."""
+    python, count = programs.python(), run.number(20_000, 2_000_000, 10_000_000)
+    for name, text in (("duckdb-work.py", DUCKDB), ("duckdb-check.py", DUCKDB_CHECK)):
+        (rig.aside / name).write_text(text)
+    made = rig.sh(f"{python} -P {rig.aside}/duckdb-work.py {count}")
+    assert rig.sh(f"{python} -P {rig.aside}/duckdb-check.py") == made, "another table than was made"
+    rig.remount()
+    assert rig.sh(f"{python} -P {rig.aside}/duckdb-check.py; rm -rf db.duckdb* t.parquet spill") == made, "another table after a mount"
+    return f"{count:,} rows"
+
+
 # pgbench changes these by the same amounts, so that their sums say whether a transaction was torn.
 SUMS = (
     "select (select sum(abalance) from pgbench_accounts), (select sum(bbalance) from pgbench_branches), "

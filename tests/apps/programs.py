@@ -4,8 +4,11 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 FSX_VERSION = "0.3.2"
+# Databases that come as packages of Python.
+MODULES = ("lmdb==3.0.0", "duckdb==2.0.0")
 # What a program is in Debian.
 PACKAGES = {
     "git": "git", "sqlite3": "sqlite3", "tar": "tar", "rsync": "rsync", "fio": "fio", "diff": "diffutils",
@@ -22,6 +25,8 @@ def cache():
 
 def find(name):
     """Where a program is; none if it is not here."""
+    if name == "python-modules":
+        return python()
     if name == "fsx" and fsx_path().is_file():
         return str(fsx_path())
     postgresql = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
@@ -37,8 +42,27 @@ def install(names):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *sorted(wanted)]):
             subprocess.run(["apt-get", *command], env=environment, capture_output=True, timeout=1800)
+    if "python-modules" in names and not python():
+        install_modules()
     if "fsx" in names and not find("fsx") and shutil.which("cargo"):
         install_fsx()
+
+
+def python():
+    """A Python that has `MODULES`; none if it was not made."""
+    found = cache() / "apps-python" / "bin" / "python"
+    stamp = cache() / "apps-python" / "stamp"
+    return str(found) if stamp.is_file() and stamp.read_text() == " ".join(MODULES) else None
+
+
+def install_modules():
+    place = cache() / "apps-python"
+    shutil.rmtree(place, ignore_errors=True)
+    print(f"apps: installing {', '.join(MODULES)}", flush=True)
+    made = subprocess.run([sys.executable, "-m", "venv", str(place)], capture_output=True)
+    pip = [str(place / "bin" / "pip"), "--disable-pip-version-check", "--quiet", "install", "--no-deps", "--only-binary", ":all:", *MODULES]
+    if made.returncode == 0 and subprocess.run(pip, capture_output=True, timeout=1800).returncode == 0:
+        (place / "stamp").write_text(" ".join(MODULES))
 
 
 def fsx_path():

@@ -28,6 +28,7 @@ sys.dont_write_bytecode = True
 import blocks
 import databases
 import doors
+import probes
 import programs
 import trees
 from rig import Rig
@@ -55,6 +56,9 @@ APPLICATIONS = [
     Application("fsx", blocks.fsx, ("fsx",)),
     Application("nfs", doors.nfs),
     Application("crowd", blocks.crowd),
+    Application("posix", probes.posix, (), "full"),
+    Application("lmdb", databases.lmdb, ("python-modules",), "full"),
+    Application("duckdb", databases.duckdb, ("python-modules",), "full"),
     Application("postgresql", databases.postgresql, databases.NEEDS, "full"),
     Application("node-killed", trees.node_killed, ("diff",), "full"),
     Application("mount-killed", blocks.mount_killed, (), "full"),

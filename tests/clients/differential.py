@@ -3,12 +3,15 @@
   STOKER_SEED=7 STOKER_SEQUENCES=100 python3 tests/clients/run.py --stoker ... --tier full --suites differential
 """
 
+import base64
 import collections
+import hashlib
 import os
 import random
 import socket
 import subprocess
 import time
+import zlib
 
 import boto3
 from botocore.config import Config
@@ -78,7 +81,10 @@ REASONS = [
     ("get_object_lock_configuration", lambda args, ours, theirs, fields: ours.code == "ObjectLockConfigurationNotFoundError", "moto has another answer for none"),
     ("delete_objects", lambda args, ours, theirs, fields: args["Delete"]["Quiet"] and fields == {"Deleted"}, "moto is not quiet"),
     ("delete_object_tagging", lambda args, ours, theirs, fields: ours.code == "NoSuchKey", "moto takes tags of what is not there"),
+    ("put_object", lambda args, ours, theirs, fields: ours.code == "BadDigest", "moto does not look whether a checksum is right"),
     ("put_object_tagging", lambda args, ours, theirs, fields: ours.code == "InvalidTag", "moto takes a tag twice"),
+    ("list_object_versions", lambda args, ours, theirs, fields: "EncodingType" in args, "moto spells no names of versions"),
+    ("get_object", lambda args, ours, theirs, fields: fields == {"ContentType"} and ours.fields["ContentType"] == args.get("ResponseContentType"), "moto shows the type that was stored"),
     ("list_object", lambda args, ours, theirs, fields: fields and fields <= {"Marker", "StartAfter", "Prefix", "EncodingType", "KeyMarker", "Delimiter"}, "moto repeats what was asked in another way, or decodes it twice"),
     ("list_object", lambda args, ours, theirs, fields: "MaxKeys" in args and args.get("Delimiter"), "moto counts common prefixes and keys apart"),
     ("list_objects", lambda args, ours, theirs, fields: args.get("Delimiter") and ("Marker" in args or "StartAfter" in args) and "CommonPrefixes" in fields, "moto shows common prefixes whatever the marker is"),
@@ -120,7 +126,7 @@ class Pair:
     def sequence(self, bucket):
         self.both("create_bucket", {"Bucket": bucket})
         for _ in range(STEPS):
-            getattr(self, self.random.choice(["put"] * 4 + ["copy"] * 3 + ["get", "ranged", "conditional", "head", "delete", "deletes", "listed", "listed2", "versions", "tags", "asked_of_object", "asked_of_bucket", "guarded", "upload"]))(bucket)
+            getattr(self, self.random.choice(["put"] * 4 + ["copy"] * 3 + ["get", "ranged", "conditional", "head", "delete", "deletes", "listed", "listed2", "versions", "tags", "asked_of_object", "asked_of_bucket", "guarded", "upload", "paged", "spelled", "summed", "overridden", "matched"]))(bucket)
 
     def some(self, odds):
         return self.random.random() < odds
@@ -140,6 +146,57 @@ class Pair:
 
     def guarded(self, bucket):
         self.both("put_object", {**self.at(bucket), "Body": b"c", **self.random.choice([{"IfMatch": '"x"'}, {"IfNoneMatch": "*"}])})
+
+    def matched(self, bucket):
+        """Conditions by the ETag that it has, of writes, copies, reads and deletes."""
+        at = self.at(bucket)
+        tags = [self.etag(client, at) for client in (self.ours, self.theirs)]
+        if not all(tags):
+            return
+        verb, name, more = self.random.choice([
+            ("put_object", "IfMatch", {"Body": b"m"}), ("get_object", "IfMatch", {}), ("get_object", "IfNoneMatch", {}), ("head_object", "IfNoneMatch", {}), ("delete_object", "IfMatch", {}),
+            ("copy_object", "CopySourceIfMatch", {}), ("copy_object", "CopySourceIfNoneMatch", {}),
+        ])  # fmt: skip
+        to = {**at, "CopySource": at, "Key": "matched"} if verb == "copy_object" else at
+        self.both(verb, {**to, **more, name: tags[0]}, {**to, **more, name: tags[1]})
+
+    @staticmethod
+    def etag(client, at):
+        try:
+            return client.head_object(**at)["ETag"]
+        except ClientError:
+            return None
+
+    def overridden(self, bucket):
+        chosen = self.random.sample(["ResponseCacheControl", "ResponseContentDisposition", "ResponseContentEncoding", "ResponseContentLanguage", "ResponseContentType"], 2)
+        self.both("get_object", {**self.at(bucket), **{name: self.random.choice(["a/b", "x y;q=1", "a, b"]) for name in chosen}})
+
+    def summed(self, bucket):
+        """A checksum that is given: the right one, or one of other bytes."""
+        body, other = self.random.randbytes(50), self.random.randbytes(50)
+        algorithm, of = self.random.choice([("CRC32", lambda data: zlib.crc32(data).to_bytes(4, "big")), ("SHA1", lambda data: hashlib.sha1(data).digest()), ("SHA256", lambda data: hashlib.sha256(data).digest())])
+        sums = {f"Checksum{algorithm}": base64.b64encode(of(self.random.choice([body, body, other]))).decode()}
+        at = self.at(bucket)
+        mine, _ = self.both("put_object", {**at, "Body": body, "ChecksumAlgorithm": algorithm, **sums})
+        # One that is wrong is kept by moto, and every read of it fails in the client.
+        self.both("get_object" if mine else "delete_object", {**at, **({"ChecksumMode": "ENABLED"} if mine else {})})
+
+    def paged(self, bucket):
+        """Page after page, to the end."""
+        verb = self.random.choice(["list_objects_v2", "list_objects"])
+        args = {"Bucket": bucket, "MaxKeys": self.random.choice([1, 2, 3]), "Prefix": self.random.choice(["", "dir"])}
+        seen = []
+        for client in (self.ours, self.theirs):
+            pages = client.get_paginator(verb).paginate(**{name: value for name, value in args.items() if name != "MaxKeys"}, PaginationConfig={"PageSize": args["MaxKeys"]})
+            seen.append([one["Key"] for page in pages for one in page.get("Contents", [])])
+        self.asked += 1
+        if seen[0] != seen[1]:
+            self.odd.setdefault((verb, "pages"), (args, *seen))
+
+    def spelled(self, bucket):
+        """Names in the spelling of urls, which boto3 takes away only from its own."""
+        verb = self.random.choice(["list_objects_v2", "list_objects", "list_object_versions"])
+        self.both(verb, {"Bucket": bucket, "EncodingType": "url", "Prefix": self.random.choice(["", "a", "dir/", "ü", "x%"]), "Delimiter": self.random.choice(["", "/", " ", "%", "+"])})
 
     def get(self, bucket):
         self.both("get_object", {**self.at(bucket), **({"ResponseContentType": "a/b"} if self.some(0.2) else {})})

@@ -113,7 +113,7 @@ def run_suites(args, folder, programs):
 
 
 def run_matrix(args, folder, programs):
-    """The clients that people bring, against `up` and against `up --tls`, whose authority they are told to trust; a few of the others in TLS, too."""
+    """The clients that people bring, against `up`, against `up --tls`, whose authority they are told to trust, and against a cell; a few of the others in TLS, too."""
     failed = []
     if args.tier == "quick":
         return failed
@@ -128,7 +128,30 @@ def run_matrix(args, folder, programs):
             suites = [(name, "matrix.py", "matrix")] + ([("boto3-https", "boto3_basic.py", "boto3")] if more else [])
             names = [run_suite(suite, target, programs, args, trust) for suite in suites]
             failed += [name for name in names if name] + stopped_badly(node)
-    return failed
+    return failed + run_matrix_cell(args, folder, programs)
+
+
+def run_matrix_cell(args, folder, programs):
+    """The same against three nodes behind one name, which has their addresses in a file of names that nobody else sees."""
+    if not wanted(args, "matrix-cell"):
+        return []
+    enter = [shutil.which("unshare") or "unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        print("matrix-cell: skipped: this machine gives nobody a name space of mounts", flush=True)
+        return []
+    place = folder / "matrix-cell"
+    place.mkdir()
+    hosts = place / "hosts"
+    hosts.write_text("".join(f"{address} {nodes.NAME}\n" for address in nodes.ADDRESSES) + "127.0.0.1 localhost\n")
+    # The mount goes with the programs.
+    enter += ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+    with nodes.Cell(args.stoker, place / "nodes") as cell:
+        target = {**cell.ready, **about(place, programs, args)}
+        name = run_suite(("matrix-cell", "matrix.py", "matrix"), target, programs, args, enter=enter)
+        bad = cell.stop()
+        if bad:
+            print(f"matrix-cell: FAILED: did not stop as asked: {', '.join(bad)}\n{cell.last_words()}")
+    return [one for one in (name, *bad) if one]
 
 
 def run_lakes(args, folder, programs):
@@ -191,14 +214,14 @@ def about(folder, programs, args):
     return {"stoker": str(args.stoker), "programs": programs, "scratch": str(scratch), "tier": args.tier}
 
 
-def run_suite(suite, target, programs, args, environment=None):
-    """Runs one file; returns its name if it failed."""
+def run_suite(suite, target, programs, args, environment=None, enter=()):
+    """Runs one file, behind the command that it is to be entered by; returns its name if it failed."""
     name, file, python = suite
     interpreter = f"{programs[python]}/python" if python else sys.executable
     variables = {"STOKER_TARGET": json.dumps(target), "STOKER_ONLY": args.only, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            [interpreter, str(HERE / file), name], env={**os.environ, **variables, **(environment or {})},
+            [*enter, interpreter, str(HERE / file), name], env={**os.environ, **variables, **(environment or {})},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SUITE_SECONDS_MAX,
         )  # fmt: skip
         words, failed = done.stdout, done.returncode != 0
