@@ -26,7 +26,7 @@ fn event(number: usize) -> Event {
         principal: format!("user acme/u{}", number % 3),
         tenant: "acme".into(),
         door: "s3".into(),
-        action: if number % 2 == 0 { "Create" } else { "Open" }.into(),
+        action: if number.is_multiple_of(2) { "Create" } else { "Open" }.into(),
         path: format!("acme_data/dir-{}/file-{number}", number % 5),
         bytes: number as u64,
         result: OK.into(),
