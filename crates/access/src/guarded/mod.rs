@@ -35,6 +35,7 @@ pub struct Guarded {
     shared: Arc<Shared>,
     context: Context,
     who: Who,
+    user: Option<Arc<UserName>>,
 }
 
 fn is_limited(rights: &Rights) -> bool {
@@ -83,7 +84,11 @@ fn told<T: Told>(answer: Result<T>, full: &str, own: &str) -> Result<T> {
 
 impl Guarded {
     pub(crate) fn new(shared: Arc<Shared>, context: Context, who: Who) -> Guarded {
-        Guarded { shared, context, who }
+        let user = match &who {
+            Who::Fixed(_) => None,
+            Who::User { name, .. } => Some(Arc::new(name.clone())),
+        };
+        Guarded { shared, context, who, user }
     }
 
     /// Who asks.
@@ -106,6 +111,11 @@ impl Guarded {
     pub async fn permit_key(&self, action: Action, volume: &str, key: &[u8]) -> Result<()> {
         let rights = self.rights().await?;
         self.judge(&rights, action, Resource::Key(&full_of(&rights, volume), key))
+    }
+
+    /// Does something for whoever asks: what they write counts for them.
+    async fn on_behalf<F: Future>(&self, call: F) -> F::Output {
+        stoker_store::asked_by(self.user.clone(), call).await
     }
 
     async fn rights(&self) -> Result<Arc<Rights>> {
