@@ -166,6 +166,45 @@ async fn nothing_passes_that_should_not() {
     }
 }
 
+/// NFS says itself who its callers are; its view is of the default tenant, and of what an export names in full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_without_users_sees_what_was_opened_to_it() {
+    let rig = Rig::new().await;
+    rig.node.volume_create("plain", VolumeOptions::default()).await.unwrap();
+    rig.put("plain", "a/b").await;
+    let denied = Some(ErrorKind::Denied);
+    let nothing = rig.guard.service("nfs", Vec::new());
+    let opened = rig.guard.service("nfs", vec!["acme_data".into()]);
+    let lookup = rig.guard.lookup("s3");
+    // What makes and deletes volumes comes last, since it is about those that the others are about.
+    let ends = |action: &Action| matches!(action, Action::VolumeDelete | Action::VolumeCreate);
+    let (last, first): (Vec<Action>, Vec<Action>) = Action::ALL.iter().copied().partition(ends);
+    for action in first.into_iter().chain(last) {
+        let is_members = !matches!(action.kind(), Kind::Watch | Kind::Operate);
+        for (view, volume, fine) in [
+            (&nothing, "plain", is_members),
+            (&opened, "plain", is_members),
+            (&opened, "acme_data", is_members),
+            (&lookup, "plain", is_members && action.kind() != Kind::Write),
+        ] {
+            let answer = call(&**view, action, volume).await;
+            assert_eq!(kind(&answer) != denied, fine, "{action:?} {volume}: {answer:?}");
+        }
+        for (view, volume) in [(&nothing, "acme_data"), (&opened, "acme_acme"), (&opened, "beta_beta")] {
+            if matches!(action, Action::Volumes | Action::Inodes | Action::VolumeCreate) || !is_members {
+                continue;
+            }
+            let answer = plain(call(&**view, action, volume).await, volume);
+            let as_missing = plain(call(&**view, action, "no-such").await, "no-such");
+            let answer = answer.expect_err("is another tenant's");
+            assert!(answer.kind != ErrorKind::Conflict, "{action:?} {volume}: {answer}");
+            if let Err(missing) = as_missing {
+                assert_eq!((answer.kind, answer.subject), (missing.kind, missing.subject), "{action:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tenants_see_their_own_volumes_by_their_own_names() {
     let rig = Rig::new().await;

@@ -90,6 +90,18 @@ pub enum Check {
         /// How many rows are allowed.
         max: usize,
     },
+    /// The counters in `start..end`, which share the name `start`, are at most `max` together; none there is 0.
+    ///
+    /// Exact against every commit with such a check of the same `start`. What is added to them by a commit without one may be seen late, so
+    /// whoever wants a limit to hold checks it with everything that adds, and need not with what takes away.
+    SumAtMost {
+        /// The lowest key.
+        start: Vec<u8>,
+        /// The key to stop before.
+        end: Vec<u8>,
+        /// How much they may be.
+        max: i64,
+    },
 }
 
 /// One change. The changes of a commit happen in order, so of two to the same key the later one wins.
@@ -337,6 +349,12 @@ impl Commit {
         self.check(Check::AtMost { start: start.into(), end: end.into(), max })
     }
 
+    /// Adds a check that the counters in `start..end` are at most `max` together.
+    #[must_use]
+    pub fn sum_at_most(self, start: impl Into<Vec<u8>>, end: impl Into<Vec<u8>>, max: i64) -> Commit {
+        self.check(Check::SumAtMost { start: start.into(), end: end.into(), max })
+    }
+
     /// Adds a check that the row is as it was read: written by the same commit, or still missing.
     #[must_use]
     pub fn unchanged(self, key: impl Into<Vec<u8>>, read: Option<&Row>) -> Commit {
@@ -410,7 +428,7 @@ impl Check {
         match self {
             Check::Absent(key) | Check::Present(key) | Check::Seq(key, _) => key.len(),
             Check::Value(key, value) => key.len() + value.len(),
-            Check::AtMost { start, end, .. } => start.len() + end.len(),
+            Check::AtMost { start, end, .. } | Check::SumAtMost { start, end, .. } => start.len() + end.len(),
         }
     }
 
@@ -426,6 +444,7 @@ impl Check {
                 }
                 bound_validate(start).and_then(|()| bound_validate(end))
             }
+            Check::SumAtMost { start, end, .. } => bound_validate(start).and_then(|()| bound_validate(end)),
         }
     }
 }

@@ -283,7 +283,13 @@ impl Request {
             | Request::VolumeCreate { .. }
             | Request::VolumeSet { .. }
             | Request::Lease { .. } => 2,
-            Request::Operate(Order::People | Order::PeopleChange(_)) => PEOPLE_SINCE,
+            Request::Operate(
+                Order::People
+                | Order::PeopleChange(_)
+                | Order::Accounts
+                | Order::KeyCreate { .. }
+                | Order::KeyTimes,
+            ) => PEOPLE_SINCE,
             Request::Status
             | Request::Operate(_)
             | Request::SetBegin { .. }

@@ -16,6 +16,7 @@ pub enum Errno {
     EACCES = 13,
     EBUSY = 16,
     EEXIST = 17,
+    EXDEV = 18,
     ENOTDIR = 20,
     EISDIR = 21,
     EINVAL = 22,
@@ -58,6 +59,8 @@ impl From<StoreError> for Errno {
             (ErrorKind::Denied, Subject::Volume) => Errno::EROFS,
             (ErrorKind::Denied, _) => Errno::EACCES,
             (ErrorKind::Invalid, Subject::Size) => Errno::EFBIG,
+            // Programs then move what is in it one by one.
+            (ErrorKind::Invalid, Subject::Quota) => Errno::EXDEV,
             // Of what a lake cannot hold, names are all that a caller of most calls has in hand.
             (ErrorKind::Invalid, Subject::Lake) => Errno::ENAMETOOLONG,
             (ErrorKind::Invalid, _) => Errno::EINVAL,
@@ -92,6 +95,7 @@ mod tests {
         check(ErrorKind::Denied, Subject::Volume, Errno::EROFS);
         check(ErrorKind::Denied, Subject::Key, Errno::EACCES);
         check(ErrorKind::Invalid, Subject::Size, Errno::EFBIG);
+        check(ErrorKind::Invalid, Subject::Quota, Errno::EXDEV);
         check(ErrorKind::Invalid, Subject::Key, Errno::EINVAL);
         check(ErrorKind::Invalid, Subject::Lake, Errno::ENAMETOOLONG);
         check(ErrorKind::Corrupt, Subject::Key, Errno::EIO);

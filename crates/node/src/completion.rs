@@ -118,7 +118,8 @@ impl Core {
             None => None,
             Some(kind) => part_sums(kind, &chosen)?,
         };
-        properties.more = More { is_full: false, parts: sums };
+        let user = crate::publish::user().or(properties.more.user.take());
+        properties.more = More { is_full: false, parts: sums, user };
         if place.is_some() {
             // What said which shard it is has done its work, and names of this kind are ours in the lake.
             properties.attributes.meta.retain(|(name, _)| !name.starts_with("stoker-"));

@@ -160,6 +160,9 @@ impl Core {
         if let Some(attributes) = &request.attributes {
             properties.attributes = attributes.clone();
         }
+        if link.is_none() {
+            properties.more.user = crate::publish::user();
+        }
         match &link {
             Some(_) => self.check_path(volume, to, &properties.attributes).await?,
             None => self.check_lake(volume, to, &properties.attributes).await?,

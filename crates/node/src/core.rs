@@ -62,6 +62,8 @@ pub(crate) struct Core {
     pub inventory: crate::inventory::Inventory,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
+    /// What tenants, projects and users have.
+    pub accounts: crate::accounts::Accounts,
     pub stats: NodeStats,
     /// Counters of volumes.
     pub tallies: crate::numbers::Tallies,
@@ -182,6 +184,7 @@ impl Core {
         let stopped = |_| StoreError::new(ErrorKind::Closed, "this node is stopping; try again elsewhere");
         // A change that outlives the patience of whoever asked could be made after the same client made a newer one.
         let change = stoker_store::patiently(stoker_store::patience(), change);
+        let change = stoker_store::asked_by(stoker_store::asker(), change);
         self.tasks.spawn(change).await.map_err(stopped)?
     }
 

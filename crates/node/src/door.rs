@@ -14,12 +14,9 @@ use stoker_store::{
 use crate::core::{Core, add};
 use crate::lookup::no_such_key;
 use crate::node::Node;
-use crate::rotate::StoredKey;
+use crate::rotate::{ACCESS_KEY_LEN_MAX, StoredKey, check_key};
 use crate::writer::ChunkWriter;
 use crate::{clock, error};
-
-/// Longest access key.
-const ACCESS_KEY_LEN_MAX: usize = 128;
 
 impl Store for Node {
     fn volumes(&self) -> BoxFuture<'_, Result<Vec<VolumeInfo>>> {
@@ -274,6 +271,7 @@ impl Store for Node {
             let volume = self.core.volumes.get(volume).await?;
             volume.check_writable()?;
             self.core.check_quota(&volume, size.unwrap_or(1)).await?;
+            self.core.check_room(&volume, key.as_bytes(), size.unwrap_or(1)).await?;
             let purpose = self.core.part_purpose(&volume, key, upload, number).await?;
             Ok(Box::new(ChunkWriter::new(self.core.clone(), volume, size, Box::new(purpose)))
                 as Box<dyn Writer>)
@@ -526,14 +524,9 @@ impl Store for Node {
 
     fn access_key_put(&self, key: AccessKey) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-            if !plain(&key.access_key) || !plain(&key.secret_key) || key.access_key.len() > ACCESS_KEY_LEN_MAX
-            {
-                let message = "access and secret keys are printable ASCII without spaces, the access key of at most 128 bytes";
-                return Err(StoreError::about(ErrorKind::Invalid, Subject::AccessKey, message));
-            }
+            check_key(&key)?;
             let row_key = keys::access_key(&key.access_key);
-            let row = StoredKey { key, expires_ms: None };
+            let row = StoredKey { key, expires_ms: None, lifetime_ms: None };
             let commit = stoker_catalog::Commit::new().put(row_key, row.encode(&self.core.wrapping));
             let _ = self.core.catalog.commit(commit).await.map_err(error::catalog)?;
             self.core.keep_rows().await

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod cache;
 mod cell;
 mod census;

@@ -50,6 +50,10 @@ impl Node {
                 let page = self.core.catalog_rows(own, state, after.as_deref()).await;
                 page.map(Report::CatalogRows).map_err(|fault| self.where_catalog(fault))
             }
+            Order::KeyCreate { key, lifetime_ms } => {
+                self.core.key_create(key, lifetime_ms).await.map(Report::Key)
+            }
+            Order::KeyTimes => self.core.key_times().await.map(Report::KeyTimes),
             Order::KeyRotate { access_key, grace_ms } => {
                 self.core.key_rotate(&access_key, grace_ms).await.map(Report::Key)
             }
@@ -215,6 +219,7 @@ impl Core {
             }
             Order::Level => self.level_status().await.map(Report::Level),
             Order::People => self.people().await.map(Report::People),
+            Order::Accounts => self.accounts().await.map(Report::Accounts),
             Order::PeopleChange(change) => self.change_people(change).await,
             Order::LevelHold { held } => self.hold_level(held).await.map(Report::Level),
             Order::EncryptedVolume { name, options } => {

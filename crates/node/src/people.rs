@@ -5,14 +5,16 @@
 
 use stoker_catalog::kv::{Commit, Outcome, Range};
 use stoker_catalog::{Check, Row};
+use stoker_format::VolumeId;
 use stoker_schema::level::Level;
-use stoker_schema::rows::{PlainRow, RowValue, TokenPart, UserRow, keys};
+use stoker_schema::rows::{PlainRow, ROOT, RowValue, TokenPart, UserRow, VolumeRow, keys};
 use stoker_store::{
-    ErrorKind, PROJECTS_MAX, People, PeopleChange, ProjectInfo, Report, Result, StoreError, TENANT_DEFAULT,
-    TENANTS_MAX, TenantInfo, TokenCheck, USER_PLACES_MAX, USERS_MAX, UserInfo, UserName, UserRights,
-    VolumeOptions, check_bucket_name, check_who_name, full_volume_name, split_owner,
+    AccountName, ErrorKind, PROJECTS_MAX, People, PeopleChange, ProjectInfo, QuotaLimits, Report, Result,
+    StoreError, TENANT_DEFAULT, TENANTS_MAX, TenantInfo, TokenCheck, USER_PLACES_MAX, USERS_MAX, UserInfo,
+    UserName, UserRights, VolumeOptions, check_bucket_name, check_who_name, full_volume_name, split_owner,
 };
 
+use crate::accounts::{account_of, check_limits, put_limits};
 use crate::core::Core;
 use crate::error;
 use crate::rotate::StoredKey;
@@ -152,6 +154,7 @@ impl Core {
                 }
                 self.count(keys::PROJECTS, PROJECTS_MAX, "projects").await?;
                 let row = PlainRow { created_ms: now_ms }.encode();
+                let commit = self.folder_free(commit, tenant, project).await?;
                 Ok(Planned::Commit(commit.check(Check::Absent(key.clone())).put(key, row)))
             }
             PeopleChange::ProjectDelete { tenant, project } => {
@@ -159,7 +162,8 @@ impl Core {
                 if self.people_row(&key).await?.is_none() {
                     return Err(missing(format!("there is no project `{tenant}/{project}`")));
                 }
-                let mut commit = Commit::new().present(key.clone()).delete(key);
+                let account = AccountName::Project { tenant: tenant.clone(), project: project.clone() };
+                let mut commit = forget_account(Commit::new().present(key.clone()).delete(key), &account);
                 for (row, user) in self.users_of(tenant).await? {
                     if user.projects.contains(project) {
                         let name = keys::who_behind(keys::USERS, &row.key).unwrap_or_default().to_owned();
@@ -208,6 +212,8 @@ impl Core {
             PeopleChange::UserDelete { name } => {
                 let (row, _) = self.user_row(name).await?;
                 let mut commit = Commit::new().seq(row.key.clone(), row.seq).delete(row.key);
+                // What they wrote is there, and counts for them if they come back.
+                commit = put_limits(commit, &AccountName::User(name.clone()), QuotaLimits::default());
                 // A key that outlived its user would work again for the next one of that name.
                 let mut owned = Vec::new();
                 self.each(b"A".to_vec(), |row| {
@@ -222,7 +228,43 @@ impl Core {
                 }
                 Ok(Planned::Commit(commit))
             }
+            PeopleChange::Quota { account, limits } => {
+                let there = Core::account_there(account);
+                let (Check::Present(key) | Check::Absent(key)) = &there else {
+                    unreachable!("it is one of the two")
+                };
+                if self.people_row(key).await?.is_none() {
+                    let kind = account.kind();
+                    return Err(missing(format!(
+                        "there is no {kind} `{account}`; `stoker {kind} list` lists them"
+                    )));
+                }
+                Ok(Planned::Commit(put_limits(Commit::new().check(there), account, *limits)))
+            }
         }
+    }
+
+    /// Checks that nothing is in the folder of a new project: what is in it before would not be counted.
+    async fn folder_free(&self, commit: Commit, tenant: &str, project: &str) -> Result<Commit> {
+        let home = full_volume_name(tenant, tenant);
+        let Some(row) = self.people_row(&keys::volume(&home)).await? else {
+            // Nothing is in a volume that is not there; one that comes meanwhile makes this fail.
+            return Ok(commit.absent(keys::volume(&home)));
+        };
+        let volume = VolumeId(VolumeRow::of(&row).map_err(error::catalog)?.id);
+        let folder = [project.as_bytes(), b"/"].concat();
+        let entry = keys::entry(volume, ROOT, &folder);
+        let sets = keys::open_set(volume, &folder);
+        let is_free = self.people_row(&entry).await?.is_none()
+            && self.catalog.range(Range::prefix(&sets, 1)).await.map_err(error::catalog)?.rows.is_empty();
+        if !is_free {
+            return Err(conflict(format!(
+                "the folder `{project}/` of volume {home} is there already, and what is in it would not be counted for the project; rename \
+                 it, make the project, then move its files into it"
+            )));
+        }
+        let end = stoker_catalog::kv::prefix_end(&sets).expect("a table is not 0xff");
+        Ok(commit.seq(row.key, row.seq).absent(entry).at_most(sets, end, 0))
     }
 
     async fn plan_tenant_delete(&self, tenant: &str) -> Result<Planned> {
@@ -235,7 +277,8 @@ impl Core {
             ("users", keys::users(tenant)),
             ("projects", keys::projects(tenant)),
         ];
-        let mut commit = Commit::new().present(key.clone()).delete(key);
+        let account = AccountName::Tenant(tenant.to_owned());
+        let mut commit = forget_account(Commit::new().present(key.clone()).delete(key), &account);
         for (what, prefix) in parts {
             let found = self.catalog.range(Range::prefix(&prefix, 1)).await.map_err(error::catalog)?;
             if !found.rows.is_empty() {
@@ -315,6 +358,13 @@ impl Core {
     }
 }
 
+/// Adds to a transaction that an account is gone, with its quota and what it counted.
+fn forget_account(mut commit: Commit, account: &AccountName) -> Commit {
+    commit = put_limits(commit, account, QuotaLimits::default());
+    commit.writes.extend(account_of(account).usage_deletes());
+    commit
+}
+
 fn check(change: &PeopleChange) -> Result<()> {
     match change {
         PeopleChange::TenantCreate { tenant } | PeopleChange::TenantDelete { tenant } => {
@@ -356,6 +406,7 @@ fn check(change: &PeopleChange) -> Result<()> {
             }
         }
         PeopleChange::UserDelete { name } => check_name(name)?,
+        PeopleChange::Quota { account, limits } => check_limits(account, *limits)?,
     }
     Ok(())
 }

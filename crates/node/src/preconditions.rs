@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use stoker_format::VersionId;
+use stoker_schema::level::Level;
+use stoker_schema::names::Quota;
 use stoker_schema::rows::Drain;
 use stoker_store::{
     Attributes, Awaited, Condition, ErrorKind, KEY_LEN_MAX, Key, Receipt, Result, StoreError, Subject,
@@ -16,6 +18,9 @@ use crate::publish::{FilePurpose, check_condition};
 use crate::volumes::Volume;
 use crate::writer::ChunkWriter;
 
+/// The level since which every catalog can check a sum.
+pub(crate) const QUOTAS_SINCE: Level = Level(4);
+
 impl Core {
     pub(crate) async fn begin_write(
         self: &Arc<Core>,
@@ -25,6 +30,7 @@ impl Core {
     ) -> Result<ChunkWriter> {
         self.check_write(&volume, key, &request.attributes, &request.condition).await?;
         self.check_quota(&volume, request.size.unwrap_or(1)).await?;
+        self.check_room(&volume, key.as_bytes(), request.size.unwrap_or(1)).await?;
         let size = request.size;
         let purpose = FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request);
         Ok(ChunkWriter::new(self.clone(), volume, size, Box::new(purpose)))
@@ -108,6 +114,20 @@ impl Core {
         let message =
             format!("volume `{}` has a quota of {quota} bytes, of which {used} are used", volume.name);
         Err(StoreError::about(ErrorKind::Full, Subject::Quota, message))
+    }
+
+    /// The same of quotas of tenants, projects and users, for who begins to write: publishing decides.
+    pub async fn check_room(&self, volume: &Volume, key: &[u8], more: u64) -> Result<()> {
+        let user = crate::publish::user();
+        let found = self.names.check_room(volume.id, key, user, more).await.map_err(error::catalog)?;
+        found.map_or(Ok(()), |exceeded| Err(error::quota(&exceeded)))
+    }
+
+    /// The quota that a publish into a volume has to keep, exactly. Below level 4 a catalog may not know how: then
+    /// [`check_quota`](Core::check_quota) is all that there is.
+    pub fn quota(&self, volume: &Volume) -> Quota {
+        let knows = self.level.get() >= QUOTAS_SINCE;
+        Quota { volume_bytes: if knows { volume.policy.quota_bytes } else { 0 } }
     }
 
     pub(crate) async fn receipt_of(&self, volume: &Arc<Volume>, key: &Key) -> Result<Receipt> {

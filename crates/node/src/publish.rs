@@ -29,7 +29,7 @@ use crate::drain::may_be_in_lake;
 use crate::drain::spill::Spilled;
 use crate::name_record::Cut;
 use crate::pins::Pin;
-use crate::properties::Properties;
+use crate::properties::{More, Properties};
 use crate::volumes::Volume;
 use crate::writer::{Purpose, RunList, Written};
 use crate::{clock, error, name_record};
@@ -50,6 +50,13 @@ pub(crate) struct FilePurpose {
     pub when_alone: WhenAlone,
     /// It is a change of the file that has the name, under all its names, and not another file.
     pub keeps_links: bool,
+    /// The user whom it counts for.
+    pub user: Option<String>,
+}
+
+/// The user for whom what runs now is done, as files say it.
+pub(crate) fn user() -> Option<String> {
+    stoker_store::asker().map(|user| user.to_string())
 }
 
 /// The error for a condition that does not hold.
@@ -83,6 +90,7 @@ impl FilePurpose {
             inode: 0,
             when_alone,
             keeps_links: false,
+            user: user(),
         }
     }
 
@@ -90,6 +98,7 @@ impl FilePurpose {
         Properties {
             attributes: self.request.attributes.clone(),
             checksums: finish.checksums.clone(),
+            more: More { user: self.user.clone(), ..More::default() },
             ..Properties::default()
         }
     }
@@ -349,7 +358,7 @@ impl Core {
         Ok(())
     }
 
-    pub fn after_publish(&self, volume: &Arc<Volume>, key: &[u8], published: &Published) {
+    pub fn after_publish(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], published: &Published) {
         self.saw(published.seq);
         self.looks.forget(volume, key);
         if let Some((_, Forgotten::Garbage(_))) = &published.replaced {
@@ -360,6 +369,9 @@ impl Core {
         }
         if published.file.drain == Drain::Dirty {
             self.drainer.note(volume, &published.file);
+        }
+        if published.has_soft_limit {
+            self.look_at_soft_limits();
         }
     }
 
@@ -424,6 +436,8 @@ impl Core {
         // Lengths, not what is stored: a lake holds holes as zeros.
         let more = plan.file.size.saturating_sub(replaced);
         self.check_quota(volume, more.saturating_mul(names)).await?;
+        // What was asked now is asked again by the transaction itself.
+        plan.quota = Some(self.quota(volume));
         self.check_parked(volume, key, &plan.file).await?;
         if plan.file.layout.has_rows() && !job.has_layout {
             plan.layout = VersionRow::split(runs.runs(), job.upload_parts);

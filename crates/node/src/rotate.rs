@@ -1,4 +1,4 @@
-//! Access keys that are replaced while everything runs.
+//! Access keys that are replaced while everything runs, and those that stop to work by themselves.
 
 use serde::{Deserialize, Serialize};
 use stoker_catalog::kv::{Commit, Outcome};
@@ -13,6 +13,12 @@ use crate::{clock, error};
 /// Longest time that an old key works on.
 const GRACE_MS_MAX: u64 = 90 * 24 * 3_600_000;
 
+/// Longest time that a key is made for.
+const LIFETIME_MS_MAX: u64 = 3_660 * 24 * 3_600_000;
+
+/// Longest public part of a key.
+pub(crate) const ACCESS_KEY_LEN_MAX: usize = 128;
+
 /// Letters that nobody has to quote, five bits each.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
@@ -21,6 +27,8 @@ pub(crate) struct StoredKey {
     pub key: AccessKey,
     /// When it stops to work, milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// How long it was made for. One that replaces it lives as long.
+    pub lifetime_ms: Option<u64>,
 }
 
 /// An access key as its row has it.
@@ -31,6 +39,8 @@ struct Form {
     key: AccessKey,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lifetime_ms: Option<u64>,
     /// The secret, wrapped by the cluster's key. Rows of older releases, and those of a node that is in no
     /// cluster, have it in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,9 +57,9 @@ impl Form {
 
     /// The key, and whether it has to be wrapped anew.
     fn open(self, wrapping: &WrappingKeys) -> Result<(StoredKey, bool)> {
-        let Form { mut key, expires_ms, wrapped } = self;
+        let Form { mut key, expires_ms, lifetime_ms, wrapped } = self;
         let Some(wrapped) = wrapped else {
-            return Ok((StoredKey { key, expires_ms }, !wrapping.is_empty()));
+            return Ok((StoredKey { key, expires_ms, lifetime_ms }, !wrapping.is_empty()));
         };
         let opened = wrapping.unwrap(&key.access_key, &wrapped);
         let secret = opened.as_ref().and_then(|opened| String::from_utf8(opened.secret.clone()).ok());
@@ -61,7 +71,7 @@ impl Form {
             return Err(StoreError::about(ErrorKind::Denied, Subject::AccessKey, message));
         };
         key.secret_key = secret;
-        Ok((StoredKey { key, expires_ms }, opened.is_former))
+        Ok((StoredKey { key, expires_ms, lifetime_ms }, opened.is_former))
     }
 }
 
@@ -77,7 +87,9 @@ impl StoredKey {
     }
 
     pub fn encode(&self, wrapping: &WrappingKeys) -> Vec<u8> {
-        let mut form = Form { key: self.key.clone(), expires_ms: self.expires_ms, wrapped: None };
+        let StoredKey { key, expires_ms, lifetime_ms } = self;
+        let mut form =
+            Form { key: key.clone(), expires_ms: *expires_ms, lifetime_ms: *lifetime_ms, wrapped: None };
         if let Some(wrapped) = wrapping.wrap(&self.key.access_key, self.key.secret_key.as_bytes()) {
             form.wrapped = Some(wrapped);
             form.key.secret_key = String::new();
@@ -91,11 +103,60 @@ impl StoredKey {
     }
 }
 
+/// Refuses a key that no client could show.
+pub(crate) fn check_key(key: &AccessKey) -> Result<()> {
+    let plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if plain(&key.access_key) && plain(&key.secret_key) && key.access_key.len() <= ACCESS_KEY_LEN_MAX {
+        return Ok(());
+    }
+    let message =
+        "access and secret keys are printable ASCII without spaces, the access key of at most 128 bytes";
+    Err(StoreError::about(ErrorKind::Invalid, Subject::AccessKey, message))
+}
+
 fn random_text<const N: usize>() -> String {
     clock::random::<N>().iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect()
 }
 
 impl Core {
+    /// Makes a key that works for so long. One that is there already stays as it is.
+    pub async fn key_create(&self, key: AccessKey, lifetime_ms: Option<u64>) -> Result<AccessKey> {
+        check_key(&key)?;
+        if lifetime_ms.is_some_and(|lifetime_ms| !(1_000..=LIFETIME_MS_MAX).contains(&lifetime_ms)) {
+            let message = "an access key is made for one second to ten years";
+            return Err(StoreError::about(ErrorKind::Invalid, Subject::AccessKey, message));
+        }
+        let now_ms = self.catalog.now_ms().await.map_err(error::catalog)?;
+        let key = AccessKey { created_ms: now_ms, ..key };
+        let row_key = keys::access_key(&key.access_key);
+        let expires_ms = lifetime_ms.map(|lifetime_ms| now_ms + lifetime_ms);
+        let stored = StoredKey { key: key.clone(), expires_ms, lifetime_ms };
+        let change =
+            Commit::new().check(Check::Absent(row_key.clone())).put(row_key, stored.encode(&self.wrapping));
+        match self.catalog.commit(change).await.map_err(error::catalog)? {
+            Outcome::Done { seq } => self.saw(seq),
+            Outcome::Failed { .. } => {
+                let message = format!("access key `{}` is there already", key.access_key);
+                return Err(StoreError::about(ErrorKind::Conflict, Subject::AccessKey, message));
+            }
+        }
+        self.forget_expired(now_ms.min(self.expiry.now_ms())).await?;
+        self.keep_rows().await?;
+        Ok(key)
+    }
+
+    /// When keys stop to work; of those that do not, nothing.
+    pub async fn key_times(&self) -> Result<Vec<(String, u64)>> {
+        let mut times = Vec::new();
+        self.each(b"A".to_vec(), |row| {
+            let form = Form::of(row)?;
+            times.extend(form.expires_ms.map(|expires_ms| (form.key.access_key, expires_ms)));
+            Ok(())
+        })
+        .await?;
+        Ok(times)
+    }
+
     /// Makes a new key with the rights of an old one, which works on for a while; both in one transaction.
     pub async fn key_rotate(&self, access_key: &str, grace_ms: u64) -> Result<AccessKey> {
         if grace_ms > GRACE_MS_MAX {
@@ -122,7 +183,9 @@ impl Core {
             // One that is on its way out is not given more time.
             let expires_ms = old.expires_ms.map_or(now_ms + grace_ms, |end| end.min(now_ms + grace_ms));
             let old = StoredKey { expires_ms: Some(expires_ms), ..old };
-            let stored = StoredKey { key: new.clone(), expires_ms: None };
+            let lifetime_ms = old.lifetime_ms;
+            let ends_ms = lifetime_ms.map(|lifetime_ms| now_ms.saturating_add(lifetime_ms));
+            let stored = StoredKey { key: new.clone(), expires_ms: ends_ms, lifetime_ms };
             let new_key = keys::access_key(&new.access_key);
             let change = Commit::new().seq(row_key.clone(), row.seq).check(Check::Absent(new_key.clone()));
             let change = change.put(new_key, stored.encode(&self.wrapping));

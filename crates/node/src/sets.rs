@@ -248,6 +248,7 @@ impl Core {
         }
         self.check_lake(&volume, key.as_bytes(), &attributes).await?;
         self.check_quota(&volume, size.unwrap_or(1)).await?;
+        self.check_room(&volume, key.as_bytes(), size.unwrap_or(1)).await?;
         let request = WriteRequest { attributes, size, ..WriteRequest::default() };
         let (key, checks) = (key.as_bytes().to_vec(), Vec::new());
         let file = FilePurpose { checks, ..FilePurpose::new(volume.clone(), key, request) };
@@ -288,6 +289,7 @@ impl Core {
         plan.writes = job.writes;
         plan.checks.extend(self.holder_checks(&plan.file.holders, &job.sessions).await?);
         self.check_quota(volume, plan.file.size).await?;
+        plan.quota = Some(self.quota(volume));
         self.check_parked(volume, key, &plan.file).await?;
         if plan.file.layout.has_rows() {
             plan.layout = VersionRow::split(job.runs.runs(), job.upload_parts);

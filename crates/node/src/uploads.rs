@@ -133,7 +133,7 @@ impl Core {
             attributes: attributes.clone(),
             checksums: Vec::new(),
             announced: checksum,
-            more: More { is_full, parts: None },
+            more: More { is_full, parts: None, user: crate::publish::user() },
         };
         let row = UploadRow { begun_ms: self.expiry.stamp_ms(), properties: properties.encode()? };
         let mut commit = Commit::new().put(keys::upload(volume.id, key.as_bytes(), upload), row.encode());

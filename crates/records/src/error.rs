@@ -3,7 +3,7 @@
 use stoker_catalog::{CatalogError, ErrorKind as CatalogKind};
 use stoker_lake::{LakeError, LakeErrorKind};
 use stoker_ring::{ErrorKind as RingKind, RingError};
-use stoker_schema::names::Refusal;
+use stoker_schema::names::{Exceeded, Refusal};
 use stoker_store::{ErrorKind, StoreError, Subject};
 
 /// An error of the catalog.
@@ -72,11 +72,28 @@ pub fn refusal(refusal: Refusal) -> StoreError {
         ),
         Refusal::Conflict(why) => StoreError::new(ErrorKind::Conflict, why),
         Refusal::Invalid(why) => StoreError::new(ErrorKind::Invalid, why),
+        Refusal::Quota(exceeded) => quota(&exceeded),
+        Refusal::Apart => StoreError::about(
+            ErrorKind::Invalid,
+            Subject::Quota,
+            "a directory cannot be moved into, out of or between projects, which count their files; move its files one by one",
+        ),
         Refusal::Caller(error) => match error.downcast::<StoreError>() {
             Ok(error) => *error,
             Err(_) => StoreError::new(ErrorKind::Invalid, "refused"),
         },
     }
+}
+
+/// A quota that does not allow what was to be written.
+pub fn quota(exceeded: &Exceeded) -> StoreError {
+    let Exceeded { account, is_bytes, limit } = exceeded;
+    let whose = account.as_ref().map_or("the volume".to_owned(), ToString::to_string);
+    let what = if *is_bytes { "bytes" } else { "files" };
+    let message = format!(
+        "{whose} has a quota of {limit} {what}, and this would be more; delete something, or ask who runs the cluster for a larger one"
+    );
+    StoreError::about(ErrorKind::Full, Subject::Quota, message)
 }
 
 /// Wraps an error of the door so that it passes through the catalog's retry loop.

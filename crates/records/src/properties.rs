@@ -1,6 +1,7 @@
 //! What users give a file besides bytes, as the catalog keeps it.
 
 use serde::{Deserialize, Serialize};
+use stoker_schema::rows::FileRow;
 use stoker_store::{Attributes, Checksum, ChecksumKind, ErrorKind, Result, StoreError, is_meta_reserved};
 
 /// Version of this encoding.
@@ -33,6 +34,14 @@ pub struct More {
     pub is_full: bool,
     /// Of a file: the checksums of the parts that it was uploaded in.
     pub parts: Option<PartSums>,
+    /// Of a file, and of an upload: the user whom it counts for, as `tenant/user`. It stands behind these as they stand behind the rest.
+    #[serde(skip)]
+    pub user: Option<String>,
+}
+
+/// The user whom a file counts for. One whose properties cannot be read counts for nobody.
+pub fn charged_to(file: &FileRow) -> Option<String> {
+    Properties::decode(&file.properties).ok()?.more.user
 }
 
 /// Checksums of one kind, one behind the other.
@@ -77,6 +86,9 @@ impl Properties {
         if self.more != More::default() {
             bytes = postcard::to_extend(&self.more, bytes).expect("plain data encodes");
         }
+        if let Some(user) = &self.more.user {
+            bytes = postcard::to_extend(user, bytes).expect("plain data encodes");
+        }
         if bytes.len() > BYTES_MAX {
             let message =
                 format!("metadata, tags and attributes have {} bytes, at most {BYTES_MAX} fit", bytes.len());
@@ -95,7 +107,14 @@ impl Properties {
             Some((&VERSION, body)) => postcard::take_from_bytes::<Properties>(body)
                 .and_then(|(properties, rest)| match rest {
                     [] => Ok(properties),
-                    rest => Ok(Properties { more: postcard::from_bytes(rest)?, ..properties }),
+                    rest => {
+                        let (more, rest) = postcard::take_from_bytes::<More>(rest)?;
+                        let user = match rest {
+                            [] => None,
+                            rest => Some(postcard::from_bytes(rest)?),
+                        };
+                        Ok(Properties { more: More { user, ..more }, ..properties })
+                    }
                 })
                 .map(Properties::without_reserved)
                 .map_err(|fault| corrupt(fault.to_string())),
@@ -131,7 +150,7 @@ mod tests {
         assert_eq!(PartSums::of(ChecksumKind::Crc32, many.iter().map(Some)), None);
 
         let plain = with_meta("size");
-        let more = More { is_full: true, parts: Some(parts) };
+        let more = More { is_full: true, parts: Some(parts), user: None };
         let full = Properties { more, ..plain.clone() };
         let (short, long) = (plain.encode().unwrap(), full.encode().unwrap());
         assert!(long.starts_with(&short) && long.len() > short.len());
@@ -140,6 +159,16 @@ mod tests {
         // What a release before reads of it.
         let (older, _) = postcard::take_from_bytes::<Properties>(&long[1..]).unwrap();
         assert_eq!(older, plain);
+        // So does the user, behind that.
+        let of_user = Properties {
+            more: More { user: Some("acme/alice".into()), ..full.more.clone() },
+            ..plain.clone()
+        };
+        let longest = of_user.encode().unwrap();
+        assert!(longest.starts_with(&long));
+        assert_eq!(Properties::decode(&longest).unwrap(), of_user);
+        let (_, behind) = postcard::take_from_bytes::<Properties>(&longest[1..]).unwrap();
+        assert_eq!(postcard::from_bytes::<More>(behind).unwrap(), full.more);
         for len in short.len() + 1..long.len() {
             assert_eq!(Properties::decode(&long[..len]).unwrap_err().kind, ErrorKind::Corrupt);
         }

@@ -36,7 +36,7 @@ pub enum Verb {
 /// Arguments of `key ls`.
 #[derive(clap::Args)]
 pub struct LsArgs {
-    /// Print one object per line: access_key, read_only, prefixes, uid, gid, created.
+    /// Print one object per line: access_key, read_only, prefixes, uid, gid, created, and expires where it does.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -61,6 +61,9 @@ pub struct CreateArgs {
     /// Group that its files belong to.
     #[arg(long, default_value_t = 0)]
     gid: u32,
+    /// How long it works, as 12h or 30d; without it, as long as it is there. A key that replaces it lives as long.
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    expires: Option<Duration>,
     /// Print one object, secret_key included.
     #[arg(long)]
     json: bool,
@@ -107,11 +110,11 @@ pub struct RotateArgs {
 pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Ls(args) => connect::run(&args.target, async |client| {
-            let keys = client.access_keys().await?;
+            let (keys, ends) = (client.access_keys().await?, ends(&client).await);
             if args.json {
-                keys.iter().try_for_each(|key| out::json(&shape(key, Secret::Hidden)))?;
+                keys.iter().try_for_each(|key| out::json(&shape(key, end(&ends, key), Secret::Hidden)))?;
             } else {
-                out::table(&keys.iter().map(row).collect::<Vec<_>>())?;
+                out::table(&keys.iter().map(|key| row(key, end(&ends, key))).collect::<Vec<_>>())?;
             }
             Ok(ExitCode::SUCCESS)
         }),
@@ -124,12 +127,19 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
                 );
             }
             let key = make(args)?;
-            client.access_key_put(key.clone()).await?;
-            tell(&key, args.json)
+            let Some(lifetime) = args.expires else {
+                client.access_key_put(key.clone()).await?;
+                return tell(&key, None, args.json);
+            };
+            let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+            let order = Order::KeyCreate { key, lifetime_ms: Some(lifetime_ms) };
+            let Report::Key(key) = client.operate(order).await? else { return Err(Failure::confused()) };
+            tell(&key, Some(key.created_ms.saturating_add(lifetime_ms)), args.json)
         }),
         Verb::Show(args) => connect::run(&args.target, async |client| {
             let key = client.access_key(&args.access_key).await?;
-            tell(&key.ok_or_else(|| missing(&args.access_key))?, args.json)
+            let key = key.ok_or_else(|| missing(&args.access_key))?;
+            tell(&key, end(&ends(&client).await, &key), args.json)
         }),
         Verb::Rotate(args) => rotate(args),
         Verb::Rm(args) => connect::run(&args.target, async |client| {
@@ -182,12 +192,12 @@ fn rotate(args: &RotateArgs) -> Result<ExitCode, Failure> {
         }
         let until = clock::rfc3339(clock::unix_ms().saturating_add(grace_ms));
         if args.json {
-            let mut shape = shape(&key, Secret::Shown);
+            let mut shape = shape(&key, end(&ends(&client).await, &key), Secret::Shown);
             shape["old_until"] = json!(until);
             out::json(&shape)?;
             return Ok(ExitCode::SUCCESS);
         }
-        tell(&key, args.json)?;
+        tell(&key, end(&ends(&client).await, &key), args.json)?;
         out::say(format!("{access_key} works until {until}"));
         Ok(ExitCode::SUCCESS)
     })
@@ -221,7 +231,19 @@ enum Secret {
     Hidden,
 }
 
-fn shape(key: &AccessKey, secret: Secret) -> Value {
+/// When keys stop to work. A node of an earlier release does not tell.
+async fn ends(client: &impl Store) -> Vec<(String, u64)> {
+    match client.operate(Order::KeyTimes).await {
+        Ok(Report::KeyTimes(times)) => times,
+        _ => Vec::new(),
+    }
+}
+
+fn end(ends: &[(String, u64)], key: &AccessKey) -> Option<u64> {
+    ends.iter().find(|(access_key, _)| *access_key == key.access_key).map(|(_, end_ms)| *end_ms)
+}
+
+fn shape(key: &AccessKey, end_ms: Option<u64>, secret: Secret) -> Value {
     let (owner, prefixes) = split_owner(&key.access.prefixes);
     let mut value = json!({
         "access_key": key.access_key,
@@ -233,6 +255,9 @@ fn shape(key: &AccessKey, secret: Secret) -> Value {
     });
     if let Some(owner) = owner {
         value["user"] = owner.to_string().into();
+    }
+    if let Some(end_ms) = end_ms {
+        value["expires"] = clock::rfc3339(end_ms).into();
     }
     if let Secret::Shown = secret {
         value["secret_key"] = key.secret_key.clone().into();
@@ -250,24 +275,36 @@ fn scope(access: &Access) -> String {
     }
 }
 
-fn row(key: &AccessKey) -> Vec<String> {
+fn row(key: &AccessKey, end_ms: Option<u64>) -> Vec<String> {
     let rights = if key.access.read_only { "read" } else { "read, write" };
     let owner = format!("{}:{}", key.access.uid, key.access.gid);
-    vec![key.access_key.clone(), rights.to_owned(), owner, clock::rfc3339(key.created_ms), scope(&key.access)]
+    vec![
+        key.access_key.clone(),
+        rights.to_owned(),
+        owner,
+        clock::rfc3339(key.created_ms),
+        end_ms.map_or_else(
+            || "does not expire".to_owned(),
+            |end_ms| format!("until {}", clock::rfc3339(end_ms)),
+        ),
+        scope(&key.access),
+    ]
 }
 
-fn tell(key: &AccessKey, json: bool) -> Result<ExitCode, Failure> {
+fn tell(key: &AccessKey, end_ms: Option<u64>, json: bool) -> Result<ExitCode, Failure> {
     if json {
-        out::json(&shape(key, Secret::Shown))?;
+        out::json(&shape(key, end_ms, Secret::Shown))?;
         return Ok(ExitCode::SUCCESS);
     }
     let rights = if key.access.read_only { "read" } else { "read, write" };
-    out::fields(&[
+    let mut fields = vec![
         ("access key", key.access_key.clone()),
         ("secret key", key.secret_key.clone()),
         ("may", format!("{rights}: {}", scope(&key.access))),
         ("owner", format!("{}:{}", key.access.uid, key.access.gid)),
         ("made", clock::rfc3339(key.created_ms)),
-    ])?;
+    ];
+    fields.extend(end_ms.map(|end_ms| ("works until", clock::rfc3339(end_ms))));
+    out::fields(&fields)?;
     Ok(ExitCode::SUCCESS)
 }

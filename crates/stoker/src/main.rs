@@ -35,6 +35,7 @@ mod outages;
 mod pack;
 mod plan;
 mod put;
+mod quota;
 mod rebuild;
 mod ring;
 mod risk;
@@ -139,6 +140,8 @@ enum Verb {
     /// Make, list and delete projects: folders of a tenant for some of its users.
     #[command(subcommand)]
     Project(tenant::ProjectVerb),
+    /// Show what tenants, projects and users have, and may have.
+    Usage(quota::UsageArgs),
     /// Make, list, change and delete users.
     #[command(subcommand)]
     User(user::Verb),
@@ -235,6 +238,7 @@ fn main() -> ExitCode {
         Verb::DataKey(verb) => data_key::run(&verb),
         Verb::Tenant(verb) => tenant::run(&verb),
         Verb::Project(verb) => tenant::run_project(&verb),
+        Verb::Usage(args) => quota::run_usage(&args),
         Verb::User(verb) => user::run(&verb),
         Verb::Audit(verb) => audit::run(&verb),
         Verb::Pack(args) => pack::run(&args),

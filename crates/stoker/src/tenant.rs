@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use stoker_store::{
-    Order, People, PeopleChange, ProjectInfo, Report, Store, TENANT_DEFAULT, TenantInfo, VolumeInfo,
+    AccountInfo, AccountName, Order, People, PeopleChange, ProjectInfo, Report, Store, VolumeInfo,
     full_volume_name, volume_tenant,
 };
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
-use crate::{clock, out, show, size};
+use crate::quota::{self, QuotaArgs};
+use crate::{clock, out, show};
 
 /// What to do with tenants.
 #[derive(clap::Subcommand)]
@@ -20,6 +21,8 @@ pub enum Verb {
     /// List tenants with what they hold.
     #[command(alias = "ls")]
     List(ListArgs),
+    /// Change how much a tenant may have. What is not named stays as it is.
+    Set(SetArgs),
     /// Delete a tenant that has no volumes, projects and users any more.
     #[command(alias = "rm")]
     Delete(NameArgs),
@@ -33,6 +36,8 @@ pub enum ProjectVerb {
     /// List projects with their users.
     #[command(alias = "ls")]
     List(ListArgs),
+    /// Change how much a project may have. What is not named stays as it is.
+    Set(SetProjectArgs),
     /// Delete a project that no user is in any more. Its files stay.
     #[command(alias = "rm")]
     Delete(ProjectArgs),
@@ -43,6 +48,28 @@ pub enum ProjectVerb {
 pub struct NameArgs {
     /// Name of the tenant: 3 to 24 lower-case letters, digits and hyphens.
     tenant: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `tenant set`.
+#[derive(clap::Args)]
+pub struct SetArgs {
+    /// Name of the tenant.
+    tenant: String,
+    #[command(flatten)]
+    quota: QuotaArgs,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Arguments of `project set`.
+#[derive(clap::Args)]
+pub struct SetProjectArgs {
+    /// The project, as TENANT/PROJECT.
+    project: String,
+    #[command(flatten)]
+    quota: QuotaArgs,
     #[command(flatten)]
     target: Target,
 }
@@ -98,13 +125,18 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Delete(args) => connect::run(&args.target, async |client| {
             change(&client, PeopleChange::TenantDelete { tenant: args.tenant.clone() }).await
         }),
+        Verb::Set(args) => connect::run(&args.target, async |client| {
+            if args.quota.is_empty() {
+                return Err(quota::nothing());
+            }
+            quota::set(&client, AccountName::Tenant(args.tenant.clone()), &args.quota).await
+        }),
         Verb::List(args) => connect::run(&args.target, async |client| {
             let (people, volumes) = (people(&client).await?, client.volumes().await?);
-            let default = TenantInfo { name: TENANT_DEFAULT.to_owned(), created_ms: 0 };
-            let all: Vec<Usage<'_>> = std::iter::once(&default)
-                .chain(&people.tenants)
-                .map(|tenant| Usage::of(tenant, &people, &volumes))
-                .collect();
+            let mut accounts = vec![quota::default_tenant(&volumes)];
+            accounts.extend(quota::accounts(&client).await?);
+            let all: Vec<Usage<'_>> =
+                accounts.iter().filter_map(|info| Usage::of(info, &people, &volumes)).collect();
             match args.json {
                 true => all.iter().try_for_each(|usage| out::json(&usage.shape()))?,
                 false => out::table(&all.iter().map(Usage::row).collect::<Vec<_>>())?,
@@ -116,43 +148,39 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
 
 /// A tenant and what it holds.
 struct Usage<'a> {
-    tenant: &'a TenantInfo,
+    info: &'a AccountInfo,
     volumes: usize,
     users: usize,
-    files: u64,
-    bytes: u64,
 }
 
 impl Usage<'_> {
-    fn of<'a>(tenant: &'a TenantInfo, people: &People, volumes: &[VolumeInfo]) -> Usage<'a> {
-        let own: Vec<&VolumeInfo> =
-            volumes.iter().filter(|volume| volume_tenant(&volume.name).0 == tenant.name).collect();
-        Usage {
-            tenant,
-            volumes: own.len(),
-            users: people.users.iter().filter(|user| user.name.tenant == tenant.name).count(),
-            files: own.iter().map(|volume| volume.files).sum(),
-            bytes: own.iter().map(|volume| volume.bytes).sum(),
-        }
-    }
-
-    fn shape(&self) -> Value {
-        json!({
-            "tenant": self.tenant.name,
-            "volumes": self.volumes,
-            "users": self.users,
-            "files": self.files,
-            "bytes": self.bytes,
+    fn of<'a>(info: &'a AccountInfo, people: &People, volumes: &[VolumeInfo]) -> Option<Usage<'a>> {
+        let AccountName::Tenant(tenant) = &info.account else { return None };
+        Some(Usage {
+            info,
+            volumes: volumes.iter().filter(|volume| volume_tenant(&volume.name).0 == tenant).count(),
+            users: people.users.iter().filter(|user| user.name.tenant == *tenant).count(),
         })
     }
 
+    fn shape(&self) -> Value {
+        let mut shape = json!({
+            "tenant": self.info.account.tenant(),
+            "volumes": self.volumes,
+            "users": self.users,
+        });
+        quota::fields(self.info).into_iter().for_each(|(name, value)| shape[name] = value);
+        shape
+    }
+
     fn row(&self) -> Vec<String> {
+        let [files, bytes] = quota::words(self.info);
         vec![
-            self.tenant.name.clone(),
+            self.info.account.to_string(),
             show::count(self.volumes as u64, "volume"),
             show::count(self.users as u64, "user"),
-            show::count(self.files, "file"),
-            size::human(self.bytes),
+            files,
+            bytes,
         ]
     }
 }
@@ -168,13 +196,28 @@ pub fn run_project(verb: &ProjectVerb) -> Result<ExitCode, Failure> {
             let (tenant, project) = named(&args.project)?;
             change(&client, PeopleChange::ProjectDelete { tenant, project }).await
         }),
+        ProjectVerb::Set(args) => connect::run(&args.target, async |client| {
+            if args.quota.is_empty() {
+                return Err(quota::nothing());
+            }
+            let (tenant, project) = named(&args.project)?;
+            quota::set(&client, AccountName::Project { tenant, project }, &args.quota).await
+        }),
         ProjectVerb::List(args) => connect::run(&args.target, async |client| {
-            let people = people(&client).await?;
+            let (people, accounts) = (people(&client).await?, quota::accounts(&client).await?);
+            let info = |project: &ProjectInfo| {
+                let ProjectInfo { tenant, name, .. } = project.clone();
+                let account = AccountName::Project { tenant, project: name };
+                quota::of(&accounts, account)
+            };
+            let all = people.projects.iter();
             match args.json {
-                true => people.projects.iter().try_for_each(|project| out::json(&shape(project, &people)))?,
-                false => out::table(
-                    &people.projects.iter().map(|project| row(project, &people)).collect::<Vec<_>>(),
-                )?,
+                true => all
+                    .map(|project| shape(project, &people, &info(project)))
+                    .try_for_each(|shape| out::json(&shape))?,
+                false => {
+                    out::table(&all.map(|project| row(project, &people, &info(project))).collect::<Vec<_>>())?
+                }
             }
             Ok(ExitCode::SUCCESS)
         }),
@@ -194,20 +237,25 @@ fn users(project: &ProjectInfo, people: &People) -> Vec<String> {
     people.users.iter().filter(is_in).map(|user| user.name.user.clone()).collect()
 }
 
-fn shape(project: &ProjectInfo, people: &People) -> Value {
-    json!({
+fn shape(project: &ProjectInfo, people: &People, info: &AccountInfo) -> Value {
+    let mut shape = json!({
         "tenant": project.tenant,
         "project": project.name,
         "path": format!("{0}/{1}/", project.tenant, project.name),
         "users": users(project, people),
         "created": clock::rfc3339(project.created_ms),
-    })
+    });
+    quota::fields(info).into_iter().for_each(|(name, value)| shape[name] = value);
+    shape
 }
 
-fn row(project: &ProjectInfo, people: &People) -> Vec<String> {
+fn row(project: &ProjectInfo, people: &People, info: &AccountInfo) -> Vec<String> {
     let users = users(project, people);
+    let [files, bytes] = quota::words(info);
     vec![
         format!("{}/{}", project.tenant, project.name),
         if users.is_empty() { "no users".to_owned() } else { users.join(", ") },
+        files,
+        bytes,
     ]
 }

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use stoker_access::token::UserToken;
-use stoker_store::{PeopleChange, UserInfo, UserName, UserRights};
+use stoker_store::{AccountInfo, AccountName, PeopleChange, UserInfo, UserName, UserRights};
 
 use crate::connect::{self, Target};
 use crate::failure::Failure;
+use crate::quota::{self, QuotaArgs};
 use crate::tenant::{change, people};
 use crate::{clock, out};
 
@@ -79,6 +80,8 @@ pub struct SetArgs {
     #[arg(long, value_name = "VOLUME[/PREFIX]")]
     prefix: Option<Vec<String>>,
     #[command(flatten)]
+    quota: QuotaArgs,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -125,9 +128,13 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::List(args) => connect::run(&args.target, async |client| {
             let mut users = people(&client).await?.users;
             users.retain(|user| args.tenant.as_ref().is_none_or(|tenant| *tenant == user.name.tenant));
+            let accounts = quota::accounts(&client).await?;
+            let info = |user: &UserInfo| quota::of(&accounts, AccountName::User(user.name.clone()));
             match args.json {
-                true => users.iter().try_for_each(|user| out::json(&shape(user)))?,
-                false => out::table(&users.iter().map(row).collect::<Vec<_>>())?,
+                true => users.iter().try_for_each(|user| out::json(&shape(user, &info(user))))?,
+                false => {
+                    out::table(&users.iter().map(|user| row(user, &info(user))).collect::<Vec<_>>())?;
+                }
             }
             Ok(ExitCode::SUCCESS)
         }),
@@ -145,10 +152,20 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
             let rights = UserRights {
                 read_only: args.read_only.unwrap_or(found.rights.read_only),
                 disabled: args.disabled.unwrap_or(found.rights.disabled),
-                projects: given(&args.project, found.rights.projects),
-                prefixes: given(&args.prefix, found.rights.prefixes),
+                projects: given(&args.project, found.rights.projects.clone()),
+                prefixes: given(&args.prefix, found.rights.prefixes.clone()),
             };
-            change(&client, PeopleChange::UserSet { name: found.name, rights }).await
+            let is_other = rights != found.rights;
+            if !is_other && args.quota.is_empty() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if is_other {
+                change(&client, PeopleChange::UserSet { name: found.name.clone(), rights }).await?;
+            }
+            match args.quota.is_empty() {
+                true => Ok(ExitCode::SUCCESS),
+                false => quota::set(&client, AccountName::User(found.name), &args.quota).await,
+            }
         }),
         Verb::Token(args) => connect::run(&args.target, async |client| {
             let name = args.user.clone();
@@ -167,8 +184,8 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
     }
 }
 
-fn shape(user: &UserInfo) -> Value {
-    json!({
+fn shape(user: &UserInfo, info: &AccountInfo) -> Value {
+    let mut shape = json!({
         "user": user.name.user,
         "tenant": user.name.tenant,
         "read_only": user.rights.read_only,
@@ -177,10 +194,13 @@ fn shape(user: &UserInfo) -> Value {
         "prefixes": user.rights.prefixes,
         "has_token": user.has_token,
         "created": clock::rfc3339(user.created_ms),
-    })
+    });
+    quota::fields(info).into_iter().for_each(|(name, value)| shape[name] = value);
+    shape
 }
 
-fn row(user: &UserInfo) -> Vec<String> {
+fn row(user: &UserInfo, info: &AccountInfo) -> Vec<String> {
+    let [files, bytes] = quota::words(info);
     let rights = match (user.rights.disabled, user.rights.read_only) {
         (true, _) => "disabled",
         (false, true) => "read",
@@ -192,5 +212,7 @@ fn row(user: &UserInfo) -> Vec<String> {
         user.name.to_string(),
         rights.to_owned(),
         if places.is_empty() { "everything of the tenant".to_owned() } else { places.join(", ") },
+        files,
+        bytes,
     ]
 }

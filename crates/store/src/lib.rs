@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod alone;
+mod behalf;
 mod copies;
 mod data_keys;
 mod edit;
@@ -37,6 +38,7 @@ mod who;
 mod write;
 
 pub use alone::{alone, alone_many, is_alone};
+pub use behalf::{asked_by, asker};
 pub use copies::{
     CopyFacts, CopyPlace, Reach, class_words, commit_words, copies_words, receipt_copies_words,
 };
@@ -74,8 +76,8 @@ pub use operator::{
 pub use outage::{CatalogAt, NodeWord, Outage, Outages, StaleView};
 pub use patience::{patience, patiently};
 pub use people::{
-    PROJECTS_MAX, People, PeopleChange, ProjectInfo, TENANTS_MAX, TenantInfo, TokenCheck, USER_PLACES_MAX,
-    USERS_MAX, UserInfo, UserRights,
+    AccountInfo, AccountName, PROJECTS_MAX, People, PeopleChange, ProjectInfo, QuotaLimits, TENANTS_MAX,
+    TenantInfo, TokenCheck, USER_PLACES_MAX, USERS_MAX, UserInfo, UserRights,
 };
 pub use receipt::{Awaited, Holder, Receipt};
 pub use set::{

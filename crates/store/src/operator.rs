@@ -11,7 +11,7 @@ use crate::history::History;
 use crate::join_token::JoinTokenInfo;
 use crate::measures::Measures;
 use crate::outage::Outages;
-use crate::people::{People, PeopleChange};
+use crate::people::{AccountInfo, People, PeopleChange};
 use crate::receipt::Receipt;
 use crate::volume::{VolumeInfo, VolumeOptions};
 
@@ -410,6 +410,17 @@ pub enum Order {
     People,
     /// Change one of them.
     PeopleChange(PeopleChange),
+    /// What every tenant, project and user has and may have.
+    Accounts,
+    /// Make an access key that works for so long; none for as long as it is there.
+    KeyCreate {
+        /// The key.
+        key: AccessKey,
+        /// How long it works.
+        lifetime_ms: Option<u64>,
+    },
+    /// When access keys stop to work.
+    KeyTimes,
 }
 
 /// The level of a cluster: in which forms its nodes write rows, messages and files. It rises by itself once every node can read the next
@@ -507,6 +518,10 @@ pub enum Report {
     DataKeys(Vec<DataKeysInfo>),
     /// Of [`Order::People`].
     People(People),
+    /// Of [`Order::Accounts`].
+    Accounts(Vec<AccountInfo>),
+    /// Of [`Order::KeyTimes`]: public parts of the keys that stop to work, and when, milliseconds since 1970.
+    KeyTimes(Vec<(String, u64)>),
 }
 
 impl Order {
@@ -534,6 +549,8 @@ impl Order {
             | Order::Level
             | Order::DataKeys
             | Order::People
+            | Order::Accounts
+            | Order::KeyTimes
             | Order::DriveLosses { .. } => true,
             Order::CatalogPromote { .. }
             | Order::CatalogDetach { .. }
@@ -549,6 +566,7 @@ impl Order {
             | Order::PeopleChange(_)
             | Order::NoteAdd { .. }
             | Order::KeyRotate { .. }
+            | Order::KeyCreate { .. }
             | Order::JoinTokenRotate
             | Order::JoinTokenCreate { .. }
             | Order::JoinTokenRevoke { .. }

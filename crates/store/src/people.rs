@@ -143,4 +143,89 @@ pub enum PeopleChange {
         /// Who.
         name: UserName,
     },
+    /// Another quota for a tenant, a project or a user.
+    Quota {
+        /// Whose.
+        account: AccountName,
+        /// How much from now on.
+        limits: QuotaLimits,
+    },
+}
+
+/// Whose files are counted together, besides those of a volume.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum AccountName {
+    /// A tenant: all its volumes.
+    Tenant(String),
+    /// A project: its folder.
+    Project {
+        /// Tenant.
+        tenant: String,
+        /// Name.
+        project: String,
+    },
+    /// A user: the files that they wrote last.
+    User(UserName),
+}
+
+impl AccountName {
+    /// The tenant that it is, or is in.
+    pub fn tenant(&self) -> &str {
+        match self {
+            AccountName::Tenant(tenant) | AccountName::Project { tenant, .. } => tenant,
+            AccountName::User(name) => &name.tenant,
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            AccountName::Tenant(_) => "tenant",
+            AccountName::Project { .. } => "project",
+            AccountName::User(_) => "user",
+        }
+    }
+}
+
+impl std::fmt::Display for AccountName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AccountName::Tenant(tenant) => f.write_str(tenant),
+            AccountName::Project { tenant, project } => write!(f, "{tenant}/{project}"),
+            AccountName::User(name) => name.fmt(f),
+        }
+    }
+}
+
+/// How much somebody may have; 0 for any amount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QuotaLimits {
+    /// Most bytes.
+    pub bytes: u64,
+    /// Most files.
+    pub files: u64,
+    /// More bytes are logged.
+    pub soft_bytes: u64,
+    /// More files are logged.
+    pub soft_files: u64,
+}
+
+impl QuotaLimits {
+    /// Whether somebody who has so much is above a soft limit.
+    pub fn is_soft_exceeded(&self, files: u64, bytes: u64) -> bool {
+        (self.soft_bytes > 0 && bytes > self.soft_bytes) || (self.soft_files > 0 && files > self.soft_files)
+    }
+}
+
+/// What somebody has and may have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AccountInfo {
+    /// Who.
+    pub account: AccountName,
+    /// How much they may have.
+    pub limits: QuotaLimits,
+    /// Files that they have.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }

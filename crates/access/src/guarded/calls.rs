@@ -35,7 +35,7 @@ macro_rules! at {
             let $v: &str = &full;
             $me.judge(&rights, Action::$action, $resource)?;
             let $s: &dyn Store = &*$me.shared.store;
-            let answer = $call.await;
+            let answer = $me.on_behalf($call).await;
             told(answer, $v, $volume)
         })
     }};
@@ -65,7 +65,7 @@ macro_rules! of_set {
                 let info = told($s.set_status($v, $set).await, $v, $volume)?.info;
                 $me.judge(&rights, Action::$action, Resource::Key($v, info.path.as_bytes()))?;
             }
-            let answer = $call.await;
+            let answer = $me.on_behalf($call).await;
             told(answer, $v, $volume)
         })
     }};
@@ -217,7 +217,7 @@ impl Store for Decided {
             for key in [from, to] {
                 self.judge(&rights, Action::Link, Resource::Key(&full, key.as_bytes()))?;
             }
-            told(self.shared.store.link(&full, from, to).await, &full, volume)
+            told(self.on_behalf(self.shared.store.link(&full, from, to)).await, &full, volume)
         })
     }
 
@@ -230,7 +230,7 @@ impl Store for Decided {
             self.judge(&rights, Action::Copy, Resource::Key(&target, request.to.as_bytes()))?;
             let own = std::mem::replace(&mut request.to_volume, target.clone());
             let own_source = std::mem::replace(&mut request.from_volume, source.clone());
-            let answer = told(self.shared.store.copy(request).await, &target, &own);
+            let answer = told(self.on_behalf(self.shared.store.copy(request)).await, &target, &own);
             answer.map_err(|mut fault| {
                 fault.rename(&source, &own_source);
                 fault

@@ -41,6 +41,8 @@ pub(crate) struct Decided {
     who: Who,
     /// Where it comes from, if the view is of one connection.
     address: OnceLock<String>,
+    /// The user whom files count for.
+    user: Option<Arc<UserName>>,
 }
 
 fn is_limited(rights: &Rights) -> bool {
@@ -88,6 +90,14 @@ fn told<T: Told>(answer: Result<T>, full: &str, own: &str) -> Result<T> {
 }
 
 impl Decided {
+    pub(crate) fn new(shared: Arc<Shared>, context: Context, who: Who) -> Decided {
+        let user = match &who {
+            Who::Fixed(_) => None,
+            Who::User { name, .. } => Some(Arc::new(name.clone())),
+        };
+        Decided { shared, context, who, address: OnceLock::new(), user }
+    }
+
     /// Who asks.
     pub fn context(&self) -> &Context {
         &self.context
@@ -108,6 +118,11 @@ impl Decided {
     pub async fn permit_key(&self, action: Action, volume: &str, key: &[u8]) -> Result<()> {
         let rights = self.rights().await?;
         self.judge(&rights, action, Resource::Key(&full_of(&rights, volume), key))
+    }
+
+    /// Does something for whoever asks: what they write counts for them.
+    async fn on_behalf<F: Future>(&self, call: F) -> F::Output {
+        stoker_store::asked_by(self.user.clone(), call).await
     }
 
     async fn rights(&self) -> Result<Arc<Rights>> {

@@ -99,7 +99,7 @@ macro_rules! file {
 
 impl Guarded {
     pub(crate) fn new(shared: Arc<Shared>, context: Context, who: Who) -> Guarded {
-        Guarded { decided: Decided { shared, context, who, address: std::sync::OnceLock::new() } }
+        Guarded { decided: Decided::new(shared, context, who) }
     }
 
     /// Says where the connection comes from that this view is for.

@@ -259,12 +259,15 @@ fn document_and_table_are_the_same() {
 async fn every_call_needs_a_token_and_the_right_role() {
     let rate = Rate { per_s: 1e6, burst: 1e6 };
     let rig = Rig::new(AdminOptions { rate, guess_rate: rate, ..options() }).await;
+    let users = format!("Authorization: Bearer stk-0000000f-{}\r\n", "a".repeat(40));
     for route in ROUTES {
         let (verb, path) = (route.verb.as_str(), real_path(route, 1));
         if route.role.is_some() {
             rig.refused(verb, &path, "", "", 401, "needs a token").await;
             rig.refused(verb, &path, "Authorization: Bearer wrong\r\n", "", 401, "not known here").await;
             rig.refused(verb, &path, "Cookie: stoker-session-1=x\r\n", "", 401, "needs a token").await;
+            // Users of tenants have tokens, for the client port alone.
+            rig.refused(verb, &path, &users, "", 401, "not known here").await;
         }
         if route.role == Some(Role::Operator) {
             rig.refused(verb, &path, VIEW, "", 403, "is for operators").await;

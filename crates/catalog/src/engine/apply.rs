@@ -13,6 +13,9 @@ pub(crate) trait Rows {
 
     /// How many rows lie in `start..end`; stops counting at `stop`.
     fn count(&self, start: &[u8], end: &[u8], stop: usize) -> Result<usize>;
+
+    /// The sum of the counters in `start..end`.
+    fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128>;
 }
 
 /// Rows that can be changed.
@@ -36,12 +39,18 @@ pub(crate) fn check_failed(rows: &impl Rows, checks: &[Check]) -> Result<Option<
             Check::Seq(key, seq) => rows.read(key, |row| row.is_some_and(|(found, _)| found == *seq))?,
             Check::Value(key, value) => rows.read(key, |row| row.is_some_and(|(_, found)| found == value))?,
             Check::AtMost { start, end, max } => rows.count(start, end, max + 1)? <= *max,
+            Check::SumAtMost { start, end, max } => rows.sum(start, end)? <= i128::from(*max),
         };
         if !holds {
             return Ok(Some(index));
         }
     }
     Ok(None)
+}
+
+/// What a row of a counter counts. A row that is none counts as nothing: the check of a limit must not fail for ever.
+pub(crate) fn counted(value: &[u8]) -> i128 {
+    value.try_into().map_or(0, |value| i128::from(i64::from_le_bytes(value)))
 }
 
 /// Works out every sum, so that doing the changes cannot fail half way for a bad counter.

@@ -199,6 +199,14 @@ impl Rows for Table {
         let rows = self.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
         Ok(rows.take(stop).count())
     }
+
+    fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128> {
+        if start >= end {
+            return Ok(0);
+        }
+        let rows = self.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
+        Ok(rows.map(|(_, (_, value))| apply::counted(value)).sum())
+    }
 }
 
 impl RowsMut for Table {

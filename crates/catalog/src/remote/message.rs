@@ -113,6 +113,11 @@ mod tests {
                 end,
                 max: max as usize
             }),
+            (bytes(), bytes(), any::<i64>()).prop_map(|(start, end, max)| Check::SumAtMost {
+                start,
+                end,
+                max
+            }),
         ];
         let write = prop_oneof![
             (bytes(), bytes()).prop_map(|(key, value)| Write::Put(key, value)),

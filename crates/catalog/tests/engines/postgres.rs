@@ -25,7 +25,7 @@ mod nodes {
         serial: commits_are_serializable, skew_is_refused, membership_is_bounded, concurrent_sums_lose_nothing,
             numbers_follow_acknowledgements;
         races: absence_is_not_skewed, nothing_is_made_where_all_was_removed, counted_ranges_are_not_skewed,
-            sums_are_seen_by_checks, many_rows_in_any_order;
+            sums_are_seen_by_checks, limited_sums_are_exact, many_rows_in_any_order;
         snapshots: one_get_is_one_state, one_page_is_one_state, acknowledged_is_seen;
         watching: no_change_is_missed;
     );

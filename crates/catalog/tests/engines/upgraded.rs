@@ -98,3 +98,23 @@ async fn a_database_of_schema_1_is_used_and_then_switched() {
     assert_eq!(error.code().unwrap().code(), "42883");
     assert_eq!(parse(&value(&catalog, b"count").await.unwrap()), won);
 }
+
+/// A database whose function is older than sums: the first program of this version that opens it brings the newer one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_knows_no_sums_is_replaced() {
+    let Some(server) = server::shared() else { return };
+    let url = server.fresh().await;
+    drop(open(&url).await.unwrap());
+    let (client, io) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(io);
+    // It knew all but the last kind of check, which it took for one that holds.
+    let source = "SELECT pg_get_functiondef('stoker_commit_2'::regproc)";
+    let source: String = client.query_one(source, &[]).await.unwrap().get(0);
+    assert!(source.contains("5 = ANY (check_kinds)"));
+    client.batch_execute(&source.replace("5 = ANY (check_kinds)", "false")).await.unwrap();
+    client.batch_execute("DROP FUNCTION stoker_count_2").await.unwrap();
+    let catalog = open(&url).await.unwrap();
+    done(&catalog, Commit::new().sum_at_most("#a", "#b", 0).add("#a", 5)).await;
+    let refused = catalog.commit(Commit::new().sum_at_most("#a", "#b", 4).put("x", "")).await.unwrap();
+    assert_eq!(refused, Outcome::Failed { check: 0 });
+}

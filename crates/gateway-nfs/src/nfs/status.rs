@@ -41,6 +41,7 @@ impl From<Errno> for Status {
             Errno::ENOENT => Status::NoEntry,
             Errno::EACCES => Status::Access,
             Errno::EEXIST => Status::Exists,
+            Errno::EXDEV => Status::OtherVolume,
             Errno::ENOTDIR => Status::NotDirectory,
             Errno::EISDIR => Status::IsDirectory,
             Errno::EINVAL | Errno::ELOOP => Status::Invalid,
@@ -74,6 +75,7 @@ mod tests {
         check(Errno::EIO, 5);
         check(Errno::EACCES, 13);
         check(Errno::EEXIST, 17);
+        check(Errno::EXDEV, 18);
         check(Errno::ENOTDIR, 20);
         check(Errno::EISDIR, 21);
         check(Errno::EINVAL, 22);

@@ -1,6 +1,7 @@
 //! The gateway over real sockets, in front of a real node, with a small client of its own.
 
 mod access;
+mod attacker;
 mod buckets;
 mod client;
 mod copies;

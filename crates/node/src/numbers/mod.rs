@@ -96,6 +96,7 @@ impl Core {
         all.extend(self.tallies.list(&volumes));
         all.extend(self.lake_numbers(&volumes));
         all.extend(self.sums.counters());
+        all.extend(self.account_counters());
         all.extend(self.sources.counters(self.source_names(volumes)));
         Ok(all)
     }

@@ -2,6 +2,7 @@
 
 use stoker_format::VolumeId;
 
+use super::accounts::{Counted, Done, Quota};
 use super::path::{Spot, last_directory};
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::rows::{DirRow, Drain, EntryRow, FileRow, RefRow, RowValue, keys};
@@ -82,8 +83,19 @@ impl Names {
             if sides[0].spot() == sides[1].spot() || sides[0].number() == sides[1].number() {
                 return Ok(Exchanged { seq: None, first: None, second: None });
             }
+            let has_directory = sides.iter().any(|side| matches!(side, Side::Directory(..)));
+            // What leaves the first key comes to the second.
+            let size = |side: &Side| match side {
+                Side::File(located) => located.file.size as i64,
+                Side::Directory(..) => 0,
+            };
+            let mut counted = Counted::at(volume, second).limited(Some(Quota::default()));
+            counted.elsewhere(first.to_vec(), 0, size(&sides[1]) - size(&sides[0]));
             let spots = [sides[0].moved(&sides[1]), sides[1].moved(&sides[0])];
             let mut change = Commit::new();
+            if has_directory {
+                self.check_apart(&mut change, volume, first, second).await?;
+            }
             for (side, other) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
                 self.vacate(&mut change, side, other).await?;
             }
@@ -101,8 +113,10 @@ impl Names {
             let [new_first, new_second] =
                 [occupy(&mut change, &sides[0], &spots[0]), occupy(&mut change, &sides[1], &spots[1])];
             change.writes.extend(writes);
-            match self.attempt(guards, change).await? {
-                Some(seq) => return Ok(Exchanged { seq: Some(seq), first: new_first, second: new_second }),
+            match self.attempt_counted(guards, change, counted).await? {
+                Some(Done { seq, .. }) => {
+                    return Ok(Exchanged { seq: Some(seq), first: new_first, second: new_second });
+                }
                 None => self.check_free(&sides, &spots).await?,
             }
         }

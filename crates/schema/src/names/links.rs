@@ -8,7 +8,6 @@
 use stoker_format::VolumeId;
 
 use super::path::Spot;
-use super::usage::usage_adds;
 use super::{Located, Names, Refusal};
 use crate::rows::{Drain, EntryRow, FileRow, LinksRow, RefRow, RowValue, keys};
 use stoker_catalog::Result;
@@ -184,19 +183,21 @@ pub(super) fn linked_rows(links: &Links, file: &FileRow) -> Vec<(Spot, FileRow)>
     links.others.iter().map(row).collect()
 }
 
-/// The other names of a file get its new version. The caller forgets the old one for all.
-pub(super) fn put_links(change: &mut Commit, volume: VolumeId, file: &FileRow, links: &Links) {
-    change.checks.push(Check::Seq(keys::links(volume, file.number()), links.seq));
-    for ((spot, row), (other, _)) in linked_rows(links, file).iter().zip(&links.others) {
-        let (row_key, version) = (spot.row_key(), row.version());
-        change.checks.push(Check::Seq(row_key.clone(), other.seq));
-        change.writes.push(Write::Put(row_key, EntryRow::File(Box::new(row.clone())).encode()));
-        let reference = keys::reference(version, spot.volume, spot.parent, &spot.name);
-        change.writes.push(Write::Put(reference, RefRow {}.encode()));
-        if let Some(source) = &row.source {
-            let dependent = keys::dependent(VolumeId(source.volume), &source.key, version, row.inode);
-            change.writes.push(Write::Put(dependent, Vec::new()));
+impl Names {
+    /// The other names of a file get its new version. The caller forgets the old one for all.
+    pub(super) fn put_links(&self, change: &mut Commit, volume: VolumeId, file: &FileRow, links: &Links) {
+        change.checks.push(Check::Seq(keys::links(volume, file.number()), links.seq));
+        for ((spot, row), (other, _)) in linked_rows(links, file).iter().zip(&links.others) {
+            let (row_key, version) = (spot.row_key(), row.version());
+            change.checks.push(Check::Seq(row_key.clone(), other.seq));
+            change.writes.push(Write::Put(row_key, EntryRow::File(Box::new(row.clone())).encode()));
+            let reference = keys::reference(version, spot.volume, spot.parent, &spot.name);
+            change.writes.push(Write::Put(reference, RefRow {}.encode()));
+            if let Some(source) = &row.source {
+                let dependent = keys::dependent(VolumeId(source.volume), &source.key, version, row.inode);
+                change.writes.push(Write::Put(dependent, Vec::new()));
+            }
+            self.charge(change, spot.volume, Some(&other.file), Some(row));
         }
-        usage_adds(change, spot.volume, version, 0, row.size as i64 - other.file.size as i64);
     }
 }

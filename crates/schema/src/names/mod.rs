@@ -4,6 +4,7 @@
 //! entries; `mkdir` leaves an entry with an empty name in it, which is the key `dir/` of S3. Each change here is one
 //! commit with checks, tried again when somebody else was first.
 
+mod accounts;
 mod change;
 mod exchange;
 mod inodes;
@@ -22,9 +23,11 @@ use std::sync::Arc;
 use stoker_format::VolumeId;
 
 use crate::rows::{EntryRow, FileRow, RowValue, keys};
+use accounts::VolumeNames;
 use stoker_catalog::kv::{Catalog, Check, Commit, Outcome};
 use stoker_catalog::{CatalogError, Result};
 
+pub use accounts::{Account, ChargedTo, Exceeded, Quota, account_usage, account_usages};
 pub use change::{Forgotten, delete_record_garbage, garbage_writes};
 pub use exchange::{Exchanged, Side};
 pub use inodes::Inodes;
@@ -59,6 +62,10 @@ pub enum Refusal {
     Conflict(&'static str),
     /// The request makes no sense.
     Invalid(&'static str),
+    /// A quota does not allow it.
+    Quota(Exceeded),
+    /// A directory would have to be counted for another project.
+    Apart,
     /// The caller said no.
     Caller(Box<dyn std::any::Any + Send>),
 }
@@ -74,6 +81,8 @@ impl From<CatalogError> for Refusal {
 pub struct Names {
     catalog: Arc<dyn Catalog>,
     inodes: Arc<Inodes>,
+    charged: ChargedTo,
+    volume_names: VolumeNames,
 }
 
 /// A file and its place.
@@ -90,7 +99,15 @@ pub struct Located {
 impl Names {
     /// Names on a catalog.
     pub fn new(catalog: Arc<dyn Catalog>) -> Names {
-        Names { inodes: Arc::new(Inodes::new(catalog.clone())), catalog }
+        let inodes = Arc::new(Inodes::new(catalog.clone()));
+        Names { inodes, catalog, charged: |_| None, volume_names: VolumeNames::default() }
+    }
+
+    /// The same, where properties of files say which user they count for.
+    #[must_use]
+    pub fn charging(mut self, charged: ChargedTo) -> Names {
+        self.charged = charged;
+        self
     }
 
     /// The catalog below.

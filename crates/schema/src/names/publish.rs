@@ -2,10 +2,10 @@
 
 use stoker_format::{DriveId, NodeId, VersionId, VolumeId};
 
+use super::accounts::{Counted, Done, Quota};
 use super::change::{Forgotten, forget_dependents, garbage_writes};
-use super::links::{Links, linked_rows, put_links};
+use super::links::{Links, linked_rows};
 use super::path::Spot;
-use super::usage::usage_adds;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::rows::{DirtyRow, Drain, EntryRow, FileRow, RefRow, RowValue, RunRow, VersionRow, keys};
 use stoker_catalog::Result;
@@ -36,13 +36,16 @@ pub struct Plan {
     pub link: Option<Box<Located>>,
     /// The directory that it lies in must be there: none is made but that of a key that ends with `/`.
     pub is_within: bool,
+    /// Quotas hold; none if it has to be taken as it is, because it is there already.
+    pub quota: Option<Quota>,
 }
 
 impl Plan {
     /// A file whose layout needs nothing else.
     pub fn simple(file: FileRow) -> Plan {
-        let (layout, inherited, dropped, checks, writes, links, link) = Default::default();
-        Plan { file, layout, inherited, dropped, checks, writes, set: None, links, link, is_within: false }
+        let (layout, inherited, dropped, checks, writes, links, link, quota) = Default::default();
+        let (set, is_within) = (None, false);
+        Plan { file, layout, inherited, dropped, checks, writes, set, links, link, is_within, quota }
     }
 }
 
@@ -68,6 +71,8 @@ pub struct Published {
     pub replaced: Option<(FileRow, Forgotten)>,
     /// The other names of the file, which have the version now, too.
     pub links: Vec<(Spot, FileRow)>,
+    /// Somebody whom it counts for has a soft limit.
+    pub has_soft_limit: bool,
 }
 
 impl Names {
@@ -98,10 +103,20 @@ impl Names {
             let spot = Spot { volume, parent, name: way.name.to_vec() };
             let firm: Vec<Check> = guards.iter().chain(&planned.checks).cloned().collect();
             let others = planned.links.clone().filter(|_| present.is_some());
+            let mut counted = Counted::at(volume, key).limited(planned.quota);
+            if let Some(others) = &others
+                && self.is_home(volume).await?
+            {
+                for (other, _) in &others.others {
+                    let path = self.path_of(&other.spot).await?.ok_or(Refusal::Contended)?;
+                    counted.elsewhere(path, 0, planned.file.size as i64 - other.file.size as i64);
+                }
+            }
             let (file, replaced) = self.put_file(&mut change, &spot, present, planned).await?;
             let links = others.map_or_else(Vec::new, |others| linked_rows(&others, &file));
-            if let Some(seq) = self.attempt(&firm, change).await? {
-                return Ok(Published { seq, spot, file, replaced, links });
+            if let Some(done) = self.attempt_counted(&firm, change, counted).await? {
+                let Done { seq, has_soft_limit } = done;
+                return Ok(Published { seq, spot, file, replaced, links, has_soft_limit });
             }
         }
         Err(Refusal::Contended)
@@ -116,10 +131,6 @@ impl Names {
     ) -> std::result::Result<(FileRow, Option<(FileRow, Forgotten)>), Refusal> {
         let row_key = spot.row_key();
         let mut file = plan.file.clone();
-        let (old_bytes, is_new) = match &present {
-            Some(old) => (old.file.size, false),
-            None => (0, true),
-        };
         file.links = present.as_ref().and_then(|old| old.file.links).filter(|_| plan.links.is_some());
         let is_parted = present.as_ref().is_some_and(|old| old.file.links.is_some()) && file.links.is_none();
         file.inode = match &present {
@@ -144,9 +155,10 @@ impl Names {
         if let (Some(source), None) = (&plan.link, &present) {
             self.join(change, source, spot, &mut file).await?;
         }
+        self.charge(change, spot.volume, present.as_ref().map(|old| &old.file), Some(&file));
         let links = plan.links.as_ref().filter(|_| file.links.is_some() && present.is_some());
         if let Some(links) = links {
-            put_links(change, spot.volume, &file, links);
+            self.put_links(change, spot.volume, &file, links);
         }
         let others = links.map_or(&[][..], |links| &links.others);
         let same = present.as_ref().is_some_and(|old| old.file.version == file.version);
@@ -203,7 +215,6 @@ impl Names {
             dirty_writes(change, spot.volume, &file, plan.set);
         }
         change.writes.extend(plan.writes);
-        usage_adds(change, spot.volume, version, i64::from(is_new), file.size as i64 - old_bytes as i64);
         Ok((file, replaced))
     }
 

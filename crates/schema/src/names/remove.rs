@@ -2,9 +2,9 @@
 
 use stoker_format::VolumeId;
 
+use super::accounts::{Counted, Done};
 use super::change::Forgotten;
 use super::path::Spot;
-use super::usage::usage_adds;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::rows::{FileRow, keys};
 use stoker_catalog::Result;
@@ -53,7 +53,9 @@ impl Names {
             let fate = self.take_out(&mut change, &old).await?;
             self.prune(&mut change, &old.spot).await?;
             change.writes.extend(removal.writes);
-            if let Some(seq) = self.attempt(guards, change).await? {
+            if let Some(Done { seq, .. }) =
+                self.attempt_counted(guards, change, Counted::at(volume, key)).await?
+            {
                 return Ok(Some(Removed { seq, spot: old.spot, file: old.file, fate }));
             }
         }
@@ -80,7 +82,7 @@ impl Names {
         change.writes.push(Write::Delete(row_key));
         let fate = self.forget(change, &old.spot, &old.file).await?;
         self.part(change, &old.spot, &old.file).await?;
-        usage_adds(change, old.spot.volume, old.file.version(), -1, -(old.file.size as i64));
+        self.charge(change, old.spot.volume, Some(&old.file), None);
         Ok(fate)
     }
 }

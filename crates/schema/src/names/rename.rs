@@ -2,6 +2,7 @@
 
 use stoker_format::VolumeId;
 
+use super::accounts::{Counted, Done, Quota};
 use super::change::Forgotten;
 use super::path::{Spot, last_directory};
 use super::{Located, Names, Refusal, TRIES_MAX};
@@ -92,7 +93,10 @@ impl Names {
                 self.prune(&mut change, &source.spot).await?;
             }
             change.writes.extend(writes);
-            if let Some(seq) = self.attempt(guards, change).await? {
+            // It is one more where it comes to, and one fewer where it was.
+            let mut counted = Counted::at(volume, to).limited(Some(Quota::default()));
+            counted.elsewhere(from.to_vec(), -1, -(file.size as i64));
+            if let Some(Done { seq, .. }) = self.attempt_counted(guards, change, counted).await? {
                 return Ok(Renamed { seq, spot, file: Some(file), replaced });
             }
         }
@@ -125,6 +129,7 @@ impl Names {
             let mut change = Commit::new();
             let parent = self.make_way(&mut change, volume, &way).await?;
             let spot = Spot { volume, parent, name: to_name.to_vec() };
+            self.check_apart(&mut change, volume, from, to).await?;
             let present = self.directory_at(volume, parent, to_name).await?;
             if present.is_some() {
                 return Err(Refusal::Exists);

@@ -45,7 +45,7 @@ pub(super) fn usage_adds(change: &mut Commit, volume: VolumeId, version: Version
 }
 
 /// The sum of a counter's rows; a row by itself may be below zero.
-async fn total(catalog: &dyn Catalog, counter: &[u8]) -> Result<u64> {
+pub(super) async fn total(catalog: &dyn Catalog, counter: &[u8]) -> Result<u64> {
     // One more than there can be: the row without a part that older releases counted in.
     let rows = catalog.range(Range::prefix(counter, usize::from(PARTS) + 1)).await?.rows;
     let sum = rows.iter().try_fold(0i64, |sum, row| {

@@ -454,6 +454,37 @@ pub fn bytes(volume: VolumeId) -> Vec<u8> {
     [b"#b", &volume.0.to_be_bytes()[..]].concat()
 }
 
+/// Every counter of a tenant, project or user.
+pub const ACCOUNTS: &[u8] = b"#q";
+
+/// `#` counter of files of a tenant, project or user; its rows are its parts.
+pub fn account_files(account: &[u8]) -> Vec<u8> {
+    [b"#qf/", account, b"\0"].concat()
+}
+
+/// `#` counter of their bytes; its rows are its parts.
+pub fn account_bytes(account: &[u8]) -> Vec<u8> {
+    [b"#qb/", account, b"\0"].concat()
+}
+
+/// Whether such a row counts bytes, and for whom.
+pub fn account_behind(key: &[u8]) -> Option<(bool, &[u8])> {
+    let (is_bytes, rest) = match (key.strip_prefix(b"#qb/"), key.strip_prefix(b"#qf/")) {
+        (Some(rest), _) => (true, rest),
+        (None, rest) => (false, rest?),
+    };
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    Some((is_bytes, &rest[..end]))
+}
+
+/// Every quota of a tenant, project or user.
+pub const QUOTAS: &[u8] = b"!quota/";
+
+/// `!quota/` account: how much a tenant, project or user may have.
+pub fn quota(account: &[u8]) -> Vec<u8> {
+    [QUOTAS, account].concat()
+}
+
 /// A row of a counter.
 pub fn counter_part(counter: &[u8], part: u8) -> Vec<u8> {
     [counter, &[part]].concat()

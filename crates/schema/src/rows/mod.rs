@@ -31,7 +31,7 @@ pub use links::LinksRow;
 pub use node::{
     Duty, FailedDial, NodeRow, NodeState, RemovedRow, RemovingRow, RepairRow, RestoredRow, UnreachedRow,
 };
-pub use people::{PlainRow, TokenPart, UserRow};
+pub use people::{PlainRow, QuotaRow, TokenPart, UserRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};
 pub use set::{Abort, OpenSetRow, SetRow, SetState, SetWork, ShardRow};
 pub use upload::{AnswerRow, CompletedRow, PartRow, UploadRow};

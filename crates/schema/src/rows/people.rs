@@ -46,3 +46,20 @@ pub struct UserRow {
 impl RowValue for UserRow {
     const TABLE: &'static str = "users";
 }
+
+/// How much a tenant, project or user may have; 0 for any amount.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct QuotaRow {
+    /// Most bytes.
+    pub bytes: u64,
+    /// Most files.
+    pub files: u64,
+    /// More bytes are logged.
+    pub soft_bytes: u64,
+    /// More files are logged.
+    pub soft_files: u64,
+}
+
+impl RowValue for QuotaRow {
+    const TABLE: &'static str = "quotas";
+}

@@ -5,6 +5,7 @@ mod between;
 mod fixture;
 mod links;
 mod names;
+mod quota;
 mod set_model;
 mod set_races;
 mod sets;

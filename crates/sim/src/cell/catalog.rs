@@ -172,7 +172,7 @@ impl SimCatalog {
 fn table(check: &Check) -> u8 {
     let key = match check {
         Check::Absent(key) | Check::Present(key) | Check::Seq(key, _) | Check::Value(key, _) => key,
-        Check::AtMost { start, .. } => start,
+        Check::AtMost { start, .. } | Check::SumAtMost { start, .. } => start,
     };
     key.first().copied().unwrap_or_default()
 }

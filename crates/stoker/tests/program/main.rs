@@ -22,6 +22,7 @@ mod sets;
 mod settings;
 #[path = "../storm/mod.rs"]
 mod storm;
+mod tenants;
 mod tls;
 mod up;
 mod waiting;

@@ -71,6 +71,10 @@ impl Rows for Snapshot {
     fn count(&self, start: &[u8], end: &[u8], stop: usize) -> Result<usize> {
         row_count(&self.table, start, end, stop)
     }
+
+    fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128> {
+        row_sum(&self.table, start, end)
+    }
 }
 
 /// The rows inside a write transaction.
@@ -92,6 +96,10 @@ impl Rows for Draft<'_> {
 
     fn count(&self, start: &[u8], end: &[u8], stop: usize) -> Result<usize> {
         row_count(&self.table, start, end, stop)
+    }
+
+    fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128> {
+        row_sum(&self.table, start, end)
     }
 }
 
@@ -148,6 +156,22 @@ fn row_count(
         count += 1;
     }
     Ok(count)
+}
+
+fn row_sum(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    start: &[u8],
+    end: &[u8],
+) -> Result<i128> {
+    if start >= end {
+        return Ok(0);
+    }
+    let mut sum = 0;
+    for pair in table.range::<&[u8]>(start..end).map_err(failed)? {
+        let (key, stored) = pair.map_err(failed)?;
+        sum += apply::counted(decode(key.value(), stored.value())?.1);
+    }
+    Ok(sum)
 }
 
 fn decode<'v>(key: &[u8], stored: &'v [u8]) -> Result<(u64, &'v [u8])> {

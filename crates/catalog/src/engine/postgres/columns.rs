@@ -58,6 +58,7 @@ impl<'c> Columns<'c> {
             Check::AtMost { start, end, max } => {
                 (4, start, end, i64::try_from(*max).expect("limited by AT_MOST_MAX"))
             }
+            Check::SumAtMost { start, end, max } => (5, start, end, *max),
         };
         self.check_commits.push(of);
         self.check_ats.push(at);

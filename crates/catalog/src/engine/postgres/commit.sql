@@ -1,7 +1,8 @@
--- Commits of schema 2. Run once, under a lock, in one transaction.
+-- Commits of schema 2. Run under a lock, in one transaction: when the tables are made, and once more in a database of an earlier release,
+-- whose function knew less. Older programs use the newer function as they used theirs.
 
 -- What became of the last transaction of each lane of each program, for those whose answer was lost.
-CREATE TABLE stoker_lane (
+CREATE TABLE IF NOT EXISTS stoker_lane (
     lane bigint PRIMARY KEY,
     batch bigint NOT NULL,
     results bigint[] NOT NULL,
@@ -9,7 +10,7 @@ CREATE TABLE stoker_lane (
 ) WITH (fillfactor = 50);
 
 -- A counter is stored little-endian, but SQL knows only the other order. All operators on bits bind alike.
-CREATE FUNCTION stoker_counter_2(sum bigint) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+CREATE OR REPLACE FUNCTION stoker_counter_2(sum bigint) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     RETURN int8send(
         (sum << 56) | ((sum & 65280) << 40) | ((sum & 16711680) << 24) | ((sum & 4278190080) << 8)
@@ -17,7 +18,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION stoker_sum_2(stored bytea, more bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+CREATE OR REPLACE FUNCTION stoker_sum_2(stored bytea, more bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     IF octet_length(stored) <> 8 THEN
         RAISE EXCEPTION 'cannot add to a value of % bytes; a counter has 8', octet_length(stored)
@@ -33,13 +34,25 @@ BEGIN
 END
 $$;
 
+-- What a row of a counter counts; one that is none counts as nothing. Its being there tells that the function below knows sums.
+CREATE OR REPLACE FUNCTION stoker_count_2(stored bytea) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    IF octet_length(stored) <> 8 THEN
+        RETURN 0;
+    END IF;
+    RETURN get_byte(stored, 0) | (get_byte(stored, 1)::bigint << 8) | (get_byte(stored, 2)::bigint << 16)
+        | (get_byte(stored, 3)::bigint << 24) | (get_byte(stored, 4)::bigint << 32) | (get_byte(stored, 5)::bigint << 40)
+        | (get_byte(stored, 6)::bigint << 48) | (get_byte(stored, 7)::bigint << 56);
+END
+$$;
+
 -- Runs commits that have no effect on each other: gives for each its number, or 0 if it holds and writes nothing, or -N if
 -- its check N does not hold (from 1). Items say which commit they are of (from 1).
--- Kinds of checks: 0 absent, 1 present, 2 number, 3 value, 4 at most `number` rows in `key`..`other`.
+-- Kinds of checks: 0 absent, 1 present, 2 number, 3 value, 4 at most `number` rows in `key`..`other`, 5 their sum at most `number`.
 --
 -- Nothing is read before all locks are held, and each statement sees what was committed before it: what the checks see stays
 -- so until this transaction has ended, and its numbers are above those of all it has seen.
-CREATE FUNCTION stoker_commit_2(
+CREATE OR REPLACE FUNCTION stoker_commit_2(
     of_lane bigint, of_batch bigint, writing boolean[], lock_ids bigint[], lock_alone boolean[],
     check_commits integer[], check_ats integer[], check_kinds smallint[], check_keys bytea[], check_others bytea[],
     check_numbers bigint[], range_commits integer[], range_starts bytea[], range_ends bytea[],
@@ -51,6 +64,7 @@ DECLARE
     used integer;
     item record;
     counted bigint;
+    summed numeric;
     results bigint[] := array_fill(0::bigint, ARRAY[cardinality(writing)]);
     wrote boolean := false;
 BEGIN
@@ -96,6 +110,22 @@ BEGIN
                     SELECT FROM stoker_row r WHERE r.key >= item.key AND r.key < item.other LIMIT item.number + 1
                 ) found;
                 IF counted > item.number THEN
+                    results[item.of] := -item.at;
+                END IF;
+            END IF;
+        END LOOP;
+    END IF;
+    IF 5 = ANY (check_kinds) THEN
+        FOR item IN
+            SELECT c.of, c.at, c.key, c.other, c.number
+            FROM unnest(check_commits, check_ats, check_kinds, check_keys, check_others, check_numbers)
+                AS c(of, at, kind, key, other, number)
+            WHERE c.kind = 5
+        LOOP
+            IF results[item.of] = 0 OR item.at < -results[item.of] THEN
+                SELECT coalesce(sum(stoker_count_2(r.value)), 0) INTO summed
+                FROM stoker_row r WHERE r.key >= item.key AND r.key < item.other;
+                IF summed > item.number THEN
                     results[item.of] := -item.at;
                 END IF;
             END IF;

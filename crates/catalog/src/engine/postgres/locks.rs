@@ -10,6 +10,7 @@
 //! | [`EVERYTHING`] | every commit | ranges wider than a granule, and commits with very many keys |
 //! | a granule: the first [`GRANULE_BYTES`] of a key | who checks or writes a row in it | who counts or deletes a range in it |
 //! | a key | who checks it | who writes it |
+//! | a counter, by the key that its rows begin with | | who checks its sum |
 //!
 //! Two keys with one number only wait for each other without need.
 
@@ -51,6 +52,7 @@ impl Locks {
                     locks.key(key, Mode::Shared);
                 }
                 Check::AtMost { start, end, .. } => locks.range(start, end),
+                Check::SumAtMost { start, .. } => locks.take(number(start) | 1, Mode::Alone),
             }
         }
         changes.ranges.iter().for_each(|(start, end)| locks.range(start, end));
@@ -179,6 +181,9 @@ mod tests {
                 true,
             ),
             (Commit::new().delete_range("b", "a"), Commit::new().put("a", ""), false),
+            (Commit::new().sum_at_most("#b", "#c", 1), Commit::new().sum_at_most("#b", "#c", 2), true),
+            (Commit::new().sum_at_most("#b", "#c", 1), Commit::new().sum_at_most("#c", "#d", 1), false),
+            (Commit::new().sum_at_most("#b", "#c", 1), Commit::new().add("#b1", -1), false),
         ];
         for (one, other, expected) in table {
             assert_eq!(locks(&one).conflict(&locks(&other)), expected, "{one:?} {other:?}");

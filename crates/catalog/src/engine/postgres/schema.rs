@@ -64,9 +64,10 @@ async fn ensure_on(client: &mut Client, cluster: ClusterId) -> Result<i32> {
     }
     let transaction = client.transaction().await.map_err(failed)?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(failed)?;
-    let exists = "SELECT to_regclass('stoker_meta') IS NOT NULL, to_regclass('stoker_lane') IS NOT NULL";
+    let exists = "SELECT to_regclass('stoker_meta') IS NOT NULL, to_regclass('stoker_lane') IS NOT NULL, \
+         to_regproc('stoker_count_2') IS NOT NULL";
     let exists = transaction.query_one(exists, &[]).await.map_err(failed)?;
-    let is_ready: bool = exists.get(1);
+    let (is_ready, knows_sums): (bool, bool) = (exists.get(1), exists.get(2));
     if !exists.get::<_, bool>(0) {
         transaction.batch_execute(TABLES).await.map_err(failed)?;
         transaction.batch_execute(COMMIT).await.map_err(failed)?;
@@ -91,6 +92,8 @@ async fn ensure_on(client: &mut Client, cluster: ClusterId) -> Result<i32> {
     }
     if schema == SCHEMA_SERIALIZABLE && !is_ready {
         transaction.batch_execute(UPGRADE).await.map_err(failed)?;
+        transaction.batch_execute(COMMIT).await.map_err(failed)?;
+    } else if is_ready && !knows_sums {
         transaction.batch_execute(COMMIT).await.map_err(failed)?;
     }
     transaction.batch_execute(TIDY).await.map_err(failed)?;

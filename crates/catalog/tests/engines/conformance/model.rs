@@ -26,6 +26,11 @@ impl Model {
             Check::AtMost { start, end, max } => {
                 self.rows.keys().filter(|key| *start <= **key && **key < *end).count() <= *max
             }
+            Check::SumAtMost { start, end, max } => {
+                let counters = self.rows.iter().filter(|(key, _)| *start <= **key && **key < *end);
+                let counters = counters.filter_map(|(_, (value, _))| value.as_slice().try_into().ok());
+                counters.map(|value| i128::from(i64::from_le_bytes(value))).sum::<i128>() <= i128::from(*max)
+            }
         }
     }
 
@@ -137,6 +142,10 @@ fn checks(model: &Model, raw: &[RawCheck]) -> Vec<Check> {
         (3, Some((found, _))) => Check::Value(key.clone(), found.clone()),
         (3, None) | (4, _) => Check::Value(key.clone(), value.clone()),
         (5, Some((_, seq))) => Check::Seq(key.clone(), seq - 1),
+        (6, _) if value.len() == 8 => {
+            let max = i64::from_le_bytes(value.as_slice().try_into().unwrap());
+            Check::SumAtMost { start: bound.clone(), end: key.clone(), max }
+        }
         _ => Check::AtMost { start: bound.clone(), end: key.clone(), max: *max },
     });
     made.collect()

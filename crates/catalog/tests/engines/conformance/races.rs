@@ -172,3 +172,32 @@ pub async fn many_rows_in_any_order(fixture: &Fixture) {
     let commits = value(&*fixture.catalog, b"commits").await.unwrap();
     assert_eq!(i64::from_le_bytes(commits.try_into().unwrap()), (TASKS * rounds()) as i64);
 }
+
+/// However many add at once, what a limited counter counts is never above the limit, and the room is used up to less than one step.
+pub async fn limited_sums_are_exact(fixture: &Fixture) {
+    const STEP: i64 = 3;
+    const ROWS: [&str; 3] = ["#quota/a", "#quota/b", "#quota/c"];
+    let limit = i64::try_from(rounds() * TASKS).unwrap() + 1;
+    crowd(fixture, move |catalog, task, round| async move {
+        let mut dice = Dice::new(task * 1000 + round + 1);
+        let (row, other) = (ROWS[dice.roll(3)], ROWS[dice.roll(3)]);
+        let more = Commit::new().sum_at_most("#quota/", "#quota0", limit - STEP).add(row, STEP);
+        let added = happens(&*catalog, more).await;
+        // What goes needs no check, and makes room.
+        if added && dice.roll(4) == 0 {
+            assert!(happens(&*catalog, Commit::new().add(other, -STEP)).await);
+        }
+        let rows = all(&*catalog, Range::prefix(b"#quota/", 9)).await;
+        let count = |row: &stoker_catalog::Row| i64::from_le_bytes(row.value[..].try_into().unwrap());
+        let sum: i64 = rows.iter().map(count).sum();
+        assert!(sum <= limit, "{sum} of {limit}");
+    })
+    .await;
+    // What is left is filled by one alone.
+    let catalog = &*fixture.catalog;
+    let more = || Commit::new().sum_at_most("#quota/", "#quota0", limit - STEP).add(ROWS[0], STEP);
+    while happens(catalog, more()).await {}
+    let rows = all(catalog, Range::prefix(b"#quota/", 9)).await;
+    let sum: i64 = rows.iter().map(|row| i64::from_le_bytes(row.value[..].try_into().unwrap())).sum();
+    assert!(sum <= limit && sum + STEP > limit, "{sum} of {limit}");
+}

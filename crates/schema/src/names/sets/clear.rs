@@ -4,6 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use stoker_format::{VersionId, VolumeId};
 
+use crate::names::accounts::Counted;
 use crate::names::change::range_delete;
 use crate::names::{Located, Names, Refusal, Spot, TRIES_MAX};
 use crate::rows::{EntryRow, RowValue, SetWork, keys};
@@ -45,6 +46,7 @@ impl Names {
         now_ms: u64,
     ) -> std::result::Result<(), Refusal> {
         let work_key = keys::set_work(volume, id);
+        let set = self.set_row(volume, id).await?;
         let mut failures = 0;
         while failures < TRIES_MAX {
             // No such work: somebody else was done first.
@@ -61,7 +63,8 @@ impl Names {
                 change.writes.push(Write::Put(work_key.clone(), SetWork::Remember { until_ms }.encode()));
             }
             change.checks.push(Check::Seq(work_key.clone(), work.seq));
-            match self.attempt(&[], change).await? {
+            let target = set.as_ref().map_or(&[][..], |set| &set.row.target);
+            match self.attempt_counted(&[], change, Counted::at(volume, target)).await? {
                 Some(_) if done => return Ok(()),
                 Some(_) => failures = 0,
                 None => failures += 1,

@@ -3,6 +3,7 @@
 use stoker_format::VolumeId;
 
 use super::Set;
+use crate::names::accounts::{Counted, Done};
 use crate::names::{Forgotten, Names, Plan, Refusal, Spot, TRIES_MAX};
 use crate::rows::{FileRow, RowValue, SetState, ShardRow, keys};
 use stoker_catalog::Result;
@@ -72,7 +73,8 @@ impl Names {
                 return Err(Refusal::Invalid("the set has no shard of this number"));
             }
             let (change, added) = self.shard_change(volume, &open, shard, plan, former, now_ms).await?;
-            if let Some(seq) = self.attempt(&firm, change).await? {
+            let counted = Counted::at(volume, &open.row.target).limited(plan.quota);
+            if let Some(Done { seq, .. }) = self.attempt_counted(&firm, change, counted).await? {
                 return Ok(ShardAdded { seq, ..added });
             }
         }
