@@ -1,6 +1,10 @@
 //! What a line costs: written alone, and durable with as many waiting as there are writers. `cargo run --release -p stoker-audit --example cost [FOLDER]`
 
-#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures time, and the result is the output")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "it measures time, and the result is the output"
+)]
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -165,6 +165,7 @@ fn people_change(change: &PeopleChange) -> String {
         PeopleChange::UserSet { name, .. } => format!("UserSet {name}"),
         PeopleChange::UserToken { name, .. } => format!("UserToken {name}"),
         PeopleChange::UserDelete { name } => format!("UserDelete {name}"),
+        PeopleChange::Quota { account, .. } => format!("Quota {account}"),
     }
 }
 

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 use std::iter::Peekable;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::engine::apply::{Rows, RowsMut};
+use crate::engine::apply::{self, Rows, RowsMut};
 use crate::error::Result;
 use crate::kv::{Range, Row};
 
@@ -259,6 +260,19 @@ impl<R: Rows> Rows for Fresh<'_, R> {
     fn count(&self, _: &[u8], _: &[u8], _: usize) -> Result<usize> {
         unreachable!("commits that count rows are done on the table")
     }
+
+    fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128> {
+        if start >= end {
+            return Ok(0);
+        }
+        let mut sum = self.below.sum(start, end)?;
+        let bounds = (Bound::Included(start), Bound::Excluded(end));
+        for (key, written) in self.rows.range::<[u8], _>(bounds) {
+            let before = self.below.read(key, |row| row.map_or(0, |(_, value)| apply::counted(value)))?;
+            sum += written.as_ref().map_or(0, |(_, value)| apply::counted(value)) - before;
+        }
+        Ok(sum)
+    }
 }
 
 impl<R: Rows> RowsMut for Fresh<'_, R> {
@@ -292,6 +306,11 @@ mod tests {
 
         fn count(&self, start: &[u8], end: &[u8], stop: usize) -> Result<usize> {
             Ok(self.0.range(start.to_vec()..end.to_vec()).take(stop).count())
+        }
+
+        fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128> {
+            let rows = self.0.range(start.to_vec()..end.to_vec());
+            Ok(rows.map(|(_, (_, value))| apply::counted(value)).sum())
         }
     }
 
@@ -381,6 +400,24 @@ mod tests {
             recent.write(&mut table).unwrap();
             assert_eq!(table.0, truth.0);
         }
+    }
+
+    #[test]
+    fn a_sum_has_what_the_entry_wrote_and_not_what_that_took_the_place_of() {
+        let counter = |sum: i64| sum.to_le_bytes();
+        let mut table = Plain(BTreeMap::new());
+        table.put(b"a", &counter(100), 1).unwrap();
+        for (key, sum) in [(b"b1", 5), (b"b2", -7), (b"b3", 11)] {
+            table.put(key, &counter(sum), 1).unwrap();
+        }
+        let mut fresh = Fresh::over(&table);
+        assert_eq!(fresh.sum(b"b", b"c").unwrap(), 9);
+        fresh.put(b"b2", &counter(40), 2).unwrap();
+        fresh.put(b"b9", &counter(1), 2).unwrap();
+        fresh.delete(b"b3").unwrap();
+        fresh.put(b"c", &counter(1000), 2).unwrap();
+        assert_eq!(fresh.sum(b"b", b"c").unwrap(), 5 + 40 + 1);
+        assert_eq!(fresh.sum(b"c", b"b").unwrap(), 0);
     }
 
     #[test]

@@ -140,6 +140,21 @@ impl Rows for View {
         }
         Ok(count)
     }
+
+    fn sum(&self, start: &[u8], end: &[u8]) -> Result<i128> {
+        if start >= end {
+            return Ok(0);
+        }
+        if self.recent.is_empty() {
+            return self.table.sum(start, end);
+        }
+        let range = Range::between(start, end, 1);
+        let mut sum = 0;
+        for row in self.recent.over(&range, self.table.rows(&range)?) {
+            sum += apply::counted(&row?.value);
+        }
+        Ok(sum)
+    }
 }
 
 /// A state that is read page by page.
