@@ -117,10 +117,20 @@ impl Core {
     }
 
     /// The same of quotas of tenants, projects and users, for who begins to write: publishing decides.
-    pub async fn check_room(&self, volume: &Volume, key: &[u8], more: u64) -> Result<()> {
-        let user = crate::publish::user();
-        let found = self.names.check_room(volume.id, key, user, more).await.map_err(error::catalog)?;
-        found.map_or(Ok(()), |exceeded| Err(error::quota(&exceeded)))
+    pub async fn check_room(&self, volume: &Arc<Volume>, key: &[u8], more: u64) -> Result<()> {
+        let room = async |more| {
+            let user = crate::publish::user();
+            self.names.check_room(volume.id, key, user, more).await.map_err(error::catalog)
+        };
+        if room(more).await?.is_none() {
+            return Ok(());
+        }
+        // What takes the place of a file needs no more than it has more.
+        let replaced = self.seen(volume, key).await?.map_or(0, |seen| seen.file.size);
+        match more.checked_sub(replaced).filter(|more| *more > 0) {
+            Some(more) => room(more).await?.map_or(Ok(()), |exceeded| Err(error::quota(&exceeded))),
+            None => Ok(()),
+        }
     }
 
     /// The quota that a publish into a volume has to keep, exactly. Below level 4 a catalog may not know how: then

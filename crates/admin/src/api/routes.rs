@@ -454,7 +454,7 @@ pub static ROUTES: &[Route] = &[
         "/api/v1/volumes/{volume}/audit",
         call!(volumes::set_audit),
         "Change what the audit log has of a volume.",
-        "VolumeAudit",
+        "VolumeAuditChange",
         "Done",
     ),
     post(

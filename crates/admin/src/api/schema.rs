@@ -202,6 +202,7 @@ pub const BODIES: &[(&str, &str)] = &[
     ("Nothing", ""),
     ("Login", "token:word"),
     ("Force", "force?:bool"),
+    ("VolumeAuditChange", "level:changes|full"),
     ("Remove", "force?:bool accept_loss?:bool"),
     ("DriveAdd", "path:word size_bytes?:int?"),
     ("DriveCordon", "drive:word cordoned:bool"),

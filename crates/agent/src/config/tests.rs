@@ -32,7 +32,8 @@ fn the_shipped_file_is_the_defaults() {
 fn plain(mut config: Config) -> Config {
     config.catalog.kind =
         (config.catalog.kind() == CatalogKind::Postgres).then(|| Spanned::new(0..0, CatalogKind::Postgres));
-    for path in [&mut config.s3.tls_cert, &mut config.s3.tls_key] {
+    let Config { s3, tls, .. } = &mut config;
+    for path in [&mut s3.tls_cert, &mut s3.tls_key, &mut tls.cert, &mut tls.key] {
         *path = set(path.as_ref()).map(|path| Spanned::new(0..0, path.clone()));
     }
     config

@@ -60,12 +60,13 @@ fn make(req: &Request, mode: u32, umask: u32) -> Make {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Not FUSE_ATOMIC_O_TRUNC: with it the kernel opens, and thereby cuts, a file before it looks whether it may be cut: a program
-        // that runs lost its bytes, and nobody took set-id bits away. (D151)
+        // FUSE_ATOMIC_O_TRUNC has a cost: the kernel opens, and thereby cuts, a file before it looks whether it may be cut. Without it every
+        // file that is written anew is published empty first, and is for a moment so for everybody. (D151)
         let wishes = [
             InitFlags::FUSE_ASYNC_READ,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_BIG_WRITES,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,

@@ -13,7 +13,7 @@ fn quotas_are_set_shown_and_kept() {
     rig.succeed("user create acme/alice");
     rig.write("in", &bytes_of(1, 1 << 20));
 
-    rig.refuse("tenant set acme", "nothing to change", "--quota-bytes");
+    rig.refuse("tenant set acme", "nothing to change", "name a limit, as --quota-bytes");
     rig.refuse("tenant set acme --quota-bytes 1MiB --soft-bytes 2MiB", "above the hard one", "");
     rig.refuse("tenant set default --quota-bytes 1MiB", "has no quota", "");
     rig.refuse("tenant set nobody --quota-bytes 1MiB", "there is no tenant", "");

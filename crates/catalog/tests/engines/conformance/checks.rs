@@ -10,7 +10,7 @@ pub async fn each_kind_holds_or_fails(fixture: &Fixture) {
     let seq = done(catalog, Commit::new().put("a", "1").put("b", [0, 255, 0]).put("c", "")).await;
     let at_most = |start: &str, end: &str, max| Check::AtMost { start: start.into(), end: end.into(), max };
     let sum = |start: &str, end: &str, max| Check::SumAtMost { start: start.into(), end: end.into(), max };
-    done(catalog, Commit::new().add("#n1", 7).add("#n2", -2).add("#m1", i64::MAX).add("#m2", 1)).await;
+    done(catalog, Commit::new().add("~n1", 7).add("~n2", -2).add("~m1", i64::MAX).add("~m2", 1)).await;
     let key = |key: &str| key.as_bytes().to_vec();
     let table = [
         (Check::Absent(key("missing")), true),
@@ -43,16 +43,16 @@ pub async fn each_kind_holds_or_fails(fixture: &Fixture) {
         (at_most("", "b", 0), false),
         (at_most("d", "a", 0), true),
         (at_most("a", "a", 0), true),
-        (sum("#n", "#o", 4), false),
-        (sum("#n", "#o", 5), true),
-        (sum("#n1", "#n2", 6), false),
-        (sum("#n1", "#n2", 7), true),
-        (sum("#o", "#n", 0), true),
-        (sum("#o", "#n", -1), false),
+        (sum("~n", "~o", 4), false),
+        (sum("~n", "~o", 5), true),
+        (sum("~n1", "~n2", 6), false),
+        (sum("~n1", "~n2", 7), true),
+        (sum("~o", "~n", 0), true),
+        (sum("~o", "~n", -1), false),
         // What is no counter counts as nothing.
         (sum("a", "d", 0), true),
         (sum("missing", "missinh", i64::MAX), true),
-        (sum("#m", "#n", i64::MAX), false),
+        (sum("~m", "~n", i64::MAX), false),
     ];
     for (check, holds) in table {
         let outcome = catalog.commit(Commit::new().check(check.clone())).await.unwrap();
