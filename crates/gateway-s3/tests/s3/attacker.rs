@@ -38,7 +38,13 @@ fn tenant(name: &str, access_key: &str) -> Client {
     change(PeopleChange::TenantCreate { tenant: name.into() });
     let user = UserName { tenant: name.into(), user: "user".into() };
     change(PeopleChange::UserCreate { name: user.clone(), rights: UserRights::default() });
-    Rig::get().add_key(access_key, Access { prefixes: vec![owner_entry(&user)], ..Access::default() })
+    let client =
+        Rig::get().add_key(access_key, Access { prefixes: vec![owner_entry(&user)], ..Access::default() });
+    // What was changed beside the endpoint is known to it within seconds.
+    while client.send(client.request("GET", "/")).status == 403 {
+        std::thread::yield_now();
+    }
+    client
 }
 
 fn victim() -> Victim {
