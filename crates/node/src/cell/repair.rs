@@ -3,7 +3,7 @@
 //! Also where a node is declared down (`Core::declare`, R12): by a transaction that checks that the declaring node itself is not fenced, that the
 //! other one did not start again meanwhile, and that ends its session. Pings only suspect; nothing that loses bytes is done on a suspicion.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -206,7 +206,8 @@ impl Core {
     async fn take_inventory(self: &Arc<Core>) -> Result<()> {
         self.tidy_rows().await?;
         let in_use = |version: VersionId| self.cell.remote_holds.has(version) || self.pins.is_pinned(version);
-        let mut found: HashSet<ChunkId> = HashSet::new();
+        // In order: what a drive is told first decides what its log looks like, and a simulation tells two orders apart.
+        let mut found: BTreeSet<ChunkId> = BTreeSet::new();
         for drive in self.rings.drives() {
             found.extend(drive.ring.dirty().iter().map(|record| record.chunk));
         }
