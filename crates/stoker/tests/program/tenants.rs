@@ -42,7 +42,7 @@ fn quotas_are_set_shown_and_kept() {
     assert_eq!((&lines[1]["kind"], &lines[1]["files"]), (&json!("project"), &json!(1)));
     assert_eq!((&lines[2]["quota_bytes"], &lines[2]["soft_files"]), (&json!(500u64 << 30), &json!(7)));
     let words = rig.succeed("tenant list").text();
-    assert!(words.contains("2.0 MiB of 2.0 MiB, above the soft limit"), "{words}");
+    assert!(words.contains("2 MiB of 2 MiB, above the soft limit"), "{words}");
     for list in ["project list --json", "user list --json"] {
         assert!(rig.succeed(list).text().contains("quota_files"), "{list}");
     }
