@@ -56,7 +56,7 @@ APPLICATIONS = [
     Application("fsx", blocks.fsx, ("fsx",)),
     Application("nfs", doors.nfs),
     Application("crowd", blocks.crowd),
-    Application("posix", probes.posix),
+    Application("posix", probes.posix, (), "full"),
     Application("lmdb", databases.lmdb, ("python-modules",), "full"),
     Application("duckdb", databases.duckdb, ("python-modules",), "full"),
     Application("postgresql", databases.postgresql, databases.NEEDS, "full"),
