@@ -457,7 +457,10 @@ impl Driver {
             Request::Leasable(volume, on, answer) => answer.give(self.engine.set_leasable(volume, on)),
             Request::Admits(chunk, staged, answer) => answer.give(self.engine.admits(&chunk, staged)),
             Request::CloseSegments(call) => self.engine.close_open(call),
-            Request::WaitPrepared(call) => self.prepared_waiters.push(call),
+            Request::WaitPrepared(call) => {
+                self.engine.prepare_all();
+                self.prepared_waiters.push(call);
+            }
             Request::Snapshot(answer) => answer.give(self.snapshot()),
             Request::Stop(call) => {
                 if self.stopping.is_empty() {

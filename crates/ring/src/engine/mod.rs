@@ -125,6 +125,8 @@ pub struct Engine<T> {
     /// Never-draining bytes that are queued or being written.
     never_queued: u64,
     prepare_pause_until_ms: u64,
+    /// Somebody waits until every segment is prepared.
+    prepares_all: bool,
     winding_down: bool,
     /// Deletes went to the relocation stream since it was last looked at.
     deletes_passed_on: bool,
@@ -174,6 +176,7 @@ impl<T> Engine<T> {
             never_bytes: 0,
             never_queued: 0,
             prepare_pause_until_ms: 0,
+            prepares_all: false,
             winding_down: false,
             deletes_passed_on: false,
             reclaim: None,
@@ -445,6 +448,11 @@ impl<T> Engine<T> {
                 _ => {}
             }
         }
+    }
+
+    /// Prepares every segment as soon as the drive can, also right after a start.
+    pub fn prepare_all(&mut self) {
+        self.prepares_all = true;
     }
 
     /// Starts nothing new in the background: the ring is about to be closed.

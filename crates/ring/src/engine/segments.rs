@@ -20,6 +20,12 @@ use crate::index::{Entry, Marks};
 /// How long to wait before a segment that could not be made is tried again.
 const PREPARE_PAUSE_MS: u64 = 1000;
 
+/// How long after a start the drive is left to those who wait for it: until then only what is needed soon is prepared. (D190)
+const PREPARE_QUIET_US: u64 = 10_000_000;
+
+/// Free segments above the low water that are prepared at once.
+const PREPARED_AHEAD: u32 = 1;
+
 /// Where a segment is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -465,6 +471,10 @@ impl<T> Engine<T> {
     pub(super) fn prepare_next(&mut self) {
         let wanted = self.census.unprepared + self.replace_again > 0 && self.preparing == 0;
         if !wanted || self.poisoned.is_some() || self.now_ms < self.prepare_pause_until_ms {
+            return;
+        }
+        let is_ahead = self.free.len() as u32 >= self.low_water() + PREPARED_AHEAD;
+        if is_ahead && !self.prepares_all && self.now_us < PREPARE_QUIET_US && self.replace_again == 0 {
             return;
         }
         let first = |state| self.segments.iter().position(|s| s.state == state);

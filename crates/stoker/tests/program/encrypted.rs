@@ -81,6 +81,12 @@ fn up(home: &Path) -> Node {
     Node::start(command, home)
 }
 
+/// Asks them to stop and waits until they have: killed, the one that started them would leave them behind for a moment.
+fn stop(mut all: Node) {
+    assert!(Command::new("kill").arg(all.child.id().to_string()).status().unwrap().success());
+    assert!(all.child.wait().unwrap().success());
+}
+
 #[test]
 fn bytes_of_an_encrypted_volume_are_plain_nowhere() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -111,7 +117,7 @@ fn bytes_of_an_encrypted_volume_are_plain_nowhere() {
     // The hunt finds what is plain.
     assert_eq!(s3(&all.ready[0], "PUT", "/data/plain", &bytes).0, 200);
     assert!(!marked_files(&home).is_empty());
-    drop(all);
+    stop(all);
     let all = up(&home);
     let (first, second) = (dir(&all, 0), dir(&all, 1));
     for (node, name) in [(&first, "by-s3"), (&second, "by-client"), (&second, "later")] {

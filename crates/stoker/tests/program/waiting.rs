@@ -36,7 +36,9 @@ fn a_wait_says_how_far_it_is_and_why_it_does_not_go_on() {
 
     fs::remove_file(&lake).unwrap();
     fs::rename(&away, &lake).unwrap();
-    assert_eq!(rig.succeed("drain data --wait --timeout 60s").text(), "1 file drained\n");
+    // The drain may have been faster than the one who waits for it.
+    let drained = rig.succeed("drain data --wait --timeout 60s").text();
+    assert!(["1 file drained\n", "0 files drained\n"].contains(&drained.as_str()), "{drained}");
     assert!(Path::new(&lake).join("data/some").exists());
     assert_eq!(rig.succeed("stage data/some --timeout 60s").text(), "0 B came from the lake\n");
     assert!(rig.succeed("stage data --timeout 60s").err.starts_with("staged 1 file"));
