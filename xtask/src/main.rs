@@ -7,6 +7,7 @@ mod check;
 mod dist;
 mod fuzz;
 mod programs;
+mod scratch;
 mod sim;
 mod skipped;
 mod suites;

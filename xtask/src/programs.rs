@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::scratch::Scratch;
 use crate::skipped::Skipped;
 use crate::workspace::{cargo, succeeds};
 
@@ -19,7 +20,7 @@ use crate::workspace::{cargo, succeeds};
 const AT_ONCE: usize = 3;
 
 /// Tests of one program that run at the same time.
-const THREADS: &str = "2";
+const THREADS: &str = "3";
 
 /// A program that says nothing for so long hangs: each test that ends is a line, and the longest takes a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(5 * 60);
@@ -38,6 +39,13 @@ struct Program {
     name: String,
 }
 
+/// What is the same for all programs.
+struct Surroundings<'a> {
+    is_full: bool,
+    skipped: &'a Skipped,
+    scratch: &'a Scratch,
+}
+
 /// Tests of a program that did not pass.
 struct Failed {
     program: Program,
@@ -51,13 +59,15 @@ pub fn run(is_full: bool) -> bool {
     programs.sort_by_key(rank);
     let count = programs.len();
     let skipped = Skipped::new();
+    let scratch = Scratch::new();
+    let surroundings = Surroundings { is_full, skipped: &skipped, scratch: &scratch };
     let waiting = Mutex::new(VecDeque::from(programs));
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(program) = next(&waiting, &failed) {
-                    if let Some(tests) = program.failing(is_full, None, &skipped)
+                    if let Some(tests) = program.failing(None, &surroundings)
                         && let Ok(mut failed) = failed.lock()
                     {
                         failed.push(Failed { program, tests });
@@ -72,7 +82,7 @@ pub fn run(is_full: bool) -> bool {
     }
     let mut doubtful = Vec::new();
     for Failed { program, tests } in failed {
-        if program.failing(is_full, Some(&tests), &skipped).is_some() {
+        if program.failing(Some(&tests), &surroundings).is_some() {
             return false;
         }
         doubtful.extend(tests.iter().map(|test| format!("{} {test}", program.name)));
@@ -139,11 +149,10 @@ impl Program {
     /// Runs all tests of it, or some; gives those that did not pass, if any.
     fn failing(
         &self,
-        is_full: bool,
         only: Option<&BTreeSet<String>>,
-        skipped: &Skipped,
+        surroundings: &Surroundings<'_>,
     ) -> Option<BTreeSet<String>> {
-        match self.run(is_full, only, skipped) {
+        match self.run(only, surroundings) {
             Ok(failing) => failing,
             Err(error) => {
                 eprintln!("xtask: {}: {error}", self.path.display());
@@ -164,18 +173,18 @@ impl Program {
     )]
     fn run(
         &self,
-        is_full: bool,
         only: Option<&BTreeSet<String>>,
-        skipped: &Skipped,
+        surroundings: &Surroundings<'_>,
     ) -> std::io::Result<Option<BTreeSet<String>>> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.command();
         // With nothing beside it, also of its own program, where it is tried once more.
         command.env("RUST_TEST_THREADS", if only.is_some() { "1" } else { THREADS });
-        if is_full {
+        if surroundings.is_full {
             command.env("STOKER_FULL", "1");
         }
-        skipped.ask(&mut command, &self.name);
+        surroundings.skipped.ask(&mut command, &self.name);
+        surroundings.scratch.offer(&mut command);
         if let Some(only) = only {
             command.arg("--exact").args(only);
         }

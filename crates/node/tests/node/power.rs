@@ -129,7 +129,7 @@ async fn what_was_acknowledged_is_there_after_the_power_was_cut() {
     .into_iter()
     .enumerate()
     {
-        let mut home = Home::new(lazy());
+        let mut home = Home::on_drive(lazy());
         home.drives = 2;
         home.ring_bytes = 256 << 20;
         let model = Model::default();

@@ -101,6 +101,13 @@ pub struct Cluster {
     pub worlds: Vec<GivenWorld>,
 }
 
+/// The net has the nodes, and they have the net: neither would ever go.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.net.nodes.lock().unwrap().clear();
+    }
+}
+
 impl Cluster {
     pub async fn new(count: usize, policy: VolumePolicy) -> Cluster {
         Cluster::in_cells(&vec![""; count], policy).await
@@ -334,8 +341,8 @@ impl Cluster {
         panic!("never: {what}");
     }
 
-    pub async fn stop(self) {
-        for node in self.nodes.into_iter().flatten() {
+    pub async fn stop(mut self) {
+        for node in std::mem::take(&mut self.nodes).into_iter().flatten() {
             node.stop().await;
         }
     }

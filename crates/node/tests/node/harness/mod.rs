@@ -62,6 +62,12 @@ impl Home {
         Home { dir, drives: 1, policy, ring_bytes: 256 << 20, chunk_bytes: 4 << 20 }
     }
 
+    /// Like a new one, but on a real drive, where writes take a while; the folder for temporary files may be memory.
+    pub fn on_drive(policy: VolumePolicy) -> Home {
+        let dir = Folder(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+        Home { dir, ..Home::new(policy) }
+    }
+
     pub fn lake(&self) -> PathBuf {
         self.dir.path().join("lake")
     }
