@@ -118,6 +118,9 @@ impl Service {
     async fn serve_within(&self, request: Request<Incoming>, id: String, mut exchange: Exchange) -> Answer {
         let (mut head, body) = request.into_parts();
         let (counters, memory) = (Arc::clone(&self.counters), Arc::clone(&self.memory));
+        // Nothing is there to go on with, so hyper says no 100; botocore then takes the status line of this answer for that of the next one on
+        // the same connection, and waits a minute for its end.
+        let is_unsaid = waits_for_continue(&head) && http_body::Body::is_end_stream(&body);
         let mut arrivals = Arrivals::new(body, self.options.body_timeout, counters, memory);
         let answered = self.answer(&mut head, &mut arrivals, &id, &mut exchange);
         let mut answer = match stoker_store::patiently(Some(self.options.catalog_patience), answered).await {
@@ -132,7 +135,7 @@ impl Service {
                 answer::refused(&refusal, head.uri.path(), &id, head.method == Method::HEAD)
             }
         };
-        if !arrivals.is_ended() && !discard(&mut arrivals, waits_for_continue(&head)).await {
+        if is_unsaid || !arrivals.is_ended() && !discard(&mut arrivals, waits_for_continue(&head)).await {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         let headers = answer.headers_mut();

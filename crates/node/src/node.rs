@@ -293,8 +293,13 @@ impl Node {
 
     /// Finishes what is under way, closes rings and catalog. What is not drained stays for the next start.
     pub async fn stop(&self) {
+        self.stop_within(STOP_MAX).await;
+    }
+
+    /// The same, with less patience for what is under way.
+    pub(crate) async fn stop_within(&self, patience: Duration) {
         self.core.closing.store(true, Ordering::Relaxed);
-        let idle = tokio::time::timeout(STOP_MAX, self.core.work.idle()).await;
+        let idle = tokio::time::timeout(patience, self.core.work.idle()).await;
         if idle.is_err() {
             tracing::warn!("stopping although something is still under way");
         }

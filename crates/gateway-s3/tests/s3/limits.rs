@@ -190,3 +190,19 @@ fn requests_are_counted() {
     assert!(value("s3_sent_bytes_total", &[]).unwrap() > 1000.0);
     assert_eq!(value("s3_request_seconds_count", &[("operation", "GetObject")]), Some(2.0));
 }
+
+#[test]
+fn a_connection_ends_where_a_100_was_waited_for_and_none_was_said() {
+    let (_gateway, client) = gateway(GatewayOptions::default());
+    let path = format!("/{}/empty", volume());
+    let mut stream = connect(client.address);
+    let empty = client.request("PUT", &path).header("expect", "100-continue");
+    stream.write_all(&client.sign(empty)).unwrap();
+    // botocore would misread what comes next on this connection.
+    assert_eq!(read_response(&mut stream, "PUT").expect(200).header("connection"), Some("close"));
+    assert!(closed(&mut stream).is_empty());
+    let whole = client.request("PUT", &path).header("expect", "100-continue").body(&pattern(1, 10));
+    let mut stream = connect(client.address);
+    stream.write_all(&client.sign(whole)).unwrap();
+    assert_eq!(read_response(&mut stream, "PUT").expect(200).header("connection"), None);
+}

@@ -262,7 +262,8 @@ impl Member {
         // left who would have to know.
         let is_removed = *self.node.lost().borrow() == Some(Lost::Removed);
         let announced = async { if is_removed { Ok(false) } else { self.node.announce(true).await } };
-        match tokio::time::timeout(ANNOUNCE_MAX, announced).await {
+        let announced = tokio::time::timeout(ANNOUNCE_MAX, announced).await;
+        match &announced {
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => tracing::warn!("the stop of this node could not be announced: {fault}"),
             Err(_) => {
@@ -273,7 +274,11 @@ impl Member {
         if let Some(pings) = pings {
             pings.leave().await;
         }
-        self.node.stop().await;
+        match announced {
+            Ok(_) => self.node.stop().await,
+            // What is still under way waits for the catalog as well.
+            Err(_) => self.node.stop_within(ANNOUNCE_MAX).await,
+        }
         if let Some(keeper) = &self.keeper {
             keeper.close().await;
         }

@@ -8,7 +8,7 @@ const TWO_HISTORIES: u64 = 12;
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in (1..=21).filter(|seed| *seed != TWO_HISTORIES) {
+    for seed in (1..=13).filter(|seed| *seed != TWO_HISTORIES) {
         let (one, other) = (run_seed(seed).unwrap(), run_seed(seed).unwrap());
         assert_eq!(one, other, "seed {seed}");
     }
