@@ -118,8 +118,8 @@ impl Reason {
         let message = match self {
             Reason::Stranger => "Access Denied: it is not known who asks.",
             Reason::Operators => "Access Denied: this is for operators of the cluster.",
-            Reason::ReadOnly => "Access Denied: this access key may only read.",
-            Reason::Elsewhere => "Access Denied: this access key is limited to other prefixes.",
+            Reason::ReadOnly => "Access Denied: whoever asks may read this, not change it.",
+            Reason::Elsewhere => "Access Denied: whoever asks may use other places, not this one.",
             Reason::AuditLog => "Access Denied: the cluster alone writes its audit log.",
         };
         StoreError::new(ErrorKind::Denied, message)

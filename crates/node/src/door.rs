@@ -270,7 +270,6 @@ impl Store for Node {
             self.core.check_open()?;
             let volume = self.core.volumes.get(volume).await?;
             volume.check_writable()?;
-            self.core.check_quota(&volume, size.unwrap_or(1)).await?;
             self.core.check_room(&volume, key.as_bytes(), size.unwrap_or(1)).await?;
             let purpose = self.core.part_purpose(&volume, key, upload, number).await?;
             Ok(Box::new(ChunkWriter::new(self.core.clone(), volume, size, Box::new(purpose)))

@@ -29,7 +29,6 @@ impl Core {
         request: WriteRequest,
     ) -> Result<ChunkWriter> {
         self.check_write(&volume, key, &request.attributes, &request.condition).await?;
-        self.check_quota(&volume, request.size.unwrap_or(1)).await?;
         self.check_room(&volume, key.as_bytes(), request.size.unwrap_or(1)).await?;
         let size = request.size;
         let purpose = FilePurpose::new(volume.clone(), key.as_bytes().to_vec(), request);
@@ -100,8 +99,8 @@ impl Core {
         self.check_lake(volume, b"-", attributes).await
     }
 
-    /// Refuses bytes beyond the quota. Asked when a write begins, so that it is not made in vain, and before each publish,
-    /// because copies, completions and streams of unknown length have no beginning that could be asked.
+    /// Refuses bytes beyond the quota of the volume. Asked before each publish, because copies, completions and streams of unknown length have
+    /// no beginning that could be asked.
     pub async fn check_quota(&self, volume: &Volume, more: u64) -> Result<()> {
         let quota = volume.policy.quota_bytes;
         if quota == 0 || more == 0 {
@@ -116,21 +115,25 @@ impl Core {
         Err(StoreError::about(ErrorKind::Full, Subject::Quota, message))
     }
 
-    /// The same of quotas of tenants, projects and users, for who begins to write: publishing decides.
+    /// Refuses who begins to write more than the quotas of the volume, its tenant, project and user have left: publishing decides, but then the
+    /// bytes were sent in vain. What takes the place of a file needs no more than it has more.
     pub async fn check_room(&self, volume: &Arc<Volume>, key: &[u8], more: u64) -> Result<()> {
-        let room = async |more| {
-            let user = crate::publish::user();
-            self.names.check_room(volume.id, key, user, more).await.map_err(error::catalog)
+        let refused = match self.check_room_for(volume, key, more).await {
+            Err(refused) if refused.kind == ErrorKind::Full => refused,
+            other => return other,
         };
-        if room(more).await?.is_none() {
-            return Ok(());
+        match self.seen(volume, key).await?.map_or(0, |seen| seen.file.size) {
+            0 => Err(refused),
+            replaced if replaced >= more => Ok(()),
+            replaced => self.check_room_for(volume, key, more - replaced).await,
         }
-        // What takes the place of a file needs no more than it has more.
-        let replaced = self.seen(volume, key).await?.map_or(0, |seen| seen.file.size);
-        match more.checked_sub(replaced).filter(|more| *more > 0) {
-            Some(more) => room(more).await?.map_or(Ok(()), |exceeded| Err(error::quota(&exceeded))),
-            None => Ok(()),
-        }
+    }
+
+    async fn check_room_for(&self, volume: &Volume, key: &[u8], more: u64) -> Result<()> {
+        self.check_quota(volume, more).await?;
+        let user = crate::publish::user();
+        let exceeded = self.names.check_room(volume.id, key, user, more).await.map_err(error::catalog)?;
+        exceeded.map_or(Ok(()), |exceeded| Err(error::quota(&exceeded)))
     }
 
     /// The quota that a publish into a volume has to keep, exactly. Below level 4 a catalog may not know how: then

@@ -247,7 +247,6 @@ impl Core {
             return Err(refused(Refusal::Conflict(why)));
         }
         self.check_lake(&volume, key.as_bytes(), &attributes).await?;
-        self.check_quota(&volume, size.unwrap_or(1)).await?;
         self.check_room(&volume, key.as_bytes(), size.unwrap_or(1)).await?;
         let request = WriteRequest { attributes, size, ..WriteRequest::default() };
         let (key, checks) = (key.as_bytes().to_vec(), Vec::new());

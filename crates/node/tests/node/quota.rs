@@ -24,6 +24,14 @@ async fn every_publish_counts_against_the_quota() {
     };
     stream("x", 600).await.unwrap();
     full(stream("y", 401).await);
+    // With a length that is known before: what takes the place of another needs no more than it has more.
+    let sized =
+        async |name: &str, len: usize| put_if(&node, "data", name, &vec![8; len], Condition::default()).await;
+    full(sized("y", 401).await);
+    full(sized("x", 1_001).await);
+    sized("x", 1_000).await.unwrap();
+    sized("x", 1_000).await.unwrap();
+    sized("x", 600).await.unwrap();
     let copy = CopyRequest {
         from_volume: "data".into(),
         from: key("x"),

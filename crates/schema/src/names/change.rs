@@ -28,7 +28,7 @@ pub(super) struct Held<'r> {
     pub holders: &'r [HolderRow],
 }
 
-fn range_check(prefix: &[u8], max: usize) -> Check {
+pub(super) fn range_check(prefix: &[u8], max: usize) -> Check {
     Check::AtMost { start: prefix.to_vec(), end: prefix_end(prefix).expect("tables are not 0xff"), max }
 }
 

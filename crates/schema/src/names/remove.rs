@@ -3,7 +3,7 @@
 use stoker_format::VolumeId;
 
 use super::accounts::{Counted, Done};
-use super::change::Forgotten;
+use super::change::{Forgotten, range_check};
 use super::path::Spot;
 use super::{Located, Names, Refusal, TRIES_MAX};
 use crate::rows::{FileRow, keys};
@@ -52,6 +52,10 @@ impl Names {
             let mut change = Commit::new();
             let fate = self.take_out(&mut change, &old).await?;
             self.prune(&mut change, &old.spot).await?;
+            if removal.ends_directory {
+                // What came since it was asked is seen by the pruning, which then leaves the directory as it is.
+                change.checks.push(range_check(&keys::entries(volume, old.spot.parent), 1));
+            }
             change.writes.extend(removal.writes);
             if let Some(Done { seq, .. }) =
                 self.attempt_counted(guards, change, Counted::at(volume, key)).await?
@@ -62,8 +66,7 @@ impl Names {
         Err(Refusal::Contended)
     }
 
-    /// Whether something else is in the directory of an entry. If something comes after this was asked, the change that prunes the
-    /// directory fails.
+    /// Whether something else is in the directory of an entry.
     async fn has_others(&self, spot: &Spot) -> Result<bool> {
         let entries = keys::entries(spot.volume, spot.parent);
         let own = spot.row_key();

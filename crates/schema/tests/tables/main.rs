@@ -2,6 +2,7 @@
 
 mod audit;
 mod between;
+mod directories;
 mod fixture;
 mod links;
 mod names;

@@ -355,7 +355,8 @@ fn many_at_once_leave_a_sound_tree() {
             assert!(names.remove(VOLUME, key, &[], |_| Ok(Removal::default())).await.unwrap().is_some());
         }
         for table in [b"E", b"N", b"r"] {
-            assert!(catalog.range(Range::prefix(table, 10)).await.unwrap().rows.is_empty());
+            let rows = catalog.range(Range::prefix(table, 10)).await.unwrap().rows;
+            assert!(rows.is_empty(), "table {} has {rows:?}", table[0] as char);
         }
     });
 }

@@ -332,7 +332,7 @@ impl Cluster {
 
     /// Waits until something holds.
     pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
-        for _ in 0..1_000 {
+        for _ in 0..3_000 {
             if holds().await {
                 return;
             }
