@@ -88,8 +88,8 @@ impl Names {
                 keys::reference(version, volume, spot.parent, &spot.name),
                 RefRow {}.encode(),
             ));
-            // The old directory may be empty now, unless the new name is in or below it.
-            if !to.starts_with(parent_of(from)) {
+            // The old directory may be empty now. By their keys both may be in one directory and not be: it moved between the two looks.
+            if spot.parent != source.spot.parent {
                 self.prune(&mut change, &source.spot).await?;
             }
             change.writes.extend(writes);
@@ -144,7 +144,7 @@ impl Names {
             let row = DirRow { parent, name: to_name.to_vec() };
             change.writes.push(Write::Put(keys::directory(volume, inode), row.encode()));
             change.writes.push(Write::Put(keys::rekey_directory(volume, inode), rekey.encode()));
-            if !to.starts_with(parent_of(&from[..from.len() - 1])) {
+            if spot.parent != source.parent {
                 self.prune(&mut change, &source).await?;
             }
             if let Some(seq) = self.attempt(guards, change).await? {
@@ -173,10 +173,4 @@ impl Names {
         }
         Ok(())
     }
-}
-
-/// The directory part of a key, with its `/`.
-fn parent_of(key: &[u8]) -> &[u8] {
-    let end = key.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    &key[..end]
 }
