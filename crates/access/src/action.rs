@@ -57,6 +57,8 @@ actions! {
     Entry: Look,
     Directory: Look,
     Inodes: Write,
+    Lock: Read,
+    LocksKeep: Glimpse,
     Link: Write,
     Copy: Write,
     Rename: Write,

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use stoker_access::Action;
 use stoker_store::{
     Access, AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, CopyRequest,
-    EditRequest, Finish, Key, ListRequest, Order, PartSource, RenameMode, Resolution, Result, SetId,
-    SetRequest, ShardRequest, ShardUpload, Store, UploadId, VolumeOptions, VolumePolicy, WriteRequest,
+    EditRequest, Finish, Key, ListRequest, LockClient, LockRequest, LockSpace, Order, PartSource, RenameMode,
+    Resolution, Result, SetId, SetRequest, ShardRequest, ShardUpload, Store, UploadId, VolumeOptions,
+    VolumePolicy, WriteRequest,
 };
 
 fn key(text: &str) -> Key {
@@ -41,6 +42,24 @@ pub async fn call(store: &dyn Store, action: Action, volume: &str) -> Result<()>
         Action::Entry => store.entry(volume, &file).await.map(drop),
         Action::Directory => store.directory(volume, 1).await.map(drop),
         Action::Inodes => store.inodes(1).await.map(drop),
+        Action::Lock => {
+            let client = LockClient([3; 16]);
+            let (space, owner, pid, start, end) = (LockSpace::Files, 1, 1, 0, u64::MAX);
+            let request = LockRequest {
+                inode: 7,
+                client,
+                space,
+                owner,
+                pid,
+                kind: None,
+                start,
+                end,
+                is_test: false,
+                wait_ms: 0,
+            };
+            store.lock(volume, &file, request).await.map(drop)
+        }
+        Action::LocksKeep => store.locks_keep(volume, LockClient([3; 16]), Vec::new()).await.map(drop),
         Action::Link => store.link(volume, &file, &key("a/link")).await.map(drop),
         Action::Copy => {
             let request = CopyRequest {

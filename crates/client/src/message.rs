@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
     Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
-    NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report, Resolution,
-    Seek, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, StoreError, UploadId,
-    UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest,
+    LockClient, LockHeld, LockRequest, NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage,
+    Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo, SetRequest, SetStatus, SetsPage,
+    ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
+    VolumePolicy, WriteRequest,
 };
 
 use crate::beside::{Beside, HOLES_SINCE};
@@ -17,6 +18,9 @@ use crate::lease::Place;
 
 /// The protocol since which there are tenants and users.
 const PEOPLE_SINCE: u16 = 10;
+
+/// The protocol since which files can be locked.
+const LOCKS_SINCE: u16 = 11;
 
 /// A request; one for each call of the door, and three for open files and writers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -272,6 +276,16 @@ pub enum Request {
         offset: u64,
         what: Seek,
     },
+    Lock {
+        volume: String,
+        key: Key,
+        request: LockRequest,
+    },
+    LocksKeep {
+        volume: String,
+        client: LockClient,
+        inodes: Vec<u64>,
+    },
 }
 
 impl Request {
@@ -305,6 +319,7 @@ impl Request {
             _ if self.is_late() => LATE_SINCE,
             Request::Hatch { .. } => HATCH_SINCE,
             Request::Seek { .. } => HOLES_SINCE,
+            Request::Lock { .. } | Request::LocksKeep { .. } => LOCKS_SINCE,
             Request::Edit { .. }
             | Request::EditNow { .. }
             | Request::Entry { .. }
@@ -348,6 +363,8 @@ impl Request {
             | Request::Lease { .. }
             | Request::Seek { .. }
             | Request::Hatch { .. }
+            // Said again, it is what it was.
+            | Request::LocksKeep { .. }
             | Request::List { .. }
             | Request::UploadParts { .. }
             | Request::Uploads { .. }
@@ -390,7 +407,8 @@ impl Request {
             | Request::SetShard { .. }
             | Request::SetShardComplete { .. }
             | Request::SetPublish { .. }
-            | Request::SetAbort { .. } => true,
+            | Request::SetAbort { .. }
+            | Request::Lock { .. } => true,
             Request::Operate(order) => !order.only_reads(),
         }
     }
@@ -434,6 +452,7 @@ impl Request {
             Request::Stat { key, .. }
             | Request::Open { key, .. }
             | Request::Entry { key, .. }
+            | Request::Lock { key, .. }
             | Request::Create { key, .. }
             | Request::Edit { key, .. }
             | Request::EditNow { key, .. }
@@ -506,6 +525,10 @@ pub enum Response {
     SparseFile(Box<FileInfo>, Beside),
     SparsePage(ListPage, Vec<Beside>),
     SparseEntry(Entry, Beside),
+    /// What stands in the way of a lock, if something does.
+    Locked(Option<LockHeld>),
+    /// Files on which nothing is locked any more.
+    LocksLost(Vec<u64>),
 }
 
 /// The first protocol with a hatch.

@@ -9,6 +9,7 @@ use stoker_store::{ErrorKind, StoreError, Subject};
 pub enum Errno {
     EPERM = 1,
     ENOENT = 2,
+    EINTR = 4,
     EIO = 5,
     ENXIO = 6,
     EBADF = 9,
@@ -26,6 +27,7 @@ pub enum Errno {
     EMLINK = 31,
     ERANGE = 34,
     ENAMETOOLONG = 36,
+    ENOLCK = 37,
     ENOTEMPTY = 39,
     ELOOP = 40,
     ENODATA = 61,

@@ -15,6 +15,7 @@ use crate::ahead::{Ahead, BLOCK};
 use crate::content::Content;
 use crate::error::{Errno, Result};
 use crate::inode::{Attr, Inode, Kind, Meta, ROOT};
+use crate::locks::Locks;
 use crate::options::{Newer, Options};
 use crate::table::{self, Table};
 
@@ -69,6 +70,7 @@ pub(crate) struct Core {
     volume_id: VolumeId,
     pub options: Options,
     pub table: Table,
+    pub locks: Locks,
     /// Held while names are used; alone while one moves.
     pub moves: Arc<RwLock<()>>,
     /// Bytes of all files that wait.
@@ -135,6 +137,7 @@ impl Files {
             store,
             volume: volume.to_owned(),
             volume_id: info.id,
+            locks: Locks::new(options.locks),
             options,
             table: Table::default(),
             moves: Arc::default(),

@@ -74,6 +74,9 @@ impl Core {
         if content.flight.as_ref().is_some_and(|flight| flight.task.is_finished()) {
             self.land(inode, content).await;
         }
+        if inode.check_lost().is_err() || self.locks.is_doubtful(inode.ino) {
+            return;
+        }
         let Some(front) = content.overlay.tail().filter(|_| content.flight.is_none()) else { return };
         let is_enough = |stream: &Stream| {
             let is_even = stream.buf.as_ref().is_none_or(|buf| buf.is_empty());

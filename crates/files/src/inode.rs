@@ -405,6 +405,11 @@ impl Inode {
         self.is_dirty() && (!place.is_unlinked || place.is_taken || place.is_elsewhere)
     }
 
+    /// Refuses what would follow on something that is lost.
+    pub fn check_lost(&self) -> Result<()> {
+        if self.is_lost.load(Ordering::Acquire) { Err(Errno::ESTALE) } else { Ok(()) }
+    }
+
     /// Refuses changes that nobody could ever see.
     pub fn check_kept(&self) -> Result<()> {
         match self.is_lost.load(Ordering::Relaxed) || self.is_taken() {

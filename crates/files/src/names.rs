@@ -15,6 +15,7 @@ use crate::error::{Errno, Result};
 use crate::extras;
 use crate::files::{Core, Files, Handle, OWN, Waiting, check_name, patiently};
 use crate::inode::{Attr, Inode, Kind, Meta, ROOT};
+use crate::overlay::Overlay;
 
 /// Longest target of a symbolic link.
 const TARGET_LEN_MAX: usize = 4095;
@@ -67,6 +68,17 @@ impl Make {
     }
 }
 
+/// What making a file does when its name is taken, here or by somebody whose file is not seen yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Create {
+    /// Fails: the name is taken on every node at once.
+    Exclusive,
+    /// It is emptied.
+    Empty,
+    /// It is opened as it is.
+    Join,
+}
+
 /// What a rename does when the new name is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameFlag {
@@ -88,6 +100,19 @@ impl Files {
         make: Make,
         exclusive: bool,
     ) -> Result<(Attr, Arc<Handle>)> {
+        let how = if exclusive { Create::Exclusive } else { Create::Empty };
+        self.create_as(parent, name, make, how).await
+    }
+
+    /// The same, and what becomes of a file that somebody else makes at the same time.
+    pub async fn create_as(
+        &self,
+        parent: u64,
+        name: &[u8],
+        make: Make,
+        how: Create,
+    ) -> Result<(Attr, Arc<Handle>)> {
+        let exclusive = how == Create::Exclusive;
         let _still = self.0.moves.read().await;
         // Who takes the name meanwhile is noticed when the file is published.
         let found = match self.0.was_absent(parent, name) && self.0.table.child(parent, name).is_none() {
@@ -109,9 +134,12 @@ impl Files {
         let key = self.0.table.key_in(&directory, name)?;
         let ino = self.0.new_ino().await?;
         let mut meta = make.meta(ino, Kind::File, &directory, self.0.now_ns());
-        let mut content = Content { overlay: crate::overlay::Overlay::emptied(), ..Content::default() };
+        let overlay = match how {
+            Create::Empty => Overlay::emptied(),
+            Create::Exclusive | Create::Join => Overlay::new(0),
+        };
+        let mut content = Content { overlay, ..Content::default() };
         if exclusive {
-            content.overlay = crate::overlay::Overlay::new(0);
             let base = self.0.make(&key, &meta, b"").await?;
             meta.version = Some(base.version);
             content.base = Some(base);
@@ -164,7 +192,7 @@ impl Files {
         } else {
             meta.resize(target.len() as u64, target.len());
             meta.version = Some(base.version);
-            content.overlay = crate::overlay::Overlay::new(meta.attr.size);
+            content.overlay = Overlay::new(meta.attr.size);
             content.base = Some(base);
         }
         let inode = Inode::new(parent, name, meta, content, true);

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use stoker_store::LockClient;
+
 /// What becomes of changes that wait here when another node or API publishes the file before them. (D75)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Newer {
@@ -41,6 +43,8 @@ pub struct Options {
     pub owner: (u32, u32),
     /// Tells this file system from others that were here before: what those left unfinished is removed.
     pub place: String,
+    /// As whom it locks files among all mounts of the cluster; without, it has no locks.
+    pub locks: Option<LockClient>,
     /// The time, nanoseconds since 1970.
     pub now_ns: fn() -> i64,
 }
@@ -61,6 +65,7 @@ impl Options {
             losses: Arc::default(),
             owner: (0, 0),
             place: place.into(),
+            locks: None,
             now_ns,
         }
     }

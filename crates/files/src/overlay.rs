@@ -217,6 +217,8 @@ pub(crate) struct Overlay {
     bytes: usize,
     /// Zeros that hide the published version, from and to. They do not touch, and what was written lies over them.
     zeros: BTreeMap<u64, u64>,
+    /// What lies behind the published version was appended: it belongs behind any other one, too.
+    follows: bool,
 }
 
 impl Overlay {
@@ -326,12 +328,21 @@ impl Overlay {
             bytes = &bytes[part..];
         }
         if written {
+            self.follows &= offset <= self.base;
             self.size = self.size.max(offset);
         }
     }
 
+    /// Writes bytes at the end, wherever that is when they are published.
+    pub fn append_in(&mut self, bytes: &[u8], rooms: impl Fn() -> Option<Buf>) {
+        let follows = self.cut.is_none() && (self.follows || self.size == self.base);
+        self.write_in(self.size, bytes, rooms);
+        self.follows = follows;
+    }
+
     /// Makes the file shorter, or longer with zeros.
     pub fn truncate(&mut self, size: u64) {
+        self.follows = false;
         if size < self.size {
             let gone = self.extents.split_off(&size);
             self.bytes -= gone.values().map(|held| held.len()).sum::<usize>();
@@ -361,6 +372,7 @@ impl Overlay {
         if start >= end {
             return;
         }
+        self.follows &= end <= self.base;
         let first = self.extents.range(..start).next_back().map_or(start, |(start, _)| *start);
         let touched: Vec<u64> = self.extents.range(first..end).map(|(start, _)| *start).collect();
         for at in touched {
@@ -453,6 +465,9 @@ impl Overlay {
 
     /// Lays the changes over another published version than the one that they were made on.
     pub fn rebase(&mut self, base: u64) {
+        if self.follows {
+            return self.follow(base);
+        }
         let is_grown = self.size != self.base || self.cut.is_some();
         let end = self.extents.last_key_value().map_or(0, |(start, held)| start + held.len() as u64);
         if !is_grown {
@@ -463,8 +478,28 @@ impl Overlay {
         self.base = base;
     }
 
+    /// Puts what was appended behind another published version. What was written over the one before stays where it is.
+    fn follow(&mut self, base: u64) {
+        let appended = self.size - self.base;
+        let mut behind = self.extents.split_off(&self.base);
+        if let Some(mut last) = self.extents.last_entry() {
+            let inside = (self.base - last.key()) as usize;
+            if last.get().len() > inside {
+                behind.insert(self.base, Extent::of(last.get()[inside..].to_vec()));
+                last.get_mut().truncate(inside);
+            }
+        }
+        let front = self.extents.last_key_value().map_or(0, |(start, held)| start + held.len() as u64);
+        let to = base.max(front);
+        self.extents.extend(behind.into_iter().map(|(start, held)| (start - self.base + to, held)));
+        (self.base, self.size) = (base, to + appended);
+        // Bytes that were written over what is cut off now end the version that is appended to.
+        self.follows = to == base;
+    }
+
     /// Nothing of what is published behind what shows through is ours to show: the length is as it is here.
     pub fn insist(&mut self) {
+        self.follows = false;
         self.cut = Some(self.shown());
     }
 

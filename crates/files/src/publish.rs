@@ -75,14 +75,14 @@ pub(crate) async fn flusher(core: Weak<Core>) {
 impl Core {
     /// Publishes a file if something waits.
     pub async fn flush(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.is_lost.load(Ordering::Relaxed) {
-            return Err(Errno::ESTALE);
-        }
+        inode.check_lost()?;
         if !inode.is_awaited() || inode.kind == Kind::Directory {
             return Ok(());
         }
         let _still = self.moves.read().await;
         let mut content = inode.content.lock().await;
+        // It may have been lost while another one had it.
+        inode.check_lost()?;
         self.publish(inode, &mut content).await
     }
 
@@ -104,6 +104,7 @@ impl Core {
         self.land(inode, content).await;
         content.is_late |= self.is_overdue(content);
         while inode.is_dirty() {
+            self.check_locks_of(inode, content).await?;
             if inode.is_taken() {
                 return Err(self.lose(inode, content));
             }
@@ -312,7 +313,7 @@ impl Core {
         self.lose_bytes(inode, content)
     }
 
-    fn lose_bytes(&self, inode: &Inode, content: &mut Content) -> Errno {
+    pub fn lose_bytes(&self, inode: &Inode, content: &mut Content) -> Errno {
         self.options.losses.fetch_add(1, Ordering::AcqRel);
         self.forget_bytes(inode, content);
         // Who reads the count of losses needs no other word.

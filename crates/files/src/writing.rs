@@ -48,7 +48,8 @@ impl Files {
         }
         self.0.change(inode, &mut content, |content| {
             let Content { overlay, stream, .. } = content;
-            overlay.write_in(offset, bytes, || stream.as_ref()?.writer.memory());
+            let rooms = || stream.as_ref()?.writer.memory();
+            if append { overlay.append_in(bytes, rooms) } else { overlay.write_in(offset, bytes, rooms) }
         });
         self.0.send_ahead(inode, &mut content).await;
         Ok(bytes.len())
@@ -68,7 +69,13 @@ impl Files {
         let mut content = self.0.still(&inode).await;
         inode.check_kept()?;
         // Also to the length that it has: its times are new then.
-        self.0.change(&inode, &mut content, |content| content.overlay.truncate(size));
+        self.0.change(&inode, &mut content, |content| {
+            content.overlay.truncate(size);
+            if content.base.is_none() {
+                // Whoever makes the file elsewhere meanwhile had it longer.
+                content.overlay.insist();
+            }
+        });
         drop(content);
         if !inode.is_open() {
             // Nobody will close it.

@@ -36,14 +36,14 @@ struct Looked {
 }
 
 pub(crate) struct Adapter {
-    files: Files,
+    pub(crate) files: Files,
     crew: Crew,
     looked: [Mutex<Looked>; LOOKED],
-    runtime: runtime::Handle,
+    pub(crate) runtime: runtime::Handle,
     cache: Duration,
     listings: Mutex<HashMap<u64, Arc<Listing>>>,
     listing_next: AtomicU64,
-    kernel: Arc<Kernel>,
+    pub(crate) kernel: Arc<Kernel>,
     /// None if the kernel cannot map a file that is open past its cache.
     passes: Option<Passes>,
 }
@@ -61,7 +61,7 @@ impl Adapter {
         Adapter { files, crew, looked, runtime, cache, listings, listing_next, kernel, passes: None }
     }
 
-    fn wait<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(crate) fn wait<T>(&self, call: impl Future<Output = T>) -> T {
         // The session's threads wait for nothing else.
         alone(|| self.runtime.block_on(call))
     }

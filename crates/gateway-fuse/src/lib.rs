@@ -9,6 +9,7 @@ mod adapter;
 mod convert;
 mod crew;
 mod kernel;
+mod locks;
 mod mount;
 mod passes;
 

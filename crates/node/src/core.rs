@@ -62,6 +62,7 @@ pub(crate) struct Core {
     pub inventory: crate::inventory::Inventory,
     pub flights: crate::stage::Flights,
     pub looks: crate::lookup::Looks,
+    pub locks: crate::locks::Locks,
     /// What tenants, projects and users have.
     pub accounts: crate::accounts::Accounts,
     pub stats: NodeStats,

@@ -5,10 +5,10 @@ use stoker_schema::rows::keys;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
-    Key, ListPage, ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode,
-    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
-    Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
-    WriteRequest, Writer,
+    Key, ListPage, ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource,
+    PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
+    SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -200,6 +200,30 @@ impl Store for Node {
             let (core, key) = (self.core.clone(), key.clone());
             let change = async move { core.change_attributes(&volume, key.as_bytes(), change).await };
             self.core.to_the_end(change).await
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        volume: &'a str,
+        _key: &'a Key,
+        request: LockRequest,
+    ) -> BoxFuture<'a, Result<Option<LockHeld>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.lock_file(&volume, request).await
+        })
+    }
+
+    fn locks_keep<'a>(
+        &'a self,
+        volume: &'a str,
+        client: LockClient,
+        inodes: Vec<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        Box::pin(async move {
+            let volume = self.core.volumes.get(volume).await?;
+            self.core.locks_keep_of(&volume, client, inodes).await
         })
     }
 

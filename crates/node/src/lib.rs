@@ -34,6 +34,7 @@ mod known;
 mod leases;
 mod level;
 mod listing;
+mod locks;
 mod lookup;
 mod measures;
 mod missing;

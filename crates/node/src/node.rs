@@ -162,6 +162,7 @@ impl Node {
             signer: drain::signature::Signer::new(&secrets),
             flights: Flights::new(memory.landed_bytes),
             looks: Default::default(),
+            locks: Default::default(),
             accounts: Default::default(),
             stats: NodeStats::default(),
             tallies: Default::default(),

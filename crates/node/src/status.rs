@@ -298,7 +298,7 @@ impl Core {
     }
 
     /// What receipt and membership say of the copies of a file.
-    pub(crate) fn copy_facts(&self, receipt: &Receipt) -> CopyFacts {
+    fn copy_facts(&self, receipt: &Receipt, is_in_lake: bool) -> CopyFacts {
         let view = self.cell.view();
         let mut places: Vec<CopyPlace> = Vec::new();
         for holder in &receipt.holders {
@@ -319,7 +319,6 @@ impl Core {
                 None => places.push(CopyPlace { node: name, is_here: node == self.node, reach }),
             }
         }
-        let is_in_lake = receipt.lake_etag.is_some();
         CopyFacts { copies: receipt.copies, places, drain: receipt.drain.clone(), is_in_lake }
     }
 
@@ -356,7 +355,7 @@ impl Core {
         let receipt = self.receipt_now(volume, path, file, seq).await?;
         let mut words = vec![match chunks {
             0 => "it has no bytes; its name is in the catalog".to_owned(),
-            _ => self.copy_facts(&receipt).words(),
+            _ => self.copy_facts(&receipt, file.source.is_some()).words(),
         }];
         words.extend(match file.drain {
             Drain::Clean if local == chunks => Some("all of it is on drives here, too".to_owned()),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use stoker_files::{Files, Options};
 use stoker_format::crc64;
 use stoker_gateway_fuse::{Mount, MountOptions};
-use stoker_store::Store;
+use stoker_store::{ErrorKind, LockClient, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -72,6 +72,10 @@ pub struct Args {
     /// and 8 MiB for each of its threads.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse)]
     buffer: u64,
+    /// Where locks (flock, fcntl) hold: among all mounts of the cluster, or among the programs of this mount alone, which costs
+    /// nothing.
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = LockScope::Cluster)]
+    locks: LockScope,
     /// Requests that are worked on at once.
     #[arg(long, value_name = "COUNT", default_value_t = 32)]
     threads: usize,
@@ -168,6 +172,15 @@ fn leave(there: &mut Vec<PathBuf>) {
     });
 }
 
+/// Where locks hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum LockScope {
+    /// Among all mounts of the cluster.
+    Cluster,
+    /// Among the programs of this mount.
+    Local,
+}
+
 /// A volume and the directory that is to show it.
 struct Wanted {
     volume: String,
@@ -230,6 +243,7 @@ async fn mount(
     options.bytes_max = buffer.max(1 << 20);
     options.file_bytes_max = options.file_bytes_max.min(options.bytes_max);
     options.owner = sys::user();
+    options.locks = lock_client(args.locks, &*client, volume).await?;
     let files = Files::open(client, volume, options).await?;
     let options = mount_options(args, volume)?;
     Mount::new(files, runtime, directory, &options).map_err(|error| {
@@ -240,6 +254,29 @@ async fn mount(
             Ok(_) => failure.hint("mount as root, or install fusermount3 (package fuse3)"),
         }
     })
+}
+
+/// As whom a mount locks files among all of them. A node of an older release has no such locks.
+async fn lock_client(
+    scope: LockScope,
+    store: &dyn Store,
+    volume: &str,
+) -> Result<Option<LockClient>, Failure> {
+    if scope == LockScope::Local {
+        return Ok(None);
+    }
+    let mut id = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut id))
+        .map_err(|error| Failure::io("/dev/urandom", &error))?;
+    match store.locks_keep(volume, LockClient(id), Vec::new()).await {
+        Ok(_) => Ok(Some(LockClient(id))),
+        Err(fault) if fault.kind == ErrorKind::Invalid => {
+            out::say(format!("stoker: locks hold within this mount only: {fault}"));
+            Ok(None)
+        }
+        Err(fault) => Err(fault.into()),
+    }
 }
 
 fn mount_options(args: &Args, volume: &str) -> Result<MountOptions, Failure> {

@@ -4,6 +4,8 @@
 mod coherence;
 #[path = "mount/durable.rs"]
 mod durable;
+#[path = "mount/locks.rs"]
+mod locks;
 #[path = "mount/options.rs"]
 mod options;
 #[path = "mount/posix.rs"]

@@ -56,6 +56,9 @@ pub fn receipt_copies_words(receipt: &Receipt) -> String {
     let mut nodes: Vec<&str> = receipt.holders.iter().map(|holder| holder.node.as_str()).collect();
     nodes.sort_unstable();
     nodes.dedup();
+    if receipt.copies == 0 && matches!(receipt.drain, DrainState::Dirty | DrainState::Conflict) {
+        return "in the lake, as another object".to_owned();
+    }
     let mut words = copies_words(receipt.copies, nodes.len());
     if receipt.drain == DrainState::Dirty && receipt.lake_etag.is_some() {
         words.push_str(" and one in the lake, for want of nodes");
@@ -126,6 +129,9 @@ impl CopyFacts {
             DrainState::Never => "",
             _ => " before the file is in the lake",
         };
+        if self.is_in_lake && self.places.is_empty() {
+            return "the lake has its bytes, as another object until this one is drained".to_owned();
+        }
         let (readable, nodes) = (self.readable(), self.count(Reach::Readable));
         let mut words = match (readable, nodes) {
             (0, 0) if self.count(Reach::Away) > 0 => "no copy can be read now".to_owned(),
@@ -205,6 +211,8 @@ mod tests {
             "no copy can be read now; n1 may have a copy and cannot be read from now",
         );
         check(2, DrainState::Conflict, &[("n1", Gone), ("n2", Gone)], "no copy is left");
+        let copied = CopyFacts { is_in_lake: true, ..facts(0, DrainState::Dirty, &[]) };
+        assert_eq!(copied.words(), "the lake has its bytes, as another object until this one is drained");
         check(
             2,
             DrainState::Dirty,

@@ -22,6 +22,7 @@ mod join_token;
 mod key;
 mod lease;
 mod list;
+mod lock;
 mod measures;
 mod name_ids;
 mod numbers;
@@ -62,6 +63,9 @@ pub use join_token::{
 pub use key::{KEY_LEN_MAX, Key, PATH_LEN_MAX};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
+pub use lock::{
+    LOCK_LEASE_MS, LOCKED_FILES_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockRequest, LockSpace,
+};
 pub use measures::{
     Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Measures, PartFacts, PartWeight,
     PortFacts, Times,

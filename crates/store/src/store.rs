@@ -14,6 +14,7 @@ use crate::filler::Filler;
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
+use crate::lock::{LockClient, LockHeld, LockRequest};
 use crate::numbers::Counter;
 use crate::operator::{AccessKey, Conflict, Explanation, NodeStatus, Order, Report, Resolution};
 use crate::receipt::{Awaited, Receipt};
@@ -22,6 +23,8 @@ use crate::upload::{PartChoice, PartsPage, UploadId, UploadInfo, UploadsPage};
 use crate::volume::{VolumeInfo, VolumeOptions, VolumePolicy};
 use crate::write::{AttributesChange, Condition, CopyRequest, Finish, RenameMode, WriteRequest};
 use crate::{Attributes, ChecksumKind};
+
+const NO_LOCKS: &str = "files behind this door cannot be locked";
 
 /// A future that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -259,6 +262,28 @@ pub trait Store: Send + Sync + 'static {
         key: &'a Key,
         change: AttributesChange,
     ) -> BoxFuture<'a, Result<FileInfo>>;
+
+    /// Locks a range of a file, gives one back, or asks what stands in the way; tells what does, and none if nothing
+    /// did. What is locked is free when its client is not heard of for [`LOCK_LEASE_MS`](crate::LOCK_LEASE_MS). The
+    /// key is of the file's directory or the file: who may look at it may lock.
+    fn lock<'a>(
+        &'a self,
+        _volume: &'a str,
+        _key: &'a Key,
+        _request: LockRequest,
+    ) -> BoxFuture<'a, Result<Option<LockHeld>>> {
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_LOCKS))))
+    }
+    /// Keeps what a client has locked: tells on which of these files it has nothing any more. No files at all: gives
+    /// everything back.
+    fn locks_keep<'a>(
+        &'a self,
+        _volume: &'a str,
+        _client: LockClient,
+        _inodes: Vec<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_LOCKS))))
+    }
 
     /// What users say of a volume under a name, which the door that takes it understands.
     fn volume_setting<'a>(

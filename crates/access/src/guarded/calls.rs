@@ -5,10 +5,10 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
-    Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
-    StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy,
-    WriteRequest, Writer,
+    ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage,
+    Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage,
+    ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo,
+    VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::{Decided, Who, full_of, is_limited, own_is_full, own_of, told};
@@ -208,6 +208,40 @@ impl Store for Decided {
 
     fn inodes(&self, count: u32) -> BoxFuture<'_, Result<u64>> {
         on_cluster!(self, Action::Inodes, |s| s.inodes(count))
+    }
+
+    /// A lock is of a number, and who may see a part of a volume alone may not keep others from the rest of it.
+    fn lock<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: LockRequest,
+    ) -> BoxFuture<'a, Result<Option<LockHeld>>> {
+        Box::pin(async move {
+            let rights = self.rights().await?;
+            let full = full_of(&rights, volume);
+            self.judge(&rights, Action::Lock, Resource::Key(&full, key.as_bytes()))?;
+            let store = &self.shared.store;
+            if is_limited(&rights) && request.kind.is_some() {
+                let entry = told(store.entry(&full, key).await, &full, volume)?;
+                let is_file = entry.file.is_some_and(|file| file.inode == request.inode);
+                let is_directory = entry.directory.is_some_and(|found| found.inode == request.inode);
+                if !is_file && !is_directory {
+                    let message = "another file than the one to be locked has this name";
+                    return Err(StoreError::new(ErrorKind::NotFound, message));
+                }
+            }
+            told(store.lock(&full, key, request).await, &full, volume)
+        })
+    }
+
+    fn locks_keep<'a>(
+        &'a self,
+        volume: &'a str,
+        client: LockClient,
+        inodes: Vec<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        at!(self, LocksKeep, volume, |v| Resource::Glimpse(v), |s| s.locks_keep(v, client, inodes))
     }
 
     fn link<'a>(&'a self, volume: &'a str, from: &'a Key, to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {

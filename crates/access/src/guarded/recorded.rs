@@ -8,9 +8,10 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, PeopleChange, Receipt, RenameMode,
-    Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload,
-    Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage,
+    PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
+    SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
+    VolumePolicy, WriteRequest, Writer,
 };
 
 use super::record::{RecordedFile, RecordedWriter};
@@ -257,6 +258,24 @@ impl Store for Guarded {
 
     fn inodes(&self, count: u32) -> BoxFuture<'_, Result<u64>> {
         self.decided.inodes(count)
+    }
+
+    fn lock<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: LockRequest,
+    ) -> BoxFuture<'a, Result<Option<LockHeld>>> {
+        look!(self, Lock, volume, key.as_bytes(), |s| s.lock(volume, key, request))
+    }
+
+    fn locks_keep<'a>(
+        &'a self,
+        volume: &'a str,
+        client: LockClient,
+        inodes: Vec<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        self.decided.locks_keep(volume, client, inodes)
     }
 
     fn link<'a>(&'a self, volume: &'a str, from: &'a Key, to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {

@@ -5,9 +5,10 @@ use stoker_format::{VersionId, crc64};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage, Receipt, RenameMode, Report,
-    Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage, ShardRequest, ShardUpload, Store,
-    UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage,
+    Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage,
+    ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
+    VolumePolicy, WriteRequest, Writer,
 };
 
 use super::file::RemoteFile;
@@ -115,6 +116,26 @@ impl Store for Client {
     fn directory<'a>(&'a self, volume: &'a str, inode: u64) -> BoxFuture<'a, Result<Vec<u8>>> {
         let request = Request::Directory { volume: volume.to_owned(), inode };
         ask!(self, request, Response::Path(path) => path)
+    }
+
+    fn lock<'a>(
+        &'a self,
+        volume: &'a str,
+        key: &'a Key,
+        request: LockRequest,
+    ) -> BoxFuture<'a, Result<Option<LockHeld>>> {
+        let request = Request::Lock { volume: volume.to_owned(), key: key.clone(), request };
+        ask!(self, request, Response::Locked(held) => held)
+    }
+
+    fn locks_keep<'a>(
+        &'a self,
+        volume: &'a str,
+        client: LockClient,
+        inodes: Vec<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        let request = Request::LocksKeep { volume: volume.to_owned(), client, inodes };
+        ask!(self, request, Response::LocksLost(lost) => lost)
     }
 
     fn inodes(&self, count: u32) -> BoxFuture<'_, Result<u64>> {

@@ -260,3 +260,33 @@ fn changes_lie_over_what_others_wrote() {
     overlay.rebase(30);
     assert_eq!((overlay.size(), overlay.pieces()), (1, vec![Piece::Keep { start: 0, end: 1 }]));
 }
+
+/// Whatever others publish meanwhile, what was appended comes behind it, and what was written in the middle stays there.
+#[test]
+fn what_was_appended_follows_what_others_publish() {
+    let mut overlay = Overlay::new(10);
+    overlay.write(6, b"xyzu");
+    overlay.append_in(b"one", || None);
+    overlay.append_in(b"two", || None);
+    overlay.rebase(14);
+    assert_eq!(edited(&overlay, b"0123456789abcd"), b"012345xyzuabcdonetwo");
+    assert_eq!(overlay.bytes(), 10);
+    overlay.append_in(b"three", || None);
+    overlay.rebase(15);
+    assert_eq!(edited(&overlay, b"0123456789abcde"), b"012345xyzuabcdeonetwothree");
+    // Cut off elsewhere, in front of what was written here.
+    overlay.rebase(3);
+    assert_eq!(edited(&overlay, b"012"), b"012\0\0\0xyzuonetwothree");
+
+    // Who writes to a place behind the end, or cuts the file, means that place.
+    let mut placed = Overlay::new(4);
+    placed.append_in(b"ab", || None);
+    placed.write(5, b"c");
+    placed.rebase(8);
+    assert_eq!(edited(&placed, b"01234567"), b"0123ac67");
+    let mut cut = Overlay::new(4);
+    cut.truncate(2);
+    cut.append_in(b"ab", || None);
+    cut.rebase(8);
+    assert_eq!(edited(&cut, b"01234567"), b"01ab");
+}

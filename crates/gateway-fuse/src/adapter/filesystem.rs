@@ -10,14 +10,17 @@ use std::time::SystemTime;
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
-use stoker_files::{Allocate, Change, Errno, Kind, Make, RenameFlag, Result, Seek, XattrMode};
+use stoker_files::{
+    Allocate, Change, Create, Errno, Kind, LockSpace, Make, RenameFlag, Result, Seek, XattrMode,
+};
 
 use super::Adapter;
 use crate::convert;
 use crate::kernel::Call;
+use crate::locks::Asked;
 use crate::passes::Passes;
 
 /// Longest request of a write, and of a read.
@@ -78,6 +81,11 @@ impl Filesystem for Adapter {
             // An older kernel does without.
             let _ = config.add_capabilities(wish);
         }
+        if self.files.has_locks() {
+            // Without them the kernel keeps locks by itself, among the programs of this machine.
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_LOCKS);
+            let _ = config.add_capabilities(InitFlags::FUSE_FLOCK_LOCKS);
+        }
         self.passes =
             config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok().then(Passes::default);
         let _ = config.set_max_write(REQUEST_LEN_MAX);
@@ -92,6 +100,7 @@ impl Filesystem for Adapter {
         if let Err(errno) = self.wait(self.files.sync()) {
             tracing::error!("what was written last could not be published: {errno:?}");
         }
+        self.wait(self.files.end_all_locks());
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -337,23 +346,62 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _req: &Request, ino: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let _at_work = self.crew.begin();
         let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
+        // Whoever closes any descriptor of a file has no locks on it any more.
+        self.end_locks(ino.0, owner, &[LockSpace::Ranges]);
         empty(done, reply);
+    }
+
+    fn getlk(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let _at_work = self.crew.begin();
+        self.test_lock(req, ino, Asked { owner, start, end, kind, pid }, reply);
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        may_wait: bool,
+        reply: ReplyEmpty,
+    ) {
+        let _at_work = self.crew.begin();
+        self.set_lock(req, ino, Asked { owner, start, end, kind, pid }, may_wait, reply);
     }
 
     fn release(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let _at_work = self.crew.begin();
+        if let Some(owner) = owner {
+            // What was locked by `flock`, and where that could not be told from `fcntl`, too.
+            self.end_locks(ino.0, owner, &[LockSpace::Files, LockSpace::Ranges]);
+        }
         if let Some(ino) = self.passes.as_ref().and_then(|passes| passes.close(fh.0)) {
             // Whoever opens it next begins without the pages that somebody may have mapped meanwhile.
             self.files.forget_pages(ino);
@@ -528,8 +576,12 @@ impl Filesystem for Adapter {
     ) {
         let _at_work = self.crew.begin();
         let make = make(req, mode, umask);
-        let exclusive = flags & libc::O_EXCL != 0;
-        let made = self.files.create(parent.0, name.as_bytes(), make, exclusive);
+        let how = match (flags & libc::O_EXCL != 0, flags & libc::O_TRUNC != 0) {
+            (true, _) => Create::Exclusive,
+            (_, true) => Create::Empty,
+            _ => Create::Join,
+        };
+        let made = self.files.create_as(parent.0, name.as_bytes(), make, how);
         let made = self.in_directory(req, &[parent.0], made).and_then(|(_, handle)| {
             let fopen = self.open_with(&handle, flags)?;
             Ok((self.files.peek(handle.ino())?, handle.id, fopen))

@@ -22,6 +22,7 @@ mod leases;
 mod leaving;
 mod levels;
 mod links;
+mod locks;
 mod minutes;
 mod missing;
 mod open_reads;

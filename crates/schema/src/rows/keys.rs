@@ -517,6 +517,21 @@ pub const LEVEL: &[u8] = b"!level";
 /// What nodes can read (R14).
 pub const READS: &[u8] = b"!reads/";
 
+/// Every locked file.
+pub const LOCKS: &[u8] = b"!lock/";
+
+/// `!lock/` volume inode: who has locked a file.
+pub fn locks(volume: VolumeId, inode: u64) -> Vec<u8> {
+    [LOCKS, &volume.0.to_be_bytes(), &inode.to_be_bytes()].concat()
+}
+
+/// Volume and inode inside the key of a locked file.
+pub fn locks_parts(key: &[u8]) -> Option<(VolumeId, u64)> {
+    let rest = key.strip_prefix(LOCKS)?;
+    let volume = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?);
+    Some((VolumeId(volume), u64::from_be_bytes(rest.get(4..)?.try_into().ok()?)))
+}
+
 /// Every tenant.
 pub const TENANTS: &[u8] = b"!tenant/";
 /// Every project.

@@ -11,6 +11,7 @@ pub mod keys;
 mod lake;
 mod layout;
 mod links;
+mod locks;
 mod node;
 mod people;
 mod place;
@@ -28,6 +29,7 @@ pub use lake::{
 };
 pub use layout::{Layout, RUNS_PER_ROW, RunRow, VersionRow};
 pub use links::LinksRow;
+pub use locks::{LockRow, LocksRow};
 pub use node::{
     Duty, FailedDial, NodeRow, NodeState, RemovedRow, RemovingRow, RepairRow, RestoredRow, UnreachedRow,
 };
