@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Checksum, Counter, DirectoryInfo, Entry, Explanation, File, FileInfo, ListPage, LockHeld,
-    NodeStatus, PartsPage, Receipt, Report, SetInfo, SetStatus, SetsPage, StoreError, UploadInfo,
+    LockOwner, NodeStatus, PartsPage, Receipt, Report, SetInfo, SetStatus, SetsPage, StoreError, UploadInfo,
     UploadsPage, VolumeInfo, Writer,
 };
 
@@ -21,7 +21,7 @@ macro_rules! nameless {
 nameless! {
     (), bool, u64, Vec<u8>, Bytes, FileInfo, ListPage, Entry, DirectoryInfo, UploadInfo, UploadsPage, PartsPage,
     Box<dyn File>, Box<dyn Writer>, AccessKey, Counter, NodeStatus, Report, (VersionId, Vec<Checksum>),
-    Option<Vec<u8>>, Option<LockHeld>, Vec<u64>,
+    Option<Vec<u8>>, Option<LockHeld>, Vec<LockOwner>,
 }
 
 impl<T> Told for Vec<Result<T, StoreError>> {

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, ChecksumKind, Condition, Conflict, CopyRequest,
     Counter, EditRequest, Entry, ErrorKind, Explanation, FileInfo, Finish, Key, ListPage, ListRequest,
-    LockClient, LockHeld, LockRequest, NoLease, NodeStatus, Order, PartChoice, PartSource, PartsPage,
-    Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo, SetRequest, SetStatus, SetsPage,
-    ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
-    VolumePolicy, WriteRequest,
+    LockClient, LockHeld, LockOwner, LockRequest, NoLease, NodeStatus, Order, PartChoice, PartSource,
+    PartsPage, Receipt, RenameMode, Report, Resolution, Seek, SetId, SetInfo, SetRequest, SetStatus,
+    SetsPage, ShardRequest, ShardUpload, StoreError, UploadId, UploadInfo, UploadsPage, VolumeInfo,
+    VolumeOptions, VolumePolicy, WriteRequest,
 };
 
 use crate::beside::{Beside, HOLES_SINCE};
@@ -284,7 +284,7 @@ pub enum Request {
     LocksKeep {
         volume: String,
         client: LockClient,
-        inodes: Vec<u64>,
+        owners: Vec<LockOwner>,
     },
 }
 
@@ -525,10 +525,10 @@ pub enum Response {
     SparseFile(Box<FileInfo>, Beside),
     SparsePage(ListPage, Vec<Beside>),
     SparseEntry(Entry, Beside),
-    /// What stands in the way of a lock, if something does.
+    /// What stands in the way of a lock, or what is left of those that were given back.
     Locked(Option<LockHeld>),
-    /// Files on which nothing is locked any more.
-    LocksLost(Vec<u64>),
+    /// Those that have nothing any more.
+    LocksLost(Vec<LockOwner>),
 }
 
 /// The first protocol with a hatch.

@@ -141,7 +141,7 @@ impl Core {
             if inode.is_newer(moment) || !inode.is_dirty() || content.is_unsure || is_same {
                 continue;
             }
-            content.rebase(&info);
+            content.rebase(&info, inode.attr().mtime_ns);
             let mut meta = inode.meta.lock().unwrap();
             inode.seen_at.fetch_max(moment, Ordering::AcqRel);
             meta.version = Some(info.version);

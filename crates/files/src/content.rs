@@ -51,6 +51,12 @@ pub(crate) struct Flight {
     pub task: JoinHandle<Result<Receipt, StoreError>>,
 }
 
+/// The version that a file was read as before, open.
+pub(crate) struct Former {
+    base: Base,
+    file: Arc<dyn File>,
+}
+
 /// The bytes of a file.
 #[derive(Default)]
 pub(crate) struct Content {
@@ -60,6 +66,8 @@ pub(crate) struct Content {
     pub overlay: Overlay,
     pub stream: Option<Stream>,
     pub flight: Option<Flight>,
+    /// What was read before this version came, until that is open: it may be gone first.
+    pub former: Option<Former>,
     /// Nobody knows whether the last flight published its version.
     pub is_unsure: bool,
     /// Publishes of which nobody knows whether they happened.
@@ -75,6 +83,24 @@ impl Content {
     pub fn of(info: &FileInfo) -> Content {
         let base = Some(Base { version: info.version, etag: info.etag.clone() });
         Content { base, overlay: Overlay::new(info.size), ..Content::default() }
+    }
+
+    /// Goes on with another version, of a file without changes. Those who have it open go back if that cannot be opened.
+    pub fn replace(&mut self, info: &FileInfo, is_open: bool) {
+        let before = std::mem::replace(self, Content::of(info));
+        let former = before.base.zip(before.file).map(|(base, file)| Former { base, file });
+        self.former = former.or(before.former).filter(|_| is_open);
+    }
+
+    /// Goes back to the version before, and says what it is; none if there is none, or changes wait.
+    pub fn go_back(&mut self) -> Option<FileInfo> {
+        if !self.overlay.is_clean() || self.flight.is_some() {
+            return None;
+        }
+        let Former { base, file } = self.former.take()?;
+        let info = file.info().clone();
+        *self = Content { base: Some(base), file: Some(file), ..Content::of(&info) };
+        Some(info)
     }
 
     /// Remembers a publish whose answer was lost.
@@ -93,7 +119,11 @@ impl Content {
     }
 
     /// Takes another published version for the one below the changes.
-    pub fn rebase(&mut self, info: &FileInfo) {
+    pub fn rebase(&mut self, info: &FileInfo, mtime_ns: i64) {
+        if self.is_own(info, mtime_ns) {
+            // What was appended is in it already.
+            self.overlay.stay();
+        }
         let base = Base { version: info.version, etag: info.etag.clone() };
         if self.base.as_ref() != Some(&base) {
             self.file = None;

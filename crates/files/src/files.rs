@@ -489,7 +489,7 @@ impl Core {
         if !same {
             let mut content = inode.content.lock().await;
             if !inode.is_dirty() && !inode.is_newer(moment) {
-                *content = Content::of(info);
+                content.replace(info, inode.is_open());
                 let mut held = inode.meta.lock().unwrap();
                 *held = Meta { changes: held.changes, ..meta };
             }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use stoker_store::{
-    ErrorKind, LOCK_LEASE_MS, LockClient, LockHeld, LockKind, LockRequest, LockSpace, StoreError,
+    ErrorKind, Key, LOCK_LEASE_MS, LOCK_OWNERS_MAX, LockClient, LockHeld, LockKind, LockOwner, LockRequest,
+    LockSpace, StoreError,
 };
 use tokio::time::Instant;
 
@@ -48,6 +49,9 @@ pub struct Lock {
     pub end: u64,
 }
 
+/// Who, here, and on which file.
+type Owner = (u64, LockSpace, u64);
+
 /// What this file system has locked.
 pub(crate) struct Locks {
     client: Option<LockClient>,
@@ -55,24 +59,27 @@ pub(crate) struct Locks {
 }
 
 struct State {
-    files: HashMap<u64, Locked>,
+    owners: HashMap<Owner, Known>,
     /// Before this moment the node had all of them.
     confirmed: Instant,
+    /// Counts what was got.
+    moment: u64,
     is_kept: bool,
 }
 
-/// A file with locks.
-struct Locked {
-    /// Its number in the catalog.
+/// What is known of an owner.
+struct Known {
+    /// The file's number in the catalog, and a name that it had.
     number: u64,
-    /// Owners, and whether they surely got something: of some only a question is known.
-    owners: HashMap<(LockSpace, u64), bool>,
+    key: Key,
+    /// When it got something; none if that is not known for sure.
+    got: Option<u64>,
 }
 
 impl Locks {
     pub fn new(client: Option<LockClient>) -> Locks {
-        let state = State { files: HashMap::new(), confirmed: Instant::now(), is_kept: false };
-        Locks { client, state: Mutex::new(state) }
+        let (owners, confirmed) = (HashMap::new(), Instant::now());
+        Locks { client, state: Mutex::new(State { owners, confirmed, moment: 0, is_kept: false }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,40 +89,49 @@ impl Locks {
     /// Whether something is locked that was not confirmed for long.
     pub fn is_doubtful(&self, ino: u64) -> bool {
         let state = self.state();
-        let is_held = state.files.get(&ino).is_some_and(|file| file.owners.values().any(|sure| *sure));
-        is_held && state.confirmed.elapsed() >= CONFIRMED
+        state.confirmed.elapsed() >= CONFIRMED
+            && state.owners.iter().any(|((at, ..), known)| *at == ino && known.got.is_some())
     }
 
-    fn note_asked(&self, ino: u64, number: u64, by: (LockSpace, u64)) {
+    /// Somebody is about to ask: what it has by then is kept from now on, whether the answer comes or not.
+    fn note_asked(&self, owner: Owner, number: u64, key: &Key) -> Result<()> {
         let mut state = self.state();
-        if state.files.is_empty() {
+        if state.owners.is_empty() {
             state.confirmed = Instant::now();
         }
-        let file = state.files.entry(ino).or_insert_with(|| Locked { number, owners: HashMap::new() });
-        file.owners.entry(by).or_insert(false);
-    }
-
-    fn note_got(&self, ino: u64, number: u64, by: (LockSpace, u64)) {
-        let mut state = self.state();
-        let file = state.files.entry(ino).or_insert_with(|| Locked { number, owners: HashMap::new() });
-        file.owners.insert(by, true);
-    }
-
-    /// An owner has nothing there, or nothing but what it surely has.
-    fn note_without(&self, ino: u64, by: (LockSpace, u64), is_all: bool) {
-        let mut state = self.state();
-        let Some(file) = state.files.get_mut(&ino) else { return };
-        if is_all || file.owners.get(&by) == Some(&false) {
-            file.owners.remove(&by);
+        if state.owners.len() >= LOCK_OWNERS_MAX && !state.owners.contains_key(&owner) {
+            return Err(Errno::ENOLCK);
         }
-        if file.owners.is_empty() {
-            state.files.remove(&ino);
+        state.owners.entry(owner).or_insert_with(|| Known { number, key: key.clone(), got: None });
+        Ok(())
+    }
+
+    fn note_got(&self, owner: Owner, number: u64, key: &Key) {
+        let mut state = self.state();
+        state.moment += 1;
+        let got = Some(state.moment);
+        state.owners.insert(owner, Known { number, key: key.clone(), got });
+    }
+
+    /// An owner has nothing.
+    fn note_without(&self, owner: Owner) {
+        self.state().owners.remove(&owner);
+    }
+
+    /// An owner got nothing; what it had before it has.
+    fn note_refused(&self, owner: Owner) {
+        let mut state = self.state();
+        if state.owners.get(&owner).is_some_and(|known| known.got.is_none()) {
+            state.owners.remove(&owner);
         }
     }
 
-    fn number(&self, ino: u64, by: (LockSpace, u64)) -> Option<u64> {
-        let state = self.state();
-        state.files.get(&ino).filter(|file| file.owners.contains_key(&by)).map(|file| file.number)
+    fn place(&self, owner: Owner) -> Option<(u64, Key)> {
+        self.state().owners.get(&owner).map(|known| (known.number, known.key.clone()))
+    }
+
+    fn is_sure(&self, owner: Owner) -> bool {
+        self.state().owners.get(&owner).is_some_and(|known| known.got.is_some())
     }
 }
 
@@ -134,39 +150,51 @@ impl Files {
     ) -> Result<()> {
         let inode = self.0.table.get(ino)?;
         if lock.kind.is_none() {
-            return self.0.unlock(&inode, lock).await;
+            return self.0.unlock(&inode, lock, false).await;
         }
         self.0.check_locks(&inode).await?;
         // What others do not see they would lock as another file.
         if !inode.is_published() {
             self.0.flush(&inode).await?;
         }
-        inode.check_lost()?;
-        let (number, by) = (inode.number(), (lock.space, lock.owner));
-        self.0.locks.note_asked(ino, number, by);
+        let (owner, key, number) = ((ino, lock.space, lock.owner), self.0.lock_key(&inode)?, inode.number());
+        self.0.locks.note_asked(owner, number, &key)?;
         self.0.keep_locks();
-        let mut waiting = Waiting::default();
+        let (mut waiting, mut is_unknown) = (Waiting::default(), false);
         loop {
+            // Before each try: what another one here got meanwhile says nothing of what was lost before.
+            let checked = self.0.check_locks(&inode).await;
             let wait_ms = if is_called_away.is_some() { WAIT_MS } else { 0 };
-            let refused = match self.0.ask_lock(&inode, number, lock, false, wait_ms).await {
-                Ok(None) => break,
-                Ok(Some(_)) => is_called_away.is_none().then_some(Errno::EAGAIN),
-                Err(fault) => match waiting.after(fault, &self.0.options).await {
-                    Ok(()) => None,
-                    Err(fault) => Some(errno(fault)),
+            let refused = match checked {
+                Err(errno) => Some(errno),
+                Ok(()) => match self.0.ask_lock(&key, number, lock, false, wait_ms).await {
+                    Ok(None) => break,
+                    Ok(Some(_)) => is_called_away.is_none().then_some(Errno::EAGAIN),
+                    Err(fault) if fault.kind == ErrorKind::Full => Some(Errno::ENOLCK),
+                    Err(fault) => {
+                        is_unknown |= fault.is_unknown();
+                        waiting.after(fault, &self.0.options).await.err().map(Errno::from)
+                    }
                 },
             };
             let is_called_away = is_called_away.is_some_and(|is_called_away| is_called_away());
-            if let Some(errno) = refused.or(is_called_away.then_some(Errno::EINTR)) {
-                self.0.locks.note_without(ino, by, false);
-                return Err(errno);
+            let Some(errno) = refused.or(is_called_away.then_some(Errno::EINTR)) else { continue };
+            if is_unknown && !self.0.locks.is_sure(owner) {
+                // It may have been got, by an ask whose answer was lost.
+                self.0.give_back_later(inode, Lock { kind: None, ..lock });
+            } else {
+                self.0.locks.note_refused(owner);
             }
+            return Err(errno);
         }
-        self.0.locks.note_got(ino, number, by);
+        self.0.locks.note_got(owner, number, &key);
         // What the one before wrote.
-        let seen = self.refresh(ino).await;
+        let seen = match self.refresh(ino).await {
+            Ok(()) => inode.check_lost(),
+            seen => seen,
+        };
         if seen.is_err() {
-            let _ = self.0.ask_lock(&inode, number, Lock { kind: None, ..lock }, false, 0).await;
+            self.0.give_back_later(inode, Lock { kind: None, ..lock });
         }
         seen
     }
@@ -177,40 +205,26 @@ impl Files {
         if !inode.is_published() {
             self.0.flush(&inode).await?;
         }
-        let number = inode.number();
-        patiently!(self.0, self.0.ask_lock(&inode, number, lock, true, 0)).map_err(errno)
-    }
-
-    /// Whether a lock is of another mount.
-    pub fn is_foreign(&self, held: &LockHeld) -> bool {
-        self.0.locks.client != Some(held.client)
+        let (key, number) = (self.0.lock_key(&inode)?, inode.number());
+        Ok(patiently!(self.0, self.0.ask_lock(&key, number, lock, true, 0))?)
     }
 
     /// An owner closed the file: what it has locked there is free.
     pub async fn end_locks(&self, ino: u64, space: LockSpace, owner: u64) {
-        if self.0.locks.number(ino, (space, owner)).is_none() {
+        if self.0.locks.place((ino, space, owner)).is_none() {
             return;
         }
         let Ok(inode) = self.0.table.get(ino) else { return };
         let lock = Lock { space, owner, pid: 0, kind: None, start: 0, end: u64::MAX };
-        if self.0.unlock(&inode, lock).await.is_ok() {
-            return;
+        if self.0.unlock(&inode, lock, true).await.is_err() {
+            self.0.give_back_later(inode, lock);
         }
-        let core = Arc::downgrade(&self.0);
-        tokio::spawn(async move {
-            while let Some(core) = core.upgrade() {
-                if core.unlock(&inode, lock).await.is_ok() {
-                    return;
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
-        });
     }
 
     /// Nothing is locked any more: this file system ends.
     pub async fn end_all_locks(&self) {
         if let Some(client) = self.0.locks.client
-            && !std::mem::take(&mut self.0.locks.state().files).is_empty()
+            && !std::mem::take(&mut self.0.locks.state().owners).is_empty()
             && let Err(fault) = self.0.store.locks_keep(&self.0.volume, client, Vec::new()).await
         {
             tracing::warn!("locks end a little later: {fault}");
@@ -228,7 +242,7 @@ impl Files {
 impl Core {
     async fn ask_lock(
         &self,
-        inode: &Inode,
+        key: &Key,
         number: u64,
         lock: Lock,
         is_test: bool,
@@ -237,24 +251,58 @@ impl Core {
         let Some(client) = self.locks.client else {
             return Err(StoreError::new(ErrorKind::Invalid, "locks hold within this mount"));
         };
-        let key = self.table.key(inode).map_err(crate::publish::stale)?;
         let Lock { space, owner, pid, kind, start, end } = lock;
         let request =
             LockRequest { inode: number, client, space, owner, pid, kind, start, end, is_test, wait_ms };
-        self.store.lock(&self.volume, &key, request).await
+        self.store.lock(&self.volume, key, request).await
     }
 
-    /// Whoever gets the lock next sees what was written.
-    async fn unlock(&self, inode: &Arc<Inode>, lock: Lock) -> Result<()> {
-        let by = (lock.space, lock.owner);
-        let Some(number) = self.locks.number(inode.ino, by) else { return Ok(()) };
-        // What cannot be published is told to whoever writes, syncs or closes.
-        let _ = self.flush(inode).await;
-        patiently!(self, self.ask_lock(inode, number, lock, false, 0)).map_err(errno)?;
-        if lock.start == 0 && lock.end == u64::MAX {
-            self.locks.note_without(inode.ino, by, true);
+    /// A name of a file, or the last one that it had.
+    fn lock_key(&self, inode: &Inode) -> Result<Key> {
+        self.table.key(inode).or_else(|_| {
+            let (parent, name) = {
+                let place = inode.place.lock().unwrap();
+                (place.parent, place.name.clone())
+            };
+            self.table.key_in(&*self.table.get(parent)?, &name)
+        })
+    }
+
+    /// Whoever gets the lock next sees what was written. Of a file that is closed, what cannot be published is dropped first.
+    async fn unlock(&self, inode: &Arc<Inode>, lock: Lock, is_closed: bool) -> Result<()> {
+        let owner = (inode.ino, lock.space, lock.owner);
+        let Some((number, key)) = self.locks.place(owner) else { return Ok(()) };
+        match self.flush(inode).await {
+            Err(_) if is_closed && inode.is_awaited() => self.give_up(inode).await,
+            // There is nothing left to be published, and whoever wrote it is told elsewhere.
+            Err(Errno::ESTALE) => {}
+            flushed => flushed?,
+        }
+        let left = patiently!(self, self.ask_lock(&key, number, lock, false, 0));
+        match left {
+            Ok(Some(_)) => {}
+            Ok(None) => self.locks.note_without(owner),
+            // The volume is gone, or who asks has no rights there any more: the lease ends.
+            Err(fault) if matches!(fault.kind, ErrorKind::NotFound | ErrorKind::Denied) => {
+                self.locks.note_without(owner);
+            }
+            Err(fault) => return Err(fault.into()),
         }
         Ok(())
+    }
+
+    /// Gives back in the background, until that is done.
+    fn give_back_later(self: &Arc<Core>, inode: Arc<Inode>, lock: Lock) {
+        let core = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(core) = core.upgrade() {
+                if core.unlock(&inode, lock, false).await.is_ok() {
+                    return;
+                }
+                drop(core);
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
     }
 
     /// Refuses a file whose locks may be gone, before something is done that relies on them.
@@ -271,7 +319,7 @@ impl Core {
     /// The same for whoever publishes: what was written without the lock is dropped.
     pub async fn check_locks_of(&self, inode: &Inode, content: &mut Content) -> Result<()> {
         let checked = self.check_locks(inode).await;
-        if checked.is_err() && inode.is_dirty() {
+        if inode.check_lost().is_err() && inode.is_dirty() {
             self.lose_bytes(inode, content);
         }
         checked
@@ -281,24 +329,31 @@ impl Core {
     async fn confirm_locks(&self) -> std::result::Result<(), StoreError> {
         let Some(client) = self.locks.client else { return Ok(()) };
         let begun = Instant::now();
-        let asked: HashMap<u64, u64> =
-            self.locks.state().files.iter().map(|(ino, file)| (file.number, *ino)).collect();
+        let (asked, moment) = {
+            let state = self.locks.state();
+            let of = |(owner, known): (&Owner, &Known)| {
+                (LockOwner { inode: known.number, space: owner.1, owner: owner.2 }, *owner)
+            };
+            (state.owners.iter().map(of).collect::<HashMap<LockOwner, Owner>>(), state.moment)
+        };
         if !asked.is_empty() {
             let lost = self.store.locks_keep(&self.volume, client, asked.keys().copied().collect()).await?;
-            let mut state = self.locks.state();
-            for ino in lost.iter().filter_map(|number| asked.get(number)) {
-                let Some(file) = state.files.get_mut(ino) else { continue };
-                // Of those that ask right now nothing is gone.
-                let had = file.owners.len();
-                file.owners.retain(|_, sure| !*sure);
-                let is_lost = file.owners.len() < had;
-                if file.owners.is_empty() {
-                    state.files.remove(ino);
-                }
-                if let Some(inode) = self.table.get(*ino).ok().filter(|inode| is_lost && inode.is_open()) {
+            for owner in lost.iter().filter_map(|one| asked.get(one)) {
+                // What was got since it was asked, or is about to be, is not what is gone.
+                let is_lost = {
+                    let mut state = self.locks.state();
+                    let got = state.owners.get(owner).and_then(|known| known.got);
+                    let is_lost = got.is_some_and(|got| got <= moment);
+                    if is_lost {
+                        state.owners.remove(owner);
+                    }
+                    is_lost
+                };
+                let ino = owner.0;
+                if let Some(inode) = self.table.get(ino).ok().filter(|inode| is_lost && inode.is_open()) {
                     tracing::warn!(
                         "inode {ino} was locked here, and this mount was away for so long that others may have it: \
-                         nothing more is written to it before it is opened again"
+                         nothing more is written to it before it is closed and opened again"
                     );
                     inode.is_lost.store(true, Ordering::Release);
                 }
@@ -312,14 +367,6 @@ impl Core {
         if !std::mem::replace(&mut self.locks.state().is_kept, true) {
             tokio::spawn(keep(Arc::downgrade(self)));
         }
-    }
-}
-
-/// The error of a lock.
-fn errno(fault: StoreError) -> Errno {
-    match fault.kind {
-        ErrorKind::Full => Errno::ENOLCK,
-        _ => fault.into(),
     }
 }
 

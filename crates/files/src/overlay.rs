@@ -497,6 +497,11 @@ impl Overlay {
         self.follows = to == base;
     }
 
+    /// What was appended has its place.
+    pub fn stay(&mut self) {
+        self.follows = false;
+    }
+
     /// Nothing of what is published behind what shows through is ours to show: the length is as it is here.
     pub fn insist(&mut self) {
         self.follows = false;

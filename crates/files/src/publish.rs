@@ -285,7 +285,7 @@ impl Core {
         if self.is_outdated(inode, content, &info) {
             return Err(self.stand_back(inode, content, &info));
         }
-        content.rebase(&info);
+        content.rebase(&info, inode.attr().mtime_ns);
         inode.number.store(info.inode, Ordering::Relaxed);
         inode.is_published.store(true, Ordering::Relaxed);
         let mut meta = inode.meta.lock().unwrap();

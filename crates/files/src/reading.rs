@@ -19,6 +19,26 @@ impl Files {
         self.0.read(&handle.inode, Some(handle), offset, len).await
     }
 
+    /// Opens what a file is now, so that it can be read from here on whatever becomes of its name.
+    pub async fn hold(&self, handle: &Handle) -> Result<()> {
+        let inode = &handle.inode;
+        let mut waiting = Waiting::default();
+        loop {
+            let held = {
+                let mut content = inode.content.lock().await;
+                let is_empty = content.base.is_none() || inode.meta.lock().unwrap().stored == 0;
+                if is_empty || content.file.is_some() {
+                    return Ok(());
+                }
+                self.0.base_file(inode, &mut content).await
+            };
+            match held {
+                Ok(_) => return Ok(()),
+                Err(fault) => self.0.after_fault(inode, &mut waiting, fault).await?,
+            }
+        }
+    }
+
     /// The first offset from this one on where bytes are, or where none are stored. The end of a file is a hole.
     pub async fn seek(&self, handle: &Handle, offset: u64, what: Seek) -> Result<u64> {
         self.0.seek(&handle.inode, offset, what).await?.ok_or(Errno::ENXIO)
@@ -179,14 +199,28 @@ impl Core {
         let key = self.table.key(inode).map_err(stale)?;
         let file: Arc<dyn File> = self.store.open(&self.volume, &key).await?.into();
         if content.base.as_ref().is_some_and(|base| base.version == file.info().version) {
-            content.file = Some(file.clone());
+            (content.file, content.former) = (Some(file.clone()), None);
             return Ok(file);
         }
         Err(StoreError::new(ErrorKind::Conflict, "the file was replaced"))
     }
 
-    /// Goes on with what is published now.
+    /// Goes on with what is published now; if that is gone, with what was open before it.
     async fn reopen(&self, inode: &Arc<Inode>) -> Result<()> {
+        let reopened = self.reopen_now(inode).await;
+        if reopened != Err(Errno::ESTALE) {
+            return reopened;
+        }
+        let mut content = self.still(inode).await;
+        let info = content.go_back().ok_or(Errno::ESTALE)?;
+        let mut meta = inode.meta.lock().unwrap();
+        meta.version = Some(info.version);
+        meta.stored = info.allocated_bytes();
+        meta.resize(info.size, 0);
+        Ok(())
+    }
+
+    async fn reopen_now(&self, inode: &Arc<Inode>) -> Result<()> {
         let key = self.table.key(inode)?;
         let mut content = self.still(inode).await;
         let info = patiently!(self, self.store.stat(&self.volume, &key));
@@ -208,7 +242,7 @@ impl Core {
                 errno => Err(errno),
             };
         }
-        content.rebase(&info);
+        content.rebase(&info, inode.attr().mtime_ns);
         // Also if it is the same version: the open file may know the name that it had before.
         content.file = None;
         let mut meta = inode.meta.lock().unwrap();

@@ -14,6 +14,7 @@ use tokio::runtime;
 use crate::convert;
 use crate::crew::Crew;
 use crate::kernel::{Call, Kernel};
+use crate::locks::Lockers;
 use crate::passes::{Passes, Use};
 
 /// Permissions that end when somebody else writes to a file, and the attribute that stands for others of the kind.
@@ -44,6 +45,7 @@ pub(crate) struct Adapter {
     listings: Mutex<HashMap<u64, Arc<Listing>>>,
     listing_next: AtomicU64,
     pub(crate) kernel: Arc<Kernel>,
+    pub(crate) lockers: Lockers,
     /// None if the kernel cannot map a file that is open past its cache.
     passes: Option<Passes>,
 }
@@ -58,7 +60,18 @@ impl Adapter {
     ) -> Adapter {
         let looked = std::array::from_fn(|_| Mutex::default());
         let (listings, listing_next) = (Mutex::default(), AtomicU64::new(1));
-        Adapter { files, crew, looked, runtime, cache, listings, listing_next, kernel, passes: None }
+        Adapter {
+            files,
+            crew,
+            looked,
+            runtime,
+            cache,
+            listings,
+            listing_next,
+            kernel,
+            lockers: Lockers::default(),
+            passes: None,
+        }
     }
 
     pub(crate) fn wait<T>(&self, call: impl Future<Output = T>) -> T {

@@ -5,10 +5,10 @@ use stoker_schema::rows::keys;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, INODES_MAX,
-    Key, ListPage, ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource,
-    PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
-    SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
-    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    Key, ListPage, ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice,
+    PartSource, PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo,
+    UploadsPage, VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use crate::core::{Core, add};
@@ -219,11 +219,11 @@ impl Store for Node {
         &'a self,
         volume: &'a str,
         client: LockClient,
-        inodes: Vec<u64>,
-    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        owners: Vec<LockOwner>,
+    ) -> BoxFuture<'a, Result<Vec<LockOwner>>> {
         Box::pin(async move {
             let volume = self.core.volumes.get(volume).await?;
-            self.core.locks_keep_of(&volume, client, inodes).await
+            self.core.locks_keep_of(&volume, client, owners).await
         })
     }
 

@@ -16,8 +16,8 @@ use stoker_catalog::kv::{Check, Commit, Outcome, VALUE_BYTES_MAX};
 use stoker_format::{NodeId, VolumeId};
 use stoker_schema::rows::{LockRow, LocksRow, NodeRow, NodeState, RowValue, SessionRow, keys};
 use stoker_store::{
-    ErrorKind, LOCK_LEASE_MS, LOCKED_FILES_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockRequest,
-    LockSpace, Result, StoreError, Subject,
+    ErrorKind, LOCK_LEASE_MS, LOCK_OWNERS_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockOwner,
+    LockRequest, LockSpace, Result, StoreError, Subject,
 };
 use tokio::time::Instant;
 
@@ -39,8 +39,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Tries before a change that other nodes keep getting in the way of is given up.
 const TRIES_MAX: usize = 200;
 
-/// Mounts that one node speaks for.
-const CLIENTS_MAX: usize = 100_000;
+/// Files of a volume that mounts of one node have locks on, each counted for each mount.
+const FILES_MAX: usize = 100_000;
 
 /// Nodes that are gone, remembered at most.
 const GONE_MAX: usize = 1_024;
@@ -58,6 +58,8 @@ pub(crate) struct Locks {
 #[derive(Default)]
 struct State {
     clients: HashMap<Place, Client>,
+    /// Files that mounts of a volume asked about.
+    files: HashMap<VolumeId, usize>,
     /// What silent mounts had and what is still in rows.
     ending: BTreeSet<(VolumeId, LockClient, u64)>,
     /// Boots of nodes that were seen gone, and since when.
@@ -73,12 +75,24 @@ struct Client {
 #[derive(Default)]
 struct Known {
     asks: u32,
+    /// It had something there when the row was written or read last.
     is_held: bool,
 }
 
 impl Client {
     fn new() -> Client {
         Client { heard: Instant::now(), files: BTreeMap::new() }
+    }
+}
+
+impl State {
+    fn count_less(&mut self, volume: VolumeId, files: usize) {
+        if let Some(count) = self.files.get_mut(&volume) {
+            *count = count.saturating_sub(files);
+            if *count == 0 {
+                self.files.remove(&volume);
+            }
+        }
     }
 }
 
@@ -91,12 +105,13 @@ struct Ask<'a> {
 
 impl Drop for Ask<'_> {
     fn drop(&mut self) {
-        let mut state = self.locks.state();
+        let state = &mut *self.locks.state();
         let Some(client) = state.clients.get_mut(&self.place) else { return };
         if let Entry::Occupied(mut known) = client.files.entry(self.inode) {
             known.get_mut().asks -= 1;
             if known.get().asks == 0 && !known.get().is_held {
                 known.remove();
+                state.count_less(self.place.0, 1);
             }
         }
     }
@@ -108,18 +123,29 @@ impl Locks {
     }
 
     fn ask(&self, place: Place, inode: u64) -> Result<Ask<'_>> {
-        let mut state = self.state();
-        if state.clients.len() >= CLIENTS_MAX && !state.clients.contains_key(&place) {
-            return Err(StoreError::new(ErrorKind::Full, "too many mounts have locks through this node"));
+        let state = &mut *self.state();
+        let files = state.files.get(&place.0).copied().unwrap_or(0);
+        let known = state.clients.get_mut(&place);
+        let is_new = known.as_ref().is_none_or(|client| !client.files.contains_key(&inode));
+        if is_new && files >= FILES_MAX {
+            let message =
+                format!("mounts of this node have locks on {FILES_MAX} files of this volume already");
+            return Err(StoreError::new(ErrorKind::Full, message));
         }
         let client = state.clients.entry(place).or_insert_with(Client::new);
         client.heard = Instant::now();
-        if client.files.len() >= LOCKED_FILES_MAX && !client.files.contains_key(&inode) {
-            let message = format!("a mount has locks on at most {LOCKED_FILES_MAX} files");
-            return Err(StoreError::new(ErrorKind::Full, message));
-        }
         client.files.entry(inode).or_default().asks += 1;
+        if is_new {
+            *state.files.entry(place.0).or_default() += 1;
+        }
         Ok(Ask { locks: self, place, inode })
+    }
+
+    /// A mount said that it is there.
+    fn hear(&self, place: Place) {
+        if let Some(client) = self.state().clients.get_mut(&place) {
+            client.heard = Instant::now();
+        }
     }
 
     /// Whether a mount has something there, as its row says. To be called with the lock of the row's key.
@@ -142,7 +168,9 @@ impl Locks {
         let silent = state.clients.extract_if(|_, client| {
             client.heard.elapsed() >= LEASE && client.files.values().all(|known| known.asks == 0)
         });
+        let silent: Vec<(Place, Client)> = silent.collect();
         for ((volume, client), known) in silent {
+            state.count_less(volume, known.files.len());
             state.ending.extend(known.files.into_keys().map(|inode| (volume, client, inode)));
         }
         state.ending.iter().copied().collect()
@@ -196,7 +224,7 @@ impl Core {
         };
         if request.is_test {
             let found = self.locks_at(volume, inode).await?;
-            return Ok(found.locks.in_the_way(&wanted).map(held));
+            return Ok(found.locks.in_the_way(&wanted).map(|lock| held(lock, &wanted)));
         }
         self.run_locks();
         let is_wanted = request.kind.is_some();
@@ -206,9 +234,9 @@ impl Core {
             let (core, wanted) = (self.clone(), wanted.clone());
             // Whoever asked may go away; then the mount's silence gives back what this got.
             let change = async move { core.lock_once(volume, inode, wanted, is_wanted).await };
-            let in_the_way = self.to_the_end(change).await?;
-            if in_the_way.is_none() || Instant::now() >= until {
-                return Ok(in_the_way);
+            let found = self.to_the_end(change).await?;
+            if found.is_none() || !is_wanted || Instant::now() >= until {
+                return Ok(found);
             }
             let again = until.min(Instant::now() + LOOK_AGAIN);
             // Woken or not, it looks.
@@ -216,36 +244,48 @@ impl Core {
         }
     }
 
-    /// Says that a mount is there; tells on which files it has nothing any more.
+    /// Says that a mount is there; tells which of its owners have nothing any more. What memory says of rows counts for nothing here:
+    /// another node may have ended them, or this one may be out of the cluster without having heard of it.
     pub(crate) async fn locks_keep_of(
         self: &Arc<Core>,
         volume: &Volume,
         client: LockClient,
-        inodes: Vec<u64>,
-    ) -> Result<Vec<u64>> {
+        owners: Vec<LockOwner>,
+    ) -> Result<Vec<LockOwner>> {
         self.check_open()?;
-        if inodes.len() > LOCKED_FILES_MAX {
-            let message = format!("a mount has locks on at most {LOCKED_FILES_MAX} files");
+        if owners.len() > LOCK_OWNERS_MAX {
+            let message = format!("a mount has at most {LOCK_OWNERS_MAX} owners of locks");
             return Err(StoreError::new(ErrorKind::Invalid, message));
         }
         let place = (volume.id, client);
-        if inodes.is_empty() {
+        if owners.is_empty() {
             self.give_all_back(place).await?;
             return Ok(Vec::new());
         }
         self.run_locks();
+        // Said before anything is looked at: from here on nobody ends what is found.
+        self.locks.hear(place);
+        let mut by_file: BTreeMap<u64, Vec<LockOwner>> = BTreeMap::new();
+        owners.iter().for_each(|owner| by_file.entry(owner.inode).or_default().push(*owner));
+        let row_keys: Vec<Vec<u8>> = by_file.keys().map(|inode| keys::locks(volume.id, *inode)).collect();
+        let mut wanted: Vec<&[u8]> = vec![&self.session.0];
+        wanted.extend(row_keys.iter().map(Vec::as_slice));
+        let mut rows = self.catalog.get(&wanted).await.map_err(error::catalog)?.into_iter();
+        if rows.next().flatten().is_none_or(|row| row.value != self.session.1) {
+            return Err(replaced());
+        }
         let mut lost = Vec::new();
-        for inode in inodes {
-            // Said before anything is looked at: from here on nobody ends what is found.
-            let _ask = self.locks.ask(place, inode)?;
-            if self.locks.is_held(place, inode) {
-                continue;
+        for ((inode, owners), row) in by_file.into_iter().zip(rows) {
+            let row = row.as_ref().map(LocksRow::of).transpose().map_err(error::catalog)?.unwrap_or_default();
+            let mine: Vec<&LockRow> = row.held.iter().filter(|lock| lock.client == client.0).collect();
+            let is_here = |lock: &&LockRow| (lock.node, lock.session) == (self.node.0, self.session_id);
+            let mut there: Vec<LockOwner> = mine.iter().map(|lock| owner_of(inode, lock)).collect();
+            if !mine.iter().all(is_here) || !self.locks.is_held(place, inode) {
+                let core = self.clone();
+                let find = async move { core.find_again(place, inode).await };
+                there = self.to_the_end(find).await?;
             }
-            let core = self.clone();
-            let find = async move { core.find_again(place, inode).await };
-            if !self.to_the_end(find).await? {
-                lost.push(inode);
-            }
+            lost.extend(owners.into_iter().filter(|owner| !there.contains(owner)));
         }
         Ok(lost)
     }
@@ -283,7 +323,7 @@ impl Core {
         for _ in 0..TRIES_MAX {
             let mut found = self.locks_at(volume, inode).await?;
             if is_wanted && let Some(other) = found.locks.in_the_way(&wanted) {
-                return Ok(Some(held(other)));
+                return Ok(Some(held(other, &wanted)));
             }
             let mine = found.locks.held.iter_mut().filter(|lock| lock.client == wanted.client);
             for lock in mine {
@@ -294,6 +334,11 @@ impl Core {
                 true => found.locks.take(wanted.clone()),
                 false => found.locks.give_back(&wanted),
             }
+            let is_of_owner = |lock: &&LockRow| {
+                (lock.client, lock.owner, lock.is_of_file) == (wanted.client, wanted.owner, wanted.is_of_file)
+            };
+            let left = found.locks.held.iter().find(is_of_owner).filter(|_| !is_wanted);
+            let left = left.map(|lock| held(lock, &wanted));
             if found.locks.held.len() > LOCKS_MAX {
                 let message = format!("a file has at most {LOCKS_MAX} locks");
                 return Err(StoreError::new(ErrorKind::Full, message));
@@ -302,31 +347,30 @@ impl Core {
             let volume_check = is_wanted.then(|| Check::Present(keys::volume_id(volume)));
             if self.locks_put(found, volume_check).await? {
                 self.locks.note(place, inode, is_held);
-                return Ok(None);
+                return Ok(left);
             }
         }
         Err(StoreError::new(ErrorKind::Unavailable, "too many lock this file at once; try again"))
     }
 
-    /// Whether a mount that this node does not know has locks there. They are through this node from then on.
-    async fn find_again(self: &Arc<Core>, place: Place, inode: u64) -> Result<bool> {
+    /// Who of a mount has locks on a file whose locks this node does not know to be through it. They are from then on.
+    async fn find_again(self: &Arc<Core>, place: Place, inode: u64) -> Result<Vec<LockOwner>> {
         let _ask = self.locks.ask(place, inode)?;
         let _turn = self.lock_turn(place.0, inode).await;
         for _ in 0..TRIES_MAX {
-            if self.locks.is_held(place, inode) {
-                return Ok(true);
-            }
             let mut found = self.locks_at(place.0, inode).await?;
             let (node, session) = (self.node.0, self.session_id);
             let mine: Vec<_> = found.locks.held.iter_mut().filter(|lock| lock.client == place.1.0).collect();
+            let owners: Vec<LockOwner> = mine.iter().map(|lock| owner_of(inode, lock)).collect();
             if mine.is_empty() {
-                return Ok(false);
+                self.locks.note(place, inode, false);
+                return Ok(owners);
             }
             mine.into_iter().for_each(|lock| (lock.node, lock.session) = (node, session));
             // Written also if it says so already: whoever is about to end them looks again.
             if self.locks_put(found, None).await? {
                 self.locks.note(place, inode, true);
-                return Ok(true);
+                return Ok(owners);
             }
         }
         Err(StoreError::new(ErrorKind::Unavailable, "too many lock this file at once; try again"))
@@ -409,10 +453,7 @@ impl Core {
                 self.saw(seq);
                 Ok(true)
             }
-            Outcome::Failed { check: 0, .. } => Err(StoreError::new(
-                ErrorKind::Closed,
-                "the cluster goes on without this node; ask another one",
-            )),
+            Outcome::Failed { check: 0, .. } => Err(replaced()),
             Outcome::Failed { check, .. } if check == last => Err(StoreError::about(
                 ErrorKind::NotFound,
                 Subject::Volume,
@@ -466,9 +507,18 @@ impl Core {
     }
 }
 
-fn held(lock: &LockRow) -> LockHeld {
+fn replaced() -> StoreError {
+    StoreError::new(ErrorKind::Closed, "the cluster goes on without this node; ask another one")
+}
+
+fn owner_of(inode: u64, lock: &LockRow) -> LockOwner {
+    let space = if lock.is_of_file { LockSpace::Files } else { LockSpace::Ranges };
+    LockOwner { inode, space, owner: lock.owner }
+}
+
+fn held(lock: &LockRow, asked: &LockRow) -> LockHeld {
     let kind = if lock.is_exclusive { LockKind::Exclusive } else { LockKind::Shared };
-    LockHeld { client: LockClient(lock.client), pid: lock.pid, kind, start: lock.start, end: lock.end }
+    LockHeld { is_own: lock.client == asked.client, pid: lock.pid, kind, start: lock.start, end: lock.end }
 }
 
 async fn run(core: Weak<Core>) {

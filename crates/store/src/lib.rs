@@ -64,7 +64,8 @@ pub use key::{KEY_LEN_MAX, Key, PATH_LEN_MAX};
 pub use lease::{LEASE_DESCRIPTORS_MAX, LEASE_EXTENTS_MAX, LeaseExtent, Leased, Leases, NoLease};
 pub use list::{ListEntry, ListPage, ListRequest};
 pub use lock::{
-    LOCK_LEASE_MS, LOCKED_FILES_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockRequest, LockSpace,
+    LOCK_LEASE_MS, LOCK_OWNERS_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockOwner, LockRequest,
+    LockSpace,
 };
 pub use measures::{
     Calibration, CopyMeasures, DriveFacts, DriveMeasures, GateFacts, Measures, PartFacts, PartWeight,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const LOCK_LEASE_MS: u64 = 20_000;
 /// Locks on one file, of all clients together; fewer if they are of very many clients.
 pub const LOCKS_MAX: usize = 1500;
-/// Files on which one client has locks.
-pub const LOCKED_FILES_MAX: usize = 10_000;
+/// Owners of locks that one client has, each counted for each of its files.
+pub const LOCK_OWNERS_MAX: usize = 10_000;
 
 /// Who asks: one mount, by a number that it draws when it begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -56,12 +56,23 @@ pub struct LockRequest {
     pub wait_ms: u32,
 }
 
-/// What stands in the way of a lock.
+/// Somebody who has something locked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct LockOwner {
+    /// The file.
+    pub inode: u64,
+    /// Which kind of locks.
+    pub space: LockSpace,
+    /// Who of the mount that asks.
+    pub owner: u64,
+}
+
+/// A lock that somebody has. Whose it is, by the number of a mount, is for nobody else: who knows that speaks for the mount.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LockHeld {
-    /// Which mount has it.
-    pub client: LockClient,
-    /// Its process there.
+    /// It is of the mount that asks.
+    pub is_own: bool,
+    /// The process there.
     pub pid: u32,
     /// Whether others may have it too.
     pub kind: LockKind,

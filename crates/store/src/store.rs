@@ -14,7 +14,7 @@ use crate::filler::Filler;
 use crate::key::Key;
 use crate::lease::{Leased, NoLease};
 use crate::list::{ListPage, ListRequest};
-use crate::lock::{LockClient, LockHeld, LockRequest};
+use crate::lock::{LockClient, LockHeld, LockOwner, LockRequest};
 use crate::numbers::Counter;
 use crate::operator::{AccessKey, Conflict, Explanation, NodeStatus, Order, Report, Resolution};
 use crate::receipt::{Awaited, Receipt};
@@ -263,9 +263,9 @@ pub trait Store: Send + Sync + 'static {
         change: AttributesChange,
     ) -> BoxFuture<'a, Result<FileInfo>>;
 
-    /// Locks a range of a file, gives one back, or asks what stands in the way; tells what does, and none if nothing
-    /// did. What is locked is free when its client is not heard of for [`LOCK_LEASE_MS`](crate::LOCK_LEASE_MS). The
-    /// key is of the file's directory or the file: who may look at it may lock.
+    /// Locks a range of a file, or asks what stands in the way: tells what does, and none if nothing did. Or gives a range back: tells
+    /// one of the locks that its owner still has there, and none if there is none. What is locked is free when its client is not
+    /// heard of for [`LOCK_LEASE_MS`](crate::LOCK_LEASE_MS). The key is of the file: who may read it may lock it.
     fn lock<'a>(
         &'a self,
         _volume: &'a str,
@@ -274,14 +274,13 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<LockHeld>>> {
         Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_LOCKS))))
     }
-    /// Keeps what a client has locked: tells on which of these files it has nothing any more. No files at all: gives
-    /// everything back.
+    /// Keeps what a client has locked: tells which of these have nothing any more. None at all: gives everything back.
     fn locks_keep<'a>(
         &'a self,
         _volume: &'a str,
         _client: LockClient,
-        _inodes: Vec<u64>,
-    ) -> BoxFuture<'a, Result<Vec<u64>>> {
+        _owners: Vec<LockOwner>,
+    ) -> BoxFuture<'a, Result<Vec<LockOwner>>> {
         Box::pin(std::future::ready(Err(StoreError::new(ErrorKind::Invalid, NO_LOCKS))))
     }
 

@@ -5,10 +5,10 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, ErrorKind, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage,
-    Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage,
-    ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage, VolumeInfo,
-    VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
+    PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
+    SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::{Decided, Who, full_of, is_limited, own_is_full, own_of, told};
@@ -222,7 +222,7 @@ impl Store for Decided {
             let full = full_of(&rights, volume);
             self.judge(&rights, Action::Lock, Resource::Key(&full, key.as_bytes()))?;
             let store = &self.shared.store;
-            if is_limited(&rights) && request.kind.is_some() {
+            if is_limited(&rights) && (request.kind.is_some() || request.is_test) {
                 let entry = told(store.entry(&full, key).await, &full, volume)?;
                 let is_file = entry.file.is_some_and(|file| file.inode == request.inode);
                 let is_directory = entry.directory.is_some_and(|found| found.inode == request.inode);
@@ -239,9 +239,9 @@ impl Store for Decided {
         &'a self,
         volume: &'a str,
         client: LockClient,
-        inodes: Vec<u64>,
-    ) -> BoxFuture<'a, Result<Vec<u64>>> {
-        at!(self, LocksKeep, volume, |v| Resource::Glimpse(v), |s| s.locks_keep(v, client, inodes))
+        owners: Vec<LockOwner>,
+    ) -> BoxFuture<'a, Result<Vec<LockOwner>>> {
+        at!(self, LocksKeep, volume, |v| Resource::Glimpse(v), |s| s.locks_keep(v, client, owners))
     }
 
     fn link<'a>(&'a self, volume: &'a str, from: &'a Key, to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {

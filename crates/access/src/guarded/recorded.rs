@@ -8,10 +8,10 @@ use stoker_format::VersionId;
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, Checksum, ChecksumKind, Condition, Conflict,
     Context, CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage,
-    PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
-    SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
-    VolumePolicy, WriteRequest, Writer,
+    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
+    PartsPage, PeopleChange, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest,
+    SetStatus, SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo,
+    VolumeOptions, VolumePolicy, WriteRequest, Writer,
 };
 
 use super::record::{RecordedFile, RecordedWriter};
@@ -273,9 +273,9 @@ impl Store for Guarded {
         &'a self,
         volume: &'a str,
         client: LockClient,
-        inodes: Vec<u64>,
-    ) -> BoxFuture<'a, Result<Vec<u64>>> {
-        self.decided.locks_keep(volume, client, inodes)
+        owners: Vec<LockOwner>,
+    ) -> BoxFuture<'a, Result<Vec<LockOwner>>> {
+        self.decided.locks_keep(volume, client, owners)
     }
 
     fn link<'a>(&'a self, volume: &'a str, from: &'a Key, to: &'a Key) -> BoxFuture<'a, Result<FileInfo>> {

@@ -5,9 +5,9 @@ use stoker_format::{VersionId, crc64};
 use stoker_store::{
     AccessKey, Attributes, AttributesChange, Awaited, BoxFuture, ChecksumKind, Condition, Conflict,
     CopyRequest, Counter, EditRequest, Entry, Explanation, File, FileInfo, Finish, Key, ListPage,
-    ListRequest, LockClient, LockHeld, LockRequest, NodeStatus, Order, PartChoice, PartSource, PartsPage,
-    Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus, SetsPage,
-    ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
+    ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
+    PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
+    SetsPage, ShardRequest, ShardUpload, Store, UploadId, UploadInfo, UploadsPage, VolumeInfo, VolumeOptions,
     VolumePolicy, WriteRequest, Writer,
 };
 
@@ -132,9 +132,9 @@ impl Store for Client {
         &'a self,
         volume: &'a str,
         client: LockClient,
-        inodes: Vec<u64>,
-    ) -> BoxFuture<'a, Result<Vec<u64>>> {
-        let request = Request::LocksKeep { volume: volume.to_owned(), client, inodes };
+        owners: Vec<LockOwner>,
+    ) -> BoxFuture<'a, Result<Vec<LockOwner>>> {
+        let request = Request::LocksKeep { volume: volume.to_owned(), client, owners };
         ask!(self, request, Response::LocksLost(lost) => lost)
     }
 

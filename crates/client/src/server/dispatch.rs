@@ -57,8 +57,8 @@ async fn ask(store: &dyn Store, request: Request) -> Result<Response> {
         Request::Entry { volume, key } => Response::Entry(store.entry(&volume, &key).await?),
         Request::Directory { volume, inode } => Response::Path(store.directory(&volume, inode).await?),
         Request::Lock { volume, key, request } => Response::Locked(store.lock(&volume, &key, request).await?),
-        Request::LocksKeep { volume, client, inodes } => {
-            Response::LocksLost(store.locks_keep(&volume, client, inodes).await?)
+        Request::LocksKeep { volume, client, owners } => {
+            Response::LocksLost(store.locks_keep(&volume, client, owners).await?)
         }
         Request::Inodes { count } => Response::Number(store.inodes(count).await?),
         Request::List { volume, request } => Response::Page(cut_list(store.list(&volume, request).await?)),

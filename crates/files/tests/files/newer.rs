@@ -195,19 +195,22 @@ async fn a_file_that_is_gone_takes_the_bytes_with_it() {
 async fn a_publish_whose_answer_is_lost_is_not_somebody_elses() {
     let rig = Rig::new().await;
     for newer in [Newer::Drop, Newer::Merge] {
-        for (call, len) in [(Call::Edit, 5), (Call::Finish, EDIT_NOW_LEN_MAX + 5)] {
+        let calls = [(Call::Edit, 5), (Call::Finish, EDIT_NOW_LEN_MAX + 5)];
+        for ((call, len), append) in calls.into_iter().flat_map(|call| [(call, false), (call, true)]) {
             let gate = Gate::new(rig.store());
             let here = Door::new(gate.clone(), Options { newer, ..options("here") }).await;
             put(&here.files, ROOT, "f", b"..........").await.unwrap();
             let a = here.open("f").await;
             let bytes = vec![7; len];
-            here.files.write(&a, 0, &bytes, false).await.unwrap();
+            here.files.write(&a, 0, &bytes, append).await.unwrap();
             gate.lose(call);
             assert_eq!(here.files.fsync(&a).await, Ok(()), "{newer:?} {call:?}");
             assert!(gate.has_lost_all());
             assert_eq!(here.losses(), 0, "{newer:?} {call:?}");
             let found = get(&rig.remote("client").await, "f").await.unwrap();
-            assert!(found[..len] == bytes, "{newer:?} {call:?}");
+            let at = if append { 10 } else { 0 };
+            assert_eq!(found.len(), if append { 10 + len } else { len.max(10) }, "{newer:?} {call:?}");
+            assert!(found[at..][..len] == bytes, "{newer:?} {call:?}");
             close(&here.files, a).await.unwrap();
             here.files.unlink(ROOT, b"f").await.unwrap();
         }

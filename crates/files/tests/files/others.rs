@@ -62,6 +62,33 @@ async fn who_loses_a_file_is_told() {
     }
 }
 
+/// Whoever has a file open to read it can, whatever becomes of its name and before whichever read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_open_can_be_read() {
+    let rig = Rig::new().await;
+    let (here, there) = (rig.files("here").await, rig.remote("there").await);
+    put(&here, ROOT, "f", b"first").await.unwrap();
+    let early = open(&here, "f").await;
+    here.hold(&early).await.unwrap();
+    walk(&there, "f").await.unwrap();
+    there.unlink(ROOT, b"f").await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"f").await.err(), Some(Errno::ENOENT));
+    assert_eq!(&here.read(&early, 0, 100).await.unwrap()[..], b"first");
+    close(&here, early).await.unwrap();
+    // Who opens a newer version brings it to those who have the file open; it goes before anybody read it.
+    put(&here, ROOT, "g", b"first").await.unwrap();
+    let reader = open(&here, "g").await;
+    here.hold(&reader).await.unwrap();
+    let writer = there.open_file(walk(&there, "g").await.unwrap(), false).await.unwrap();
+    there.write(&writer, 0, b"second", false).await.unwrap();
+    close(&there, writer).await.unwrap();
+    here.refresh(reader.ino()).await.unwrap();
+    there.unlink(ROOT, b"g").await.unwrap();
+    assert_eq!(here.lookup(ROOT, b"g").await.err(), Some(Errno::ENOENT));
+    assert_eq!(&here.read(&reader, 0, 100).await.unwrap()[..], b"first");
+    close(&here, reader).await.unwrap();
+}
+
 /// Whoever only read, or took the name away here, has lost nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_loses_nothing_is_not_told() {

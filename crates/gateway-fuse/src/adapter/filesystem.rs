@@ -13,9 +13,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
-use stoker_files::{
-    Allocate, Change, Create, Errno, Kind, LockSpace, Make, RenameFlag, Result, Seek, XattrMode,
-};
+use stoker_files::{Allocate, Change, Create, Errno, Kind, Make, RenameFlag, Result, Seek, XattrMode};
 
 use super::Adapter;
 use crate::convert;
@@ -277,7 +275,20 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _at_work = self.crew.begin();
         let opened = self.check(req, ino.0).and_then(|()| self.wait(self.files.open_file(ino.0, true)));
-        match opened.and_then(|handle| Ok((handle.id, self.open_with(&handle, flags.0)?))) {
+        let opened = opened.and_then(|handle| {
+            let fopen = self.open_with(&handle, flags.0).and_then(|fopen| {
+                let is_read = flags.0 & libc::O_ACCMODE != libc::O_WRONLY && flags.0 & libc::O_TRUNC == 0;
+                // Whoever opens a file may read it, also if its name is taken away before the first read.
+                let held = if is_read { self.wait(self.files.hold(&handle)) } else { Ok(()) };
+                self.heard(req, &[ino.0], held).map(|()| fopen)
+            });
+            if fopen.is_err() {
+                self.passes.as_ref().and_then(|passes| passes.close(handle.id));
+                self.wait(self.files.release(handle.id));
+            }
+            Ok((handle.id, fopen?))
+        });
+        match opened {
             Ok((id, fopen)) => reply.opened(FileHandle(id), fopen),
             Err(errno) => reply.error(convert::errno(errno)),
         }
@@ -350,7 +361,7 @@ impl Filesystem for Adapter {
         let _at_work = self.crew.begin();
         let done = self.files.handle(fh.0).and_then(|handle| self.wait(self.files.fsync(&handle)));
         // Whoever closes any descriptor of a file has no locks on it any more.
-        self.end_locks(ino.0, owner, &[LockSpace::Ranges]);
+        self.end_locks_of(ino.0, owner);
         empty(done, reply);
     }
 
@@ -374,7 +385,7 @@ impl Filesystem for Adapter {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -384,7 +395,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _at_work = self.crew.begin();
-        self.set_lock(req, ino, Asked { owner, start, end, kind, pid }, may_wait, reply);
+        self.set_lock(req, (ino, fh), Asked { owner, start, end, kind, pid }, may_wait, reply);
     }
 
     fn release(
@@ -393,15 +404,12 @@ impl Filesystem for Adapter {
         ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
-        owner: Option<LockOwner>,
+        _owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let _at_work = self.crew.begin();
-        if let Some(owner) = owner {
-            // What was locked by `flock`, and where that could not be told from `fcntl`, too.
-            self.end_locks(ino.0, owner, &[LockSpace::Files, LockSpace::Ranges]);
-        }
+        self.end_locks_through(ino.0, fh);
         if let Some(ino) = self.passes.as_ref().and_then(|passes| passes.close(fh.0)) {
             // Whoever opens it next begins without the pages that somebody may have mapped meanwhile.
             self.files.forget_pages(ino);

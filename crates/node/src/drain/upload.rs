@@ -119,6 +119,10 @@ impl Core {
                         return Ok(soon);
                     }
                     if self.put_right(lake.as_ref(), &mut claim, own.as_deref()).await? {
+                        // What is there is another one than was looked at, and somebody may read it.
+                        if !self.keep_for_readers(lake.as_ref(), volume, &claim, &located.file).await? {
+                            return Ok(soon);
+                        }
                         continue;
                     }
                     if self.rekey_pending(volume.id).await? {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use stoker_node::Node;
 use stoker_schema::rows::keys;
 use stoker_store::{
-    ErrorKind, LOCK_LEASE_MS, LOCKED_FILES_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockRequest,
-    LockSpace, Result, Store,
+    ErrorKind, LOCK_LEASE_MS, LOCK_OWNERS_MAX, LOCKS_MAX, LockClient, LockHeld, LockKind, LockOwner,
+    LockRequest, LockSpace, Result, Store,
 };
 
 use crate::harness::cluster::Cluster;
@@ -49,13 +49,17 @@ async fn gives_back(node: &Node, number: u8) {
     assert_eq!(lock(node, request(number, None, 0, u64::MAX)).await.unwrap(), None);
 }
 
+fn owner(inode: u64) -> LockOwner {
+    LockOwner { inode, space: LockSpace::Ranges, owner: 1 }
+}
+
 /// Says that it is there until a lease is over, for each of those that are.
 async fn outlast_a_lease(there: &[(&Arc<Node>, u8)]) {
     let until = tokio::time::Instant::now() + LEASE + LEASE / 4;
     while tokio::time::Instant::now() < until {
         for (node, number) in there {
-            let kept = node.locks_keep("data", client(*number), vec![INODE]).await;
-            assert_eq!(kept.unwrap(), Vec::<u64>::new(), "client {number} is there");
+            let kept = node.locks_keep("data", client(*number), vec![owner(INODE)]).await;
+            assert_eq!(kept.unwrap(), [], "client {number} is there");
         }
         tokio::time::sleep(LEASE / 8).await;
     }
@@ -70,7 +74,7 @@ async fn locks_hold_between_nodes() {
     assert!(!takes(b, 2).await);
     let test = LockRequest { is_test: true, ..request(2, Some(LockKind::Shared), 5, 9) };
     let held = lock(b, test).await.unwrap().unwrap();
-    assert_eq!((held.client, held.pid, held.kind), (client(1), 1, LockKind::Exclusive));
+    assert_eq!((held.is_own, held.pid, held.kind), (false, 1, LockKind::Exclusive));
     assert_eq!((held.start, held.end), (0, u64::MAX));
     let of_file =
         LockRequest { space: LockSpace::Files, ..request(2, Some(LockKind::Exclusive), 0, u64::MAX) };
@@ -88,8 +92,11 @@ async fn locks_hold_between_nodes() {
     assert_eq!(lock(a, shared(1)).await.unwrap(), None);
     assert_eq!(lock(c, shared(3)).await.unwrap(), None);
     assert!(lock(b, LockRequest { kind: Some(LockKind::Exclusive), ..shared(2) }).await.unwrap().is_some());
+    // Who gives a part back hears of what is left.
+    let left = lock(b, request(2, None, 12, 19)).await.unwrap().unwrap();
+    assert_eq!((left.is_own, left.start, left.end), (true, 10, 11));
     // All that a client has is given back in one call.
-    assert_eq!(b.locks_keep("data", client(2), Vec::new()).await.unwrap(), Vec::<u64>::new());
+    assert_eq!(b.locks_keep("data", client(2), Vec::new()).await.unwrap(), []);
     gives_back(a, 1).await;
     gives_back(c, 3).await;
     assert_eq!(cluster.rows(keys::LOCKS).await, 0, "what nobody has is no row");
@@ -142,8 +149,17 @@ async fn who_is_silent_loses_its_locks_and_who_speaks_keeps_them() {
     cluster.until("the silent one has nothing", async || lock(c, part(3, 0)).await.unwrap().is_none()).await;
     assert!(lock(c, part(3, 10)).await.unwrap().is_some(), "who speaks has it");
     assert!(lock(b, part(3, 20)).await.unwrap().is_some(), "wherever it speaks");
-    assert_eq!(a.locks_keep("data", client(1), vec![INODE]).await.unwrap(), [INODE], "it is told");
-    assert_eq!(b.locks_keep("data", client(4), vec![INODE, 5]).await.unwrap(), [5]);
+    // Of two owners on one mount one lost what it had, and the other one got something since: that is no comfort to the first.
+    let second = LockRequest { owner: 2, ..part(1, 60) };
+    assert_eq!(lock(a, second).await.unwrap(), None);
+    let both = vec![owner(INODE), LockOwner { owner: 2, ..owner(INODE) }];
+    assert_eq!(a.locks_keep("data", client(1), both).await.unwrap(), [owner(INODE)]);
+    assert_eq!(
+        a.locks_keep("data", client(1), vec![owner(INODE)]).await.unwrap(),
+        [owner(INODE)],
+        "it is told"
+    );
+    assert_eq!(b.locks_keep("data", client(4), vec![owner(INODE), owner(5)]).await.unwrap(), [owner(5)]);
     cluster.stop().await;
 }
 
@@ -163,7 +179,10 @@ async fn locks_outlive_a_node_for_those_who_come_back() {
     let b = cluster.node(1);
     cluster.until("who did not come back", async || lock(b, part(3, 0)).await.unwrap().is_none()).await;
     assert!(lock(cluster.node(2), part(3, 10)).await.unwrap().is_some(), "who came back has it");
-    assert_eq!(cluster.node(2).locks_keep("data", client(1), vec![INODE]).await.unwrap(), [INODE]);
+    assert_eq!(
+        cluster.node(2).locks_keep("data", client(1), vec![owner(INODE)]).await.unwrap(),
+        [owner(INODE)]
+    );
     cluster.stop().await;
 }
 
@@ -173,10 +192,10 @@ async fn too_many_locks_are_refused() {
     let node = home.start().await;
     let backwards = lock(&node, request(1, Some(LockKind::Shared), 9, 3)).await.unwrap_err();
     assert_eq!(backwards.kind, ErrorKind::Invalid, "{backwards}");
-    let many = vec![1; LOCKED_FILES_MAX + 1];
+    let many = vec![owner(1); LOCK_OWNERS_MAX + 1];
     let refused = node.locks_keep("data", client(1), many).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Invalid, "{refused}");
-    assert_eq!(node.locks_keep("data", client(1), vec![1, 2]).await.unwrap(), [1, 2]);
+    assert_eq!(node.locks_keep("data", client(1), vec![owner(1)]).await.unwrap(), [owner(1)]);
     let gone = node.lock("none", &key("f"), request(1, Some(LockKind::Shared), 0, 1)).await.unwrap_err();
     assert_eq!(gone.kind, ErrorKind::NotFound, "{gone}");
     // Locks next to each other are one, those with gaps are not.
