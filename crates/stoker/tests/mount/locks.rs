@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::sh;
@@ -42,12 +42,22 @@ impl Pair {
         self.mounts[mount].0.join(name)
     }
 
-    /// Stops the process of a mount, or lets it go on.
-    fn signal(&self, mount: usize, name: &str) {
+    /// Stops the process of a mount as soon as it hears a line, and lets it go on at the next one. A process that is started later would have to
+    /// close what is open on the mount, and wait for it.
+    fn remote_control(&self, mount: usize) -> Child {
+        let script = "read line; kill -STOP $0; echo stopped; read line; kill -CONT $0; echo goes on";
         let pid = self.mounts[mount].1.id().to_string();
-        let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
-        assert!(done.success());
+        let mut command = Command::new("sh");
+        command.args(["-ec", script, &pid]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().unwrap()
     }
+}
+
+/// Presses the button, and waits until it is done.
+fn press(control: &mut Child) {
+    control.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let said = control.stdout.as_mut().unwrap().read(&mut [0; 100]).unwrap();
+    assert!(said > 0, "it was not done");
 }
 
 impl Drop for Pair {
@@ -170,10 +180,11 @@ fcntl.lockf(fd, fcntl.LOCK_EX)
 fn who_lost_a_lock_writes_nothing_more() {
     let Some(pair) = Pair::new() else { return };
     fs::write(pair.at(0, "f"), b"before").unwrap();
+    let mut control = pair.remote_control(0);
     let mut away = open(&pair.at(0, "f"));
     away.lock().unwrap();
     away.write_all(b"mine, and not published").unwrap();
-    pair.signal(0, "STOP");
+    press(&mut control);
     let mut heir = open(&pair.at(1, "f"));
     // Waits until the lease is over.
     heir.lock().unwrap();
@@ -184,7 +195,8 @@ fn who_lost_a_lock_writes_nothing_more() {
     heir.set_len(0).unwrap();
     heir.write_all(b"theirs").unwrap();
     heir.sync_all().unwrap();
-    pair.signal(0, "CONT");
+    press(&mut control);
+    assert!(control.wait().unwrap().success());
     // The mount hears of it before it publishes anything.
     let told = away.write_all(b"late").and_then(|()| away.sync_all());
     let told = told.and_then(|()| {
