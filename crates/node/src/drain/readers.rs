@@ -149,7 +149,8 @@ impl Core {
             waiting.end(volume.id, key);
             return Ok(false);
         }
-        let version = match known.map(|(version, _)| version).or_else(|| kept_version(key)) {
+        // Not the one that was waited for before: that may have been replaced since, and this be another one's end.
+        let version = match kept_version(key) {
             Some(version) => version,
             None => match self.head(lake, key).await.map_err(error::lake)? {
                 Some(object) => version_of(volume.id, &object),

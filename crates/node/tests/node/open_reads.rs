@@ -194,6 +194,28 @@ async fn an_open_version_is_read_after_it_was_deleted_and_evicted() {
     node.stop().await;
 }
 
+/// A delete that waited for readers came to nothing, because the name was used again. The next one under that name waits for its own
+/// readers, and not for those of the version before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_delete_waits_for_readers_of_what_it_deletes() {
+    let home = small_home();
+    let node = start(&home).await;
+    let mut readers = Vec::new();
+    for round in 1..4 {
+        let bytes = pattern(round, LEN);
+        put(&node, "shard", &bytes).await;
+        drained(&node, "shard").await;
+        let reader = open(&node, "shard").await;
+        // Whoever read the version before is gone.
+        readers.clear();
+        delete(&node, "shard").await.unwrap();
+        go_round(&node, round).await;
+        assert!(read_all(reader.as_ref()).await.unwrap() == bytes, "round {round}");
+        readers.push(reader);
+    }
+    node.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_version_follows_its_renames() {
     let home = small_home();
