@@ -17,7 +17,9 @@ use crate::{
 
 /// What a configuration says of a node in a directory.
 pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
+    let is_witness = config.peers.weight.0 == 0;
     let drives = match config.drive.as_slice() {
+        [] if is_witness => Vec::new(),
         [] => vec![drives::own(dir, None)?],
         drives => {
             let one = |drive: &'_ config::Drive| drive.size.get().map(|Size(bytes)| bytes);
@@ -29,6 +31,10 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         _ => CatalogChoice::Embedded,
     };
     let s3 = &config.s3;
+    if is_witness && !drives.is_empty() {
+        return Err(Failure::new("[peers] weight = 0 makes this node a witness, and a witness has no drives")
+            .hint("remove every [[drive]], or give the node a weight of 1"));
+    }
     Ok(Plan {
         drives,
         new_drives: Vec::new(),
@@ -42,7 +48,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
         sparse_bytes_max: config.lake.sparse_max.0,
         key_files: KeyFiles { file: config.keys.file.clone(), former: config.keys.former.clone() },
         s3: S3Plan {
-            listen: Listen::At(s3.listen.clone()),
+            listen: Listen::At(if is_witness { Vec::new() } else { s3.listen.clone() }),
             region: s3.region.clone(),
             domains: s3.domains.clone(),
             cors_origins: s3.cors_origins.clone(),
@@ -56,7 +62,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             tls: s3.tls().map(|(cert, key)| TlsPlan::Files { cert, key }).or_else(|| tls(config)),
         },
         nfs: NfsPlan {
-            listen: config.nfs.listen.clone(),
+            listen: if is_witness { Vec::new() } else { config.nfs.listen.clone() },
             exports: config.nfs.exports.iter().map(|export| export.0.clone()).collect(),
         },
         peers: PeersPlan {

@@ -321,7 +321,10 @@ impl Daemon {
             return Err(Failure::new("operators and those who look have the same token")
                 .hint("choose another word for one of them"));
         }
-        let lake_trouble = ask_lake(&plan.lake).await?;
+        let lake_trouble = match plan.is_witness() {
+            true => None,
+            false => ask_lake(&plan.lake).await?,
+        };
         let mut ports = Ports::read(place)?;
         let promote = plan.promote.filter(|_| !is_again());
         let member = start_member(place, plan, promote, &mut ports).await?;
@@ -478,7 +481,8 @@ fn node_options(place: &Place, plan: &Plan) -> NodeOptions {
     NodeOptions {
         drives: plan.drives.clone(),
         new_drives: plan.new_drives.clone(),
-        lake: Some(plan.lake.url.clone()),
+        // A witness tells the next node what the lake of the cluster is, if it knows.
+        lake: Some(plan.lake.url.clone()).filter(|_| !(plan.is_witness() && plan.lake.is_own)),
         lake_options: plan.lake.options.clone(),
         lake_prices: plan.lake.prices,
         catalog: plan.catalog.clone(),

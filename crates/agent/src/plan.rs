@@ -83,7 +83,7 @@ pub struct PeersPlan {
     pub name: String,
     /// Where it stands.
     pub labels: Labels,
-    /// Share of the chunks that it takes, relative to others.
+    /// Share of the chunks that it takes, relative to others; that of a witness is 0.
     pub weight: u32,
     /// Nothing between nodes is encrypted.
     pub plaintext: bool,
@@ -138,4 +138,11 @@ pub struct Plan {
     pub hangup: Hangup,
     /// Stop as soon as everything runs.
     pub check_only: bool,
+}
+
+impl Plan {
+    /// Whether the node only votes on names.
+    pub fn is_witness(&self) -> bool {
+        self.peers.weight == 0
+    }
 }

@@ -83,6 +83,8 @@ pub(crate) struct Core {
     pub closing: AtomicBool,
     /// In which forms rows, messages and files may be written (R14).
     pub level: stoker_schema::level::KnownLevel,
+    /// It votes on names, and holds no bytes.
+    pub is_witness: bool,
     /// Seals and opens the bytes of encrypted volumes.
     pub vault: Arc<crate::sealing::Vault>,
     /// Wrap the secrets of access keys.

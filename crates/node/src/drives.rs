@@ -298,6 +298,11 @@ impl Core {
         size_bytes: Option<u64>,
     ) -> Result<Vec<DriveInfo>> {
         self.check_open()?;
+        if self.is_witness {
+            return Err(refused(
+                "a witness takes no drives: stop it, and start its directory with `stoker up` to have it hold bytes".to_owned(),
+            ));
+        }
         let options = DriveOptions::named(Path::new(path), size_bytes)?;
         let _busy = self.workshop.busy.lock().await;
         let drives = self.rings.drives();

@@ -15,7 +15,7 @@ use stoker_schema::level::Level;
 use stoker_schema::names::{Located, Names, Spot};
 use stoker_schema::rows::{
     DriveRow, DriveState, GarbageRow, PartRow, RekeyRow, RestoredRow, RowValue, SessionRow, SetRow, SetState,
-    TombstoneRow, keys,
+    TombstoneRow, WITNESSES_SINCE, keys,
 };
 use stoker_store::{ErrorKind, Result, StoreError};
 use tokio::task::JoinHandle;
@@ -71,8 +71,13 @@ impl Node {
     /// unfinished drain. Needs a tokio runtime with time and I/O, which runs its loops.
     pub async fn open(options: NodeOptions) -> Result<Arc<Node>> {
         let drives_wanted = Kept::read(&options.dir)?.apply(&options.drives);
-        if drives_wanted.is_empty() {
-            return Err(StoreError::new(ErrorKind::Invalid, "a node needs at least one drive"));
+        let is_witness = options.cell.as_ref().is_some_and(CellOptions::is_witness);
+        match (is_witness, drives_wanted.is_empty()) {
+            (false, true) => {
+                return Err(StoreError::new(ErrorKind::Invalid, "a node needs at least one drive"));
+            }
+            (true, false) => return Err(was_with_drives()),
+            _ => {}
         }
         let identity = Identity::load(&options.dir)?;
         let secrets = match &options.secrets {
@@ -102,6 +107,9 @@ impl Node {
             missing: Default::default(),
             world: options.world.clone(),
         };
+        if is_witness {
+            check_has_no_drives(&*catalog, identity.node).await?;
+        }
         let (mut known, there) = find_drives(&options, &drives_wanted, identity.node, &*catalog).await?;
         let (mut drives, kept) = (Vec::new(), Kept::read(&options.dir)?);
         for drive in &there {
@@ -177,6 +185,7 @@ impl Node {
             closing: AtomicBool::new(false),
             expiry,
             level: Default::default(),
+            is_witness,
             vault,
             wrapping: crate::wrapping::WrappingKeys::of(&secrets),
             kept: kept::Kept::new(&options.dir, identity.cluster),
@@ -348,6 +357,14 @@ async fn begin_boot(
 ) -> Result<Level> {
     for _ in 0..BEGIN_TRIES_MAX {
         let (level, row) = level::read(catalog).await?;
+        if cell.is_some_and(CellOptions::is_witness) && level.level < WITNESSES_SINCE {
+            let message = format!(
+                "the cluster is at level {}, and a witness needs level {WITNESSES_SINCE}: run this release on all of its nodes first; \
+                 `stoker cluster level` says which do not",
+                level.level
+            );
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
         let mut change = level::begin(node, session, row.as_ref(), begin.clone());
         if let Some(cell) = cell {
             change = cell::dial::begin(catalog, node, cell, level.level, change).await?;
@@ -359,6 +376,32 @@ async fn begin_boot(
         cell::dial::check_removed(catalog, node).await?;
     }
     Err(StoreError::new(ErrorKind::Unavailable, "the rows of this node are contended; try again"))
+}
+
+/// Refuses a witness that has drives, as the catalog knows it: what is on them would be on no node any more.
+async fn check_has_no_drives(catalog: &dyn Catalog, node: NodeId) -> Result<()> {
+    let mut range = Range::prefix(b"D", 1_000);
+    loop {
+        let page = catalog.range(range.clone()).await.map_err(error::catalog)?;
+        for row in &page.rows {
+            let drive = DriveRow::of(row).map_err(error::catalog)?;
+            if drive.node == node.0 && drive.state == DriveState::Live {
+                return Err(was_with_drives());
+            }
+        }
+        match page.rows.last() {
+            Some(last) if page.more => range = range.after(&last.key),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn was_with_drives() -> StoreError {
+    StoreError::new(
+        ErrorKind::Invalid,
+        "a witness has no drives, and this is the directory of a node that has some: choose another --dir, or empty this node first \
+         with `stoker drive remove`",
+    )
 }
 
 /// Commits what may be committed twice, however long the catalog takes to be there.

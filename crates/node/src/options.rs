@@ -177,7 +177,7 @@ pub struct KeyFiles {
 pub struct NodeOptions {
     /// Where identity and embedded catalog are.
     pub dir: PathBuf,
-    /// At least one.
+    /// At least one, but none of a witness.
     pub drives: Vec<DriveOptions>,
     /// Paths at which this node had a drive that is gone for good: a new ring may be made there, or another one be used.
     pub new_drives: Vec<PathBuf>,

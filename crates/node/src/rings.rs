@@ -217,7 +217,6 @@ impl Rings {
         never_share: f64,
         keyring: Arc<stoker_keys::Keyring>,
     ) -> Rings {
-        assert!(!drives.is_empty(), "a node has at least one drive");
         let chunk_locks = (0..CHUNK_LOCKS).map(|_| Arc::default()).collect();
         let (slots, failed) = (RwLock::default(), tokio::sync::Notify::new());
         let rings =

@@ -263,9 +263,14 @@ impl Core {
             drains: self.drainer.active() as u64,
             lake_trouble,
             cache_bytes: self.cache.bytes(),
-            ready: !self.closing.load(Ordering::Relaxed) && self.rings.is_serving() && is_whole && is_written,
+            ready: !self.closing.load(Ordering::Relaxed) && self.takes_requests() && is_whole && is_written,
             words,
         })
+    }
+
+    /// Whether it does what it is there for: a witness without drives does, too.
+    pub(crate) fn takes_requests(&self) -> bool {
+        self.is_witness || self.rings.is_serving()
     }
 
     /// How sources of reads are called.

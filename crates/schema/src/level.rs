@@ -30,7 +30,9 @@ impl Level {
     ///
     /// 4: tenants, and volumes of tenants (a release that does not know them would show them to everybody); encrypted volumes: rows of data
     /// keys, sealed records, and messages that carry them.
-    pub const NEWEST: Level = Level(4);
+    ///
+    /// 5: witnesses, nodes that vote and hold nothing (a release that does not know them would send them chunks).
+    pub const NEWEST: Level = Level(5);
 }
 
 impl fmt::Display for Level {

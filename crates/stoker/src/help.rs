@@ -5,7 +5,7 @@ use clap::Command;
 
 /// Verbs by what they are for, in the order in which somebody meets them.
 pub const GROUPS: &[(&str, &[&str])] = &[
-    ("Start", &["demo", "up", "join", "serve"]),
+    ("Start", &["demo", "up", "join", "serve", "witness"]),
     (
         "Data",
         &[
@@ -24,6 +24,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
 pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("up", &["stoker up", "stoker up --nodes 3 --dir /mnt/nvme0/stoker"]),
     ("join", &["STOKER_JOIN_TOKEN=... stoker join 10.0.0.1:9002"]),
+    ("witness", &["STOKER_JOIN_TOKEN=... stoker witness 10.0.0.1:9002", "stoker witness --dir /var/lib/stoker"]),
     ("join-token create", &["stoker join-token create --uses 3 --ttl 2h"]),
     ("join-token ls", &["stoker join-token ls"]),
     ("join-token revoke", &["stoker join-token revoke 3f2a"]),

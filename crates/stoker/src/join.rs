@@ -45,10 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             "revoke it with `stoker join-token revoke`, make another, and give it in STOKER_JOIN_TOKEN or by --token-file",
         ));
     }
-    let token = match &args.token_file {
-        Some(file) => Some(read(file)?),
-        None => std::env::var(TOKEN_VARIABLE).ok(),
-    };
+    let token = token(args.token_file.as_deref())?;
     if let Some(config) = &args.config {
         return join_service(config, &args.address, token.as_deref());
     }
@@ -88,6 +85,14 @@ fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitC
     }
     out::say(format!("  start it: stoker serve --config {}", shell::quoted(&file.display().to_string())));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The token, from where it was given.
+pub fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    match file {
+        Some(file) => read(file).map(Some),
+        None => Ok(std::env::var(TOKEN_VARIABLE).ok()),
+    }
 }
 
 fn read(file: &Path) -> Result<String, Failure> {

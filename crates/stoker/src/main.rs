@@ -59,6 +59,7 @@ mod user;
 mod volume;
 mod wait;
 mod waiting;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -89,6 +90,8 @@ enum Verb {
     Up(up::Args),
     /// Start a new node on this machine as a member of a cluster.
     Join(join::Args),
+    /// Start a node without drives that votes on names, so that of two nodes with drives either may be lost.
+    Witness(witness::Args),
     /// Make, list and revoke the tokens that let nodes join.
     #[command(subcommand)]
     JoinToken(join_token::Verb),
@@ -217,6 +220,7 @@ fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Up(args) => up::run(&args),
         Verb::Join(args) => join::run(&args),
+        Verb::Witness(args) => witness::run(&args),
         Verb::JoinToken(verb) => join_token::run(&verb),
         Verb::Demo(args) => demo::run(&args),
         Verb::Serve(args) => serve::run(&args),

@@ -30,7 +30,7 @@ impl Tone {
 }
 
 const GOOD: &[&str] =
-    &["up", "live", "published", "clean", "ready", "in sync", "ok", "pass", "yes", "healthy"];
+    &["up", "witness", "live", "published", "clean", "ready", "in sync", "ok", "pass", "yes", "healthy"];
 const CAREFUL: &[&str] = &[
     "suspect",
     "leaving",

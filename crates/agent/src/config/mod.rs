@@ -261,8 +261,8 @@ impl TryFrom<u32> for Weight {
 
     fn try_from(weight: u32) -> Result<Weight, &'static str> {
         match weight {
-            1..=1000 => Ok(Weight(weight)),
-            _ => Err("a weight is 1 to 1000; a node of twice the weight takes twice the chunks"),
+            0..=1000 => Ok(Weight(weight)),
+            _ => Err("a weight is 1 to 1000, or 0 for a witness; a node of twice the weight takes twice the chunks"),
         }
     }
 }

@@ -116,7 +116,7 @@ fn mistakes_are_found_where_they_are() {
     check("[s3]\ntls_key = \"k.pem\"\ntls_cert = \"\"", "2:11", "both `tls_cert` and `tls_key`", shipped);
     check("[catalog]\nkind = \"postgres\"", "2:8", "needs a `url`", shipped);
     check("[volume_defaults]\ndrain_lag_max_s = 0", "2:19", "expected a nonzero", shipped);
-    check("[peers]\nweight = 0", "2:10", "a weight is 1 to 1000", shipped);
+    check("[peers]\nweight = 1001", "2:10", "a weight is 1 to 1000", shipped);
     check("[[drive]]\npath = \"p\"\ndwpd = -1", "3:8", "expected a number from 0 on", shipped);
     check("[lake]\nprice_read_gb = inf", "2:17", "expected a number from 0 on", shipped);
     check("[events]\nwebhooks = [\"example.com\"]", "2:12", "begins with http:// or https://", shipped);

@@ -128,11 +128,16 @@ pub struct CellOptions {
     pub gossip: Vec<String>,
     /// Where it stands.
     pub labels: Labels,
-    /// Share of the chunks that it takes.
+    /// Share of the chunks that it takes. One of 0 is a witness: it votes on names, and has no drives.
     pub weight: u32,
 }
 
 impl CellOptions {
+    /// Whether the node only votes.
+    pub(crate) fn is_witness(&self) -> bool {
+        self.weight == 0
+    }
+
     /// The row of a node that is there.
     pub(crate) fn row(&self, now_ms: u64, duty: Duty) -> NodeRow {
         NodeRow {

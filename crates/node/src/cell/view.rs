@@ -88,9 +88,10 @@ impl View {
     }
 
     /// Nodes that count for the class of a volume, for a write at one of them: all members but those that nobody has reached yet,
-    /// and those that are to be removed. One that is silent or down counts on until a person removes it: less than it promised is not what `auto` means.
+    /// those that are to be removed, and witnesses. One that is silent or down counts on until a person removes it: less than it promised is not what `auto` means.
     pub fn counting(&self, home: NodeId) -> usize {
-        let counts = |node: &NodeId| !self.is_unreached(*node) && !self.is_removing(*node);
+        let counts =
+            |node: &NodeId| !self.is_unreached(*node) && !self.is_removing(*node) && !self.is_witness(*node);
         self.nodes().filter(|node| *node == home || counts(node)).count()
     }
 
@@ -132,6 +133,11 @@ impl View {
         self.members.get(&node).is_some_and(|member| member.row.state == NodeState::Up)
     }
 
+    /// Whether a node only votes, and holds nothing.
+    pub fn is_witness(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|member| member.row.weight == 0)
+    }
+
     /// What a person decided about a node.
     pub fn duty(&self, node: NodeId) -> Duty {
         self.members.get(&node).map_or(Duty::Full, |member| member.row.duty)
@@ -145,6 +151,7 @@ impl View {
             Some((_, Duty::Evacuating)) => "evacuating",
             Some((NodeState::Leaving, _)) => "leaving",
             Some((NodeState::Up, _)) => match self.unreached.get(&node).map(|row| &row.failed) {
+                None if self.is_witness(node) => "witness",
                 None => "up",
                 Some(None) => "joining",
                 Some(Some(_)) => "unreachable",
@@ -330,7 +337,7 @@ impl Core {
             |row: &NodeRow| Domain { cell: label(&row.cell), tor: label(&row.tor), power: label(&row.power) };
         view.candidates = Candidates::new(view.members.iter().map(|(node, member)| Candidate {
             node: *node,
-            weight: member.row.weight.max(1),
+            weight: member.row.weight,
             domain: labels(&member.row),
         }));
         // Another boot of this node, or a verdict of the others: what this one writes is refused from now on (R6, R12).

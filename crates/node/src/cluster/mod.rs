@@ -64,7 +64,7 @@ pub struct ClusterOptions {
     pub gossip: Vec<SocketAddr>,
     /// Where it stands.
     pub labels: Labels,
-    /// Share of the chunks that it takes.
+    /// Share of the chunks that it takes; that of a witness is 0.
     pub weight: u32,
     /// Nothing between nodes is encrypted; they still prove that they belong together.
     pub plaintext: bool,

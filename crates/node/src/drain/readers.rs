@@ -154,7 +154,10 @@ impl Core {
             Some(version) => version,
             None => match self.head(lake, key).await.map_err(error::lake)? {
                 Some(object) => version_of(volume.id, &object),
-                None => return Ok(false),
+                None => {
+                    waiting.end(volume.id, key);
+                    return Ok(false);
+                }
             },
         };
         let is_read = self.has_only_readers(version).await?;

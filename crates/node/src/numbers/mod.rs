@@ -181,7 +181,7 @@ impl Core {
         let age_s = oldest.map_or(0.0, |since| now_ms.saturating_sub(since) as f64 / 1_000.0);
         let pool = self.rings.pool();
         let lake_trouble = f64::from(self.lake_trouble(now_ms).is_some());
-        let is_ready = !self.closing.load(Ordering::Relaxed) && self.rings.is_serving();
+        let is_ready = !self.closing.load(Ordering::Relaxed) && self.takes_requests();
         let gauges = [
             ("ready", "1 if the node takes requests.", f64::from(is_ready)),
             ("drain_files", "Files that wait for their drain.", files as f64),

@@ -32,6 +32,7 @@ pub use links::LinksRow;
 pub use locks::{LockRow, LocksRow};
 pub use node::{
     Duty, FailedDial, NodeRow, NodeState, RemovedRow, RemovingRow, RepairRow, RestoredRow, UnreachedRow,
+    WITNESSES_SINCE,
 };
 pub use people::{PlainRow, QuotaRow, TokenPart, UserRow};
 pub use place::{DirtyRow, DriveRow, DriveState, GarbageRow, MissingChunk, MissingRow, RefRow, SessionRow};

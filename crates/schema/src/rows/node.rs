@@ -29,6 +29,9 @@ pub enum Duty {
     Evacuating,
 }
 
+/// The level since which there may be witnesses: a release from before would send them chunks.
+pub const WITNESSES_SINCE: Level = Level(5);
+
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRow {
@@ -44,7 +47,7 @@ pub struct NodeRow {
     pub tor: String,
     /// Power feed.
     pub power: String,
-    /// Share of the chunks that it takes, relative to others.
+    /// Share of the chunks that it takes, relative to others. 0 is that of a witness, which keeps names and no bytes; since [`WITNESSES_SINCE`].
     pub weight: u32,
     /// What was decided.
     pub state: NodeState,

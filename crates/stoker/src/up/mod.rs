@@ -197,7 +197,20 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
     if let Some(summary) = settings.summary(place.dir()) {
         out::say(summary);
     }
-    let mut plan = Plan { tells_protection: cluster.is_some(), ..plan(args, place.dir(), &settings.values)? };
+    let dir = place.dir();
+    let size = settings.values.bytes(Setting::Size);
+    let drives = match settings.values.drives().as_slice() {
+        [] => vec![drives::own(dir, size)?],
+        paths => drives::configured(dir, paths.iter().map(|path| (path.as_path(), size)))?,
+    };
+    let mut plan = Plan {
+        drives,
+        new_drives: drives::given_up(&args.new_drive)?,
+        tells_protection: cluster.is_some(),
+        promote: args.promote.wish(),
+        check_only: args.check,
+        ..plan(dir, &settings.values)?
+    };
     plan.telemetry.traces = traces;
     for (door, advice) in
         [(Setting::S3, "`stoker serve` has TLS"), (Setting::Admin, "put a proxy with TLS before it")]
@@ -219,7 +232,7 @@ pub fn run_member(args: &Args, cluster: Option<Cluster<'_>>) -> Result<ExitCode,
 }
 
 /// Refuses an address for peers that nobody can dial: it is told to the others as it is.
-fn check_peers(peers: Option<SocketAddr>) -> Result<(), Failure> {
+pub fn check_peers(peers: Option<SocketAddr>) -> Result<(), Failure> {
     match peers.filter(|address| address.ip().is_unspecified()) {
         None => Ok(()),
         Some(address) => {
@@ -249,13 +262,9 @@ fn tls(settings: &Values) -> Result<Option<TlsPlan>, Failure> {
     }
 }
 
-fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
+/// What settings say of a node in a directory, but for its drives.
+pub fn plan(dir: &Path, settings: &Values) -> Result<Plan, Failure> {
     let defaults = Config::default();
-    let size = settings.bytes(Setting::Size);
-    let drives = match settings.drives().as_slice() {
-        [] => vec![drives::own(dir, size)?],
-        paths => drives::configured(dir, paths.iter().map(|path| (path.as_path(), size)))?,
-    };
     let own_lake = || format!("file://{}", dir.join("lake").display());
     let policy =
         settings.lake_mode().map(|mode| VolumePolicy { lake_mode: mode.into(), ..VolumePolicy::default() });
@@ -268,8 +277,8 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             .hint("add --nfs ADDRESS, such as 127.0.0.1:2049"));
     }
     Ok(Plan {
-        drives,
-        new_drives: drives::given_up(&args.new_drive)?,
+        drives: Vec::new(),
+        new_drives: Vec::new(),
         lake: LakePlan {
             url: settings.one(Setting::Lake).map_or_else(own_lake, str::to_owned),
             options: LakeOptions::default(),
@@ -310,7 +319,7 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         },
         tells_protection: false,
         makes_join_token: true,
-        promote: args.promote.wish(),
+        promote: None,
         admin: at(Setting::Admin),
         tls: tls(settings)?,
         token_file: None,
@@ -321,6 +330,6 @@ fn plan(args: &Args, dir: &Path, settings: &Values) -> Result<Plan, Failure> {
         audit: Default::default(),
         telemetry: TelemetryPlan::default(),
         hangup: Hangup::Stop,
-        check_only: args.check,
+        check_only: false,
     })
 }

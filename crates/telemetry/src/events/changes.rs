@@ -243,7 +243,7 @@ fn of_peers(before: &Seen, now: &Seen) -> Vec<Change> {
                 }
                 match (answered, answers) {
                     // One that says good-bye, or was declared down, is told of already.
-                    (true, false) if is == "up" => {
+                    (true, false) if matches!(is.as_str(), "up" | "witness") => {
                         push(Severity::Warn, "node_silent", format!("{peer} misses pings of this node"));
                     }
                     (false, true) => {
@@ -260,7 +260,7 @@ fn of_peers(before: &Seen, now: &Seen) -> Vec<Change> {
 
 fn state_kind(state: &str) -> (Severity, &'static str) {
     match state {
-        "up" => (Severity::Info, "node_up"),
+        "up" | "witness" => (Severity::Info, "node_up"),
         "down" => (Severity::Error, "node_down"),
         "leaving" => (Severity::Info, "node_leaving"),
         "quarantined" => (Severity::Warn, "node_quarantined"),
@@ -303,6 +303,8 @@ mod tests {
     fn nodes() {
         check(peer("b", "up", true), Some(peer("b", "up", true)), &[]);
         check(peer("b", "up", true), Some(peer("b", "up", false)), &[("node_silent", "b")]);
+        check(peer("b", "witness", true), Some(peer("b", "witness", false)), &[("node_silent", "b")]);
+        check(peer("b", "down", true), Some(peer("b", "witness", true)), &[("node_up", "b")]);
         check(peer("b", "up", false), Some(peer("b", "down", false)), &[("node_down", "b")]);
         check(peer("b", "up", true), Some(peer("b", "down", false)), &[("node_down", "b")]);
         check(

@@ -47,10 +47,11 @@ fn voters_wanted(able: usize) -> usize {
     }
 }
 
-/// Who should have a replica: those that do and can, then others that can, in their order.
-fn choose(able: &[NodeId], members: &[NodeId]) -> Vec<NodeId> {
-    let (mut chosen, others): (Vec<NodeId>, Vec<NodeId>) =
+/// Who should have a replica: those that do and can, then others that can, in their order, and witnesses last.
+fn choose(able: &[NodeId], members: &[NodeId], is_witness: impl Fn(&NodeId) -> bool) -> Vec<NodeId> {
+    let (mut chosen, mut others): (Vec<NodeId>, Vec<NodeId>) =
         able.iter().partition(|node| members.contains(node));
+    others.sort_by_key(is_witness);
     let missing = voters_wanted(able.len()).saturating_sub(chosen.len());
     chosen.extend(others.into_iter().take(missing));
     chosen
@@ -258,6 +259,7 @@ impl Keeper {
         let members: Vec<NodeId> = progress.iter().map(|one| one.member.node).collect();
         let leaving = self.standbys.leaving_now();
         let is_silent = |other: &NodeId| node.core.cell.is_suspect(*other);
+        let is_witness = |other: &NodeId| view.is_witness(*other);
         let able: Vec<NodeId> = view
             .nodes()
             .filter(|node| !leaving.contains(node) && !view.is_removing(*node))
@@ -297,7 +299,16 @@ impl Keeper {
                 );
             }
         }
-        let missing = choose(&able, &members).into_iter().find(|node| !members.contains(node));
+        // A witness leads only where nobody else can: whoever leads answers for the catalog, and should be near those who ask.
+        let takes_over = |one: &ReplicaProgress| {
+            let ReplicaMember { node, votes, .. } = one.member;
+            votes && one.is_heard && one.has + BEHIND_MAX >= last && !is_witness(&node) && able.contains(&node)
+        };
+        if is_witness(&own) && let Some(one) = progress.iter().find(|one| takes_over(one)) {
+            replica.give_away(Some(one.member.node));
+        }
+        let missing =
+            choose(&able, &members, is_witness).into_iter().find(|node| !members.contains(node));
         if let Some(node) = missing
             && let Some(id) = self.ask_host(node, replica).await
         {
@@ -553,9 +564,16 @@ mod tests {
         assert_eq!((0..=9).map(voters_wanted).collect::<Vec<_>>(), [0, 1, 2, 3, 3, 5, 5, 5, 5, 5]);
         let node = |number: u8| NodeId([number; 16]);
         let nodes = [1, 2, 3, 4].map(node);
-        assert_eq!(choose(&nodes, &[]), [1, 2, 3].map(node));
-        assert_eq!(choose(&nodes, &[node(4)]), [4, 1, 2].map(node));
-        assert_eq!(choose(&nodes, &nodes), nodes);
-        assert_eq!(choose(&nodes[..2], &[node(2), node(4)]), [2, 1].map(node));
+        let check = |able: &[NodeId], members: &[NodeId], witness: Option<u8>, expect: &[u8]| {
+            let is_witness = |other: &NodeId| Some(*other) == witness.map(node);
+            let expect: Vec<NodeId> = expect.iter().copied().map(node).collect();
+            assert_eq!(choose(able, members, is_witness), expect, "{able:?} {members:?} {witness:?}");
+        };
+        check(&nodes, &[], None, &[1, 2, 3]);
+        check(&nodes, &[node(4)], None, &[4, 1, 2]);
+        check(&nodes, &nodes, None, &[1, 2, 3, 4]);
+        check(&nodes[..2], &[node(2), node(4)], None, &[2, 1]);
+        check(&nodes, &[], Some(1), &[2, 3, 4]);
+        check(&nodes[..3], &[node(2)], Some(1), &[2, 3, 1]);
     }
 }
