@@ -32,8 +32,10 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
     };
     let s3 = &config.s3;
     if is_witness && !drives.is_empty() {
-        return Err(Failure::new("[peers] weight = 0 makes this node a witness, and a witness has no drives")
-            .hint("remove every [[drive]], or give the node a weight of 1"));
+        return Err(Failure::new(
+            "[peers] weight = 0 makes this node a witness, and a witness has no drives",
+        )
+        .hint("remove every [[drive]], or give the node a weight of 1"));
     }
     Ok(Plan {
         drives,

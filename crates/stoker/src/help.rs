@@ -24,7 +24,10 @@ pub const GROUPS: &[(&str, &[&str])] = &[
 pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("up", &["stoker up", "stoker up --nodes 3 --dir /mnt/nvme0/stoker"]),
     ("join", &["STOKER_JOIN_TOKEN=... stoker join 10.0.0.1:9002"]),
-    ("witness", &["STOKER_JOIN_TOKEN=... stoker witness 10.0.0.1:9002", "stoker witness --dir /var/lib/stoker"]),
+    (
+        "witness",
+        &["STOKER_JOIN_TOKEN=... stoker witness 10.0.0.1:9002", "stoker witness --dir /var/lib/stoker"],
+    ),
     ("join-token create", &["stoker join-token create --uses 3 --ttl 2h"]),
     ("join-token ls", &["stoker join-token ls"]),
     ("join-token revoke", &["stoker join-token revoke 3f2a"]),

@@ -149,7 +149,10 @@ fn tell_json(ready: &Ready) -> Result<(), Failure> {
 fn tell(ready: &Ready, name: &str, is_check: bool) -> Result<(), Failure> {
     let dir = shell::quoted(&ready.dir.display().to_string());
     out::fields(&[
-        ("witness", format!("{name}, of cluster {}: it votes on names, and holds no files", ready.status.cluster)),
+        (
+            "witness",
+            format!("{name}, of cluster {}: it votes on names, and holds no files", ready.status.cluster),
+        ),
         ("peers", ready.peers.join(" ")),
         ("console", format!("{}/  log in with {}", ready.admin, ready.tokens.operator)),
         ("next time", format!("{} witness --dir {dir}", shell::program())),

@@ -262,7 +262,9 @@ impl TryFrom<u32> for Weight {
     fn try_from(weight: u32) -> Result<Weight, &'static str> {
         match weight {
             0..=1000 => Ok(Weight(weight)),
-            _ => Err("a weight is 1 to 1000, or 0 for a witness; a node of twice the weight takes twice the chunks"),
+            _ => Err(
+                "a weight is 1 to 1000, or 0 for a witness; a node of twice the weight takes twice the chunks",
+            ),
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::cell::View;
 use crate::core::Core;
 
 /// Every word that a node's state can have.
-const STATES: [&str; 8] = ["up", "witness", "joining", "unreachable", "leaving", "quarantined", "evacuating", "down"];
+const STATES: [&str; 8] =
+    ["up", "witness", "joining", "unreachable", "leaving", "quarantined", "evacuating", "down"];
 
 /// How nodes are called in labels: by the name for people, with the beginning of the id where two have the same.
 pub(crate) fn labels(view: &View) -> HashMap<NodeId, String> {

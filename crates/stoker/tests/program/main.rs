@@ -26,3 +26,4 @@ mod tenants;
 mod tls;
 mod up;
 mod waiting;
+mod witness;

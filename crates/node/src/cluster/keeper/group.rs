@@ -302,13 +302,18 @@ impl Keeper {
         // A witness leads only where nobody else can: whoever leads answers for the catalog, and should be near those who ask.
         let takes_over = |one: &ReplicaProgress| {
             let ReplicaMember { node, votes, .. } = one.member;
-            votes && one.is_heard && one.has + BEHIND_MAX >= last && !is_witness(&node) && able.contains(&node)
+            votes
+                && one.is_heard
+                && one.has + BEHIND_MAX >= last
+                && !is_witness(&node)
+                && able.contains(&node)
         };
-        if is_witness(&own) && let Some(one) = progress.iter().find(|one| takes_over(one)) {
+        if is_witness(&own)
+            && let Some(one) = progress.iter().find(|one| takes_over(one))
+        {
             replica.give_away(Some(one.member.node));
         }
-        let missing =
-            choose(&able, &members, is_witness).into_iter().find(|node| !members.contains(node));
+        let missing = choose(&able, &members, is_witness).into_iter().find(|node| !members.contains(node));
         if let Some(node) = missing
             && let Some(id) = self.ask_host(node, replica).await
         {
