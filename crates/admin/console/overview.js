@@ -135,7 +135,7 @@ function tile(name, value, kind, note, href) {
 const newest = (recent) => (name) => recent?.series[name]?.at(-1) ?? null;
 
 function tileRow({ status, nodes, drives, recent, capacity, report, isDark }) {
-  const up = nodes.filter((node) => node.state === "up" && !node.silent_since_ms).length;
+  const up = nodes.filter((node) => ["up", "witness"].includes(node.state) && !node.silent_since_ms).length;
   const live = drives.filter((drive) => drive.state === "live").length;
   const of = (state) => drives.filter((drive) => drive.state === state).length;
   const [cordoned, unknown] = [of("cordoned"), of("unknown")];

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { bytes, date, span } from "./units.js";
 import { toast } from "./dialog.js";
 
-const GOOD = ["up", "live", "published", "clean", "ready", "in sync", "info", "ok"];
+const GOOD = ["up", "witness", "live", "published", "clean", "ready", "in sync", "info", "ok"];
 const CAREFUL = ["suspect", "leaving", "joining", "unreachable", "quarantined", "evacuating", "dirty", "open", "warn", "unknown", "stopping", "removing", "cordoned", "degraded", "repair", "verifying", "shadowed"];
 const BAD = ["down", "failed", "gone", "conflict", "expired", "aborted", "error", "silent", "not ready", "escalated"];
 
