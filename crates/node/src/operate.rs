@@ -138,8 +138,12 @@ impl Node {
         };
         let mut reasons = Vec::new();
         let others: Vec<NodeId> = view.nodes().filter(|other| *other != node).collect();
-        if others.is_empty() {
-            reasons.push("it is the only node; clients have nowhere else to go".to_owned());
+        let has_clients = |node: &NodeId| !view.is_witness(*node);
+        if has_clients(&node) && !others.iter().any(has_clients) {
+            reasons.push(match others.is_empty() {
+                true => "it is the only node; clients have nowhere else to go".to_owned(),
+                false => "it is the only node that is no witness; clients have nowhere else to go".to_owned(),
+            });
         }
         for other in &others {
             match view.member(*other).map(|member| member.row.state) {
