@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuser::{FileHandle, INodeNo, LockOwner, ReplyEmpty, ReplyLock, Request};
 use stoker_files::{Errno, Files, Lock, LockHeld, LockKind, LockSpace, Result};
+use tokio::time::Instant;
 
 use crate::adapter::Adapter;
 use crate::convert;
