@@ -321,6 +321,11 @@ impl Daemon {
             return Err(Failure::new("operators and those who look have the same token")
                 .hint("choose another word for one of them"));
         }
+        if plan.is_witness() && !stoker_node::is_node(place.dir()) {
+            return Err(Failure::new(format!("{} is no witness yet", place.dir().display())).hint(
+                "a witness joins a cluster: `stoker join-token create` on one of its nodes, then `stoker join HOST:PORT --config FILE` here",
+            ));
+        }
         let lake_trouble = match plan.is_witness() {
             true => None,
             false => ask_lake(&plan.lake).await?,

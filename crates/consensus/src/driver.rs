@@ -173,7 +173,8 @@ impl<T> Driver<T> {
 
     /// Has another replica take over, and answers no reads any more.
     pub fn give_away(&mut self, to: u64) {
-        self.gave_away = Some(0);
+        // Said again it has no longer to do it.
+        self.gave_away.get_or_insert(0);
         self.lease.end();
         self.replica.transfer(to);
     }

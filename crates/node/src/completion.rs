@@ -77,7 +77,7 @@ impl Core {
         wish: Completion,
     ) -> Result<Receipt> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         let _work = self.work.begin();
         let (upload, place) = (wish.upload, wish.place.clone());
         let mut tries = 0;

@@ -40,7 +40,7 @@ impl Core {
     pub async fn link_file(self: &Arc<Core>, volume: &Arc<Volume>, from: &Key, to: &Key) -> Result<FileInfo> {
         self.check_open()?;
         let _work = self.work.begin();
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         if from.as_bytes().ends_with(b"/") || to.as_bytes().ends_with(b"/") {
             return Err(StoreError::new(ErrorKind::Invalid, "a directory has one name"));
         }
@@ -85,7 +85,7 @@ impl Core {
         let _work = self.work.begin();
         let from_volume = self.volumes.get(&request.from_volume).await?;
         let volume = self.volumes.get(&request.to_volume).await?;
-        volume.check_writable()?;
+        self.check_writable(&volume)?;
         if !self.may_share(&from_volume, &volume) {
             return self.copy_bytes(&from_volume, &volume, request).await;
         }

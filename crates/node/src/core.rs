@@ -205,6 +205,22 @@ impl Core {
         Ok(())
     }
 
+    /// Refuses changes at a witness: what is changed leaves a record on a drive of the node that does it.
+    pub fn check_no_witness(&self) -> Result<()> {
+        if self.is_witness {
+            let message =
+                "this node is a witness and holds nothing: make changes through another node of the cluster";
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
+        Ok(())
+    }
+
+    /// Whether files of a volume may be changed, and through this node.
+    pub fn check_writable(&self, volume: &Volume) -> Result<()> {
+        self.check_no_witness()?;
+        volume.check_writable()
+    }
+
     /// Remembers a commit (R9).
     pub fn saw(&self, seq: u64) {
         self.seq_seen.fetch_max(seq, Ordering::Relaxed);

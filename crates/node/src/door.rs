@@ -34,6 +34,7 @@ impl Store for Node {
     ) -> BoxFuture<'a, Result<VolumeInfo>> {
         Box::pin(async move {
             self.core.check_open()?;
+            self.core.check_no_witness()?;
             let volume = self.core.volumes.create(name, options).await?;
             self.core.keep_rows().await?;
             self.core.settle_leases(&volume).await;
@@ -293,7 +294,7 @@ impl Store for Node {
         Box::pin(async move {
             self.core.check_open()?;
             let volume = self.core.volumes.get(volume).await?;
-            volume.check_writable()?;
+            self.core.check_writable(&volume)?;
             self.core.check_room(&volume, key.as_bytes(), size.unwrap_or(1)).await?;
             let purpose = self.core.part_purpose(&volume, key, upload, number).await?;
             Ok(Box::new(ChunkWriter::new(self.core.clone(), volume, size, Box::new(purpose)))

@@ -50,7 +50,7 @@ impl Core {
         condition: &Condition,
     ) -> Result<bool> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         let _work = self.work.begin();
         let record = clock::mint();
         // The row that hands the record to the collector may be seen before the record is there.
@@ -169,7 +169,7 @@ impl Core {
         mode: RenameMode,
     ) -> Result<()> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         let _work = self.work.begin();
         let (from, to) = (from.as_bytes(), to.as_bytes());
         if let RenameMode::Exchange { inode } = mode {
@@ -340,7 +340,7 @@ impl Core {
         change: AttributesChange,
     ) -> Result<FileInfo> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         self.adopt(volume, key).await?;
         // So that the record that is left here is not that of a file which was deleted meanwhile.
         let _lock = self.key_locks.lock(volume.id, key).await;

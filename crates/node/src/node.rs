@@ -359,8 +359,8 @@ async fn begin_boot(
         let (level, row) = level::read(catalog).await?;
         if cell.is_some_and(CellOptions::is_witness) && level.level < WITNESSES_SINCE {
             let message = format!(
-                "the cluster is at level {}, and a witness needs level {WITNESSES_SINCE}: run this release on all of its nodes first; \
-                 `stoker cluster level` says which do not",
+                "the cluster is at level {}, and a witness needs level {WITNESSES_SINCE}: run this release on all of its nodes first, and \
+                 let the level rise; `stoker cluster level` says what keeps it",
                 level.level
             );
             return Err(StoreError::new(ErrorKind::Invalid, message));
@@ -399,8 +399,8 @@ async fn check_has_no_drives(catalog: &dyn Catalog, node: NodeId) -> Result<()> 
 fn was_with_drives() -> StoreError {
     StoreError::new(
         ErrorKind::Invalid,
-        "a witness has no drives, and this is the directory of a node that has some: choose another --dir, or empty this node first \
-         with `stoker drive remove`",
+        "a witness has no drives, and this is the directory of a node that has some: choose another --dir, or remove this node first with \
+         `stoker node remove`, and join with an empty one",
     )
 }
 

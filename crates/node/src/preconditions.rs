@@ -44,7 +44,7 @@ impl Core {
         condition: &Condition,
     ) -> Result<()> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         self.vault.check(volume.id)?;
         self.check_lake(volume, key.as_bytes(), attributes).await?;
         self.check_before(volume, key, condition).await
@@ -59,7 +59,7 @@ impl Core {
         condition: &Condition,
     ) -> Result<()> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         self.vault.check(volume.id)?;
         self.check_path(volume, key.as_bytes(), attributes).await?;
         self.check_before(volume, key, condition).await

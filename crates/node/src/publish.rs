@@ -305,7 +305,7 @@ impl Core {
     }
 
     async fn publish_once(self: &Arc<Core>, volume: &Arc<Volume>, key: &[u8], job: Job) -> Result<Receipt> {
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         let guards = self.guards(volume);
         let _lock = self.key_locks.lock(volume.id, key).await;
         let _marks = match job.append || job.base.is_some() {

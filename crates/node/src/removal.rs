@@ -232,7 +232,9 @@ impl Node {
 
     /// Whether the removal of a node is carried on here: by the first of the others that answer, so that one does what all could.
     fn sees_to(&self, view: &View, node: NodeId) -> bool {
-        let can = |other: &NodeId| *other != node && view.is_up(*other) && !self.is_silent(*other);
+        let can = |other: &NodeId| {
+            *other != node && view.is_up(*other) && !self.is_silent(*other) && !view.is_witness(*other)
+        };
         view.nodes().find(can) == Some(self.core.node)
     }
 

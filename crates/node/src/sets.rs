@@ -148,7 +148,7 @@ impl Core {
     /// Begins a set, or joins the one that is open.
     pub async fn set_begin(&self, volume: &Arc<Volume>, request: SetRequest) -> Result<SetInfo> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         if request.owner.len() > SET_OWNER_LEN_MAX {
             return Err(invalid(format!("an owner has at most {SET_OWNER_LEN_MAX} bytes")));
         }
@@ -234,7 +234,7 @@ impl Core {
         request: ShardRequest,
     ) -> Result<ChunkWriter> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(&volume)?;
         let ShardRequest { number, writer, attributes, size } = request;
         let place = self.shard_place(&volume, key, set, number, writer).await?;
         // The transaction decides; but who is refused now has not written terabytes yet.
@@ -280,7 +280,7 @@ impl Core {
         place: &ShardPlace,
         job: Job,
     ) -> Result<Receipt> {
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         let guards = self.guards(volume);
         let has_sources = !job.checks.is_empty() || !job.upload_parts.is_empty();
         let mut plan = Plan::simple(job.row);
@@ -343,7 +343,7 @@ impl Core {
     /// Makes a set visible: a record of it on a drive here (R6), then the transaction.
     pub async fn set_publish(self: &Arc<Core>, volume: &Arc<Volume>, id: SetId) -> Result<SetInfo> {
         self.check_open()?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         let _work = self.work.begin();
         let set = self.set_of(volume, id).await?;
         let record = record_id(volume.id, id.0);

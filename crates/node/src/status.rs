@@ -213,7 +213,7 @@ impl Core {
         let lake_trouble = self.lake_trouble(now_ms);
         let failed = ring_states.iter().filter(|ring| ring.poisoned.is_some());
         let failed: Vec<String> = failed.map(|ring| ring.path.clone()).collect();
-        let mut words = match self.cell.has_others() {
+        let mut words = match self.cell.has_others() && self.cell.view().counting(self.node) > 1 {
             true => self.cell.words(alone.files + alone.kept),
             false => alone.words(),
         };

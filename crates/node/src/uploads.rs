@@ -126,7 +126,7 @@ impl Core {
     ) -> Result<UploadInfo> {
         self.check_open()?;
         let volume = &self.volumes.get(volume).await?;
-        volume.check_writable()?;
+        self.check_writable(volume)?;
         self.check_lake(volume, key.as_bytes(), &attributes).await?;
         let upload = clock::mint();
         let properties = Properties {

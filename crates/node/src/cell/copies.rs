@@ -171,12 +171,7 @@ impl Core {
         mut puts: Vec<Put>,
         when_alone: WhenAlone,
     ) -> Result<Copied> {
-        if self.is_witness {
-            return Err(StoreError::new(
-                ErrorKind::Invalid,
-                "this node is a witness and holds no bytes: write at another node of the cluster",
-            ));
-        }
+        self.check_no_witness()?;
         // Once, before the bytes go anywhere: all copies are the same ciphertext.
         self.vault.seal(&mut puts)?;
         let chunk = puts[0].chunk;

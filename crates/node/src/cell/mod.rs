@@ -312,7 +312,7 @@ impl Cell {
     /// The same for something that a lost node left: somebody of its cell, if there is anybody.
     pub fn is_heir(&self, lost: NodeId, id: VersionId) -> bool {
         let view = self.view();
-        let is_of_cell = |node: NodeId| node != lost && view.is_near(lost, node);
+        let is_of_cell = |node: NodeId| node != lost && view.is_near(lost, node) && !view.is_witness(node);
         let has_heir = view.nodes().any(|node| is_of_cell(node) && self.is_live(&view, node));
         self.is_first(id, |node| node != lost && (!has_heir || is_of_cell(node)))
     }
@@ -322,6 +322,9 @@ impl Cell {
             return true;
         }
         let view = self.view();
+        if view.is_witness(self.node) {
+            return false;
+        }
         let mut ranked = view.rank(ChunkId::new(id, 0)).into_iter();
         let first = ranked.find(|node| counts(*node) && self.is_live(&view, *node));
         first.map_or_else(|| counts(self.node), |first| first == self.node)

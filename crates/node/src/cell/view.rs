@@ -90,9 +90,8 @@ impl View {
     /// Nodes that count for the class of a volume, for a write at one of them: all members but those that nobody has reached yet,
     /// those that are to be removed, and witnesses. One that is silent or down counts on until a person removes it: less than it promised is not what `auto` means.
     pub fn counting(&self, home: NodeId) -> usize {
-        let counts =
-            |node: &NodeId| !self.is_unreached(*node) && !self.is_removing(*node) && !self.is_witness(*node);
-        self.nodes().filter(|node| *node == home || counts(node)).count()
+        let counts = |node: &NodeId| *node == home || !(self.is_unreached(*node) || self.is_removing(*node));
+        self.nodes().filter(|node| !self.is_witness(*node) && counts(node)).count()
     }
 
     /// Members that no other one has reached yet.

@@ -120,6 +120,10 @@ impl Member {
         if let CatalogChoice::Postgres(url) = &options.node.catalog {
             keys.catalog.configure(url);
         }
+        if options.weight == 0 && matches!(keys.catalog, CatalogPlace::Postgres(_)) {
+            let message = "the names of this cluster are in PostgreSQL, which needs no witness";
+            return Err(StoreError::new(ErrorKind::Invalid, message));
+        }
         let authority = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?;
         let fault = |fault: transport::CredentialsError| broken("certificates", &fault);
         let now_s = clock::now_ms() / 1_000;

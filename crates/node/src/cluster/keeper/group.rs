@@ -260,8 +260,10 @@ impl Keeper {
         let leaving = self.standbys.leaving_now();
         let is_silent = |other: &NodeId| node.core.cell.is_suspect(*other);
         let is_witness = |other: &NodeId| view.is_witness(*other);
+        let has_pair = view.nodes().filter(|node| !is_witness(node) && !view.is_removing(*node)).count() > 1;
         let able: Vec<NodeId> = view
             .nodes()
+            .filter(|node| has_pair || !is_witness(node))
             .filter(|node| !leaving.contains(node) && !view.is_removing(*node))
             .filter(|node| *node == own || (view.is_up(*node) && !is_silent(node)))
             // Entries would wait for somebody whom nobody reaches.
@@ -275,7 +277,9 @@ impl Keeper {
             let is_lost = view.is_down(node)
                 && now_ms.saturating_sub(since_ms) > GONE_MAX.as_millis() as u64
                 && able.iter().any(|other| !members.contains(other));
-            if (is_gone && self.view_is_whole(&view)) || is_lost {
+            // Beside one node with drives a witness that votes is one more that can stop it.
+            let is_idle = is_witness(&node) && !has_pair && members.len() == 2;
+            if ((is_gone || is_idle) && self.view_is_whole(&view)) || is_lost {
                 return self.changed(
                     replica.take_out(id).await,
                     node,
@@ -308,10 +312,10 @@ impl Keeper {
                 && !is_witness(&node)
                 && able.contains(&node)
         };
-        if is_witness(&own)
-            && let Some(one) = progress.iter().find(|one| takes_over(one))
-        {
+        let successor = progress.iter().filter(|one| takes_over(one)).max_by_key(|one| one.has);
+        if let Some(one) = successor.filter(|_| is_witness(&own)) {
             replica.give_away(Some(one.member.node));
+            return false;
         }
         let missing = choose(&able, &members, is_witness).into_iter().find(|node| !members.contains(node));
         if let Some(node) = missing
