@@ -62,7 +62,7 @@ class Large:
     def __enter__(self):
         self.lake.mkdir(exist_ok=True)
         url = self.server.url() if self.server else f"file://{self.lake}"
-        more = ["--lake", url, "--memory", "512MiB", "--peers", "127.0.0.1:0"]
+        more = ["--lake", url, "--memory", self.args.memory, "--peers", "127.0.0.1:0"]
         self.node = Node(self.args.stoker, self.folder, size=self.args.ring, args=more, environment=self.environment)
         self.node.__enter__()
         ready = self.node.ready
@@ -270,6 +270,7 @@ def main():
     parser.add_argument("--stoker", required=True, type=pathlib.Path, help="the program; lib_stoker.so lies beside it")
     parser.add_argument("--size", type=bytes_of, default=3 << 30, help="of the file")
     parser.add_argument("--ring", default="256MiB", help="size of the ring")
+    parser.add_argument("--memory", default="512MiB", help="of the node; a sixteenth of it is for bytes on their way to the lake")
     parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
     parser.add_argument("--lake", choices=("folder", "seaweedfs"), default="folder")
     parser.add_argument("--rounds", type=int, default=1, help="of each way; the best of each counts")

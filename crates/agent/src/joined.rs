@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use stoker_node::JoinAs;
 use stoker_store::ErrorKind;
 
+use super::PEERS_PORT;
 use super::place::{Place, read_small};
 use super::ports;
 use crate::failure::Failure;
@@ -51,7 +52,16 @@ pub fn join(
     wanted: &JoinAs,
 ) -> Result<Option<String>, Failure> {
     if stoker_node::is_node(place.dir()) {
-        return Ok(None);
+        let same = token.map_or(Ok(()), |token| stoker_node::check_same_cluster(place.dir(), token));
+        return same.map(|()| None).map_err(|fault| {
+            Failure::new(fault.message).hint(
+                "a node stays in its cluster: choose another directory, or move this one away once what it holds is in the lake",
+            )
+        });
+    }
+    if address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err(Failure::new(format!("{address} has no port"))
+            .hint(format!("nodes listen for others at port {PEERS_PORT}, unless they were told otherwise: {address}:{PEERS_PORT}")));
     }
     let Some(token) = token else {
         return Err(Failure::new("joining a cluster needs a token").hint(
@@ -74,7 +84,7 @@ pub fn join(
             Err(match fault.kind {
                 ErrorKind::Unavailable => failure.hint(
                     "`stoker up` of any of its nodes prints its address; a node that listens on 127.0.0.1 is reached on its own \
-                     machine only: start it with --peers at an address of its network, and open that port",
+                     machine only: start it with --peers ([peers] listen) at an address of its network, and open that port",
                 ),
                 _ => failure,
             })

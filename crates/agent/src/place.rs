@@ -76,11 +76,19 @@ impl Place {
 impl Drop for Place {
     /// Whoever joins or restores as root does it for the user of the service: files of root would keep that from starting.
     fn drop(&mut self) {
-        if let (0, Ok((user, group))) = (sys::user().0, self.owner())
-            && user != 0
-        {
-            hand_over(&self.dir, user, group);
-        }
+        hand_over_as_root(&self.dir);
+    }
+}
+
+/// Gives what root left in the directory of a node to the user of the node.
+pub fn hand_over_as_root(dir: &Path) {
+    if sys::user().0 != 0 {
+        return;
+    }
+    if let Ok(owner) = fs::metadata(dir)
+        && owner.uid() != 0
+    {
+        hand_over(dir, owner.uid(), owner.gid());
     }
 }
 

@@ -334,6 +334,32 @@ fn is_named(named: &Path, path: &Path) -> bool {
     path == named || path == named.join(RING_DIR)
 }
 
+/// Refuses a witness that has drives, as the catalog knows it: what is on them would be on no node any more.
+pub(crate) async fn check_has_no_drives(catalog: &dyn Catalog, node: NodeId) -> Result<()> {
+    let mut range = Range::prefix(b"D", 1_000);
+    loop {
+        let page = catalog.range(range.clone()).await.map_err(error::catalog)?;
+        for row in &page.rows {
+            let drive = DriveRow::of(row).map_err(error::catalog)?;
+            if drive.node == node.0 && drive.state == DriveState::Live {
+                return Err(was_with_drives());
+            }
+        }
+        match page.rows.last() {
+            Some(last) if page.more => range = range.after(&last.key),
+            _ => return Ok(()),
+        }
+    }
+}
+
+pub(crate) fn was_with_drives() -> StoreError {
+    StoreError::new(
+        ErrorKind::Invalid,
+        "a witness has no drives, and this is the directory of a node that has some: choose another --dir, or remove this node first with \
+         `stoker node remove`, and join with an empty one",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

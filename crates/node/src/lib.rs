@@ -77,7 +77,7 @@ pub use self::core::Lost;
 pub use cell::{Body, CellOptions, Health, Labels, RebuildOptions, Summed, Wire};
 pub use cluster::{
     AuthorityChange, ClusterOptions, JoinAs, JoinedAs, Member, Promote, authority_certificate,
-    authority_rotate, is_node, join, secrets_kept,
+    authority_rotate, check_same_cluster, is_node, join, secrets_kept,
 };
 pub use drives::{drives_kept, drives_removed};
 pub use measures::{NOTE_BODY_LEN_MAX, NOTE_HEAD_LEN_MAX, Note, PeerSeen};

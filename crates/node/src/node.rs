@@ -28,7 +28,7 @@ use crate::drain::{Chore, Drainer};
 use crate::drives::{self, Kept, Workshop};
 use crate::expiry::{Expiry, Known};
 use crate::identity::{HighWater, Identity};
-use crate::known::find_drives;
+use crate::known::{check_has_no_drives, find_drives, was_with_drives};
 
 use crate::numbers::CatalogTimes;
 use crate::options::{CatalogChoice, DriveOptions, MemoryPlan, NodeOptions};
@@ -376,32 +376,6 @@ async fn begin_boot(
         cell::dial::check_removed(catalog, node).await?;
     }
     Err(StoreError::new(ErrorKind::Unavailable, "the rows of this node are contended; try again"))
-}
-
-/// Refuses a witness that has drives, as the catalog knows it: what is on them would be on no node any more.
-async fn check_has_no_drives(catalog: &dyn Catalog, node: NodeId) -> Result<()> {
-    let mut range = Range::prefix(b"D", 1_000);
-    loop {
-        let page = catalog.range(range.clone()).await.map_err(error::catalog)?;
-        for row in &page.rows {
-            let drive = DriveRow::of(row).map_err(error::catalog)?;
-            if drive.node == node.0 && drive.state == DriveState::Live {
-                return Err(was_with_drives());
-            }
-        }
-        match page.rows.last() {
-            Some(last) if page.more => range = range.after(&last.key),
-            _ => return Ok(()),
-        }
-    }
-}
-
-fn was_with_drives() -> StoreError {
-    StoreError::new(
-        ErrorKind::Invalid,
-        "a witness has no drives, and this is the directory of a node that has some: choose another --dir, or remove this node first with \
-         `stoker node remove`, and join with an empty one",
-    )
 }
 
 /// Commits what may be committed twice, however long the catalog takes to be there.

@@ -140,7 +140,9 @@ impl Target {
         let cause = format!("no node answers; tried{}", tried.concat());
         let advice = match candidates.iter().any(|candidate| is_closed_to_us(&candidate.endpoint)) {
             true => CLOSED,
-            false => "start a node with `stoker up`, or name one with --dir, --endpoint or STOKER_DIR",
+            false => {
+                "start a node with `stoker up` (a service: `systemctl start stoker`), or name one with --dir, --endpoint or STOKER_DIR"
+            }
         };
         Err(Failure::new(cause).hint(advice))
     }

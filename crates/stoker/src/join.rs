@@ -83,7 +83,11 @@ fn join_service(file: &Path, address: &str, token: Option<&str>) -> Result<ExitC
             "  [peers] listen is not set: other nodes reach this one at the address of this machine by which it joined, port 9002",
         );
     }
-    out::say(format!("  start it: stoker serve --config {}", shell::quoted(&file.display().to_string())));
+    let start = format!("stoker serve --config {}", shell::quoted(&file.display().to_string()));
+    out::say(match sys::user().0 == 0 && service_user().is_some() {
+        true => format!("  start it: systemctl enable --now stoker, or runuser -u {SERVICE_USER} -- {start}"),
+        false => format!("  start it: {start}"),
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,14 +122,16 @@ fn make_for_service(dir: &Path) -> Result<(), Failure> {
     if sys::user().0 != 0 || dir.exists() {
         return Ok(());
     }
-    let Some((user, group)) =
-        user_of(&std::fs::read_to_string("/etc/passwd").unwrap_or_default(), SERVICE_USER)
-    else {
+    let Some((user, group)) = service_user() else {
         return Ok(());
     };
     let failed = |error: std::io::Error| Failure::io(dir.display(), &error);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     std::os::unix::fs::chown(dir, Some(user), Some(group)).map_err(failed)
+}
+
+fn service_user() -> Option<(u32, u32)> {
+    user_of(&std::fs::read_to_string("/etc/passwd").unwrap_or_default(), SERVICE_USER)
 }
 
 /// User and group of a name, by the lines of `/etc/passwd`.

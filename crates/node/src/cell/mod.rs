@@ -431,15 +431,23 @@ impl Cell {
             |node: &NodeId| self.is_suspect(*node) && !view.is_down(*node) && !view.is_unreached(*node);
         let silent = view.nodes().filter(is_silent).count();
         if silent > 0 {
+            let verb = if silent == 1 { "does" } else { "do" };
             words.push(format!(
-                "{silent} of {} nodes do not answer; nothing moves before the grace period ends",
+                "{silent} of {} nodes {verb} not answer; nothing moves before the grace period ends",
                 view.size()
             ));
         }
         let down = view.down().len();
         if down > 0 {
-            words
-                .push(format!("{down} of {} nodes are down; what they held is protected again", view.size()));
+            words.push(match down {
+                1 => {
+                    format!("1 of {} nodes is down; the others make new copies of what it held", view.size())
+                }
+                _ => format!(
+                    "{down} of {} nodes are down; the others make new copies of what they held",
+                    view.size()
+                ),
+            });
         }
         words.extend(view.unreachable().iter().map(|one| one.to_string()));
         if files > 0 && self.raised_for.lock().unwrap().is_empty() {

@@ -80,6 +80,26 @@ fn unfit(peers: SocketAddr, ends: Ends) -> Option<String> {
     })
 }
 
+/// Refuses the token of another cluster than that of the node in a directory. What is no token is not looked at: the node needs none.
+pub fn check_same_cluster(dir: &Path, token: &str) -> Result<()> {
+    let Ok(token) = token.parse::<Token>() else { return Ok(()) };
+    if !ClusterKeys::exists(dir) {
+        return Ok(());
+    }
+    let identity = Identity::load(dir)?;
+    let keys = ClusterKeys::load_or_create(dir, identity)?;
+    let authority = Authority::from_bytes(&keys.authority).map_err(|fault| broken("keys", &fault))?;
+    if authority.fingerprint() == token.fingerprint {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is that of a node of cluster {}, and the token is of another one",
+        dir.display(),
+        identity.cluster
+    );
+    Err(StoreError::new(ErrorKind::Conflict, message))
+}
+
 /// Makes a directory the directory of a node of that cluster. Refuses a directory that is a node already.
 pub async fn join(dir: &Path, address: &str, token: &str, wanted: &JoinAs) -> Result<JoinedAs> {
     let wrong = |fault: transport::TokenError| StoreError::new(ErrorKind::Invalid, fault.to_string());

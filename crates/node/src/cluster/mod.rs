@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::book::Book;
-pub use self::join::{JoinAs, JoinedAs, join};
+pub use self::join::{JoinAs, JoinedAs, check_same_cluster, join};
 pub(crate) use self::keeper::Keeper;
 use self::keeper::KeeperOptions;
 use self::keys::{CatalogPlace, ClusterKeys};

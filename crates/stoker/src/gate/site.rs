@@ -9,7 +9,7 @@ use stoker_lake::LakeOptions;
 use stoker_node::LakePrices;
 
 use crate::config::Config;
-use crate::daemon::place::read_small;
+use crate::daemon::place::{hand_over_as_root, read_small};
 use crate::daemon::{LakePlan, drives};
 use crate::failure::Failure;
 use crate::up::settings::{self, Setting};
@@ -102,6 +102,13 @@ impl Site {
     /// A name that no other gate uses at the same time.
     pub fn name(&self) -> String {
         format!("stoker-gate-{}", self.node)
+    }
+}
+
+/// Whoever gates as root leaves its files to the user of the service, who could not read them.
+impl Drop for Site {
+    fn drop(&mut self) {
+        hand_over_as_root(&self.dir);
     }
 }
 

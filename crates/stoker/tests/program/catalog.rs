@@ -106,16 +106,24 @@ fn keys_are_rotated_while_everything_runs() {
         rig.succeed("key rotate --join-token --json").json()["join_token"].as_str().unwrap().to_owned();
     assert!(token != before && token.starts_with("stoker1-"), "{token}");
     let other = rig.path("other");
-    let join = |token: &str| {
-        let address = rig.node.ready["peers"].as_str().unwrap().to_owned();
+    let address = rig.node.ready["peers"].as_str().unwrap();
+    let start = |verb: &[&str], dir: &std::path::Path, token: &str| {
         let mut command = super::rig::binary();
-        command.args(["join", &address, "--check", "--size", "256MiB", "--memory", "256MiB", "--dir"]);
-        ran(command.arg(&other).env("STOKER_JOIN_TOKEN", token))
+        command.args(verb).args(["--check", "--size", "256MiB", "--memory", "256MiB", "--dir"]);
+        ran(command.arg(dir).env("STOKER_JOIN_TOKEN", token))
     };
+    let join = |token: &str| start(&["join", address], &other, token);
     let refused = join(before);
     assert_eq!(refused.code, 1, "the old token: {}{}", refused.text(), refused.err);
     let joined = join(&token);
     assert_eq!(joined.code, 0, "{}{}", joined.text(), joined.err);
+    assert_eq!(join(&token).code, 0, "the same line starts a member again, with a token that is used up");
+    // A node of another cluster does not start as if it had joined.
+    let third = rig.path("third");
+    assert_eq!(start(&["up"], &third, "").code, 0);
+    let refused = start(&["join", address], &third, &token);
+    assert!(refused.code == 1 && refused.err.contains("the token is of another one"), "{}", refused.err);
+    assert!(refused.out.is_empty(), "{}", refused.text());
 }
 
 /// Runs the nodes of a cell in one process group of their own.
