@@ -333,6 +333,8 @@ impl Daemon {
         let mut ports = Ports::read(place)?;
         let promote = plan.promote.filter(|_| !is_again());
         let member = start_member(place, plan, promote, &mut ports).await?;
+        // What is said from here on names nodes.
+        log::set_names(member.node().names());
         let given = Given { tokens, lake_trouble, gate };
         let started = Daemon::start_doors(place, plan, cores.clone(), given, &member, ports).await;
         if started.is_err() {

@@ -162,6 +162,18 @@ impl Node {
         Ok(token.map(|(_, token)| TokenKey(token.key)))
     }
 
+    /// Whether a node could join by a token; says why not.
+    pub(crate) async fn join_token_check(
+        &self,
+        id: TokenId,
+        node: NodeId,
+    ) -> Result<std::result::Result<(), String>> {
+        let now_ms = self.now_ms().await?;
+        let token = self.join_token(id).await?;
+        let unknown = || "the token is not known any more".to_owned();
+        Ok(token.ok_or_else(unknown).and_then(|(_, token)| used(&token, node, now_ms).map(drop)))
+    }
+
     /// Counts that a node joins by a token; says why not if it may not.
     pub(crate) async fn join_token_use(
         &self,

@@ -213,8 +213,10 @@ impl Core {
         let lake_trouble = self.lake_trouble(now_ms);
         let failed = ring_states.iter().filter(|ring| ring.poisoned.is_some());
         let failed: Vec<String> = failed.map(|ring| ring.path.clone()).collect();
-        let mut words = match self.cell.has_others() && self.cell.view().counting(self.node) > 1 {
-            true => self.cell.words(alone.files + alone.kept),
+        let mut words = match self.cell.has_others() {
+            true if self.cell.view().counting(self.node) > 1 => self.cell.words(alone.files + alone.kept),
+            // Nobody could take a copy: a witness, or one that nobody reaches.
+            true => [self.cell.words(0), alone.words()].concat(),
             false => alone.words(),
         };
         let mut is_whole = true;

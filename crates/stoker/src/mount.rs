@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::connect::Target;
 use crate::failure::Failure;
-use crate::{clock, log, out, size, sys};
+use crate::{clock, log, out, shell, size, sys};
 
 /// What the kernel offers file systems by.
 const DEVICE: &str = "/dev/fuse";
@@ -328,7 +328,11 @@ fn usable(directory: &Path) -> Result<PathBuf, Failure> {
                 .hint("`stoker umount --lazy DIRECTORY`, as the user who mounted it or as root")
         })?;
     }
-    let found = std::fs::metadata(directory).map_err(|error| Failure::io(what(), &error))?;
+    let found = std::fs::metadata(directory).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::new(format!("{} is not there", what()))
+            .hint(format!("make it: mkdir -p {}", shell::quoted(&directory.display().to_string()))),
+        _ => Failure::io(what(), &error),
+    })?;
     if !found.is_dir() {
         return Err(Failure::new(format!("{} is not a directory", directory.display())));
     }

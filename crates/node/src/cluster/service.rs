@@ -163,6 +163,8 @@ impl JoinService for Desk {
                 return Err(format!("the cluster has a node {id} already"));
             }
             if let Some(JoinPayload::Named { name }) = JoinPayload::decode(&payload) {
+                // Who is in the cluster is nothing for those whose token is no good any more.
+                node.join_token_check(token, id).await.map_err(unanswered)??;
                 node.check_name_free(&name)?;
             }
             node.join_token_use(token, id).await.map_err(unanswered)??;

@@ -124,8 +124,8 @@ pub(crate) struct Spill {
     upload: Option<Upload>,
     /// Lengths of the first parts and of the longest.
     lengths: (u64, u64),
-    /// It was announced to fit into a first part, and goes as it is when it is finished.
-    is_one_put: bool,
+    /// It was announced to be no longer than this, which fits into a first part, and goes as it is when it is finished.
+    one_put: Option<u64>,
     summer: Summer,
     crc64: u64,
     size: u64,
@@ -217,7 +217,7 @@ impl Spill {
             memory: None,
             upload: None,
             lengths,
-            is_one_put: one_put.is_some(),
+            one_put,
             summer: Summer::new(stride),
             crc64: crc64(b""),
             size: 0,
@@ -239,8 +239,10 @@ impl Spill {
     /// Adds bytes, up to the end of a chunk; says how many.
     pub async fn fill(&mut self, bytes: &[u8]) -> Result<usize> {
         if self.memory.is_none() {
-            // For the whole part: writers that each had a piece of one would wait for each other.
-            let units = self.part_len().div_ceil(UNIT).min(self.core.drainer.spill_units as u64) as u32;
+            // For the whole part: writers that each had a piece of one would wait for each other. And for no more than will come:
+            // parts of an upload are often shorter than ours, and so many more of them are on their way at once.
+            let len = self.one_put.filter(|_| self.upload.is_none()).unwrap_or(u64::MAX).min(self.part_len());
+            let units = len.div_ceil(UNIT).clamp(1, self.core.drainer.spill_units as u64) as u32;
             let closed = |_| StoreError::new(ErrorKind::Closed, "this node is stopping");
             let memory = self.core.drainer.spill_memory.clone().acquire_many_owned(units).await;
             self.memory = Some(memory.map_err(closed)?);
@@ -296,7 +298,7 @@ impl Spill {
 
     /// Sends what is due, and waits if much is under way.
     pub async fn go_on(&mut self) -> Result<()> {
-        let is_short = self.is_one_put && self.upload.is_none() && self.body_len == self.part_len();
+        let is_short = self.one_put.is_some() && self.upload.is_none() && self.body_len == self.part_len();
         if self.body_len < self.part_len() || is_short {
             return Ok(());
         }
