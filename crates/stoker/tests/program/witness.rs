@@ -117,10 +117,18 @@ fn of_two_nodes_either_may_be_lost_where_a_witness_votes() {
     wait_for(|| keeper(&n0).is_some_and(|(_, votes)| votes == 2));
     read(&w, "data/two");
 
+    // A lost node is made up for and removed although the witness is nearer to it. Then the other one is alone, and needs no vote.
+    done(&n0, &["drain", "one/without-n1", "--wait", "--timeout", "60s"]);
+    nodes[0].0.take().unwrap().kill();
+    wait_for(|| state(&n1, "n0") == "down");
+    done(&n1, &["node", "remove", "n0", "--force", "--timeout", "60s"]);
+    wait_for(|| keeper(&n1).is_some_and(|(_, votes)| votes == 0));
+    vote.kill();
+    assert_eq!(put(&n1, "data/three"), 1);
+    read(&n1, "data/5");
+
     // A node with drives does not become one by mistake.
     nodes[1].0.take().unwrap().stop();
     let refused = ran(&mut witness(&n1, &[], ""));
     assert!(refused.code == 1 && refused.err.contains("a witness has no drives"), "{}", refused.err);
-    vote.stop();
-    assert_eq!(state(&n0, "w"), "leaving");
 }
