@@ -50,6 +50,8 @@ enum Action {
         args: &'static str,
         without: Without,
     },
+    /// Suites that wait more than they compute, at the same time, but one after the other within a lane.
+    Lanes(&'static [&'static [Action]]),
 }
 
 struct Step {
@@ -93,6 +95,12 @@ const fn open(args: &'static str) -> Action {
 
 const EVERY: &[Tier] = &[Tier::Normal, Tier::Full, Tier::Long];
 
+/// About as long each.
+const QUICK_SUITES: &[&[Action]] = &[
+    &[clients("--tier quick", Without::Skip)],
+    &[apps("--tier quick"), python("--tier quick", Without::Skip)],
+];
+
 /// What the gate runs, in this order: cheapest first, so that a slip is told within seconds.
 /// Only steps that exist are listed here; the others are in `LATER`.
 const STEPS: &[Step] = &[
@@ -113,13 +121,11 @@ const STEPS: &[Step] = &[
     step("sim cell, 5000 seeds", &[Tier::Full], Action::Sim { what: "cell", seeds: "5000" }),
     step("sim cell, 100000 seeds", &[Tier::Long], Action::Sim { what: "cell", seeds: "100000" }),
     step("planted bugs", &[Tier::Full, Tier::Long], Action::Sim { what: "mutations", seeds: "10000" }),
-    step("clients", &[Tier::Normal], clients("--tier quick", Without::Skip)),
+    step("clients beside apps and python", &[Tier::Normal], Action::Lanes(QUICK_SUITES)),
     step("clients, SeaweedFS as a lake", &[Tier::Full], clients("--tier full", Without::Fail)),
     step("clients, SeaweedFS and Garage as lakes", &[Tier::Long], clients("--tier long", Without::Fail)),
-    step("apps", &[Tier::Normal], apps("--tier quick")),
     step("apps, in the sizes of people", &[Tier::Full], apps("--tier full")),
     step("apps, longer", &[Tier::Long], apps("--tier long")),
-    step("python", &[Tier::Normal], python("--tier quick", Without::Skip)),
     step("python, with torch", &[Tier::Full, Tier::Long], python("--tier full", Without::Fail)),
     step("api", &[Tier::Full, Tier::Long], Action::Suite { suite: &API, args: "", without: Without::Skip }),
     step(
@@ -220,7 +226,17 @@ fn announce(tier: Tier) {
 
 impl Step {
     fn command_line(&self) -> String {
-        match self.action {
+        self.action.command_line()
+    }
+
+    fn passes(&self, tier: Tier) -> bool {
+        self.action.passes(tier)
+    }
+}
+
+impl Action {
+    fn command_line(&self) -> String {
+        match self {
             Action::Cargo(args) => format!("cargo {args}"),
             Action::Sim { what, seeds } => format!("cargo xtask sim {what} --seeds {seeds}"),
             Action::Tidy => "cargo xtask tidy".into(),
@@ -228,11 +244,14 @@ impl Step {
             Action::Tests => "cargo test --workspace --locked".into(),
             Action::Suite { suite, args: "", .. } => format!("cargo xtask {}", suite.name),
             Action::Suite { suite, args, .. } => format!("cargo xtask {} {args}", suite.name),
+            Action::Lanes(lanes) => {
+                lanes.iter().copied().flatten().map(Action::command_line).collect::<Vec<_>>().join("; ")
+            }
         }
     }
 
     fn passes(&self, tier: Tier) -> bool {
-        match self.action {
+        match self {
             // Tests that have a larger form take it from the environment.
             Action::Cargo(args) if tier != Tier::Normal => {
                 succeeds(cargo().args(args.split(' ')).env("STOKER_FULL", "1"))
@@ -242,12 +261,40 @@ impl Step {
             Action::Sim { what, seeds } => sim::run(&[what, "--seeds", seeds].map(String::from)).is_ok(),
             Action::Tidy => tidy::run(&[]).is_ok(),
             Action::Upgrade => upgrade::run(&[]).is_ok(),
-            Action::Suite { suite, args, without } => {
-                let args: Vec<String> = args.split_whitespace().map(String::from).collect();
-                suite.run_or(&args, without).is_ok()
-            }
+            Action::Suite { suite, args, without } => suite.run_or(&words(args), *without).is_ok(),
+            Action::Lanes(lanes) => pass_beside(lanes),
         }
     }
+}
+
+fn words(args: &str) -> Vec<String> {
+    args.split_whitespace().map(String::from).collect()
+}
+
+/// Builds first, one after the other, as cargo would wait for itself anyway.
+fn pass_beside(lanes: &[&[Action]]) -> bool {
+    let is_built = lanes.iter().copied().flatten().all(|action| match action {
+        Action::Suite { suite, without, .. } => suite.build(*without).is_ok(),
+        _ => false,
+    });
+    is_built
+        && std::thread::scope(|scope| {
+            let lanes: Vec<_> =
+                lanes.iter().map(|lane| scope.spawn(|| lane.iter().all(passes_quietly))).collect();
+            // Each is waited for, also after one that failed: it has something to say, too.
+            lanes.into_iter().map(|lane| lane.join().unwrap_or(false)).fold(true, |all, one| all && one)
+        })
+}
+
+/// What it prints is shown when it ends.
+fn passes_quietly(action: &Action) -> bool {
+    let Action::Suite { suite, args, without } = action else { return false };
+    let ((result, printed), took) = timed(|| suite.run_quietly(&words(args), *without));
+    let outcome = if result.is_ok() { "ok" } else { "FAILED" };
+    let printed = String::from_utf8_lossy(&printed);
+    // One write, so that what the other lane says stays apart.
+    eprint!("{}: {outcome}, {}\n{printed}", action.command_line(), seconds(took));
+    result.is_ok()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the gate is the edge: it tells a person how long a step took")]
@@ -284,8 +331,13 @@ mod tests {
         for tier in EVERY {
             let names = names(*tier);
             assert_eq!(names[..4], ["fmt", "clippy", "tidy", "test"]);
-            for once in ["sim ring", "sim replication", "sim cell", "clients", "apps"] {
+            for once in ["sim ring", "sim replication", "sim cell"] {
                 assert_eq!(names.iter().filter(|name| name.starts_with(once)).count(), 1, "{tier:?}: {once}");
+            }
+            let lines: Vec<String> =
+                STEPS.iter().filter(|step| step.tiers.contains(tier)).map(Step::command_line).collect();
+            for suite in ["cargo xtask clients", "cargo xtask apps", "cargo xtask python"] {
+                assert_eq!(lines.join(";").matches(suite).count(), 1, "{tier:?}: {suite}");
             }
         }
     }

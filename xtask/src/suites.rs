@@ -1,8 +1,9 @@
 //! `cargo xtask clients`, `apps`, `api`, `console`, `telemetry`, `collectors`, `guest`, `walk`, `patroni`, `packages`, `kubernetes`, `large` and `open`: programs of others against real
 //! nodes, each by a script below `tests/`.
 
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
 
 use crate::Failure;
 use crate::workspace::{built, cargo, root, succeeds};
@@ -85,26 +86,57 @@ impl Suite {
 
     /// The same, for a gate that has to be green on a machine that lacks what the suite needs.
     pub fn run_or(&self, args: &[String], without: Without) -> Result<(), Failure> {
+        self.build(without)?;
+        let status = self.command(args).status();
+        self.judge(status, without)
+    }
+
+    /// The same without building; what it printed comes back with it.
+    pub fn run_quietly(&self, args: &[String], without: Without) -> (Result<(), Failure>, Vec<u8>) {
+        let mut printed = Vec::new();
+        let status = self.capture(args, &mut printed);
+        (self.judge(status, without), printed)
+    }
+
+    /// Builds what the suite runs.
+    pub fn build(&self, without: Without) -> Result<(), Failure> {
         // The gate has built it with its tests a moment ago. Built by itself it would have other features, and everything below it too.
         let is_built = without == Without::Skip && program().is_file() && self.features.is_empty();
+        let mut build = cargo();
         if self.needs_binding {
             // With the features that the tests were built with, so that only what is loaded by Python is new.
-            if !succeeds(cargo().args(["build", "--workspace", "--locked"])) {
-                return Err(Failure::Failed);
-            }
-        } else if !is_built {
-            let mut build = cargo();
+            build.args(["build", "--workspace", "--locked"]);
+        } else if is_built {
+            return Ok(());
+        } else {
             build.args(["build", "--package", "stoker", "--locked"]);
             if !self.features.is_empty() {
                 build.args(["--features", self.features]);
             }
-            if !succeeds(&mut build) {
-                return Err(Failure::Failed);
-            }
         }
+        if succeeds(&mut build) { Ok(()) } else { Err(Failure::Failed) }
+    }
+
+    fn command(&self, args: &[String]) -> Command {
         let mut python = Command::new("python3");
         python.current_dir(root()).args(["-B", self.script, "--stoker"]).arg(program()).args(args);
-        match python.status() {
+        python
+    }
+
+    /// One pipe for both of its streams, so that the order of lines stays.
+    fn capture(&self, args: &[String], printed: &mut Vec<u8>) -> std::io::Result<ExitStatus> {
+        let (mut reader, writer) = std::io::pipe()?;
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        let mut child = command.spawn()?;
+        // It holds the ends for writing too.
+        drop(command);
+        reader.read_to_end(printed)?;
+        child.wait()
+    }
+
+    fn judge(&self, status: std::io::Result<ExitStatus>, without: Without) -> Result<(), Failure> {
+        match status {
             Ok(status) if status.success() => Ok(()),
             Ok(status) if status.code() == Some(EXIT_NOT_HERE) && without == Without::Skip => {
                 eprintln!("xtask: skipped: {}, because what they need cannot be had here", self.what);
