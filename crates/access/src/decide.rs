@@ -110,6 +110,8 @@ pub enum Reason {
     Elsewhere,
     /// It is the audit log, which nobody changes.
     AuditLog,
+    /// The policy of the volume says no.
+    Policy,
 }
 
 impl Reason {
@@ -121,6 +123,7 @@ impl Reason {
             Reason::ReadOnly => "Access Denied: whoever asks may read this, not change it.",
             Reason::Elsewhere => "Access Denied: whoever asks may use other places, not this one.",
             Reason::AuditLog => "Access Denied: the cluster alone writes its audit log.",
+            Reason::Policy => "Access Denied: the policy of the bucket says no.",
         };
         StoreError::new(ErrorKind::Denied, message)
     }
@@ -128,7 +131,7 @@ impl Reason {
     /// Whether an error is one of a decision.
     pub(crate) fn is_of(fault: &StoreError) -> bool {
         use Reason as R;
-        let all = [R::Stranger, R::Operators, R::ReadOnly, R::Elsewhere, R::AuditLog];
+        let all = [R::Stranger, R::Operators, R::ReadOnly, R::Elsewhere, R::AuditLog, R::Policy];
         all.into_iter().any(|reason| reason.fault().message == fault.message)
     }
 }
@@ -239,6 +242,7 @@ mod tests {
                         Verdict::Deny(Reason::Operators) => 'o',
                         Verdict::Deny(Reason::Stranger) => 's',
                         Verdict::Deny(Reason::AuditLog) => 'a',
+                        Verdict::Deny(Reason::Policy) => 'p',
                     };
                     assert_eq!(found, expect, "{who}: {action:?}");
                 }

@@ -12,11 +12,11 @@ use stoker_store::{
 use tokio::time::Instant;
 
 use crate::decide::{Member, Rights, Scope};
-use crate::guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded, Who};
+use crate::guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded, Policies, Who};
 use crate::members::{KeyRights, Members};
 
 /// How old what is known of users may be.
-const KNOWN_AGE_MAX: Duration = Duration::from_secs(3);
+pub(crate) const KNOWN_AGE_MAX: Duration = Duration::from_secs(3);
 
 /// A store that nobody reaches without a decision.
 #[derive(Clone)]
@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     pub log: Option<Arc<Log>>,
     /// Volumes whose every read is written down, or not, as it was a moment ago.
     full: RwLock<HashMap<String, (Instant, bool)>>,
+    pub policies: Policies,
     known: RwLock<Option<Known>>,
     asking: tokio::sync::Mutex<()>,
 }
@@ -84,7 +85,7 @@ impl Guard {
 
     fn with(store: Arc<dyn Store>, log: Option<Arc<Log>>) -> Guard {
         let (known, full, asking) = (RwLock::default(), RwLock::default(), tokio::sync::Mutex::default());
-        Guard(Arc::new(Shared { store, log, full, known, asking }))
+        Guard(Arc::new(Shared { store, log, full, policies: Policies::default(), known, asking }))
     }
 
     /// Where calls are written down.

@@ -19,11 +19,13 @@ mod guard;
 mod guarded;
 mod members;
 mod origin;
+mod policy;
 pub mod token;
 mod told;
 
 pub use action::{Action, Kind, order_action};
 pub use decide::{AUDIT_VOLUME, Member, Reason, Resource, Rights, Scope, Verdict, decide};
 pub use guard::{Credential, Guard, Peers};
-pub use guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded};
+pub use guarded::{AUDIT_FULL, AUDIT_SETTING, Guarded, POLICY_SETTING};
 pub use origin::Origin;
+pub use policy::{Fault as PolicyFault, POLICY_LEN_MAX, Policy};

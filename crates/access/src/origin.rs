@@ -9,6 +9,8 @@ pub struct Origin {
     pub address: Arc<str>,
     /// The request, as its endpoint numbers them.
     pub request_id: Arc<str>,
+    /// Nobody on the way to its caller reads it.
+    pub is_tls: bool,
 }
 
 tokio::task_local! {

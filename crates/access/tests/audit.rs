@@ -85,7 +85,7 @@ impl Rig {
 async fn changes_and_denials_have_lines_and_reads_have_none() {
     let rig = Rig::new(|_| {}).await;
     let member = rig.guard.member(Principal::Key("AKIA1".into()), "s3", Member::of("default"));
-    let origin = Origin { address: "10.0.0.7:55".into(), request_id: "r-1".into() };
+    let origin = Origin { address: "10.0.0.7:55".into(), request_id: "r-1".into(), ..Origin::default() };
     origin.clone().scope(rig.put(&*member, "a/b")).await;
     member.open("data", &key("a/b")).await.unwrap().read(0, 10).await.unwrap();
     member.stat("data", &key("a/b")).await.unwrap();
@@ -120,7 +120,7 @@ async fn changes_and_denials_have_lines_and_reads_have_none() {
 async fn a_full_log_has_reads_too() {
     let rig = Rig::new(|options| options.is_full = true).await;
     let operator = rig.guard.operator("client");
-    operator.comes_from("unix".into());
+    operator.comes_from(Origin { address: "unix".into(), ..Origin::default() });
     rig.put(&*operator, "a").await;
     let file = operator.open("data", &key("a")).await.unwrap();
     assert_eq!(&file.read(0, 100).await.unwrap()[..], b"some bytes");

@@ -35,7 +35,8 @@ impl Audit {
     /// Numbers a request.
     pub fn origin(&self, address: std::net::IpAddr) -> Origin {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        Origin { address: address.to_string().into(), request_id: format!("admin-{number}").into() }
+        let request_id = format!("admin-{number}").into();
+        Origin { address: address.to_string().into(), request_id, is_tls: false }
     }
 
     /// A line about a call, to be added when its outcome is known.

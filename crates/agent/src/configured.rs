@@ -55,6 +55,7 @@ pub fn plan(config: &Config, dir: &Path) -> Result<Plan, Failure> {
             domains: s3.domains.clone(),
             cors_origins: s3.cors_origins.clone(),
             signature_v2: s3.signature_v2,
+            md5_up_to: s3.md5_up_to.0,
             threads: s3.threads.get().map(NonZeroUsize::get),
             connections_max: s3.connections_max.get(),
             catalog_patience: match config.catalog.kind() {

@@ -33,6 +33,8 @@ pub struct S3Plan {
     pub cors_origins: Vec<String>,
     /// Presigned requests of Signature Version 2 are taken.
     pub signature_v2: bool,
+    /// Objects up to this size have their MD5 as ETag.
+    pub md5_up_to: u64,
     /// As many as cores, if nobody says otherwise.
     pub threads: Option<usize>,
     pub connections_max: usize,

@@ -111,6 +111,7 @@ fn options(
         domains: plan.domains.clone(),
         cors_origins: plan.cors_origins.clone(),
         signature_v2: plan.signature_v2,
+        md5_up_to: plan.md5_up_to,
         connections_max: plan.connections_max,
         catalog_patience: plan.catalog_patience,
         tls,

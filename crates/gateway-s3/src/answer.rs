@@ -136,6 +136,13 @@ pub(crate) fn xml(status: StatusCode, document: impl Into<Bytes>) -> Answer {
     answer
 }
 
+/// An answer with a JSON body.
+pub(crate) fn json(status: StatusCode, document: impl Into<Bytes>) -> Answer {
+    let mut answer = xml(status, document);
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
 /// A refusal as an answer.
 pub(crate) fn refused(refusal: &Refusal, resource: &str, request_id: &str, is_head: bool) -> Answer {
     let status = refusal.code.status();

@@ -86,6 +86,7 @@ operations! {
     PutBucketAcl,
     PutBucketCors,
     PutBucketOwnershipControls,
+    PutBucketPolicy,
     PutBucketTagging,
     PutObject,
     PutObjectAcl,

@@ -19,6 +19,9 @@ impl PartialEq for TraceParent {
 
 impl Eq for TraceParent {}
 
+/// What MD5 costs of an object of this size is small beside the request: 25 us of a core.
+const MD5_UP_TO: u64 = 16 << 10;
+
 /// How a gateway is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayOptions {
@@ -36,6 +39,8 @@ pub struct GatewayOptions {
     pub cors_origins: Vec<String>,
     /// Presigned requests of Signature Version 2 are taken, too.
     pub signature_v2: bool,
+    /// The ETag of an object that came in one piece is its MD5 up to this size; MD5 is slower than drives. (D21)
+    pub md5_up_to: u64,
     /// Most connections at the same time. Beyond that, those that have signed nothing yet make room, then those of an address
     /// that has more than others; if there are none, newcomers are turned away with 503.
     pub connections_max: usize,
@@ -64,6 +69,7 @@ impl Default for GatewayOptions {
             tls: None,
             cors_origins: Vec::new(),
             signature_v2: true,
+            md5_up_to: MD5_UP_TO,
             connections_max: 2048,
             header_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),

@@ -58,6 +58,7 @@ codes! {
     InvalidURI 400,
     KeyTooLongError 400,
     MalformedPOSTRequest 400,
+    MalformedPolicy 400,
     MalformedXML 400,
     MaxMessageLengthExceeded 400,
     MetadataTooLarge 400,

@@ -85,6 +85,7 @@ fn needs(operation: Operation) -> Option<(Action, On)> {
         | O::PutBucketAcl
         | O::PutBucketCors
         | O::PutBucketOwnershipControls
+        | O::PutBucketPolicy
         | O::PutBucketTagging
         | O::PutPublicAccessBlock => (Action::SetVolumeSetting, On::Whole),
         O::Preflight | O::Unknown => return None,

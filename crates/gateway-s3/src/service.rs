@@ -78,7 +78,8 @@ impl Service {
         let id = self.ids.next();
         let span = self.span(&request, &id);
         let exchange = Exchange::begin(Arc::clone(&self.counters), pace, place, span.clone());
-        let origin = Origin { address: from, request_id: Arc::from(id.as_str()) };
+        let is_tls = self.options.tls.is_some();
+        let origin = Origin { address: from, request_id: Arc::from(id.as_str()), is_tls };
         origin.scope(self.serve_within(request, id, exchange)).instrument(span).await
     }
 
@@ -237,8 +238,17 @@ impl Service {
         if let Target::Object(volume, key) = target
             && let Some(reserved) = Reserved::of(key)
         {
-            let (credential, bytes_max) = (credential.as_ref(), self.options.body_bytes_max);
-            let write = Write { volume, key, query, headers, credential, payload, arrivals, bytes_max };
+            let write = Write {
+                volume,
+                key,
+                query,
+                headers,
+                credential: &credential,
+                payload,
+                arrivals,
+                bytes_max: self.options.body_bytes_max,
+                md5_up_to: self.options.md5_up_to,
+            };
             return sets::answer(store, operation, reserved, write).await;
         }
         match (operation, target) {
@@ -250,8 +260,17 @@ impl Service {
                 }
             }
             (Operation::PutObject | Operation::UploadPart, Target::Object(volume, key)) => {
-                let (credential, bytes_max) = (credential.as_ref(), self.options.body_bytes_max);
-                let write = Write { volume, key, query, headers, credential, payload, arrivals, bytes_max };
+                let write = Write {
+                    volume,
+                    key,
+                    query,
+                    headers,
+                    credential: &credential,
+                    payload,
+                    arrivals,
+                    bytes_max: self.options.body_bytes_max,
+                    md5_up_to: self.options.md5_up_to,
+                };
                 match operation {
                     Operation::PutObject => put_object(store, write).await,
                     _ => upload_part(store, write).await,

@@ -45,6 +45,7 @@ const QUESTIONS: &[(&str, Method, Of, Operation)] = &[
     ("ownershipControls", Method::PUT, Of::Bucket, Operation::PutBucketOwnershipControls),
     ("ownershipControls", Method::DELETE, Of::Bucket, Operation::DeleteBucketOwnershipControls),
     ("policy", Method::GET, Of::Bucket, Operation::GetBucketPolicy),
+    ("policy", Method::PUT, Of::Bucket, Operation::PutBucketPolicy),
     ("policy", Method::DELETE, Of::Bucket, Operation::DeleteBucketPolicy),
     ("policyStatus", Method::GET, Of::Bucket, Operation::GetBucketPolicyStatus),
     ("publicAccessBlock", Method::GET, Of::Bucket, Operation::GetPublicAccessBlock),
@@ -167,7 +168,8 @@ pub(crate) fn answer(
     }
 }
 
-fn filled(name: &str, inner: &str) -> Result<Answer> {
+/// A document with this name and content.
+pub(crate) fn filled(name: &str, inner: &str) -> Result<Answer> {
     let document =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{name} xmlns=\"{NAMESPACE}\">{inner}</{name}>");
     Ok(answer::xml(StatusCode::OK, document))

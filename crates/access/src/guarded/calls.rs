@@ -8,12 +8,13 @@ use stoker_store::{
     ListRequest, LockClient, LockHeld, LockOwner, LockRequest, NodeStatus, Order, PartChoice, PartSource,
     PartsPage, Receipt, RenameMode, Report, Resolution, Result, SetId, SetInfo, SetRequest, SetStatus,
     SetsPage, ShardRequest, ShardUpload, Store, StoreError, Subject, UploadId, UploadInfo, UploadsPage,
-    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer,
+    VolumeInfo, VolumeOptions, VolumePolicy, WriteRequest, Writer, volume_tenant,
 };
 
-use super::{Decided, Who, full_of, is_limited, own_is_full, own_of, told};
+use super::{Decided, POLICY_SETTING, Who, full_of, is_limited, own_is_full, own_of, told};
 use crate::action::{Action, order_action};
 use crate::decide::{Reason, Resource, Rights, decide};
+use crate::policy::{Fault as PolicyFault, Policy, name_of_setting};
 use crate::told::Told;
 
 /// Decides, and calls the store behind with the full name of the volume.
@@ -21,6 +22,7 @@ macro_rules! at {
     ($me:ident, $action:ident, $volume:expr, |$v:ident| $resource:expr, |$s:ident| $call:expr) => {{
         if let Who::Fixed(rights) = &$me.who
             && own_is_full(rights, $volume)
+            && $me.is_free(rights, $volume)
         {
             let $v = $volume;
             if let Err(fault) = $me.judge(rights, Action::$action, $resource) {
@@ -33,6 +35,7 @@ macro_rules! at {
             let rights = $me.rights().await?;
             let full = full_of(&rights, $volume);
             let $v: &str = &full;
+            $me.know(&rights, $v).await?;
             $me.judge(&rights, Action::$action, $resource)?;
             let $s: &dyn Store = &*$me.shared.store;
             let answer = $me.on_behalf($call).await;
@@ -47,6 +50,7 @@ macro_rules! of_set {
         if let Who::Fixed(rights) = &$me.who
             && own_is_full(rights, $volume)
             && !is_limited(rights)
+            && $me.is_free(rights, $volume)
         {
             let $v = $volume;
             if let Err(fault) = $me.judge(rights, Action::$action, Resource::Key($v, b"")) {
@@ -59,9 +63,10 @@ macro_rules! of_set {
             let rights = $me.rights().await?;
             let full = full_of(&rights, $volume);
             let $v: &str = &full;
+            $me.know(&rights, $v).await?;
             $me.judge(&rights, Action::$action, Resource::Glimpse($v))?;
             let $s: &dyn Store = &*$me.shared.store;
-            if is_limited(&rights) {
+            if is_limited(&rights) || !$me.is_free(&rights, $v) {
                 let info = told($s.set_status($v, $set).await, $v, $volume)?.info;
                 $me.judge(&rights, Action::$action, Resource::Key($v, info.path.as_bytes()))?;
             }
@@ -199,6 +204,7 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             self.judge(&rights, Action::Directory, Resource::Glimpse(&full))?;
             let found = told(self.shared.store.directory(&full, inode).await, &full, volume)?;
             self.judge(&rights, Action::Directory, Resource::Key(&full, &found))?;
@@ -220,6 +226,7 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             self.judge(&rights, Action::Lock, Resource::Key(&full, key.as_bytes()))?;
             let store = &self.shared.store;
             if is_limited(&rights) && (request.kind.is_some() || request.is_test) {
@@ -248,6 +255,7 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             for key in [from, to] {
                 self.judge(&rights, Action::Link, Resource::Key(&full, key.as_bytes()))?;
             }
@@ -260,6 +268,8 @@ impl Store for Decided {
             let rights = self.rights().await?;
             let source = full_of(&rights, &request.from_volume).into_owned();
             let target = full_of(&rights, &request.to_volume).into_owned();
+            self.know(&rights, &source).await?;
+            self.know(&rights, &target).await?;
             self.judge(&rights, Action::Open, Resource::Key(&source, request.from.as_bytes()))?;
             self.judge(&rights, Action::Copy, Resource::Key(&target, request.to.as_bytes()))?;
             let own = std::mem::replace(&mut request.to_volume, target.clone());
@@ -282,6 +292,7 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             for key in [from, to] {
                 self.judge(&rights, Action::Rename, Resource::Key(&full, key.as_bytes()))?;
             }
@@ -298,6 +309,7 @@ impl Store for Decided {
         if let Who::Fixed(rights) = &self.who
             && own_is_full(rights, volume)
             && !is_limited(rights)
+            && self.is_free(rights, volume)
         {
             if let Err(fault) = self.judge(rights, Action::Delete, Resource::Key(volume, b"")) {
                 return refused(fault);
@@ -307,6 +319,7 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             self.judge(&rights, Action::Delete, Resource::Glimpse(&full))?;
             let verdict =
                 |key: &Key| self.judge(&rights, Action::Delete, Resource::Key(&full, key.as_bytes()));
@@ -350,8 +363,20 @@ impl Store for Decided {
         name: &'a str,
         document: Option<Vec<u8>>,
     ) -> BoxFuture<'a, Result<()>> {
-        at!(self, SetVolumeSetting, volume, |v| Resource::Volume(v), |s| s
-            .set_volume_setting(v, name, document))
+        Box::pin(async move {
+            let rights = self.rights().await?;
+            let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
+            let names = name_of_setting(name);
+            self.judge_as(names, &rights, Action::SetVolumeSetting, Resource::Volume(&full))?;
+            if let (POLICY_SETTING, Some(document)) = (name, &document) {
+                let (tenant, bucket) = volume_tenant(&full);
+                Policy::parse(document, bucket, tenant).map_err(PolicyFault::into_error)?;
+            }
+            let answer = self.shared.store.set_volume_setting(&full, name, document).await;
+            self.shared.policies.forget(&full);
+            told(answer, &full, volume)
+        })
     }
 
     fn upload_create<'a>(
@@ -422,7 +447,9 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             let from = full_of(&rights, &source.volume).into_owned();
+            self.know(&rights, &from).await?;
             self.judge(&rights, Action::Open, Resource::Key(&from, source.key.as_bytes()))?;
             self.judge(&rights, Action::UploadPartCopy, Resource::Key(&full, key.as_bytes()))?;
             let own = std::mem::replace(&mut source.volume, from.clone());
@@ -534,6 +561,7 @@ impl Store for Decided {
         Box::pin(async move {
             let rights = self.rights().await?;
             let full = full_of(&rights, volume);
+            self.know(&rights, &full).await?;
             self.judge(&rights, Action::Sets, Resource::Glimpse(&full))?;
             let mut after = after;
             loop {

@@ -4,6 +4,7 @@
 //! others the rights are looked up and the name is made whole first. Files and writers that are open stay open: a decision is about the opening.
 
 mod calls;
+mod policed;
 mod record;
 mod recorded;
 
@@ -13,11 +14,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stoker_store::{Context, Result, TENANT_DEFAULT, UserName, volume_tenant};
 
 use crate::action::Action;
-use crate::decide::{Resource, Rights, Verdict, decide, full_name};
+use crate::decide::{Resource, Rights, Verdict, full_name};
 use crate::guard::Shared;
 use crate::members::{KeyRights, Members};
+use crate::origin::Origin;
+use crate::policy::names_of;
 use crate::told::Told;
 
+pub use policed::POLICY_SETTING;
+pub(crate) use policed::Policies;
 pub use recorded::{AUDIT_FULL, AUDIT_SETTING, Guarded};
 
 /// Who a view is for.
@@ -40,7 +45,7 @@ pub(crate) struct Decided {
     context: Context,
     who: Who,
     /// Where it comes from, if the view is of one connection.
-    address: OnceLock<String>,
+    address: OnceLock<Origin>,
     /// The user whom files count for.
     user: Option<Arc<UserName>>,
 }
@@ -111,13 +116,17 @@ impl Decided {
         resource: impl Fn(&str) -> Resource<'_>,
     ) -> Result<()> {
         let rights = self.rights().await?;
-        self.judge(&rights, action, resource(&full_of(&rights, volume)))
+        let full = full_of(&rights, volume);
+        self.know(&rights, &full).await?;
+        self.judge(&rights, action, resource(&full))
     }
 
     /// The same about a key, or all keys that start so.
     pub async fn permit_key(&self, action: Action, volume: &str, key: &[u8]) -> Result<()> {
         let rights = self.rights().await?;
-        self.judge(&rights, action, Resource::Key(&full_of(&rights, volume), key))
+        let full = full_of(&rights, volume);
+        self.know(&rights, &full).await?;
+        self.judge(&rights, action, Resource::Key(&full, key))
     }
 
     /// Does something for whoever asks: what they write counts for them.
@@ -143,7 +152,18 @@ impl Decided {
     }
 
     fn judge(&self, rights: &Rights, action: Action, resource: Resource<'_>) -> Result<()> {
-        match decide(rights, action, resource) {
+        self.judge_as(names_of(action), rights, action, resource)
+    }
+
+    /// The same for an action that S3 calls so.
+    fn judge_as(
+        &self,
+        names: &[&str],
+        rights: &Rights,
+        action: Action,
+        resource: Resource<'_>,
+    ) -> Result<()> {
+        match self.verdict(rights, action, names, resource) {
             Verdict::Allow => Ok(()),
             Verdict::Deny(reason) => {
                 let Context { principal, door, class } = &self.context;

@@ -60,7 +60,8 @@ impl Decided {
     fn event(&self, action: &str, path: String) -> Event {
         let origin = Origin::current();
         let address = origin.as_ref().map(|origin| origin.address.to_string());
-        let address = address.or_else(|| self.address.get().cloned()).unwrap_or_default();
+        let own = || self.address.get().map(|own| own.address.to_string());
+        let address = address.or_else(own).unwrap_or_default();
         Event {
             principal: self.context.principal.to_string(),
             tenant: self.context.tenant().unwrap_or_default().to_owned(),

@@ -19,6 +19,7 @@ use super::{Decided, Who, full_of};
 use crate::action::{Action, order_action};
 use crate::decide::Resource;
 use crate::guard::Shared;
+use crate::origin::Origin;
 
 /// The setting of a volume that says whether its reads are written down. Operators alone change it.
 pub const AUDIT_SETTING: &str = "audit";
@@ -104,8 +105,8 @@ impl Guarded {
     }
 
     /// Says where the connection comes from that this view is for.
-    pub fn comes_from(&self, address: String) {
-        let _ = self.decided.address.set(address);
+    pub fn comes_from(&self, origin: Origin) {
+        let _ = self.decided.address.set(origin);
     }
 
     /// Who asks.

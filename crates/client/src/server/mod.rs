@@ -384,6 +384,8 @@ async fn meet(shared: &Shared, mut stream: Stream) -> std::result::Result<Admitt
         // The kernel says of every peer who it is, and a token that was proved is a user's.
         _ => shared.guard.anonymous(DOOR),
     };
-    view.comes_from(from);
+    // What goes over a Unix socket stays on the machine.
+    let is_tls = !matches!(stream, Stream::Tcp(_));
+    view.comes_from(Origin { address: from.into(), is_tls, ..Origin::default() });
     Ok(Admitted { stream, version, view, _connection: connection })
 }

@@ -127,6 +127,8 @@ enum Expected {
 pub(crate) struct Demands {
     expected: Expected,
     md5: Option<[u8; 16]>,
+    /// The ETag is to be the MD5, whether the client gave one or not.
+    is_md5_wanted: bool,
     sha256: Option<[u8; 32]>,
 }
 
@@ -161,7 +163,7 @@ impl Demands {
                 })?)
             }
         };
-        Ok(Demands { expected, md5, sha256 })
+        Ok(Demands { expected, md5, is_md5_wanted: false, sha256 })
     }
 
     /// Whether nothing says which checksum it has.
@@ -174,6 +176,11 @@ impl Demands {
         if self.has_none() {
             self.expected = Expected::Wanted(kind);
         }
+    }
+
+    /// Has the MD5 computed, which becomes the ETag.
+    pub(crate) fn want_md5(&mut self) {
+        self.is_md5_wanted = true;
     }
 
     /// Whether the checksum comes behind the body.
@@ -189,7 +196,7 @@ impl Demands {
             Expected::InTrailer(kind) | Expected::Wanted(kind) => Some(*kind),
         };
         let hasher = kind.map_or(Hasher::Idle, Hasher::new);
-        let md5 = self.md5.map(|_| Md5::new());
+        let md5 = (self.is_md5_wanted || self.md5.is_some()).then(Md5::new);
         let sha256 = self.sha256.map(|_| Context::new(&SHA256));
         Digests { demands: self, hasher, md5, sha256 }
     }
@@ -283,7 +290,7 @@ impl Digests {
 
     /// Compares, and says what is to be kept with the file. `crc64` is the CRC-64/NVME of all bytes.
     pub(crate) fn finish(self, crc64: u64, trailers: &[(String, String)]) -> Result<Finish> {
-        let Demands { expected, md5, sha256 } = self.demands;
+        let Demands { expected, md5, sha256, .. } = self.demands;
         if let (Some(want), Some(context)) = (sha256, self.sha256)
             && context.finish().as_ref() != want
         {
@@ -292,19 +299,14 @@ impl Digests {
                 "The provided 'x-amz-content-sha256' header does not match what was computed.",
             ));
         }
-        let etag = match (md5, self.md5) {
-            (Some(want), Some(md5)) => {
-                let found: [u8; 16] = md5.finalize().into();
-                if found != want {
-                    return Err(Refusal::new(
-                        Code::BadDigest,
-                        "The Content-MD5 you specified did not match what we received.",
-                    ));
-                }
-                Some(stoker_sigv4::hex(&found))
-            }
-            _ => None,
-        };
+        let found: Option<[u8; 16]> = self.md5.map(|md5| md5.finalize().into());
+        if md5.is_some() && md5 != found {
+            return Err(Refusal::new(
+                Code::BadDigest,
+                "The Content-MD5 you specified did not match what we received.",
+            ));
+        }
+        let etag = found.map(|md5| stoker_sigv4::hex(&md5));
         let found = self.hasher.finish().unwrap_or_else(|| crc64.to_be_bytes().to_vec());
         let want = match expected {
             Expected::Nothing => return Ok(Finish { checksums: Vec::new(), etag }),

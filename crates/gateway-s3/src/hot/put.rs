@@ -36,6 +36,8 @@ pub(crate) struct Write<'a> {
     pub(crate) arrivals: &'a mut Arrivals,
     /// Most bytes of content.
     pub(crate) bytes_max: u64,
+    /// Up to this many bytes the ETag of an object is its MD5.
+    pub(crate) md5_up_to: u64,
 }
 
 /// Writes a file. When the answer is 200, it is durable and visible.
@@ -44,7 +46,10 @@ pub(crate) async fn put_object(store: &dyn Store, write: Write<'_>) -> Result<An
     if let Some(mark) = ShardMark::take(&mut attributes)? {
         return sets::put_shard(store, write, attributes, mark).await;
     }
-    let (size, demands) = announced(&write)?;
+    let (size, mut demands) = announced(&write)?;
+    if size <= write.md5_up_to {
+        demands.want_md5();
+    }
     let condition = write_condition(write.headers)?;
     let request = WriteRequest { attributes, condition, size: Some(size), append: false };
     let writer = store.create(write.volume, write.key, request).await?;

@@ -4,13 +4,15 @@
 use http::StatusCode;
 use s3s::dto::{CORSConfiguration, OwnershipControls, PublicAccessBlockConfiguration, Tagging};
 use s3s::xml::{Deserialize, Deserializer};
-use stoker_store::Store;
+use stoker_access::POLICY_SETTING;
+use stoker_store::{ErrorKind, Store};
 
 use crate::answer::{self, Answer};
 use crate::cors::{METHODS, Rule};
 use crate::hot::attributes::check_bucket_tags;
 use crate::operation::Operation;
 use crate::refusal::{Code, Refusal, Result};
+use crate::settings::filled;
 
 /// Most rules, as in S3.
 const RULES_MAX: usize = 100;
@@ -18,6 +20,8 @@ const RULES_MAX: usize = 100;
 /// What is done to a setting.
 enum Deed {
     Get,
+    /// Whether it is public, which nothing here is.
+    GetStatus,
     Put,
     Delete,
 }
@@ -34,6 +38,10 @@ fn deed(operation: Operation) -> Option<(&'static str, Deed)> {
         O::GetBucketOwnershipControls => ("ownership", Deed::Get),
         O::PutBucketOwnershipControls => ("ownership", Deed::Put),
         O::DeleteBucketOwnershipControls => ("ownership", Deed::Delete),
+        O::GetBucketPolicy => (POLICY_SETTING, Deed::Get),
+        O::GetBucketPolicyStatus => (POLICY_SETTING, Deed::GetStatus),
+        O::PutBucketPolicy => (POLICY_SETTING, Deed::Put),
+        O::DeleteBucketPolicy => (POLICY_SETTING, Deed::Delete),
         O::GetPublicAccessBlock => ("public-access", Deed::Get),
         O::PutPublicAccessBlock => ("public-access", Deed::Put),
         O::DeletePublicAccessBlock => ("public-access", Deed::Delete),
@@ -51,13 +59,25 @@ pub(super) async fn answer(
     let Some((name, deed)) = deed(operation) else { return Ok(None) };
     let done = match deed {
         Deed::Get => {
-            return Ok(store.volume_setting(volume, name).await?.map(|it| answer::xml(StatusCode::OK, it)));
+            let shown = if name == POLICY_SETTING { answer::json } else { answer::xml };
+            return Ok(store.volume_setting(volume, name).await?.map(|it| shown(StatusCode::OK, it)));
+        }
+        Deed::GetStatus => {
+            let found = store.volume_setting(volume, name).await?;
+            return found.map(|_| filled("PolicyStatus", "<IsPublic>FALSE</IsPublic>")).transpose();
         }
         Deed::Put => {
             check(operation, document)?;
-            store.set_volume_setting(volume, name, Some(document.to_vec())).await?;
-            // S3 says so of tags alone.
-            if operation == Operation::PutBucketTagging { StatusCode::NO_CONTENT } else { StatusCode::OK }
+            let set = store.set_volume_setting(volume, name, Some(document.to_vec())).await;
+            set.map_err(|fault| match fault.kind {
+                ErrorKind::Invalid if name == POLICY_SETTING => {
+                    Refusal::new(Code::MalformedPolicy, fault.message)
+                }
+                _ => fault.into(),
+            })?;
+            // S3 says so of these.
+            let says_nothing = [Operation::PutBucketTagging, Operation::PutBucketPolicy].contains(&operation);
+            if says_nothing { StatusCode::NO_CONTENT } else { StatusCode::OK }
         }
         Deed::Delete => {
             store.set_volume_setting(volume, name, None).await?;
@@ -76,6 +96,8 @@ pub(crate) async fn cors_rules(store: &dyn Store, volume: &str) -> Vec<Rule> {
 fn check(operation: Operation, document: &[u8]) -> Result<()> {
     match operation {
         Operation::PutBucketCors => rules(document).map(drop),
+        // Whoever decides by it reads it.
+        Operation::PutBucketPolicy => Ok(()),
         Operation::PutBucketTagging => {
             let tags: Tagging = parse(document)?;
             let tag = |tag: s3s::dto::Tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default());

@@ -47,9 +47,7 @@ fn what_is_not_set_gets_the_code_that_s3_has_for_it() {
         let text = client.get(&format!("/{volume}?{question}")).expect(200).text();
         assert!(text.contains(root), "{question}: {text}");
     }
-    for question in
-        ["policy", "lifecycle", "encryption", "website", "replication", "versioning", "object-lock"]
-    {
+    for question in ["lifecycle", "encryption", "website", "replication", "versioning", "object-lock"] {
         client.put(&format!("/{volume}?{question}"), b"<x/>").refused(501, "NotImplemented");
     }
 }
@@ -229,4 +227,60 @@ fn keys_of_customers_are_refused_and_storage_classes_are_names() {
         .refused(400, "InvalidRequest");
     let listed = client.get(&format!("/{volume}?list-type=2")).expect(200);
     assert_eq!(listed.elements("StorageClass"), ["STANDARD"]);
+}
+
+#[test]
+fn a_policy_is_kept_and_followed() {
+    let (client, volume) = (client(), volume());
+    let policy = format!("/{volume}?policy");
+    let put = |statements: &str| {
+        let document = format!(r#"{{"Version": "2012-10-17", "Statement": [{statements}]}}"#);
+        (client.put(&policy, document.as_bytes()), document)
+    };
+    for name in ["kept/a", "other"] {
+        client.put(&format!("/{volume}/{name}"), b"x").expect(200);
+    }
+    let deny = format!(
+        r#"{{"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": "arn:aws:s3:::{volume}/kept/*"}}"#
+    );
+    let (answer, document) = put(&deny);
+    answer.expect(204);
+    let told = client.get(&policy).expect(200);
+    assert_eq!((told.text(), told.header("content-type")), (document, Some("application/json")));
+    let status = client.get(&format!("/{volume}?policyStatus")).expect(200).text();
+    assert!(status.contains("<IsPublic>FALSE</IsPublic>"), "{status}");
+    delete(&client, &format!("/{volume}/kept/a")).refused(403, "AccessDenied");
+    delete(&client, &format!("/{volume}/other")).expect(204);
+    let all = b"<Delete><Object><Key>kept/a</Key></Object><Object><Key>none</Key></Object></Delete>";
+    let request = client.request("POST", &format!("/{volume}?delete")).body(all).kind(Body::Sha256);
+    let told = client.send(request).expect(200).text();
+    assert!(told.contains("<Code>AccessDenied</Code>") && told.contains("<Key>none</Key>"), "{told}");
+    client.get(&format!("/{volume}/kept/a")).expect(200);
+
+    // What is refused changes nothing.
+    for (statement, what) in [
+        (r#"{"Effect": "Deny"}"#, "no Principal"),
+        (r#"{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "*"}"#, "public"),
+        (
+            r#"{"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::other-bucket/*"}"#,
+            "not in the bucket",
+        ),
+    ] {
+        let refused = put(statement).0;
+        assert!(refused.text().contains(what), "{}", refused.text());
+        refused.refused(400, "MalformedPolicy");
+    }
+    delete(&client, &format!("/{volume}/kept/a")).refused(403, "AccessDenied");
+
+    // This address is one without TLS. Whoever may change all of the bucket can take it back.
+    let tls = r#"{"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "*",
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}}}"#;
+    put(tls).0.expect(204);
+    client.get(&format!("/{volume}/kept/a")).refused(403, "AccessDenied");
+    client.get(&format!("/{volume}")).refused(403, "AccessDenied");
+    client.put(&format!("/{volume}/new"), b"x").refused(403, "AccessDenied");
+    client.put(&format!("/{volume}?tagging"), b"<Tagging><TagSet/></Tagging>").refused(403, "AccessDenied");
+    delete(&client, &policy).expect(204);
+    client.get(&policy).refused(404, "NoSuchBucketPolicy");
+    delete(&client, &format!("/{volume}/kept/a")).expect(204);
 }

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::client::{Body, connect, exchange, read_response};
 use crate::rig::{Rig, client, pattern, volume};
+use stoker_gateway_s3::GatewayOptions;
 use stoker_store::{Key, Store};
 
 fn crc32(bytes: &[u8]) -> String {
@@ -75,7 +76,14 @@ fn checksums_and_md5_are_kept() {
     assert_eq!(get.header("x-amz-checksum-sha256"), Some(sha.as_str()));
     assert_eq!(get.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
 
-    client.put(&path, body).expect(200);
+    let put = client.put(&path, body).expect(200);
+    assert_eq!(put.header("etag"), Some("\"5eb63bbbe01eeed093cb22bb8f5acdc3\""), "it is small");
+    let (most, large) = (GatewayOptions::default().md5_up_to as usize, format!("/{volume}/large"));
+    let etag = |len: usize| {
+        client.put(&large, &pattern(4, len)).expect(200).header("etag").unwrap().trim_matches('"').to_owned()
+    };
+    assert_eq!(etag(most).len(), 32);
+    assert!(etag(most + 1).ends_with("-1"));
     let get = client.send(client.request("GET", &path).header("x-amz-checksum-mode", "ENABLED")).expect(200);
     assert_eq!(get.header("x-amz-checksum-crc64nvme"), Some("jSnVw/bqjr4="));
     let part =

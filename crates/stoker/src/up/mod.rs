@@ -300,6 +300,7 @@ pub fn plan(dir: &Path, settings: &Values) -> Result<Plan, Failure> {
             domains: vec!["localhost".into()],
             cors_origins: Vec::new(),
             signature_v2: true,
+            md5_up_to: defaults.s3.md5_up_to.0,
             threads: None,
             connections_max: defaults.s3.connections_max.get(),
             catalog_patience: S3Plan::CATALOG_PATIENCE,
