@@ -17,8 +17,9 @@ impl Program {
     pub fn new(kernel: Kernel, rows: &[Vec<u8>]) -> Self {
         assert!(rows.len() <= PARITY_MAX, "more outputs than a pass has");
         let columns = rows.first().map_or(0, Vec::len);
-        let factors = (0..columns).flat_map(|column| rows.iter().map(move |row| row[column]));
-        Self { kernel, rows: rows.len(), columns, tables: kernel.tables(factors) }
+        let factors: Vec<u8> =
+            (0..columns).flat_map(|column| rows.iter().map(move |row| row[column])).collect();
+        Self { kernel, rows: rows.len(), columns, tables: kernel.tables(&factors, rows.len()) }
     }
 
     /// Computes the outputs. The sources may be fewer than the matrix has columns: those that are not given count as zeros. All

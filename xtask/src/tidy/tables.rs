@@ -138,6 +138,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker-bench",
         &[
+            "stoker-ec",
             "stoker-format",
             "stoker-sigv4",
             "stoker-ring",
@@ -284,6 +285,7 @@ pub const UNSAFE: &[Exception] = &[
         "crates/gateway-csi/src/sys.rs",
         "mounts and statvfs, which the standard library does not wrap",
     ),
+    exception("crates/bench/src/ec/isal.rs", "ISA-L is a library in C"),
     exception("crates/bench/src/posix/libnfs.rs", "libnfs is a library in C"),
 ];
 

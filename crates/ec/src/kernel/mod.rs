@@ -37,8 +37,8 @@ pub enum Kernel {
 /// What a kernel looks up, for each factor, in the order of columns.
 #[derive(Clone, Debug)]
 pub enum Tables {
-    /// The factors themselves.
-    Factors(Vec<u8>),
+    /// Products of bytes, for any processor.
+    Bytes(Vec<portable::Products>),
     /// Matrices of bits, for GFNI.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86-64 has GFNI"))]
     Affine(Vec<u64>),
@@ -89,19 +89,20 @@ impl Kernel {
         }
     }
 
-    /// What it looks up for these factors.
-    pub(crate) fn tables(self, factors: impl Iterator<Item = u8>) -> Tables {
+    /// What it looks up for these factors, which are in the order of columns, a row's after the other within each.
+    pub(crate) fn tables(self, factors: &[u8], rows: usize) -> Tables {
+        let each = factors.iter().copied();
         match self {
-            Self::Avx512Gfni | Self::Avx2Gfni => Tables::Affine(factors.map(field::affine).collect()),
-            Self::Avx512 | Self::Avx2 | Self::Neon => Tables::Nibbles(factors.map(field::nibbles).collect()),
-            Self::Portable => Tables::Factors(factors.collect()),
+            Self::Avx512Gfni | Self::Avx2Gfni => Tables::Affine(each.map(field::affine).collect()),
+            Self::Avx512 | Self::Avx2 | Self::Neon => Tables::Nibbles(each.map(field::nibbles).collect()),
+            Self::Portable => Tables::Bytes(portable::tables(factors, rows)),
         }
     }
 
     /// Computes outputs of one length from sources of the same, at least one of each. The kernel must be one of this machine.
     pub(crate) fn run(self, tables: &Tables, sources: &[&[u8]], outputs: &mut [&mut [u8]]) {
         match tables {
-            Tables::Factors(factors) => portable::run(factors, sources, outputs),
+            Tables::Bytes(products) => portable::run(products, sources, outputs),
             #[cfg(target_arch = "x86_64")]
             Tables::Affine(matrices) => x86::run_affine(self, matrices, sources, outputs),
             #[cfg(target_arch = "x86_64")]
