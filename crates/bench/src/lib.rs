@@ -6,6 +6,7 @@ mod catalog;
 mod cell;
 mod commit;
 mod device;
+mod ec;
 mod interference;
 mod keys;
 mod leave;
@@ -44,6 +45,8 @@ pub enum Verb {
     Catalog(catalog::Args),
     /// Measure a node with very many small files: rate, memory, restart, listing.
     Keys(keys::Args),
+    /// Measure erasure coding: parity and lost shards per core, with each kernel, beside ISA-L.
+    Ec(ec::Args),
     /// Measure how much a training loop on cores of its own is slowed by a busy node on the others.
     Interference(interference::Args),
     /// Write into a ring and wait to be killed; `bench ring` measures the recovery.
@@ -62,6 +65,7 @@ pub fn run(verb: &Verb) -> Result<ExitCode, Failure> {
         Verb::Posix(args) => posix::run(args),
         Verb::Catalog(args) => catalog::run(args),
         Verb::Keys(args) => keys::run(args),
+        Verb::Ec(args) => ec::run(args),
         Verb::Interference(args) => interference::run(args),
         Verb::Leave(args) => leave::run(args),
     }

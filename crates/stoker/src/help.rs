@@ -167,6 +167,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench posix", &["stoker bench posix --dir /mnt/nvme4"]),
     ("bench catalog", &["stoker bench catalog --dir /mnt/nvme4"]),
     ("bench keys", &["stoker bench keys --dir /mnt/nvme4 --count 100000"]),
+    ("bench ec", &["stoker bench ec", "stoker bench ec --schemes 14+4 --stripes 32 --json"]),
     ("bench interference", &["stoker bench interference --dir /mnt/nvme4"]),
 ];
 

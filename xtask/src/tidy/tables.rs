@@ -18,6 +18,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-cell", &["stoker-format", "stoker-buffer"]),
     // Seals and wraps bytes; knows what a record is.
     ("stoker-keys", &["stoker-format"]),
+    // Codes bytes; knows what a chunk is called and how bytes are summed.
+    ("stoker-ec", &["stoker-format"]),
     // Signs and checks; knows nothing else.
     ("stoker-sigv4", &[]),
     ("stoker-lake", &["stoker-format", "stoker-sigv4", "stoker-testing"]),
@@ -136,6 +138,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     (
         "stoker-bench",
         &[
+            "stoker-ec",
             "stoker-format",
             "stoker-sigv4",
             "stoker-ring",
@@ -274,6 +277,7 @@ pub const UNSAFE: &[Exception] = &[
         "memory of Python objects is shared through its buffer protocol",
     ),
     exception("crates/python/src/process.rs", "what belongs to the parent of a fork must not be dropped"),
+    exception("crates/ec/src/kernel/", "vector instructions, and the memory that they are pointed at"),
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
     exception("crates/terminal/src/sys", "signals and getrusage, which the standard library does not wrap"),
     exception("crates/probe/src/raw", "measures the drive without the ring, with its own io_uring"),
@@ -281,6 +285,7 @@ pub const UNSAFE: &[Exception] = &[
         "crates/gateway-csi/src/sys.rs",
         "mounts and statvfs, which the standard library does not wrap",
     ),
+    exception("crates/bench/src/ec/isal.rs", "ISA-L is a library in C"),
     exception("crates/bench/src/posix/libnfs.rs", "libnfs is a library in C"),
 ];
 

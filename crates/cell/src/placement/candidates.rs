@@ -28,12 +28,12 @@ pub struct Candidates {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(super) struct Entry {
     seed: Seed,
-    node: NodeId,
+    pub(super) node: NodeId,
     cell: Option<u32>,
-    tor: Option<u32>,
-    power: Option<u32>,
+    pub(super) tor: Option<u32>,
+    pub(super) power: Option<u32>,
 }
 
 impl Candidates {
@@ -88,7 +88,12 @@ impl Candidates {
         near.into_iter().chain(far).map(|entry| entry.node).collect()
     }
 
-    fn entry(&self, node: NodeId) -> Option<&Entry> {
+    /// All candidates, in no order that says anything.
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn entry(&self, node: NodeId) -> Option<&Entry> {
         let at = self.entries.binary_search_by_key(&node, |entry| entry.node).ok()?;
         Some(&self.entries[at])
     }
@@ -113,7 +118,7 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    fn entries(mut self) -> impl Iterator<Item = &'a Entry> {
+    pub(super) fn entries(mut self) -> impl Iterator<Item = &'a Entry> {
         std::iter::from_fn(move || {
             let Reverse((_, index)) = self.heap.pop()?;
             Some(&self.entries[index as usize])

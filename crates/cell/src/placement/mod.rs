@@ -5,9 +5,11 @@
 
 mod candidates;
 mod domain;
+mod group;
 mod key;
 mod score;
 
 pub use candidates::{Candidate, Candidates, Rank};
 pub use domain::{Domain, Spread};
+pub use group::{Group, Move, Narrow};
 pub use key::Key;

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod cell;
+mod ec;
 mod interference;
 mod keys;
 mod posix;
