@@ -31,9 +31,9 @@ pub fn two_jobs(seed: u64) -> TwoJobs {
     let full = Stream { asks: Asks::Outstanding(64), ..first };
     let run = |streams: &[Stream]| {
         let twin = Twin::new(settings, &[(Match::job(1), spec)], DEVICE, seed);
-        twin.run(streams, SECOND / 2, 3 * SECOND)
+        twin.run(streams, SECOND / 2, 3 * SECOND / 2)
     };
-    let rate = |got: &Got| got.bytes * 2 / 5;
+    let rate = |got: &Got| got.bytes;
     let alone = run(&[first]);
     let both = run(&[first, greedy]);
     let idle = run(&[greedy]);
@@ -71,7 +71,7 @@ pub fn mix(seed: u64) {
     let device = Device { servers: 8, bytes_per_s: CAPACITY / 100 * 105, noise_percent: chance.below(60) };
     let jobs = 2 + chance.below(6);
     let (mut rules, mut streams, mut promised) = (Vec::new(), Vec::new(), 0);
-    let end = 2 * SECOND;
+    let end = 3 * SECOND / 2;
     for job in 1..=jobs {
         let mut spec = Spec { weight: 50 + chance.below(200) as u32, ..Spec::default() };
         if chance.below(3) == 0 {
@@ -88,7 +88,7 @@ pub fn mix(seed: u64) {
         }
         let class = CLASSES[chance.below(6) as usize];
         let tag = Tag { volume: VolumeId(job as u32 % 3), ..Tag::of(class).job(job) };
-        let bytes = (4 << 10) << chance.below(7);
+        let bytes = (16 << 10) << chance.below(5);
         let steady = Stream { tag, bytes, asks: Asks::Outstanding(64), from: 0, until: u64::MAX };
         streams.push(match chance.below(4) {
             0 => Stream { asks: Asks::Every(1_000_000 + chance.below(4_000_000)), ..steady },

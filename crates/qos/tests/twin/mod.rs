@@ -140,6 +140,8 @@ impl Twin {
             match event {
                 Event::Arrive(stream) => self.arrive(stream),
                 Event::Done(number) => self.done(number),
+                // One that an earlier one took the place of.
+                Event::Timer if time != self.timer => continue,
                 Event::Timer => self.timer = u64::MAX,
             }
             self.pump();
