@@ -6,7 +6,7 @@ use crate::twin::{Asks, Chance, Device, Got, SECOND, Stream, Twin, beyond};
 
 const CAPACITY: u64 = 1_000_000_000;
 const FLOOR: u64 = 600_000_000;
-const DEVICE: Device = Device { servers: 8, bytes_per_s: CAPACITY, noise_percent: 50 };
+const DEVICE: Device = Device { servers: 16, bytes_per_s: CAPACITY, noise_percent: 50 };
 
 /// What came of two jobs, in bytes per second and nanoseconds.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct TwoJobs {
 
 /// One job with a floor of 60 % and interactive, the other as greedy as it can.
 pub fn two_jobs(seed: u64) -> TwoJobs {
-    let settings = Settings { capacity: Rate::bytes(CAPACITY), depth_ops: 8, ..Settings::default() };
+    let settings = Settings { capacity: Rate::bytes(CAPACITY), depth_ops: 16, ..Settings::default() };
     let spec = Spec { floor: Rate::bytes(FLOOR), latency: Latency::Interactive, ..Spec::default() };
     let bytes = 128 << 10;
     let (from, until) = (0, u64::MAX);
@@ -64,11 +64,11 @@ pub fn mix(seed: u64) {
     let chance = &mut Chance(seed);
     let settings = Settings {
         capacity: Rate::bytes(CAPACITY),
-        depth_ops: 8 + chance.below(28) as u32,
+        depth_ops: 16 + chance.below(32) as u32,
         ..Settings::default()
     };
     // What it can do is a little more than what it says.
-    let device = Device { servers: 8, bytes_per_s: CAPACITY / 100 * 105, noise_percent: chance.below(60) };
+    let device = Device { servers: 16, bytes_per_s: CAPACITY / 100 * 105, noise_percent: chance.below(60) };
     let jobs = 2 + chance.below(6);
     let (mut rules, mut streams, mut promised) = (Vec::new(), Vec::new(), 0);
     let end = 3 * SECOND / 2;
