@@ -67,7 +67,7 @@ pub(crate) fn virtual_of(work: u64, weight: u32) -> u128 {
 
 /// Interactive work may be ahead of its share by so much, in nanoseconds of the resource or bytes: it comes in bursts, and its share
 /// counts over some time, not from one request to the next.
-const AHEAD: u64 = 50_000_000;
+const AHEAD: u64 = 20_000_000;
 
 /// One group: who of it could go now, and where it stands among the groups.
 #[derive(Debug, Default)]

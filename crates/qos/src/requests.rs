@@ -12,13 +12,6 @@ pub struct Ticket {
     pub(crate) stamp: u32,
 }
 
-impl Ticket {
-    /// The place of the request among all that wait: small, and used again once the request is gone.
-    pub fn index(self) -> usize {
-        self.at as usize
-    }
-}
-
 /// What somebody asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
