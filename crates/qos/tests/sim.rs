@@ -20,5 +20,5 @@ fn a_floor_holds_and_the_rest_is_used() {
 
 #[test]
 fn whoever_comes_promises_hold_and_nobody_idles() {
-    seeds(12).for_each(mixes::mix);
+    seeds(8).for_each(mixes::mix);
 }
