@@ -13,6 +13,7 @@ const DEVICE: Device = Device { servers: 16, bytes_per_s: CAPACITY, noise_percen
 pub struct TwoJobs {
     pub alone_p99: u64,
     pub first: u64,
+    pub first_asked: u64,
     pub first_p99: u64,
     pub greedy: u64,
     pub greedy_alone: u64,
@@ -41,6 +42,7 @@ pub fn two_jobs(seed: u64) -> TwoJobs {
     TwoJobs {
         alone_p99: alone[0].p99(),
         first: rate(&both[0]),
+        first_asked: both[0].asked,
         first_p99: both[0].p99(),
         greedy: rate(&both[1]),
         greedy_alone: rate(&idle[0]),
@@ -50,7 +52,11 @@ pub fn two_jobs(seed: u64) -> TwoJobs {
 
 impl TwoJobs {
     pub fn check(&self, seed: u64) {
-        assert!(self.first >= FLOOR / 100 * 95, "seed {seed}: the floor is broken: {self:?}");
+        // Its requests come at random: in some seconds it asks for less than its floor.
+        assert!(
+            self.first >= FLOOR.min(self.first_asked) / 100 * 95,
+            "seed {seed}: the floor is broken: {self:?}"
+        );
         assert!(self.first_greedy_too >= FLOOR / 100 * 95, "seed {seed}: the floor is broken: {self:?}");
         assert!(self.first_p99 * 2 <= self.alone_p99 * 3, "seed {seed}: P99 suffers: {self:?}");
         let rest = CAPACITY - self.first;

@@ -51,6 +51,7 @@ pub struct Stream {
 /// What a stream got between the two times that count.
 #[derive(Clone, Debug, Default)]
 pub struct Got {
+    pub asked: u64,
     pub bytes: u64,
     pub latencies: Vec<u64>,
     /// Time and bytes of each grant, of the whole run.
@@ -162,6 +163,9 @@ impl Twin {
         if let Asks::Every(mean_ns) = stream.asks {
             let gap = -(1.0 - self.chance.unit()).ln() * mean_ns as f64;
             self.at(self.now + gap as u64, Event::Arrive(at));
+        }
+        if (self.count.0..self.count.1).contains(&self.now) {
+            self.got[at].asked += stream.bytes;
         }
         match self.scheduler.submit(self.now, stream.tag, Cost::bytes(stream.bytes)) {
             Ok(Submitted::Granted(granted)) => self.begin(at, self.now, granted),
