@@ -28,6 +28,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-store", &["stoker-format", "stoker-buffer"]),
     // Plain types of the door are all that it knows of a cluster: what was measured.
     ("stoker-planner", &["stoker-store"]),
+    // Decides about tags, costs and time; what they are about is the caller's.
+    ("stoker-qos", &[]),
+    ("stoker-qos-driver", &["stoker-qos"]),
     // The directory of a node has files whose form the level decides.
     ("stoker-host", &["stoker-format", "stoker-schema", "stoker-store"]),
     (
@@ -72,6 +75,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "stoker-host",
             "stoker-records",
             "stoker-salvage",
+            "stoker-qos",
+            "stoker-qos-driver",
             "stoker-testing",
         ],
     ),
