@@ -17,7 +17,7 @@ import pytest
 
 import stoker
 import stoker.gpu
-from conftest import Node
+from .conftest import Node
 from stoker import _stoker
 
 FRESH = 0xAA
