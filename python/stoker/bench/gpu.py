@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,8 @@ class Weights:
             one.unlink()
 
     def _tensors(self, number: int, size: int) -> dict[str, Any]:
-        torch, made, left = self.torch, {}, size
+        torch, left = self.torch, size
+        made: dict[str, Any] = {}
         random = torch.Generator().manual_seed(number)
         # One that all others are cut from and changed a little: drawing all of it would take minutes.
         ground = torch.randint(-(1 << 62), 1 << 62, (LARGE // 8,), dtype=torch.int64, generator=random)
@@ -174,7 +176,7 @@ class _Field:
         self.rows: dict[str, Row] = {}
 
     def run(self, report: Report) -> None:
-        sides = [
+        sides: list[Callable[[], None]] = [
             lambda: self.side("bus", self.bus),
             self.raw,
             lambda: self.side("loader_plain", self.loader_plain, cold=True),
@@ -203,11 +205,11 @@ class _Field:
                 more["notes"] = row.notes[-1]
             report.add(Workload(name, "mb_s", row.figures, bars.get(name, ()), more, skipped=row.skipped))
 
-    def side(self, name: str, load: Callable[[], tuple[int, Any]], *, cold: bool = False) -> float:
+    def side(self, name: str, load: Callable[[], tuple[int, Any]], *, cold: bool = False) -> None:
         """Runs one side once and writes down what it took."""
         row = self.rows.setdefault(name, Row())
         if row.skipped:
-            return 0.0
+            return
         gc.collect()
         if cold:
             self.cold.drop(self.weights.folder)
@@ -217,14 +219,13 @@ class _Field:
             size, note = load()
         except Unavailable as fault:
             row.skipped = str(fault)
-            return 0.0
+            return
         watch.stop()
         if isinstance(note, Watch):
             watch = note
         row.figures.append(size / watch.seconds / 1e6)
         row.cpu.append(watch.cpu / (size / 1e9))
         say(f"{name}: {row.figures[-1]:.0f} MB/s, {row.cpu[-1]:.3f} CPU s/GB")
-        return row.figures[-1]
 
     def bus(self) -> tuple[int, Any]:
         """Pinned memory to the device, nothing else."""
@@ -243,7 +244,10 @@ class _Field:
 
     def raw(self) -> None:
         """O_DIRECT, pinned, copies on a stream of each thread: the best of several depths."""
-        found = {depth: self.side(f"raw_depth_{depth}", lambda depth=depth: self.raw_at(depth), cold=True) for depth in DEPTHS}
+        found = {}
+        for depth in DEPTHS:
+            self.side(f"raw_depth_{depth}", partial(self.raw_at, depth), cold=True)
+            found[depth] = self.rows[f"raw_depth_{depth}"].figures[-1]
         best = self.rows.setdefault("raw", Row())
         depth = max(found, key=lambda depth: found[depth])
         best.figures.append(found[depth])
@@ -286,7 +290,7 @@ class _Field:
     def _raw_thread(self, own: list[Any], fds: list[int], into: list[Any], todo: Any, lock: threading.Lock) -> None:
         torch, cuda = self.weights.torch, self.weights.device.type == "cuda"
         stream = torch.cuda.Stream(self.weights.device) if cuda else None
-        events = [torch.cuda.Event(blocking=True) if cuda else None for _ in own]
+        events: list[Any] = [torch.cuda.Event(blocking=True) if cuda else None for _ in own]
         views = [memoryview(one.numpy()) for one in own]
         for turn in itertools.count():
             with lock:
@@ -295,7 +299,7 @@ class _Field:
                 break
             number, at, length = piece
             slot = turn % len(own)
-            if events[slot] is not None and turn >= len(own):
+            if cuda and turn >= len(own):
                 events[slot].synchronize()
             # A direct read is whole blocks, also at the end of a file, where it returns less.
             whole = -(-length // 4096) * 4096
@@ -361,7 +365,8 @@ class _Field:
         return self._stoker("stoker_warm", self.weights.size * 2 + (64 << 20))
 
     def _stoker(self, name: str, cache: int) -> tuple[int, Any]:
-        weights, reports = self.weights, []
+        weights = self.weights
+        reports: list[stoker.gpu.Report] = []
         found: dict[str, Any] = {}
         watch = Watch()
         for path in weights.paths:
