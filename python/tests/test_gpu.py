@@ -170,8 +170,8 @@ store = stoker.connect(dir={str(node.folder)!r})
 memory = (ctypes.c_ubyte * (32 << 20))()
 loader = _stoker.Loader(threads=1, piece=4096)
 with store.open({place + "/a"!r}, buffering=0) as file:
-    print("begun", flush=True)
     try:
+        print("begun", flush=True)
         while True:
             loader.load([file._open()], [(0, 0, 32 << 20, ctypes.addressof(memory))], ({str(tmp_path / "cache")!r}, 1 << 10))
     except KeyboardInterrupt:

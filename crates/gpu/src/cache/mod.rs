@@ -6,16 +6,22 @@
 //! oldest files, which go when there is no room, are those that nobody reads. Bytes are read by the kernel's copy into the
 //! buffer and checked there: what was damaged in memory is not used, its file goes, and the bytes come from the drive.
 //!
-//! Bytes are never mapped, so a file that somebody cuts short is an error and no signal.
+//! Bytes are never read or written through a mapping, so a file that somebody cuts short is an error and no signal. A mapping is
+//! only used to ask for huge pages, which halve what a copy costs and which such file systems give to mappings alone.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use stoker_format::{crc32c, crc64};
+
+use pages::Pages;
+
+mod pages;
 
 /// Bytes that one checksum covers. Two of them fit the slack of a buffer.
 pub const BLOCK: usize = 64 << 10;
@@ -156,6 +162,7 @@ impl Cache {
             layout,
             sums: (0..layout.blocks).map(|_| AtomicU64::new(0)).collect(),
             failed: AtomicU32::new(0),
+            pages: OnceLock::new(),
             file,
         };
         // Before the lock goes: a part that nobody holds is a leftover.
@@ -283,6 +290,7 @@ pub struct Fill {
     layout: Layout,
     sums: Box<[AtomicU64]>,
     failed: AtomicU32,
+    pages: OnceLock<Option<Pages>>,
 }
 
 impl Fill {
@@ -292,6 +300,10 @@ impl Fill {
             || offset.saturating_add(bytes.len() as u64) > self.layout.size
         {
             return;
+        }
+        let pages = self.pages.get_or_init(|| Pages::new(&self.file, self.layout).ok());
+        if let Some(pages) = pages {
+            pages.prepare(offset, bytes.len());
         }
         let mut number = offset.div_ceil(BLOCK as u64) as usize;
         while number < self.layout.blocks {
