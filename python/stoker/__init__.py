@@ -22,6 +22,7 @@ from .sets import CheckpointSet, SetStatus
 from .store import Store
 
 if TYPE_CHECKING:
+    from . import gpu as gpu
     from . import kv as kv
     from . import planner as planner
     from . import safetensors as safetensors
@@ -45,6 +46,7 @@ __all__ = [
     "Writer",
     "__version__",
     "connect",
+    "gpu",
     "kv",
     "pack",
     "planner",
@@ -57,7 +59,7 @@ def __getattr__(name: str) -> Any:
         from .torch import files
 
         return getattr(files, name)
-    if name in ("torch", "safetensors", "kv", "planner"):
+    if name in ("torch", "safetensors", "gpu", "kv", "planner"):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")

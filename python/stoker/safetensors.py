@@ -1,7 +1,8 @@
-"""safetensors files: tensors are read one by one, each into its own memory.
+"""safetensors files: read in large pieces straight into the tensors, of a GPU too, or one by one as they are asked for.
 
 >>> stoker.safetensors.save_file({"w": w}, "stoker://run/model.safetensors")
->>> stoker.safetensors.load_file("stoker://run/model.safetensors")["w"]
+>>> stoker.safetensors.load_file("stoker://run/model.safetensors", device="cuda")["w"]
+>>> stoker.safetensors.load_file("stoker://run/model.safetensors.index.json")  # all shards that it names
 >>> with stoker.safetensors.open_file("stoker://run/model.safetensors") as file:
 ...     file.read_into("w", w)
 
@@ -13,12 +14,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from . import gpu, paths
 from .connecting import connect
 from .files import Reader
 from .receipts import Receipt
@@ -26,6 +28,10 @@ from .store import Path, Store
 
 #: Longest header, as the library has it.
 HEADER_MAX = 100_000_000
+#: How the index of a checkpoint in several files ends.
+INDEX = ".index.json"
+#: Most files of a checkpoint.
+SHARDS_MAX = 10_000
 
 _DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, of_torch)
@@ -92,10 +98,73 @@ def save_file(
     return file.receipt
 
 
-def load_file(path: Path, device: str | torch.device = "cpu", *, store: Store | None = None) -> dict[str, torch.Tensor]:
-    """All tensors of a file."""
-    with open_file(path, store=store) as file:
-        return {name: file.get_tensor(name, device=device) for name in file.keys()}
+def load_file(
+    path: Path,
+    device: str | torch.device = "cpu",
+    *,
+    store: Store | None = None,
+    cache: int | str | None = None,
+    report: Callable[[gpu.Report], object] | None = None,
+) -> dict[str, torch.Tensor]:
+    """All tensors of a file, or of all files that an index (``...index.json``) names.
+
+    They are read in the order of the file, many pieces at once, into tensors that are on the device from the beginning.
+    ``cache`` keeps the files in main memory for the next load (:mod:`stoker.gpu`); ``report`` is called with what was done.
+    """
+    store = store or connect()
+    place = torch.device(device)
+    shards = _shards(path, store) if str(path).endswith(INDEX) else {str(path): None}
+    files: list[SafeFile] = []
+    try:
+        for shard in shards:
+            files.append(open_file(shard, store=store))
+        made: dict[str, torch.Tensor] = {}
+        places = []
+        for number, (file, names) in enumerate(zip(files, shards.values())):
+            for name in file._wanted(names):
+                entry = file._entry(name)
+                if name in made:
+                    raise ValueError(f"{path}: {name} is in two files")
+                made[name] = torch.empty(entry.shape, dtype=entry.dtype, device=place)
+                places.append((number, file._data + entry.start, made[name]))
+        done = gpu.fill([file._file for file in files], places, place, cache)
+    finally:
+        for file in files:
+            file.close()
+    if report is not None:
+        report(done)
+    return made
+
+
+def _shards(path: Path, store: Store) -> dict[str, set[str] | None]:
+    """The files of a checkpoint, and which tensors each of them has."""
+
+    def bad(why: str) -> ValueError:
+        return ValueError(f"{path}: not an index of safetensors files, or a damaged one: {why}")
+
+    volume, key = paths.split_file(path)
+    with store.open(path, "rb", buffering=0) as file:
+        if file.size > HEADER_MAX:
+            raise bad(f"it has {file.size} bytes")
+        try:
+            said = json.loads(file.read())
+        except (ValueError, RecursionError) as fault:
+            raise bad(f"it is no JSON: {fault}") from None
+    rows = said.get("weight_map") if isinstance(said, dict) else None
+    if not isinstance(rows, dict) or not rows:
+        raise bad("it has no weight_map")
+    folder, slash, _ = paths.join(volume, key).rpartition("/")
+    shards: dict[str, set[str] | None] = {}
+    for name, shard in sorted(rows.items(), key=lambda row: str(row[1])):
+        # A file beside the index, never one of another place.
+        if not isinstance(shard, str) or shard in ("", ".", "..") or "/" in shard or "\0" in shard:
+            raise bad(f"{name} is in the file {shard!r}")
+        tensors = shards.setdefault(folder + slash + shard, set())
+        assert tensors is not None
+        tensors.add(name)
+    if len(shards) > SHARDS_MAX:
+        raise bad(f"it names {len(shards)} files")
+    return shards
 
 
 def open_file(path: Path, *, store: Store | None = None) -> SafeFile:
@@ -134,6 +203,12 @@ class SafeFile:
     def metadata(self) -> dict[str, str]:
         """What the writer said of the file."""
         return dict(self._metadata)
+
+    def _wanted(self, names: set[str] | None) -> list[str]:
+        """Those of the tensors that are wanted; all of them must be there."""
+        if names is not None and (lacking := names - self._entries.keys()):
+            raise ValueError(f"{self._file.name}: the index says that {min(lacking)} is in it, and it is not")
+        return [name for name in self._entries if names is None or name in names]
 
     def _entry(self, name: str) -> _Entry:
         try:

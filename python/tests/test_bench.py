@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -30,6 +31,9 @@ ALWAYS = {
     "checkpoint": [],
     "kv": ["16kib_raw_read", "16kib_files_get", "64kib_files_exists_256"],
 }
+if importlib.util.find_spec("torch"):
+    TINY["gpu"] = ["--size", "8MiB", "--shards", "2", "--device", "cpu"]
+    ALWAYS["gpu"] = ["raw", "loader_plain", "stoker_cold", "stoker_keep", "stoker_warm"]
 ROW = {"name", "unit", "figure", "figure_min", "figure_max", "rounds", "ratios", "bar", "pass", "skipped"}
 RATIO = {"to", "ratio", "ratio_min", "ratio_max", "bar", "pass"}
 

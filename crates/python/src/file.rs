@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::{TryStreamExt, stream};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use stoker_store::{BoxFuture, FileInfo, Key, Result, Store, alone_many};
+use stoker_store::{BoxFuture, ErrorKind, FileInfo, Key, Result, Store, StoreError, alone_many};
 
 use crate::buffer::Memory;
 use crate::error::{self, ConflictError};
-use crate::process::{Blocked, Lines, Own};
+use crate::process::{Blocked, Line, Lines, Own};
 
 /// How a long read is divided.
 const PIECE: usize = 1 << 20;
@@ -23,7 +23,7 @@ const THREADS_FROM: usize = 4 << 20;
 type Call<'a> = Result<BoxFuture<'a, Result<()>>>;
 
 /// An open file in one process.
-type Opened = Arc<dyn stoker_store::File>;
+pub type Opened = Arc<dyn stoker_store::File>;
 
 /// One version of a file. Safe to use from several threads, and after a fork.
 #[pyclass(frozen)]
@@ -42,11 +42,21 @@ impl File {
         Ok(File { lines: lines.clone(), volume: volume.to_owned(), key, info, own: Own::new(opened) })
     }
 
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         path(&self.volume, &self.key)
     }
 
-    fn opened(&self, py: Python<'_>) -> PyResult<&Opened> {
+    /// Its length.
+    pub fn len(&self) -> u64 {
+        self.info.size
+    }
+
+    /// The connection of this process that it is read by.
+    pub fn line(&self, py: Python<'_>) -> PyResult<&Line> {
+        self.lines.here(py)
+    }
+
+    pub fn opened(&self, py: Python<'_>) -> PyResult<&Opened> {
         self.own.here(|| {
             let opened = open(py, &self.lines, &self.volume, &self.key)?;
             if opened.info().version != self.info.version {
@@ -72,6 +82,11 @@ impl File {
         done?.map_err(|fault| error::of(fault, &self.path()))?;
         Ok(len)
     }
+}
+
+/// What nobody expects of an open file.
+pub fn too_short() -> StoreError {
+    StoreError::new(ErrorKind::Corrupt, "the file ends before the length that it was opened with")
 }
 
 /// What people call a file.
@@ -127,8 +142,7 @@ async fn fill_piece(file: &dyn stoker_store::File, mut offset: u64, mut into: &m
         }
         let (filled, rest) = into.split_at_mut(count);
         if filled.is_empty() {
-            let message = "the file ends before the length that it was opened with";
-            return Err(stoker_store::StoreError::new(stoker_store::ErrorKind::Corrupt, message));
+            return Err(too_short());
         }
         offset += filled.len() as u64;
         into = rest;

@@ -143,6 +143,11 @@ pub struct Blocked {
 }
 
 impl Blocked {
+    /// Whether somebody pressed Ctrl-C.
+    pub fn is_given_up(&self) -> bool {
+        *self.given_up.borrow()
+    }
+
     /// Waits for a call, or until somebody presses Ctrl-C.
     pub fn run<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let mut given_up = self.given_up.clone();

@@ -11,11 +11,11 @@ from pathlib import Path
 import stoker
 
 from . import __doc__ as about
-from . import checkpoint, kv, loader, planning
+from . import checkpoint, gpu, kv, loader, planning
 from .ground import machine, parse_size, say
 from .svg import picture
 
-BENCHES = {"loader": loader, "checkpoint": checkpoint, "kv": kv, "plan": planning}
+BENCHES = {"loader": loader, "checkpoint": checkpoint, "kv": kv, "gpu": gpu, "plan": planning}
 
 
 def _parser() -> argparse.ArgumentParser:

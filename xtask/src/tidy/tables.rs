@@ -118,11 +118,21 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("stoker-dataset", &["stoker-format", "stoker-store", "stoker-node"]),
     // A cache of blocks knows the door alone; its tests run against a real node.
     ("stoker-kv", &["stoker-format", "stoker-store", "stoker-node"]),
+    // Copies bytes to devices; where they come from is a trait, and checksums are all that it takes from us.
+    ("stoker-gpu", &["stoker-format"]),
     // The binding to Python is a client, and never a node.
     // Plans come to Python from the models themselves, so a notebook shows what the command line shows.
     (
         "stoker-python",
-        &["stoker-format", "stoker-store", "stoker-client", "stoker-dataset", "stoker-kv", "stoker-planner"],
+        &[
+            "stoker-format",
+            "stoker-store",
+            "stoker-client",
+            "stoker-dataset",
+            "stoker-gpu",
+            "stoker-kv",
+            "stoker-planner",
+        ],
     ),
     (
         "stoker-files",
@@ -281,6 +291,9 @@ pub const UNSAFE: &[Exception] = &[
         "crates/python/src/buffer.rs",
         "memory of Python objects is shared through its buffer protocol",
     ),
+    exception("crates/gpu/src/", "the CUDA driver, pinned buffers, and memory of the caller that is filled"),
+    exception("crates/gpu/tests/", "a driver of the tests' own, behind the same functions"),
+    exception("crates/python/src/gpu.rs", "addresses of tensors, which Python vouches for"),
     exception("crates/python/src/process.rs", "what belongs to the parent of a fork must not be dropped"),
     exception("crates/ec/src/kernel/", "vector instructions, and the memory that they are pointed at"),
     exception("crates/ring/src/sys", "system calls that the standard library does not wrap"),
